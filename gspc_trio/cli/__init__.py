@@ -1,0 +1,1 @@
+"""TALKS TO PEOPLE: one module per command; prints, parses, nothing else."""

@@ -1,0 +1,1 @@
+"""DOES: the trio shell of each machine, under the machine's name."""

@@ -1,0 +1,227 @@
+"""What machines say to each other: one machine's action, the other's event, and the message on the wire between them."""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Shape, TaskOptions
+
+# Scheduler to resource manager -----------------------------------------------------------------------------------------
+
+
+@frozen
+class Demand:
+    """Job ``job`` can use ``credit`` more grants of ``shape`` than it had when it last received grant ``seen``."""
+
+    job: JobId
+    shape: Shape
+    credit: int
+    seen: GrantId
+
+
+@frozen
+class Release:
+    """Give back a grant, or the named part of it (empty: all)."""
+
+    job: JobId
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...] = ()
+
+
+@frozen
+class Interrupt:
+    """Withdraw every demand of the job; whoever waits is told so (RM-9)."""
+
+    job: JobId
+
+
+# Resource manager to scheduler -----------------------------------------------------------------------------------------
+
+
+@frozen
+class Grant:
+    """The job holds these resources, one for each requirement of the shape, until it releases the grant."""
+
+    job: JobId
+    shape: Shape
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...]
+
+
+@frozen
+class Recall:
+    """Others wait: give these grants back when the task in compute ends."""
+
+    job: JobId
+    grant_ids: tuple[GrantId, ...]
+
+
+@frozen
+class Refuse:
+    """No grant of this shape will come: the reason says what was asked and what there is."""
+
+    job: JobId
+    shape: Shape
+    reason: str
+
+
+@frozen
+class Lapsed:
+    """These grants are no longer the job's: resources removed, or revoked. What ran there is lost."""
+
+    job: JobId
+    grant_ids: tuple[GrantId, ...]
+    reason: str
+
+
+# Scheduler to RIF ------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class OpenJob:
+    """A job will submit to this RIF.
+
+    Attributes:
+        job: the job.
+        sys_path: Python's module search path in the job server; entries missing here are skipped.
+        cwd: working directory of the job server; used where it exists here.
+        modules: sources shipped with the job, module name -> (file name, text); they come before sys_path.
+        fate: whether tasks in a worker's phases share their fate (WRK-3).
+        threads: compute in threads of one process instead of a process per worker.
+    """
+
+    job: JobId
+    sys_path: tuple[str, ...] = ()
+    cwd: str = ""
+    modules: dict[str, tuple[str, str]] = field(factory=dict)
+    fate: bool = True
+    threads: bool = False
+
+
+@frozen
+class CloseJob:
+    """The job is over: what it still runs is stopped, its compute processes go."""
+
+    job: JobId
+
+
+@frozen
+class DefineCode:
+    """Entry ``code_id`` of the job's code table (``protocol.code``), opaque to all but the compute process."""
+
+    job: JobId
+    code_id: int
+    data: bytes
+
+
+@frozen
+class Submission:
+    """One attempt of a task, on its way to a worker."""
+
+    task_id: TaskId
+    attempt: Attempt
+    code_id: int
+    arguments: tuple[bytes, ...] = ()
+    options: TaskOptions = DEFAULT_OPTIONS
+
+
+@frozen
+class Submit:
+    """Run these, in order, on the worker of ``resources[0]`` under the grant; the other resources are held by it."""
+
+    job: JobId
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...]
+    submissions: tuple[Submission, ...]
+
+
+@frozen
+class Cancel:
+    """Stop these attempts, wherever they are on the worker; each is reported ``cancelled`` unless it had ended."""
+
+    job: JobId
+    resource_id: ResourceId
+    attempts: tuple[tuple[TaskId, Attempt], ...]
+
+
+@frozen
+class TakeBack:
+    """Return those of these attempts that have not begun; each of those is reported ``returned``."""
+
+    job: JobId
+    resource_id: ResourceId
+    attempts: tuple[tuple[TaskId, Attempt], ...]
+
+
+@frozen
+class Hold:
+    """These resources of the RIF are part of a co-allocated grant that runs elsewhere: refuse other submits."""
+
+    job: JobId
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...]
+
+
+# RIF to scheduler ------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Finished:
+    """Attempts that ended (WRK-5: finished(task_id, reason)), in the order in which they ended on each worker."""
+
+    job: JobId
+    resource_id: ResourceId
+    outcomes: tuple[Outcome, ...]
+
+
+# RTS to RIF and back ---------------------------------------------------------------------------------------------------
+
+
+@frozen
+class AddResources:
+    """Start a worker for each of these resources (RIF-1)."""
+
+    resources: tuple[Resource, ...]
+
+
+@frozen
+class RemoveResources:
+    """Stop the workers of these resources; what they run is lost."""
+
+    resource_ids: tuple[ResourceId, ...]
+
+
+@frozen
+class Revoke:
+    """Kill what runs under the grant on these resources, raise their fence to it, and answer Revoked."""
+
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...]
+
+
+@frozen
+class Revoked:
+    """Nothing runs any more under the grant on these resources, nor will."""
+
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...]
+
+
+@frozen
+class WorkerEndpoint:
+    """How to reach the worker of a resource: through the RIF at ``address`` (RIF-4, proxy)."""
+
+    resource_id: ResourceId
+    resource_class: str
+    rif_id: RifId
+    host: str
+    address: str
+
+
+@frozen
+class DagReport:
+    """What ``add`` started or ``remove`` removed (RTS-2)."""
+
+    workers: tuple[WorkerEndpoint, ...]

@@ -1,0 +1,53 @@
+"""Identifiers, and the counters they come from.
+
+Ids are small, ordered and made by counters, so that a machine given the same events makes the same ids.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+JobId: TypeAlias = str
+"""One job server's run, named by the RTS: ``j1``, ``j2``, ..."""
+
+TaskId: TypeAlias = int
+"""One activity of a job, counted from 1 by the job's workflow engine."""
+
+Attempt: TypeAlias = int
+"""Number of a try of a task, from 1; messages of an old attempt are dropped."""
+
+ResourceId: TypeAlias = str
+"""A resource, unique in an RTS: ``r1.node``, ``r1.socket0``, ``r1.core3``."""
+
+RifId: TypeAlias = str
+"""A RIF, named by the RTS: ``r1``, ``r2``, ..."""
+
+GrantId: TypeAlias = tuple[int, int]
+"""(epoch of the RM, counter): grant ids only grow, also over restarts of the RM."""
+
+NO_GRANT: GrantId = (0, 0)
+"""Older than every grant: what a job has seen before its first one."""
+
+
+class Counter:
+    """Counts up from 1, with a prefix for ids that people read.
+
+    >>> names = Counter("j")
+    >>> names.next_name(), names.next_name()
+    ('j1', 'j2')
+    """
+
+    __slots__ = ("last", "prefix")
+
+    def __init__(self, prefix: str = "", last: int = 0) -> None:
+        self.prefix = prefix
+        self.last = last
+
+    def next(self) -> int:
+        """Return the next number."""
+        self.last += 1
+        return self.last
+
+    def next_name(self) -> str:
+        """Return the prefix followed by the next number."""
+        return f"{self.prefix}{self.next()}"

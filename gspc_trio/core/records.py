@@ -1,0 +1,117 @@
+"""The facts a run leaves behind: progress bar, status, ``--records`` and the terminal interface are folds of these.
+
+A machine emits a record as an action. ``at_s`` is the machine's time; a stream of records begins with a
+:class:`StreamOpened` that says how to turn it into wall-clock time.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from attrs import frozen
+
+from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
+from gspc_trio.core.task import TaskState
+
+
+@frozen
+class StreamOpened:
+    """First record of a stream; wall-clock time is ``at_s + wall_offset_s``."""
+
+    at_s: float
+    wall_offset_s: float
+    version: str
+
+
+@frozen
+class JobChanged:
+    """A job is ``running``, ``finished``, ``failed`` or ``stopped``."""
+
+    at_s: float
+    job: JobId
+    state: str
+    name: str = ""
+    detail: str = ""
+
+
+@frozen
+class TaskChanged:
+    """A task is now in ``state``.
+
+    Attributes:
+        attempt: the try it concerns, 0 before the first.
+        resource_id: of the worker it is at, or "".
+        detail: why, for failed and for ready again.
+        started_s, duration_s: wall-clock start and seconds of compute, where known.
+    """
+
+    at_s: float
+    job: JobId
+    task_id: TaskId
+    state: TaskState
+    attempt: Attempt = 0
+    name: str = ""
+    resource_id: ResourceId = ""
+    detail: str = ""
+    started_s: float = 0.0
+    duration_s: float = 0.0
+
+
+@frozen
+class GrantChanged:
+    """A job holds (or no longer holds) resources under a grant."""
+
+    at_s: float
+    job: JobId
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...]
+    held: bool
+
+
+@frozen
+class ResourceChanged:
+    """A resource was ``added`` or ``removed``."""
+
+    at_s: float
+    resource_id: ResourceId
+    resource_class: str
+    state: str
+    host: str = ""
+
+
+@frozen
+class WorkerChanged:
+    """A worker is ``idle``, ``busy`` (computing for ``job``), ``lost`` (its compute process died) or ``stopped``."""
+
+    at_s: float
+    resource_id: ResourceId
+    state: str
+    job: JobId = ""
+    pid: int = 0
+    detail: str = ""
+
+
+@frozen
+class RifChanged:
+    """A RIF is ``starting``, ``up``, ``lost``, ``failed`` or ``down``."""
+
+    at_s: float
+    rif_id: RifId
+    host: str
+    state: str
+    detail: str = ""
+
+
+Record: TypeAlias = (
+    StreamOpened | JobChanged | TaskChanged | GrantChanged | ResourceChanged | WorkerChanged | RifChanged
+)
+
+RECORD_TYPES: tuple[type, ...] = (
+    StreamOpened,
+    JobChanged,
+    TaskChanged,
+    GrantChanged,
+    ResourceChanged,
+    WorkerChanged,
+    RifChanged,
+)

@@ -1,0 +1,103 @@
+"""Resources and their hierarchy (GSPC19 2, table 1: Res, RClass, DAG)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from attrs import field, frozen
+
+from gspc_trio.core.ids import ResourceId
+
+
+class BadResources(ValueError):
+    """A resource description contradicts itself or what is there already."""
+
+
+@frozen
+class Resource:
+    """A thing that one worker stands for.
+
+    Attributes:
+        resource_id: unique in the RTS.
+        resource_class: ``node``, ``socket``, ``core``, ``gpu`` or any other word.
+        parents: ids of the resources that contain it; a GPU may hang under two sockets (RM-1).
+        cpus: numbers of the CPUs it stands for; empty means no pinning.
+        memory_bytes: memory it offers; 0 means unknown.
+        gpus: indices of the GPUs that its worker may see.
+    """
+
+    resource_id: ResourceId
+    resource_class: str
+    parents: tuple[ResourceId, ...] = ()
+    cpus: tuple[int, ...] = ()
+    memory_bytes: int = 0
+    gpus: tuple[int, ...] = ()
+
+
+def _as_tuple(resources: Iterable[Resource]) -> tuple[Resource, ...]:
+    return tuple(resources)
+
+
+@frozen
+class ResourceDag:
+    """Resources of one host, parents before children.
+
+    Raises:
+        BadResources: an id twice, a parent that is not there, or a cycle.
+    """
+
+    resources: tuple[Resource, ...] = field(converter=_as_tuple)
+
+    def __attrs_post_init__(self) -> None:
+        ids = [resource.resource_id for resource in self.resources]
+        if len(set(ids)) != len(ids):
+            twice = sorted({name for name in ids if ids.count(name) > 1})
+            raise BadResources(f"resource ids named twice: {', '.join(twice)}")
+        known = set(ids)
+        for resource in self.resources:
+            for parent in resource.parents:
+                if parent not in known:
+                    raise BadResources(f"{resource.resource_id} has the parent {parent}, which is not in the DAG")
+        object.__setattr__(self, "resources", tuple(_parents_first(self.resources)))
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self.resources)
+
+    def __len__(self) -> int:
+        return len(self.resources)
+
+    @property
+    def ids(self) -> tuple[ResourceId, ...]:
+        """The ids, parents before children."""
+        return tuple(resource.resource_id for resource in self.resources)
+
+
+def _parents_first(resources: tuple[Resource, ...]) -> list[Resource]:
+    """Order parents before children, otherwise as given; raise BadResources on a cycle."""
+    waiting = {resource.resource_id: set(resource.parents) for resource in resources}
+    children: dict[ResourceId, list[Resource]] = {}
+    for resource in resources:
+        for parent in resource.parents:
+            children.setdefault(parent, []).append(resource)
+    if all(not seen for seen in waiting.values()):
+        return list(resources)
+    placed = set()
+    in_order = True
+    for resource in resources:
+        in_order = in_order and all(parent in placed for parent in resource.parents)
+        placed.add(resource.resource_id)
+    if in_order:
+        return list(resources)
+    ready = [resource for resource in resources if not resource.parents]
+    ordered: list[Resource] = []
+    for resource in ready:
+        ordered.append(resource)
+        for child in children.get(resource.resource_id, ()):
+            missing = waiting[child.resource_id]
+            missing.discard(resource.resource_id)
+            if not missing:
+                ready.append(child)
+    if len(ordered) != len(resources):
+        rest = sorted(set(waiting) - {resource.resource_id for resource in ordered})
+        raise BadResources(f"the parents of these resources form a cycle: {', '.join(rest)}")
+    return ordered

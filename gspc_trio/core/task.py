@@ -1,0 +1,173 @@
+"""Tasks, what they ask for, how an attempt ends."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from attrs import frozen
+
+from gspc_trio.core.ids import Attempt, ResourceId, TaskId
+
+
+class TaskState(StrEnum):
+    """Where a task is; exactly one state at a time, the last three are final."""
+
+    READY = "ready"
+    SUBMITTED = "submitted"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+FINAL_STATES = frozenset({TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED})
+
+
+class Reason(StrEnum):
+    """How an attempt ended at a worker (WRK-5).
+
+    ``finished``, ``failed`` and ``cancelled`` are the document's; ``lost`` means that the process computing it died;
+    ``returned`` that it did not run to its end through no doing of its own (taken back, refused, fate) and uses up nothing.
+    """
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    RETURNED = "returned"
+
+
+@frozen
+class Requirement:
+    """One resource that a task needs (GSPC19 2.4: ``(RClass, [Preference])``).
+
+    Attributes:
+        resource_class: the class.
+        preferences: ids in order of preference; an id of an ancestor stands for any resource of the class below it.
+        hard: only preferred resources will do.
+    """
+
+    resource_class: str = "core"
+    preferences: tuple[ResourceId, ...] = ()
+    hard: bool = False
+
+
+@frozen
+class Shape:
+    """What a grant is asked for: equal shapes share one queue in scheduler and RM.
+
+    Attributes:
+        requirements: one resource for each, all or nothing; the task runs on the worker of the first.
+        memory_bytes: memory needed on the first resource's host.
+        estimate_s: expected seconds of a task, rounded up to a power of two, or None.
+        wait: wait for resources that may be added later instead of being refused.
+        same_host: all resources from one host.
+    """
+
+    requirements: tuple[Requirement, ...] = (Requirement(),)
+    memory_bytes: int = 0
+    estimate_s: float | None = None
+    wait: bool = False
+    same_host: bool = False
+
+    def __str__(self) -> str:
+        parts = []
+        for requirement in self.requirements:
+            text = requirement.resource_class
+            if requirement.preferences:
+                text += f" ({'only' if requirement.hard else 'preferably'} {', '.join(requirement.preferences)})"
+            parts.append(text)
+        if self.memory_bytes:
+            parts.append(f"{self.memory_bytes} bytes of memory")
+        return " + ".join(parts)
+
+
+CORE = Shape()
+"""One core: what a task asks for that says nothing."""
+
+
+@frozen
+class TaskOptions:
+    """What a task states about itself.
+
+    Attributes:
+        attempts: how often it may be tried when it fails by its own error.
+        loss_attempts: how often it may be tried when the process or host that computes it is lost.
+        timeout_s: seconds of compute after which it is stopped and has failed, or None.
+        may_rerun: whether it may run again once it may have started; if not, it is never overlapped with others.
+        memory_bytes: memory that its compute may take, 0 for no limit.
+        estimate_s: expected seconds of compute, or None.
+    """
+
+    attempts: int = 1
+    loss_attempts: int = 3
+    timeout_s: float | None = None
+    may_rerun: bool = True
+    memory_bytes: int = 0
+    estimate_s: float | None = None
+
+
+DEFAULT_OPTIONS = TaskOptions()
+
+
+@frozen
+class Task:
+    """One activity of a workflow, as the engine hands it out.
+
+    Attributes:
+        task_id: counted from 1 in its job.
+        name: of the transition or function, for people.
+        code_id: number of its code in the job's code table.
+        arguments: encoded values (``protocol.values``), opaque here.
+        shape: what it needs to run.
+        options: what it states about itself.
+    """
+
+    task_id: TaskId
+    name: str
+    code_id: int
+    arguments: tuple[bytes, ...] = ()
+    shape: Shape = CORE
+    options: TaskOptions = DEFAULT_OPTIONS
+
+
+@frozen
+class TaskError:
+    """Why an attempt did not finish.
+
+    Attributes:
+        kind: name of the exception's type, or ``lost``, ``timeout``, ``exit status``, ``refused``, ``unknown``.
+        message: one line for people.
+        traceback: the user's frames, or "".
+        pickled: the exception itself, opened only in the user's own processes, or b"".
+    """
+
+    kind: str
+    message: str
+    traceback: str = ""
+    pickled: bytes = b""
+
+
+@frozen
+class Outcome:
+    """How one attempt ended, as a worker reports it.
+
+    Attributes:
+        task_id, attempt: whose.
+        reason: finished, failed, cancelled, lost or returned.
+        values: for each output of the task's code, the encoded values that it put there.
+        error: why, when it did not finish.
+        stdout, stderr: the last part of what it printed.
+        started_s: wall-clock time (seconds since 1970) at which compute began, 0 if it did not.
+        duration_s: seconds of compute.
+    """
+
+    task_id: TaskId
+    attempt: Attempt
+    reason: Reason
+    values: tuple[tuple[bytes, ...], ...] = ()
+    error: TaskError | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    started_s: float = 0.0
+    duration_s: float = 0.0

@@ -1,0 +1,1 @@
+"""RUNS: the only helpers over trio and trio-websocket; no domain words."""

@@ -1,0 +1,1 @@
+"""CHOOSES: pure functions of a read-only view."""

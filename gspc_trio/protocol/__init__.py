@@ -1,0 +1,1 @@
+"""SPEAKS: values, messages, codec, session; no sockets."""

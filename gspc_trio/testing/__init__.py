@@ -1,0 +1,1 @@
+"""Shipped like trio.testing: a simulated cluster, faults, checkers."""
