@@ -1,0 +1,43 @@
+# The two commands of the README are `make run` and `make test`. Each makes .venv by itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test style bench bench-smoke clean
+
+run: $(VENV)/.installed
+	@$(BIN)/gspc-jobserver run examples/wordcount.py
+
+test: $(VENV)/.test-installed
+	$(BIN)/python -m pytest -q
+
+style: $(VENV)/.style-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test-installed
+	$(BIN)/python bench/job.py
+
+bench-smoke: $(VENV)/.test-installed
+	$(BIN)/python bench/job.py --small
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("gspc-trio needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -c 'import sys; sys.exit("gspc-trio runs on Linux, but this is " + sys.platform) if sys.platform != "linux" else None'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.test-installed: pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+$(VENV)/.style-installed: pyproject.toml $(VENV)/.test-installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[style]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,226 @@
+"""What a job decides: the engine and the scheduler of one job behind one ``handle``.
+
+The engine says what is ready, the scheduler where it runs; this machine carries tasks from one to the other and results
+back, applies the policy for failures, and knows when the job is over. Everything it is told or says beside that is the
+scheduler's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from attrs import define, field, frozen
+
+from gspc_trio.core.ids import JobId, TaskId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.records import JobChanged
+from gspc_trio.core.scheduler import Scheduler, Stop, Stopped, TaskDone, TasksReady
+from gspc_trio.core.task import Outcome, Task, TaskError, TaskState
+
+READY_MAX = 20_000
+"""Tasks that are extracted ahead of being finished; the rest wait in the engine as tokens."""
+
+FAILURES_KEPT_MAX = 100
+"""Failures that are kept with their output; the others are only counted."""
+
+
+class Engine(Protocol):
+    """What a job needs from a workflow engine (GSPC19 2.6)."""
+
+    def next(self) -> TaskId | None:
+        """Return the id of a task that is ready and not yet extracted, or None."""
+        ...
+
+    def extract(self, task_id: TaskId) -> Task:
+        """Return the task; it counts as extracted from now on."""
+        ...
+
+    def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
+        """Put the result of an extracted task into the workflow."""
+        ...
+
+    def fail(self, task_id: TaskId, error: TaskError) -> None:
+        """The extracted task has failed for good; it keeps what it took."""
+        ...
+
+    def cancelled(self, task_id: TaskId) -> None:
+        """The extracted task was cancelled; it keeps what it took."""
+        ...
+
+    def explain_stuck(self) -> list[str]:
+        """Return what keeps the workflow from going on, a line each; empty when it is finished."""
+        ...
+
+
+@frozen
+class Begin:
+    """The job starts."""
+
+
+@frozen
+class Look:
+    """The engine has something new."""
+
+
+@frozen
+class Close:
+    """No more tasks will be added: the job ends when what there is has ended."""
+
+
+@frozen
+class JobEnded:
+    """The job is over.
+
+    Attributes:
+        state: ``finished``, ``failed`` or ``stopped``.
+        detail: why, a few lines for people, when it did not finish.
+    """
+
+    state: str
+    detail: str = ""
+
+
+@frozen
+class TaskFailure:
+    """A task that failed for good."""
+
+    task_id: TaskId
+    name: str
+    outcome: Outcome
+    resource_id: str
+
+
+@define
+class JobMachine:
+    """One job.
+
+    Attributes:
+        job: its id.
+        name: for people.
+        engine: says what is ready.
+        scheduler: says where it runs.
+        keep_going: go on after a failure with what does not depend on it.
+        open_ended: tasks may be added until Close (the executor's way).
+    """
+
+    job: JobId
+    name: str
+    engine: Engine
+    scheduler: Scheduler
+    keep_going: bool = False
+    open_ended: bool = False
+    failures: list[TaskFailure] = field(factory=list)
+    ended: JobEnded | None = None
+    _stop: JobEnded | None = None
+    _begun: bool = False
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        """Take one of the scheduler's events, Begin, Look or Close; return the scheduler's actions, and JobEnded last.
+
+        TaskDone appears among the actions after the engine has taken it in.
+
+        Raises:
+            IllegalEvent: Begin came twice, or the scheduler does not know the event.
+        """
+        if isinstance(event, Begin):
+            if self._begun:
+                raise IllegalEvent("the job has begun already")
+            self._begun = True
+            actions: list[Any] = [JobChanged(now, self.job, "running", self.name)]
+        elif isinstance(event, Look):
+            actions = []
+        elif isinstance(event, Close):
+            self.open_ended = False
+            actions = []
+        else:
+            if isinstance(event, Stop) and self._stop is None:
+                self._stop = JobEnded("stopped", event.reason)
+            actions = self.scheduler.handle(event, now)
+        self._carry(actions, now)
+        return actions
+
+    def deadline(self) -> float | None:
+        """Return the scheduler's deadline."""
+        return self.scheduler.deadline()
+
+    def check(self) -> None:
+        """Assert the invariants of the scheduler, and that an ended job has nothing live."""
+        self.scheduler.check()
+        if self.ended is not None:
+            assert self.scheduler.live == 0, "an ended job has live tasks"
+
+    def failed_to(self, what: str, error: Exception, now: float) -> list[Any]:
+        """The workflow's own code (a condition, an inline transition) raised: the job fails; return the actions."""
+        if self._stop is None:
+            self._stop = JobEnded("failed", f"{what}: {type(error).__name__}: {error}")
+        actions = self.scheduler.handle(Stop("the workflow itself failed"), now)
+        self._carry(actions, now)
+        return actions
+
+    def _carry(self, actions: list[Any], now: float) -> None:
+        """Take results into the engine and new tasks to the scheduler until neither has more; append to ``actions``."""
+        position = 0
+        while True:
+            failed = False
+            while position < len(actions):
+                action = actions[position]
+                position += 1
+                if type(action) is TaskDone:
+                    failed = self._done(action) or failed
+            if failed and not self.keep_going and self._stop is None:
+                self._stop = JobEnded("failed", "a task failed")
+                actions += self.scheduler.handle(Stop("a task failed"), now)
+                continue
+            ready = self._pull() if self._begun and self._stop is None else ()
+            if not ready:
+                break
+            actions += self.scheduler.handle(TasksReady(ready), now)
+        self._maybe_end(actions, now)
+
+    def _done(self, done: TaskDone) -> bool:
+        """Tell the engine how a task ended; return whether it failed."""
+        if done.state is TaskState.FINISHED:
+            self.engine.inject(done.task_id, done.outcome.values)
+            return False
+        if done.state is TaskState.CANCELLED:
+            self.engine.cancelled(done.task_id)
+            return False
+        error = done.outcome.error or TaskError("unknown", "the task failed without saying why")
+        self.engine.fail(done.task_id, error)
+        if len(self.failures) < FAILURES_KEPT_MAX:
+            self.failures.append(TaskFailure(done.task_id, done.name, done.outcome, done.resource_id))
+        return True
+
+    def _pull(self) -> tuple[Task, ...]:
+        engine, room = self.engine, READY_MAX - self.scheduler.live
+        tasks: list[Task] = []
+        while len(tasks) < room and (task_id := engine.next()) is not None:
+            tasks.append(engine.extract(task_id))
+        return tuple(tasks)
+
+    def _maybe_end(self, actions: list[Any], now: float) -> None:
+        if self.ended is not None or not self._begun or self.scheduler.live:
+            return
+        if self._stop is None:
+            if self.open_ended:
+                return
+            self._stop = self._verdict()
+            actions += self.scheduler.handle(Stop("the job is over"), now)
+        if any(type(action) is Stopped for action in actions):
+            self.ended = self._stop
+            actions.append(JobChanged(now, self.job, self.ended.state, self.name, self.ended.detail))
+            actions.append(self.ended)
+
+    def _verdict(self) -> JobEnded:
+        """How a job ends that has nothing more to run."""
+        if self.failures:
+            return JobEnded("failed", "some tasks failed")
+        stuck = self.engine.explain_stuck()
+        if stuck:
+            return JobEnded("failed", "the workflow can go no further:\n" + "\n".join(f"  {line}" for line in stuck))
+        return JobEnded("finished")
+
+    def counts(self) -> Mapping[TaskState, int]:
+        """Return the number of tasks in each state."""
+        return self.scheduler.status()
