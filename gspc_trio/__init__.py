@@ -1,0 +1,1 @@
+"""gspc-trio: a Trio-based runtime for many-task workflows."""
