@@ -129,12 +129,17 @@ class Submission:
 
 @frozen
 class Submit:
-    """Run these, in order, on the worker of ``resources[0]`` under the grant; the other resources are held by it."""
+    """Run these, in order, on the worker of ``resources[0]`` under the grant; the other resources are held by it.
+
+    ``resource_class`` is that of the tasks' first requirement; a worker of another class refuses them (WRK-1). Empty
+    means that the grant alone says it.
+    """
 
     job: JobId
     grant_id: GrantId
     resources: tuple[ResourceId, ...]
     submissions: tuple[Submission, ...]
+    resource_class: str = ""
 
 
 @frozen

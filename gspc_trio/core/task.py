@@ -97,6 +97,8 @@ class TaskOptions:
         may_rerun: whether it may run again once it may have started; if not, it is never overlapped with others.
         memory_bytes: memory that its compute may take, 0 for no limit.
         estimate_s: expected seconds of compute, or None.
+        stage_in: whether its worker has to fetch data before compute.
+        stage_out: whether its worker has to store data after compute.
     """
 
     attempts: int = 1
@@ -105,6 +107,8 @@ class TaskOptions:
     may_rerun: bool = True
     memory_bytes: int = 0
     estimate_s: float | None = None
+    stage_in: bool = False
+    stage_out: bool = False
 
 
 DEFAULT_OPTIONS = TaskOptions()
