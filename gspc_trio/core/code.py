@@ -1,10 +1,9 @@
-"""What a task runs, as far as it is not a Python callable: plain descriptions, without the means to run them."""
+"""What a task runs, and what becomes of what it returns: plain descriptions and the rules for them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from attrs import field, frozen
@@ -21,7 +20,7 @@ def placeholders(text: str) -> tuple[str, ...]:
 
 
 def fill(text: str, values: Mapping[str, Any]) -> str:
-    """Return ``text`` with each ``{name}`` replaced by ``str(values[name])``; a name without a value stays as it is."""
+    """Return ``text`` with ``str(values[name])`` for each ``{name}``; a name without a value stays."""
     return _PLACEHOLDER.sub(lambda found: str(values.get(found[1], found[0])), text)
 
 
@@ -38,12 +37,16 @@ def _variables(environment: Mapping[str, Any] | None) -> dict[str, str]:
     return {str(name): str(value) for name, value in (environment or {}).items()}
 
 
+def _directory(path: object) -> str:
+    return "" if path is None else str(path)
+
+
 @frozen
 class Program:
     """An external program.
 
-    In arguments, values of the environment and working directory, ``{name}`` stands for the task's argument of that
-    name (:func:`fill`).
+    In arguments, values of the environment and working directory, ``{name}`` stands for the task's argument
+    of that name (:func:`fill`).
 
     Attributes:
         arguments: the program and its arguments, one word each; no shell comes between.
@@ -58,7 +61,7 @@ class Program:
 
     arguments: tuple[str, ...] = field(converter=_words)
     environment: dict[str, str] = field(factory=dict, converter=_variables)
-    working_directory: str = field(default="", converter=lambda path: "" if path is None else str(path))
+    working_directory: str = field(default="", converter=_directory)
     check: bool = True
 
     def __attrs_post_init__(self) -> None:
@@ -81,15 +84,15 @@ class SourceFile:
         function: name of the function in it.
     """
 
-    path: str = field(converter=lambda path: str(PurePath(path)))
+    path: str = field(converter=str)
     function: str = "main"
 
 
 Output: TypeAlias = tuple[str | None, bool]
 """One output of a task's code: (port, each).
 
-``port`` is the key of the returned mapping that holds it, None for the whole returned value; with ``each`` every element
-of it is a token of its own.
+``port`` is the key of the returned mapping that holds it, None for the whole returned value; with ``each``
+every element of it is a token of its own.
 """
 
 WHOLE: tuple[Output, ...] = ((None, False),)
@@ -102,10 +105,46 @@ class CodeEntry:
 
     Attributes:
         run: a callable, a :class:`Program` or a :class:`SourceFile`.
-        parameters: names of the last ``len(parameters)`` arguments, which are passed by keyword; the others by position.
+        parameters: names of the last ``len(parameters)`` arguments, passed by keyword, the others by position.
         outputs: what becomes of the returned value.
     """
 
     run: Any
     parameters: tuple[str, ...] = ()
     outputs: tuple[Output, ...] = WHOLE
+
+
+class BadResult(TypeError):
+    """What a task returned does not fit the outputs it states."""
+
+
+def split_outputs(value: Any, outputs: tuple[Output, ...]) -> tuple[tuple[Any, ...], ...]:
+    """Return, for each output, the tokens that ``value`` puts there.
+
+    Raises:
+        BadResult: a port is missing in the returned value, or what should be many tokens is not a list.
+    """
+    if outputs == WHOLE:
+        return ((value,),)
+    return tuple(_output_tokens(value, port, each) for port, each in outputs)
+
+
+def _output_tokens(value: Any, port: str | None, each: bool) -> tuple[Any, ...]:
+    if port is not None:
+        if not isinstance(value, Mapping):
+            raise BadResult(f"a mapping with the port {port!r} was to be returned, not {_kind(value)}")
+        if port not in value:
+            there = ", ".join(map(repr, value)) or "nothing"
+            raise BadResult(f"the returned mapping has no port {port!r}; it has {there}")
+        value = value[port]
+    if not each:
+        return (value,)
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        what = "a list of tokens" if port is None else f"a list of tokens for the port {port!r}"
+        raise BadResult(f"{what} was to be returned, not {_kind(value)}")
+    return tuple(value)
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
