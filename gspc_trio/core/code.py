@@ -105,7 +105,7 @@ class CodeEntry:
 
     Attributes:
         run: a callable, a :class:`Program` or a :class:`SourceFile`.
-        parameters: names of the last ``len(parameters)`` arguments, passed by keyword, the others by position.
+        parameters: names of the last ``len(parameters)`` arguments, passed by keyword; the rest by position.
         outputs: what becomes of the returned value.
     """
 
