@@ -1,1 +1,79 @@
-"""gspc-trio: a Trio-based runtime for many-task workflows."""
+"""gspc-trio: a Trio-based runtime for many-task workflows.
+
+The public names are loaded when they are first used (PEP 562), so that importing a lower layer does not import trio.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gspc_trio.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from gspc_trio.components.client import RunTimeSystem
+    from gspc_trio.components.embed import open_job, open_rts
+    from gspc_trio.components.job import Job, JobFailed, JobResult
+    from gspc_trio.components.jobserver import JobSettings
+    from gspc_trio.core.code import Program, SourceFile
+    from gspc_trio.core.task import Requirement, TaskOptions
+    from gspc_trio.executor import Executor, TaskFailed, TaskFuture
+    from gspc_trio.workflow.definition import Workflow
+    from gspc_trio.workflow.net import Net
+    from gspc_trio.workflow.patterns import farm, map_reduce
+
+_HOMES = {
+    "Executor": "gspc_trio.executor",
+    "Job": "gspc_trio.components.job",
+    "JobFailed": "gspc_trio.components.job",
+    "JobResult": "gspc_trio.components.job",
+    "JobSettings": "gspc_trio.components.jobserver",
+    "Net": "gspc_trio.workflow.net",
+    "Program": "gspc_trio.core.code",
+    "Requirement": "gspc_trio.core.task",
+    "RunTimeSystem": "gspc_trio.components.client",
+    "SourceFile": "gspc_trio.core.code",
+    "TaskFailed": "gspc_trio.executor",
+    "TaskFuture": "gspc_trio.executor",
+    "TaskOptions": "gspc_trio.core.task",
+    "Workflow": "gspc_trio.workflow.definition",
+    "farm": "gspc_trio.workflow.patterns",
+    "map_reduce": "gspc_trio.workflow.patterns",
+    "open_job": "gspc_trio.components.embed",
+    "open_rts": "gspc_trio.components.embed",
+}
+
+__all__ = [
+    "Executor",
+    "Job",
+    "JobFailed",
+    "JobResult",
+    "JobSettings",
+    "Net",
+    "Program",
+    "Requirement",
+    "RunTimeSystem",
+    "SourceFile",
+    "TaskFailed",
+    "TaskFuture",
+    "TaskOptions",
+    "Workflow",
+    "__version__",
+    "farm",
+    "map_reduce",
+    "open_job",
+    "open_rts",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gspc_trio' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,55 @@
+"""What the benchmarks share: how figures are printed, and the memory of a process tree."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+
+class Figures:
+    """Prints figures as they come: a line of JSON each with ``--json``, a line of text otherwise."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def add(self, name: str, value: float, unit: str) -> None:
+        """Print one figure."""
+        value = float(f"{value:.4g}")
+        if self.as_json:
+            print(json.dumps({"name": name, "value": value, "unit": unit}), flush=True)
+        else:
+            print(f"{name:<32}{value:>14g} {unit}", flush=True)
+
+
+def descendants(root: int) -> list[int]:
+    """Return the process ids of a tree, its root first."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(entry.name))
+    found = [root]
+    for pid in found:
+        found += parents.get(pid, [])
+    return found
+
+
+def tree_pss_mib(root: int) -> float:
+    """Return the proportional set size of a process tree in MiB: shared pages count once."""
+    kib = 0
+    for pid in descendants(root):
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return kib / 1024
+
+
+def own_pss_mib() -> float:
+    """Return the proportional set size of this process and all below it in MiB."""
+    return tree_pss_mib(os.getpid())

@@ -1,0 +1,189 @@
+"""``gspc-jobserver``: run a workflow, and talk to running job servers."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from gspc_trio.cli.common import CommandError, connection_path, print_json, run_command, set_up_logging
+from gspc_trio.cli.progress import show_progress
+from gspc_trio.components.client import join_rts
+from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.job import JobFailed, JobResult
+from gspc_trio.components.jobserver import JobSettings
+from gspc_trio.components.workflow_file import load_workflow_file
+from gspc_trio.nursery.rpc import Peer
+from gspc_trio.protocol.messages import GetJobStatus, Status, StopJob, WaitJob
+from gspc_trio.version import VERSION
+from gspc_trio.workflow.definition import Workflow
+
+app = App(name="gspc-jobserver", help="Run a workflow, and talk to running job servers.", version=VERSION)
+
+File = Annotated[Path | None, Parameter(name=["--rts", "--connection-file"])]
+Flag = Parameter(negative=())
+Json = Annotated[bool, Parameter(name="--json", negative=())]
+
+
+@app.command
+async def run(
+    workflow: Path,
+    *,
+    settings: Annotated[list[str] | None, Parameter(name="--set", consume_multiple=False)] = None,
+    json: Json = False,
+    rts: File = None,
+    records: Path | None = None,
+    keep_going: Annotated[bool, Flag] = False,
+    cores: int = 0,
+    weight: float = 1.0,
+    threads: Annotated[bool, Flag] = False,
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
+    log_json: Annotated[bool, Parameter(name="--log-json", negative=())] = False,
+) -> int:
+    """Run a workflow file.
+
+    Parameters
+    ----------
+    workflow
+        A Python file that offers a function workflow().
+    settings
+        name=value for a parameter of workflow(); may be given several times.
+    json
+        Print one JSON object with outputs, tasks and elapsed_s instead of a report.
+    rts
+        Connection file of a running run-time system; without it, one is started for this run.
+    records
+        File for everything that happens, a line of JSON each.
+    keep_going
+        After a failure go on with what does not depend on it.
+    cores
+        Cores to use of this machine; 0 for all. Not with --rts.
+    weight
+        Share of the run-time system relative to other jobs.
+    threads
+        Compute in threads of one process instead of a process per core.
+    verbose
+        Log everything, not only warnings.
+    log_json
+        Log as JSON, a line each.
+    """
+    set_up_logging(verbose, log_json)
+    if rts is not None and cores:
+        raise CommandError("--cores is for a run-time system of its own; the one of --rts has its cores already")
+    loaded = load_workflow_file(workflow, settings or [])
+    job_settings = JobSettings(
+        name=workflow.stem, keep_going=keep_going, weight=weight, threads=threads, modules=loaded.modules
+    )
+    if records is not None:
+        records.open("w").close()  # fail now, not after minutes of work
+    try:
+        result = await _run(loaded.workflow, job_settings, rts, cores, records, quiet=json)
+    except JobFailed as failed:
+        if json:
+            print_json(summary(failed.result))
+        raise
+    if json:
+        print_json(summary(result))
+    else:
+        _report(loaded.workflow, result)
+    return 0
+
+
+async def _run(
+    workflow: Workflow,
+    settings: JobSettings,
+    rts_file: Path | None,
+    cores: int,
+    records: Path | None,
+    *,
+    quiet: bool,
+) -> JobResult:
+    async with AsyncExitStack() as stack:
+        rts = await stack.enter_async_context(open_rts(cores=cores, connection_file=rts_file))
+        job = await stack.enter_async_context(
+            open_job(workflow.net, rts=rts, values=workflow.values, settings=settings, records_path=records)
+        )
+        if not quiet and sys.stderr.isatty():
+            await stack.enter_async_context(show_progress(job))
+        return await job.wait()
+
+
+def summary(result: JobResult) -> dict[str, Any]:
+    """Return what ``--json`` prints: outputs, tasks by state, elapsed_s."""
+    return {"outputs": result.outputs, "tasks": result.tasks, "elapsed_s": result.elapsed_s}
+
+
+def _report(workflow: Workflow, result: JobResult) -> None:
+    if workflow.report is not None:
+        workflow.report(result.outputs)
+    else:
+        for port, values in result.outputs.items():
+            for value in values:
+                print(f"{port}: {value}")
+    print(f"{result.tasks['finished']} tasks in {result.elapsed_s:.2f} s")
+
+
+@app.command(name="list")
+async def list_jobs(*, rts: File = None, json: Json = False) -> None:
+    """List the jobs on a running run-time system."""
+    async with join_rts(connection_path(rts)) as system:
+        jobs = await system.jobs()
+    if json:
+        print_json([{"job": entry.job, "name": entry.name, "pid": entry.pid, "host": entry.host} for entry in jobs])
+        return
+    print(f"{'JOB':<8}{'NAME':<24}{'PROCESS':>8}  HOST")
+    for entry in jobs:
+        print(f"{entry.job:<8}{entry.name:<24}{entry.pid:>8}  {entry.host}")
+
+
+async def _ask(job: str, rts: Path | None, question: Any) -> Any:
+    async with join_rts(connection_path(rts)) as system, system.connect_to_job(job) as peer:
+        return await _call(peer, question)
+
+
+async def _call(peer: Peer, question: Any) -> Any:
+    answer = await peer.call(question)
+    return answer.data if isinstance(answer, Status) else answer
+
+
+def describe_job(data: dict[str, Any]) -> str:
+    """Return the state of a job as lines for people."""
+    tasks = ", ".join(f"{number} {state}" for state, number in data["tasks"].items() if number) or "none"
+    line = f"{data['job']} ({data['name']}): {data['state']} for {data['elapsed_s']:.1f} s; tasks: {tasks}"
+    return f"{line}\n{data['detail']}" if data["detail"] else line
+
+
+@app.command
+async def status(job: str, *, rts: File = None, json: Json = False) -> None:
+    """Show the state of a job."""
+    data = await _ask(job, rts, GetJobStatus())
+    if json:
+        print_json(data)
+    else:
+        print(describe_job(data))
+
+
+@app.command
+async def wait(job: str, *, rts: File = None, json: Json = False) -> int:
+    """Wait for the end of a job; exit status 0 if it finished."""
+    data = await _ask(job, rts, WaitJob())
+    if json:
+        print_json(data)
+    else:
+        print(describe_job(data))
+    return 0 if data["state"] == "finished" else 1
+
+
+@app.command
+async def stop(job: str, *, rts: File = None) -> None:
+    """Stop a job: cancel what runs, start nothing more."""
+    await _ask(job, rts, StopJob())
+    print(f"{job} was told to stop")
+
+
+def main() -> None:
+    """Run the command ``gspc-jobserver``."""
+    run_command(app)

@@ -1,0 +1,49 @@
+"""A progress bar on the terminal: one more fold of the job's records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from gspc_trio.components.job import Job
+from gspc_trio.core.task import FINAL_STATES
+
+REFRESH_INTERVAL_S = 0.1
+
+
+@asynccontextmanager
+async def show_progress(job: Job) -> AsyncIterator[None]:
+    """Show on standard error how far the job is, while the block runs."""
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+        auto_refresh=False,
+    )
+    row = bar.add_task(job.machine.name, total=None)
+
+    async def refresh() -> None:
+        while True:
+            update()
+            await trio.sleep(REFRESH_INTERVAL_S)
+
+    def update() -> None:
+        counts = job.machine.counts()
+        ended = sum(counts.get(state, 0) for state in FINAL_STATES)
+        bar.update(row, completed=ended, total=sum(counts.values()) or None)
+        bar.refresh()
+
+    with bar:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refresh)
+            yield
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,231 @@
+"""``gspc-rts``: run a run-time system, and talk to a running one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Annotated, Any
+
+import trio
+from cyclopts import App, Parameter
+
+from gspc_trio.cli.common import CommandError, connection_path, print_json, run_command, set_up_logging
+from gspc_trio.components.client import join_rts
+from gspc_trio.components.rts import RtsService, open_rts_service
+from gspc_trio.components.strategies import find_strategies
+from gspc_trio.core.resources import Resource
+from gspc_trio.nursery.connection_file import (
+    ConnectionInfo,
+    find_live_connection,
+    remove_connection_file,
+    write_connection_file,
+)
+from gspc_trio.nursery.network import Network
+from gspc_trio.version import VERSION
+
+app = App(name="gspc-rts", help="Run a run-time system, and talk to a running one.", version=VERSION)
+
+File = Annotated[Path | None, Parameter(name=["--connection-file", "--rts"])]
+Verbose = Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())]
+LogJson = Annotated[bool, Parameter(name="--log-json", negative=())]
+Json = Annotated[bool, Parameter(name="--json", negative=())]
+
+
+@app.command
+async def start(
+    *,
+    connection_file: File = None,
+    cores: int = 0,
+    port: int = 0,
+    hosts: Annotated[list[str] | None, Parameter(name="--host", consume_multiple=False)] = None,
+    verbose: Verbose = False,
+    log_json: LogJson = False,
+) -> None:
+    """Run a run-time system in the foreground until it is stopped.
+
+    Parameters
+    ----------
+    connection_file
+        Where to publish how to reach it; by default in the user's runtime directory.
+    cores
+        Cores that each host offers; 0 for what its hardware has.
+    port
+        TCP port on the loopback interface; 0 for any free one.
+    hosts
+        Logical names of local RIFs to start; by default one with this host's name.
+    verbose
+        Log everything, not only warnings.
+    log_json
+        Log as JSON, a line each.
+    """
+    set_up_logging(verbose, log_json)
+    path = connection_path(connection_file)
+    alive = await find_live_connection(path)
+    if alive is not None:
+        raise CommandError(
+            f"a run-time system runs already (process {alive.pid}, {alive.address}, {path}); "
+            "stop it with gspc-rts stop, or use another --connection-file"
+        )
+    token = secrets.token_bytes(32)
+    network = Network(token)
+    listen = f"ws://127.0.0.1:{port}"
+    async with open_rts_service(network, listen=(listen,), strategies=find_strategies()) as service:
+        info = ConnectionInfo.create(service.address, token, VERSION)
+        write_connection_file(path, info)
+        try:
+            await _serve(service, tuple(hosts or [socket.gethostname()]), cores, path)
+        finally:
+            remove_connection_file(path, info)
+
+
+async def _serve(service: RtsService, hosts: tuple[str, ...], cores: int, path: Path) -> None:
+    report = await service.bootstrap(hosts, "local", cores, {})
+    for host, reason in report.failed.items():
+        print(f"{host} failed: {reason}", flush=True)
+    if not report.started:
+        raise CommandError("no RIF came up")
+    classes = ", ".join(f"{entry['total']} {name}" for name, entry in service.status()["classes"].items())
+    print(f"run-time system at {service.address}, process {os.getpid()}: {classes}", flush=True)
+    print(f"connection file {path}", flush=True)
+    await service.stopped.wait()
+
+
+@app.command
+async def status(*, connection_file: File = None, json: Json = False) -> None:
+    """Show RIFs, resource classes and jobs of a running run-time system."""
+    async with join_rts(connection_path(connection_file)) as rts:
+        data = await rts.status()
+    if json:
+        print_json(data)
+    else:
+        print("\n".join(describe_status(data)))
+
+
+def describe_status(data: dict[str, Any]) -> list[str]:
+    """Return the state of a run-time system as lines for people."""
+    lines = [f"{'RIF':<8}{'HOST':<24}{'STATE':<12}WORKERS"]
+    lines += [
+        f"{rif['rif_id']:<8}{rif['host']:<24}{rif['state']:<12}{rif['workers']}" for rif in data["rifs"]
+    ]
+    lines += ["", f"{'CLASS':<12}{'TOTAL':>8}{'FREE':>8}{'HELD':>8}{'BLOCKED':>9}"]
+    lines += [
+        f"{name:<12}{entry['total']:>8}{entry['free']:>8}{entry['held']:>8}{entry['blocked']:>9}"
+        for name, entry in data["classes"].items()
+    ]
+    lines += ["", f"{'JOB':<8}{'NAME':<24}{'WEIGHT':>8}{'DEMAND':>8}{'HELD':>8}{'SHARE':>8}"]
+    lines += [
+        f"{job['job']:<8}{job['name']:<24}{job['weight']:>8g}{job['demand']:>8}{job['held']:>8}{job['share']:>8.2f}"
+        for job in data["jobs"]
+    ]
+    return lines
+
+
+@app.command
+async def bootstrap(
+    hosts: list[str],
+    *,
+    strategy: str = "local",
+    cores: int = 0,
+    connection_file: File = None,
+    json: Json = False,
+) -> int:
+    """Start a RIF on each of these hosts.
+
+    Parameters
+    ----------
+    hosts
+        Names of hosts; logical names for the strategy local.
+    strategy
+        How a RIF is started.
+    cores
+        Cores that each offers; 0 for what its hardware has.
+    """
+    async with join_rts(connection_path(connection_file)) as rts:
+        report = await rts.bootstrap(hosts, strategy, cores=cores)
+    if json:
+        print_json({"started": report.started, "failed": report.failed})
+    else:
+        for host, rif_id in report.started.items():
+            print(f"{host}: {rif_id} is up")
+        for host, reason in report.failed.items():
+            print(f"{host}: failed: {reason}")
+    return 1 if report.failed else 0
+
+
+@app.command
+async def teardown(rif_ids: list[str], *, connection_file: File = None) -> int:
+    """Stop these RIFs; what runs on them is lost to its job, which runs it elsewhere."""
+    async with join_rts(connection_path(connection_file)) as rts:
+        stopped = await rts.teardown(rif_ids)
+    for rif_id in rif_ids:
+        print(f"{rif_id}: {'stopped' if rif_id in stopped else 'was not running'}")
+    return 0 if set(rif_ids) <= set(stopped) else 1
+
+
+@app.command
+async def add(rif_id: str, resources: list[str], *, connection_file: File = None) -> None:
+    """Add resources to a RIF, each written ID=CLASS or ID=CLASS:PARENT,PARENT.
+
+    Parameters
+    ----------
+    rif_id
+        The RIF.
+    resources
+        For example r1.fpga0=fpga:r1.node
+    """
+    wanted = tuple(parse_resource(text) for text in resources)
+    async with join_rts(connection_path(connection_file)) as rts:
+        report = await rts.add(rif_id, wanted)
+    for worker in report.workers:
+        print(f"{worker.resource_id} ({worker.resource_class}) on {worker.host} at {worker.address}")
+
+
+def parse_resource(text: str) -> Resource:
+    """Return the resource that ``ID=CLASS`` or ``ID=CLASS:PARENT,PARENT`` describes.
+
+    Raises:
+        CommandError: the text has another form.
+    """
+    name, equals, rest = text.partition("=")
+    resource_class, _, parents = rest.partition(":")
+    if not (name and equals and resource_class):
+        raise CommandError(f"{text!r} is not a resource; write ID=CLASS or ID=CLASS:PARENT,PARENT")
+    return Resource(name, resource_class, tuple(filter(None, parents.split(","))))
+
+
+@app.command
+async def remove(
+    rif_id: str, resource_ids: list[str], *, policy: str = "lose", connection_file: File = None
+) -> None:
+    """Remove resources from a RIF.
+
+    Parameters
+    ----------
+    rif_id
+        The RIF.
+    resource_ids
+        Ids of its resources; what is below them goes with them.
+    policy
+        What happens to those in use: lose (their tasks run elsewhere), wait or refuse.
+    """
+    async with join_rts(connection_path(connection_file)) as rts:
+        report = await rts.remove(rif_id, resource_ids, policy)
+    for worker in report.workers:
+        print(f"{worker.resource_id} removed")
+
+
+@app.command
+async def stop(*, connection_file: File = None) -> None:
+    """Take a running run-time system down, with everything that runs on it."""
+    async with join_rts(connection_path(connection_file)) as rts:
+        await rts.stop()
+        with trio.move_on_after(5):
+            await rts.peer.lost.wait()
+    print("stopped")
+
+
+def main() -> None:
+    """Run the command ``gspc-rts``."""
+    run_command(app)

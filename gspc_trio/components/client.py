@@ -1,0 +1,133 @@
+"""A handle on a run-time system, in this process or elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.resources import Resource
+from gspc_trio.nursery.connection_file import read_connection_file
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import Peer
+from gspc_trio.protocol import messages
+
+
+class RunTimeSystem:
+    """What a user can ask of a run-time system (GSPC19 2.1), over a connection of role ``control``.
+
+    Args:
+        network: through which the RTS, its RIFs and other jobs are reached.
+        address: of the RTS.
+        peer: the open connection.
+    """
+
+    def __init__(self, network: Network, address: str, peer: Peer) -> None:
+        self.network = network
+        self.address = address
+        self.peer = peer
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the run-time system lives in this process."""
+        return self.address.startswith("memory:")
+
+    def join(self) -> AbstractAsyncContextManager[Peer]:
+        """Open a connection for a job."""
+        return self.network.connect(self.address, role="job", name="job", expect="rts")
+
+    async def status(self) -> dict[str, Any]:
+        """Return the state of RIFs, resource classes and jobs as plain data."""
+        answer: messages.Status = await self.peer.call(messages.GetStatus())
+        return answer.data
+
+    async def bootstrap(
+        self,
+        hosts: Sequence[str],
+        strategy: str = "local",
+        *,
+        cores: int = 0,
+        options: dict[str, str] | None = None,
+    ) -> messages.BootstrapReport:
+        """Start a RIF on each host (RTS-1); those that fail are in the report beside those that came up.
+
+        Args:
+            hosts: names of hosts; logical names for the strategy ``local``.
+            strategy: name of a strategy.
+            cores: number of cores each is to offer; 0 for what its hardware has.
+            options: of the strategy.
+        """
+        order = messages.Bootstrap(tuple(hosts), strategy, cores, dict(options or {}))
+        report: messages.BootstrapReport = await self.peer.call(order)
+        return report
+
+    async def teardown(self, rif_ids: Sequence[RifId]) -> tuple[RifId, ...]:
+        """Stop these RIFs and return the ids of those that were taken down."""
+        report: messages.TeardownReport = await self.peer.call(messages.Teardown(tuple(rif_ids)))
+        return report.stopped
+
+    async def add(self, rif_id: RifId, resources: Iterable[Resource]) -> messages.exchange.DagReport:
+        """Add resources to a RIF and return how to reach their workers (RTS-2).
+
+        Their parents are among them or were added before.
+        """
+        report: messages.exchange.DagReport = await self.peer.call(
+            messages.AddDag(rif_id, tuple(resources))
+        )
+        return report
+
+    async def remove(
+        self, rif_id: RifId, resource_ids: Sequence[ResourceId], policy: str = "lose"
+    ) -> messages.exchange.DagReport:
+        """Remove resources from a RIF and return which were removed (RTS-2)."""
+        report: messages.exchange.DagReport = await self.peer.call(
+            messages.RemoveDag(rif_id, tuple(resource_ids), policy)
+        )
+        return report
+
+    async def host_to_resource(self) -> dict[str, set[ResourceId]]:
+        """Return host -> ids of its resources (RTS-3)."""
+        answer: messages.HostToResource = await self.peer.call(messages.GetHostToResource())
+        return {host: set(ids) for host, ids in answer.hosts.items()}
+
+    async def jobs(self) -> tuple[messages.JobEntry, ...]:
+        """Return the jobs registered now, oldest first."""
+        answer: messages.JobList = await self.peer.call(messages.ListJobs())
+        return answer.jobs
+
+    async def stop(self) -> None:
+        """Take the run-time system down."""
+        await self.peer.call(messages.StopRts())
+
+    @asynccontextmanager
+    async def connect_to_job(self, job: JobId) -> AsyncIterator[Peer]:
+        """Open a connection to the job server of a registered job.
+
+        Raises:
+            LookupError: there is no such job, or it does not listen.
+        """
+        entries = {entry.job: entry for entry in await self.jobs()}
+        entry = entries.get(job)
+        if entry is None:
+            there = ", ".join(f"{e.job} ({e.name})" for e in entries.values()) or "none"
+            raise LookupError(f"no job {job!r} is registered; registered: {there}")
+        if not entry.address:
+            raise LookupError(f"job {job!r} ({entry.name}) does not listen")
+        async with self.network.connect(entry.address, role="control", name="client", expect="job") as peer:
+            yield peer
+
+
+@asynccontextmanager
+async def join_rts(connection_file: Path) -> AsyncIterator[RunTimeSystem]:
+    """Connect to a running RTS by its connection file.
+
+    Raises:
+        ConnectionFileError: the file is missing, unsafe or not a connection file.
+        ConnectFailed: nobody answers there, or the one who does is not ours.
+    """
+    info = read_connection_file(connection_file)
+    network = Network(info.token)
+    async with network.connect(info.address, role="control", name="client", expect="rts") as peer:
+        yield RunTimeSystem(network, info.address, peer)

@@ -1,0 +1,99 @@
+"""The scoped objects for an application's own trio main (APP-5): a run-time system, and a job on it."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from gspc_trio.components.client import RunTimeSystem, join_rts
+from gspc_trio.components.compute import open_process_backend
+from gspc_trio.components.job import Job
+from gspc_trio.components.jobserver import JobSettings, run_job
+from gspc_trio.components.rts import open_rts_service
+from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
+from gspc_trio.nursery.network import Network
+from gspc_trio.protocol.code import encode_entry
+from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.net import Net
+from gspc_trio.workflow.transformations import Transformation, terminate
+
+RTS_ADDRESS = "memory:rts"
+
+
+@asynccontextmanager
+async def open_rts(
+    *, cores: int = 0, host: str = "", connection_file: Path | str | None = None
+) -> AsyncIterator[RunTimeSystem]:
+    """A run-time system for as long as the block runs.
+
+    Args:
+        cores: number of cores to offer; 0 for what this machine has and this process may use.
+        host: name of this host in reports; "" for its own.
+        connection_file: join the running RTS that published this file instead of starting one.
+
+    Raises:
+        ConnectionFileError: the file is missing, unsafe or not a connection file.
+        ConnectFailed: no RTS answers at the address in the file.
+        RuntimeError: the local RIF did not come up.
+    """
+    if connection_file is not None:
+        async with join_rts(Path(connection_file)) as rts:
+            yield rts
+        return
+    network = Network(secrets.token_bytes(32))
+    host = host or socket.gethostname()
+    async with open_process_backend() as backend:
+        strategies = {"embedded": EmbeddedStrategy(network, backend), "local": LocalStrategy()}
+        async with open_rts_service(network, listen=(RTS_ADDRESS,), strategies=strategies) as service:
+            report = await service.bootstrap((host,), "embedded", cores, {})
+            if report.failed:
+                raise RuntimeError(f"the run-time system did not start: {report.failed[host]}")
+            async with network.connect(RTS_ADDRESS, role="control", name="application", expect="rts") as peer:
+                yield RunTimeSystem(network, RTS_ADDRESS, peer)
+
+
+@asynccontextmanager
+async def open_job(
+    net: Net,
+    *,
+    rts: RunTimeSystem,
+    values: Mapping[str, Sequence[Any]] | None = None,
+    settings: JobSettings | None = None,
+    transformations: Sequence[Transformation] = (terminate,),
+    records_path: Path | None = None,
+) -> AsyncIterator[Job]:
+    """Run a workflow on a run-time system (GSPC19 4.3.1).
+
+    Leaving the block waits for the job to end, as a nursery would; an exception or a cancellation in it stops the job.
+
+    Args:
+        net: the workflow.
+        rts: where to run it.
+        values: input port -> values of its initial tokens.
+        settings: of the job.
+        transformations: applied to the net in order before it runs.
+        records_path: file for the records, or None.
+
+    Raises:
+        JobFailed: the job failed or was stopped.
+        WorkflowError: the net and the values do not fit.
+    """
+    for transformation in transformations:
+        net = transformation(net)
+    engine = WorkflowEngine(net, values or {}, dumps=dumps, loads=loads)
+    settings = settings or JobSettings(name=net.name)
+    if not settings.listen and not rts.embedded:
+        settings = settings.listening()
+
+    def code(code_id: int) -> bytes:
+        return encode_entry(engine.code_table[code_id])
+
+    async with run_job(
+        engine, code, engine.outputs, rts, settings, records_path=records_path
+    ) as job:
+        yield job

@@ -1,0 +1,231 @@
+"""A running job as its owner and its clients see it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import trio
+from attrs import frozen
+
+from gspc_trio.components.records import RecordStream, Watcher
+from gspc_trio.core.ids import JobId, TaskId
+from gspc_trio.core.scheduler import CancelTasks, RetryTask, Stop
+from gspc_trio.nursery.drive import Inbox
+from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
+from gspc_trio.protocol.messages import (
+    ApplicationCall,
+    ApplicationReply,
+    Done,
+    GetJobStatus,
+    Status,
+    StopJob,
+    WaitJob,
+    Watch,
+)
+from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.version import VERSION
+from gspc_trio.workflow.job import Close, JobEnded, JobMachine, Look, TaskFailure
+
+
+@frozen
+class JobResult:
+    """How a job ended.
+
+    Attributes:
+        state: ``finished``, ``failed`` or ``stopped``.
+        outputs: output port -> list of values.
+        tasks: state -> number of tasks.
+        elapsed_s: seconds from the job's begin to its end.
+        failures: of the first tasks that failed, with what they printed.
+        detail: why it did not finish.
+    """
+
+    state: str
+    outputs: Mapping[str, list[Any]]
+    tasks: Mapping[str, int]
+    elapsed_s: float
+    failures: tuple[TaskFailure, ...] = ()
+    detail: str = ""
+
+
+class JobFailed(Exception):
+    """The job did not finish; ``result`` says how far it came, the message why."""
+
+    def __init__(self, result: JobResult, message: str) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class Job:
+    """A running job: the handle that ``run_job`` yields."""
+
+    def __init__(
+        self, machine: JobMachine, outputs: Callable[[], Mapping[str, list[Any]]], hosts: Mapping[str, str]
+    ) -> None:
+        self.machine = machine
+        self.records = RecordStream(VERSION)
+        self.inbox: Inbox[Any] = Inbox()
+        self._hosts = hosts
+        self._outputs = outputs
+        self._begun_s = trio.current_time()
+        self._ended = trio.Event()
+        self._result: JobResult | None = None
+        self._functions: dict[str, Callable[[Any], Any]] = {}
+
+    @property
+    def job_id(self) -> JobId:
+        """The id that the RTS gave."""
+        return self.machine.job
+
+    def host_of(self, resource_id: str) -> str:
+        """Return the host of a resource, or "" if it was never seen."""
+        return self._hosts.get(resource_id, "")
+
+    async def wait(self) -> JobResult:
+        """Wait for the end of the job and return its result (GSPC19 2.5 ``wait``).
+
+        Raises:
+            JobFailed: the job failed or was stopped.
+        """
+        result = await self.wait_ended()
+        if result.state != "finished":
+            raise JobFailed(result, self._describe(result))
+        return result
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job is over."""
+        return self._ended.is_set()
+
+    async def wait_ended(self) -> JobResult:
+        """Wait for the end of the job, however it ends, and return its result."""
+        await self._ended.wait()
+        assert self._result is not None
+        return self._result
+
+    def stop(self, reason: str = "it was asked to stop") -> None:
+        """Cancel what runs and start nothing more (GSPC19 2.5 ``stop``)."""
+        self.inbox.put(Stop(reason))
+
+    def cancel(self, task_ids: Sequence[TaskId]) -> None:
+        """Cancel these tasks, wherever they are."""
+        self.inbox.put(CancelTasks(tuple(task_ids)))
+
+    def retry(self, task_id: TaskId) -> None:
+        """Give a failed task a new attempt."""
+        self.inbox.put(RetryTask(task_id))
+
+    def look(self) -> None:
+        """Tell the job that its engine has something new."""
+        self.inbox.put(Look())
+
+    def close(self) -> None:
+        """Say that no more tasks will be added."""
+        self.inbox.put(Close())
+
+    def serve(self, name: str, function: Callable[[Any], Any]) -> None:
+        """Offer ``function(argument) -> value`` (plain or async) to clients under ``name`` (APP-2).
+
+        Raises:
+            ValueError: the name is taken.
+        """
+        if name in self._functions:
+            raise ValueError(f"a function is served under the name {name!r} already")
+        self._functions[name] = function
+
+    def status(self) -> dict[str, Any]:
+        """Return the job's state as plain data: job, name, state, tasks by state, elapsed_s."""
+        ended = self.machine.ended
+        return {
+            "job": self.job_id,
+            "name": self.machine.name,
+            "pid": os.getpid(),
+            "state": ended.state if ended else "running",
+            "detail": ended.detail if ended else "",
+            "tasks": self._counts(),
+            "elapsed_s": self._result.elapsed_s if self._result else trio.current_time() - self._begun_s,
+        }
+
+    def _counts(self) -> dict[str, int]:
+        return {str(state): number for state, number in self.machine.counts().items()}
+
+    def _describe(self, result: JobResult) -> str:
+        """Say in a few lines why the job did not finish."""
+        if not result.failures:
+            return f"job {self.job_id} ({self.machine.name}) {result.state}: {result.detail}"
+        lines = [f"job {self.job_id} ({self.machine.name}) failed: {result.tasks.get('failed', 0)} of its tasks failed"]
+        lines += [describe_failure(failure, self.host_of(failure.resource_id)) for failure in result.failures]
+        return "\n".join(lines)
+
+    def end(self, ended: JobEnded) -> None:
+        """Take down the result; whoever waits goes on."""
+        self._result = JobResult(
+            ended.state,
+            self._outputs(),
+            self._counts(),
+            trio.current_time() - self._begun_s,
+            tuple(self.machine.failures),
+            ended.detail,
+        )
+        self._ended.set()
+
+    async def serve_peer(self, peer: Peer) -> None:
+        """Answer one client of the job server until it goes."""
+        watcher = Watcher()
+        try:
+            async with trio.open_nursery() as nursery:
+                while True:
+                    for message in await peer.receive():
+                        if isinstance(message, Watch):
+                            if watcher.credit == 0 and watcher.needs_snapshot:
+                                nursery.start_soon(self.records.feed, peer, watcher)
+                            watcher.add_credit(message.credit)
+                        elif isinstance(message, IncomingCall):
+                            nursery.start_soon(self._answer, message)
+        except* PeerGone:
+            pass
+
+    async def _answer(self, call: IncomingCall) -> None:
+        body = call.body
+        if isinstance(body, GetJobStatus):
+            call.reply(Status(self.status()))
+        elif isinstance(body, StopJob):
+            self.stop("a client asked it to stop")
+            call.reply(Done())
+        elif isinstance(body, WaitJob):
+            await self._ended.wait()
+            call.reply(Status(self.status()))
+        elif isinstance(body, ApplicationCall):
+            await self._answer_application(call, body)
+        else:
+            call.fail(ValueError(f"a job server does not answer {type(body).__name__}"))
+
+    async def _answer_application(self, call: IncomingCall, body: ApplicationCall) -> None:
+        function = self._functions.get(body.name)
+        if function is None:
+            offered = ", ".join(sorted(self._functions)) or "nothing"
+            call.fail(LookupError(f"this job does not serve {body.name!r}; it serves {offered}"))
+            return
+        try:
+            value = function(loads(body.argument))
+            if hasattr(value, "__await__"):
+                value = await value
+            call.reply(ApplicationReply(dumps(value)))
+        except Exception as error:
+            call.fail(error)
+
+
+def describe_failure(failure: TaskFailure, host: str) -> str:
+    """Return a failed task's story for people: who, where, traceback, what it printed."""
+    error, outcome = failure.outcome.error, failure.outcome
+    where = f" on {failure.resource_id}" if failure.resource_id else ""
+    where += f" ({host})" if host else ""
+    lines = [f"task {failure.task_id} ({failure.name}), attempt {outcome.attempt}{where}:"]
+    if error is not None:
+        lines.append((error.traceback or f"{error.kind}: {error.message}").rstrip())
+    for title, printed in (("standard output", outcome.stdout), ("standard error", outcome.stderr)):
+        if printed:
+            lines += [f"its {title} (the last of it):", printed.decode("utf-8", "replace").rstrip()]
+    return "\n  ".join("\n".join(lines).split("\n"))

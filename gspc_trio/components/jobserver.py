@@ -1,0 +1,193 @@
+"""The job server: one application's workflow on a run-time system (GSPC19 4.3.1)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+from attrs import evolve, field, frozen
+
+from gspc_trio.components.client import RunTimeSystem
+from gspc_trio.components.job import Job
+from gspc_trio.components.scheduler import SchedulerRoutes
+from gspc_trio.core.exchange import OpenJob
+from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.records import RECORD_TYPES
+from gspc_trio.core.scheduler import Scheduler, TaskDone
+from gspc_trio.nursery.drive import drive
+from gspc_trio.nursery.rpc import Peer, PeerGone
+from gspc_trio.protocol.messages import JobRegistered, LeaveJob, RegisterJob
+from gspc_trio.workflow.job import Begin, Engine, JobEnded, JobMachine
+
+LEAVE_TIMEOUT_S = 1.0
+"""How long a job may take to stop what runs and say goodbye to the RTS when its scope is left."""
+
+
+@frozen
+class JobSettings:
+    """What a job says about itself.
+
+    Attributes:
+        name: for people.
+        keep_going: go on after a failure with what does not depend on it.
+        weight: share of the resources relative to other jobs.
+        fate: whether tasks in a worker's phases share their fate (WRK-3).
+        threads: compute in threads instead of processes.
+        listen: address at which the job server listens, or "" not to.
+        modules: sources shipped with the job, module name -> (file name, text).
+    """
+
+    name: str = "job"
+    keep_going: bool = False
+    weight: float = 1.0
+    fate: bool = True
+    threads: bool = False
+    listen: str = ""
+    modules: dict[str, tuple[str, str]] = field(factory=dict)
+
+    def listening(self) -> JobSettings:
+        """Return the same settings with any free port of the loopback interface to listen at."""
+        return evolve(self, listen="ws://127.0.0.1:0")
+
+
+@asynccontextmanager
+async def run_job(
+    engine: Engine,
+    code: Callable[[int], bytes],
+    outputs: Callable[[], Mapping[str, list[Any]]],
+    rts: RunTimeSystem,
+    settings: JobSettings,
+    *,
+    open_ended: bool = False,
+    on_done: Callable[[TaskDone], None] | None = None,
+    records_path: Path | None = None,
+) -> AsyncIterator[Job]:
+    """Run an engine's tasks on a run-time system.
+
+    Leaving the block waits for the job to end, as a nursery would; an exception or a cancellation in it stops the job.
+
+    Args:
+        engine: says what is ready.
+        code: returns an entry of the code table, encoded.
+        outputs: returns the values at the output ports.
+        rts: where to run.
+        settings: of the job.
+        open_ended: tasks may be added until ``Job.close``.
+        on_done: told each task that ends for good.
+        records_path: file for the records, or None.
+
+    Raises:
+        JobFailed: the job failed or was stopped, or the RTS went away.
+        OSError: the file for the records cannot be written.
+    """
+    async with trio.open_nursery() as nursery:
+        server = _JobServer(engine, code, outputs, settings, open_ended, on_done)
+        address = ""
+        if settings.listen:
+            address = await nursery.start(server.listen, rts)
+        async with rts.join() as peer:
+            registered: JobRegistered = await peer.call(
+                RegisterJob(settings.name, os.getpid(), socket.gethostname(), address, settings.weight)
+            )
+            job = server.start(registered.job, rts, peer, nursery)
+            if records_path is not None:
+                job.records.open_file(records_path)
+            try:
+                nursery.start_soon(job.records.flush_regularly)
+                job.inbox.put(Begin())
+                yield job
+                await job.wait()
+            finally:
+                with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_TIMEOUT_S):
+                    await server.leave(peer)
+                job.records.close_file()
+                nursery.cancel_scope.cancel()
+
+
+class _JobServer:
+    """The parts of one job server and how they are joined."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        code: Callable[[int], bytes],
+        outputs: Callable[[], Mapping[str, list[Any]]],
+        settings: JobSettings,
+        open_ended: bool,
+        on_done: Callable[[TaskDone], None] | None,
+    ) -> None:
+        self.engine = engine
+        self.code = code
+        self.outputs = outputs
+        self.settings = settings
+        self.open_ended = open_ended
+        self.on_done = on_done
+        self.job: Job | None = None
+        self.started = trio.Event()
+
+    async def listen(
+        self, rts: RunTimeSystem, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        await rts.network.listen(
+            self.settings.listen, self._serve_peer, role="job", name=self.settings.name, task_status=task_status
+        )
+
+    async def _serve_peer(self, peer: Peer) -> None:
+        await self.started.wait()
+        assert self.job is not None
+        await self.job.serve_peer(peer)
+
+    def start(self, job_id: JobId, rts: RunTimeSystem, peer: Peer, nursery: trio.Nursery) -> Job:
+        settings = self.settings
+        machine = JobMachine(
+            job_id, settings.name, self.engine, Scheduler(job_id), settings.keep_going, self.open_ended
+        )
+        opening = OpenJob(
+            job_id, tuple(sys.path), os.getcwd(), settings.modules, settings.fate, settings.threads
+        )
+        hosts: dict[ResourceId, str] = {}
+        job = self.job = Job(machine, self.outputs, hosts)
+        routes = SchedulerRoutes(rts.network, peer, opening, self.code, job.inbox.put, hosts, nursery)
+        nursery.start_soon(self._drive, job, routes)
+        nursery.start_soon(self._listen_to_rts, job, routes)
+        self.started.set()
+        return job
+
+    async def _drive(self, job: Job, routes: SchedulerRoutes) -> None:
+        send, append, on_done = routes.send, job.records.append, self.on_done
+
+        def perform(action: Any) -> None:
+            if type(action) is TaskDone:
+                if on_done is not None:
+                    on_done(action)
+            elif isinstance(action, RECORD_TYPES):
+                append(action)
+            elif not send(action) and type(action) is JobEnded:
+                job.end(action)
+
+        await drive(job.machine, job.inbox, perform)
+
+    async def _listen_to_rts(self, job: Job, routes: SchedulerRoutes) -> None:
+        try:
+            await routes.listen_to_rts()
+        except PeerGone as gone:
+            if job.machine.ended is None:
+                job.end(JobEnded("failed", f"the run-time system has gone: {gone.reason}"))
+
+    async def leave(self, peer: Peer) -> None:
+        """End the job if it has not ended, and say goodbye to the RTS."""
+        job = self.job
+        assert job is not None
+        try:
+            if not job.has_ended:
+                job.stop("its scope was left")
+                await job.wait_ended()
+            await peer.call(LeaveJob())
+        except PeerGone:
+            pass

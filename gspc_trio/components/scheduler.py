@@ -1,0 +1,238 @@
+"""The shell of a job's scheduler: one connection to the RTS, one to each RIF, and who gets which message.
+
+Events come from the connections into the job's inbox; the scheduler's actions go out by :meth:`SchedulerRoutes.send`. Nothing is
+decided here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import trio
+from attrs import define, field
+
+from gspc_trio.core.exchange import (
+    Cancel,
+    DefineCode,
+    Demand,
+    Finished,
+    Grant,
+    Hold,
+    Interrupt,
+    Lapsed,
+    OpenJob,
+    Recall,
+    Refuse,
+    Release,
+    Submit,
+    TakeBack,
+)
+from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import Peer, PeerGone
+from gspc_trio.protocol.messages import RifEndpoint, RifGone, RifUp
+
+log = logging.getLogger(__name__)
+
+RECONNECT_FIRST_S = 0.1
+RECONNECT_MAX_S = 2.0
+"""Pauses between tries to reach a RIF that the RTS says is there."""
+
+_FROM_RM = (Grant, Recall, Refuse, Lapsed)
+_TO_RM = (Demand, Release, Interrupt)
+
+
+@define(eq=False)
+class _RifLink:
+    """The connection to one RIF: what to send waits in ``unsent`` until it is there."""
+
+    endpoint: RifEndpoint
+    scope: trio.CancelScope
+    peer: Peer | None = None
+    unsent: list[Any] = field(factory=list)
+    defined: set[int] = field(factory=set)
+
+    def send(self, message: Any) -> None:
+        if self.peer is None:
+            self.unsent.append(message)
+        else:
+            self.peer.post(message)
+
+
+class SchedulerRoutes:
+    """The connections of one job.
+
+    Args:
+        network: to reach the RIFs.
+        rts: the connection to the RTS, on which the job is registered.
+        opening: what each RIF is told first.
+        code: returns entry ``code_id`` of the job's code table, encoded.
+        put: takes an event for the job's machine.
+        hosts: filled with the host of each resource that was ever seen.
+        nursery: in which the connections live.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        rts: Peer,
+        opening: OpenJob,
+        code: Callable[[int], bytes],
+        put: Callable[[Any], None],
+        hosts: dict[ResourceId, str],
+        nursery: trio.Nursery,
+    ) -> None:
+        self.network = network
+        self.rts = rts
+        self.opening = opening
+        self._hosts = hosts
+        self._code = code
+        self._put = put
+        self._nursery = nursery
+        self._links: dict[RifId, _RifLink] = {}
+        self._rif_of: dict[ResourceId, RifId] = {}
+
+    @property
+    def job(self) -> JobId:
+        """The job these connections serve."""
+        return self.opening.job
+
+    async def listen_to_rts(self) -> None:
+        """Take what the RTS says until it is gone.
+
+        Raises:
+            PeerGone: the RTS is gone.
+        """
+        while True:
+            for message in await self.rts.receive():
+                if isinstance(message, _FROM_RM):
+                    self._put(message)
+                elif isinstance(message, RifUp):
+                    self._rif_up(message.endpoint)
+                elif isinstance(message, RifGone):
+                    self._rif_gone(message)
+                else:
+                    log.warning("job %s: the RTS said %s, which is not for jobs", self.job, type(message).__name__)
+
+    def send(self, action: Any) -> bool:
+        """Send an action of the scheduler where it belongs; return False if it is not one that is sent."""
+        if isinstance(action, Submit):
+            self._submit(action)
+        elif isinstance(action, _TO_RM):
+            self.rts.post(action)
+        elif isinstance(action, Cancel | TakeBack):
+            self._send_to(action.resource_id, action)
+        elif isinstance(action, Hold):
+            for rif_id, resources in self._by_rif(action.resources).items():
+                self._links[rif_id].send(Hold(action.job, action.grant_id, tuple(resources)))
+        else:
+            return False
+        return True
+
+    def _submit(self, submit: Submit) -> None:
+        link = self._link_of(submit.resources[0])
+        if link is None:
+            return
+        for submission in submit.submissions:
+            code_id = submission.code_id
+            if code_id not in link.defined:
+                link.defined.add(code_id)
+                link.send(DefineCode(self.job, code_id, self._code(code_id)))
+        link.send(submit)
+
+    def _send_to(self, resource_id: ResourceId, message: Any) -> None:
+        link = self._link_of(resource_id)
+        if link is not None:
+            link.send(message)
+
+    def _link_of(self, resource_id: ResourceId) -> _RifLink | None:
+        """Return the link to the resource's RIF; None if it is gone, of which the scheduler has been or will be told."""
+        return self._links.get(self._rif_of.get(resource_id, ""))
+
+    def _by_rif(self, resources: Sequence[ResourceId]) -> dict[RifId, list[ResourceId]]:
+        parts: dict[RifId, list[ResourceId]] = {}
+        for resource_id in resources:
+            rif_id = self._rif_of.get(resource_id)
+            if rif_id in self._links:
+                parts.setdefault(rif_id, []).append(resource_id)
+        return parts
+
+    def _rif_up(self, endpoint: RifEndpoint) -> None:
+        """A RIF is new, or has other resources than before."""
+        link = self._links.get(endpoint.rif_id)
+        if link is not None and link.endpoint.incarnation == endpoint.incarnation:
+            self._change_resources(link, endpoint)
+            return
+        if link is not None:
+            self._drop(link, "it was started again")
+        link = _RifLink(endpoint, trio.CancelScope())
+        self._links[endpoint.rif_id] = link
+        self._announce(endpoint)
+        self._nursery.start_soon(self._keep_connected, link)
+
+    def _announce(self, endpoint: RifEndpoint) -> None:
+        for resource in endpoint.resources:
+            self._rif_of[resource.resource_id] = endpoint.rif_id
+            self._hosts[resource.resource_id] = endpoint.host
+        self._put(ResourcesUp(endpoint.resources))
+
+    def _change_resources(self, link: _RifLink, endpoint: RifEndpoint) -> None:
+        left = {resource.resource_id for resource in endpoint.resources}
+        gone = tuple(r.resource_id for r in link.endpoint.resources if r.resource_id not in left)
+        link.endpoint = endpoint
+        if gone:
+            for resource_id in gone:
+                self._rif_of.pop(resource_id, None)
+            self._put(ResourcesLost(gone, "it was removed from the run-time system"))
+        self._announce(endpoint)
+
+    def _rif_gone(self, gone: RifGone) -> None:
+        link = self._links.get(gone.rif_id)
+        if link is not None and link.endpoint.incarnation <= gone.incarnation:
+            self._drop(link, gone.reason)
+
+    def _drop(self, link: _RifLink, reason: str) -> None:
+        endpoint = link.endpoint
+        del self._links[endpoint.rif_id]
+        for resource in endpoint.resources:
+            self._rif_of.pop(resource.resource_id, None)
+        link.scope.cancel()
+        self._put(ResourcesLost(tuple(r.resource_id for r in endpoint.resources), f"host {endpoint.host}: {reason}"))
+
+    async def _keep_connected(self, link: _RifLink) -> None:
+        """Hold the connection to a RIF for as long as the RTS says that it is there."""
+        pause_s = RECONNECT_FIRST_S
+        with link.scope:
+            while True:
+                try:
+                    await self._connect(link)
+                except (PeerGone, OSError) as error:
+                    link.peer = None
+                    link.unsent.clear()
+                    link.defined.clear()
+                    log.info("job %s: connection to %s: %s", self.job, link.endpoint.rif_id, error)
+                    ids = tuple(resource.resource_id for resource in link.endpoint.resources)
+                    self._put(ResourcesLost(ids, f"host {link.endpoint.host}: {error}"))
+                await trio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RECONNECT_MAX_S)
+                self._put(ResourcesUp(link.endpoint.resources))
+
+    async def _connect(self, link: _RifLink) -> None:
+        """Open the connection, send what waited, and take what the RIF says until it is gone."""
+        async with self.network.connect(
+            link.endpoint.address, role="job", name=self.job, expect="rif"
+        ) as peer:
+            peer.post(self.opening)
+            for message in link.unsent:
+                peer.post(message)
+            link.unsent.clear()
+            link.peer = peer
+            while True:
+                for message in await peer.receive():
+                    if type(message) is Finished:
+                        self._put(message)
+                    else:
+                        log.warning("job %s: a RIF said %s", self.job, type(message).__name__)
