@@ -1,0 +1,185 @@
+"""Long-lived programs as scopes: spawn, cancel, bounded wait, kill of the process group, reap; no shell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import trio
+
+LINE_BYTES_MAX = 1 << 20
+"""Longest line that :meth:`Process.receive_line` takes."""
+
+STDIN_BYTES_MAX = 1 << 15
+"""Most data for standard input: it must fit into the empty pipe, because nobody writes the rest later."""
+
+
+class UnsupportedSystem(RuntimeError):
+    """gspc-trio runs on Linux only."""
+
+
+class ProcessStartError(OSError):
+    """The program could not be started; the message is one line for people."""
+
+
+def require_linux() -> None:
+    """Raise UnsupportedSystem with one clear line anywhere but on Linux."""
+    if sys.platform != "linux":
+        raise UnsupportedSystem(f"gspc-trio runs on Linux, but this is {sys.platform}")
+
+
+class Process:
+    """A running program; made by :func:`open_process`.
+
+    Attributes:
+        pid: its process id, and that of its session and process group.
+        exit_status: None while it runs, else its exit status, or minus the number of the signal that ended
+            it.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], stdin: int | None, stdout: int) -> None:
+        self.pid = popen.pid
+        self.exit_status: int | None = None
+        self._popen = popen
+        self._pidfd = os.pidfd_open(popen.pid)
+        self._stdin = stdin
+        self._stdout = trio.lowlevel.FdStream(stdout)
+        self._unread = b""
+        self._ended = trio.Event()
+        self._waited_for = False
+
+    async def wait(self) -> int:
+        """Wait until the program has ended and return its exit status; what it started may still run."""
+        if self._waited_for:
+            await self._ended.wait()
+        else:
+            self._waited_for = True
+            try:
+                await trio.lowlevel.wait_readable(self._pidfd)
+            except trio.Cancelled:
+                self._waited_for = False
+                raise
+            self._note_end()
+        assert self.exit_status is not None
+        return self.exit_status
+
+    async def receive_line(self) -> str:
+        """Return the next line of its standard output, without the line break.
+
+        Raises:
+            trio.EndOfChannel: standard output has ended.
+            ValueError: a line is longer than LINE_BYTES_MAX.
+        """
+        while b"\n" not in self._unread:
+            if len(self._unread) > LINE_BYTES_MAX:
+                raise ValueError(f"process {self.pid} wrote a line of more than {LINE_BYTES_MAX} bytes")
+            data = await self._stdout.receive_some(65536)
+            if not data:
+                raise trio.EndOfChannel
+            self._unread += data
+        line, self._unread = self._unread.split(b"\n", 1)
+        return line.decode(errors="replace")
+
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM); nothing happens if it has ended."""
+        if self.exit_status is None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+
+    def close_stdin(self) -> None:
+        """Close its standard input, if it was held open."""
+        if self._stdin is not None:
+            os.close(self._stdin)
+            self._stdin = None
+
+    async def _stop(self, grace_s: float) -> None:
+        self.close_stdin()
+        self.terminate()
+        with trio.move_on_after(grace_s):
+            await self.wait()
+        # The leader is not reaped yet, so the number of the group cannot belong to anybody else.
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        await self.wait()
+        self._popen.wait()
+        os.close(self._pidfd)
+        await self._stdout.aclose()
+
+    def _note_end(self) -> None:
+        try:
+            # WNOWAIT leaves it a zombie: the group is killed before it is reaped.
+            found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:  # SIGCHLD is ignored in this process: the kernel has reaped it
+            found = None
+        if found is None:
+            self.exit_status = 255
+        else:
+            self.exit_status = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        self._ended.set()
+
+
+@asynccontextmanager
+async def open_process(
+    command: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    hold_stdin: bool = False,
+    environment: Mapping[str, str] | None = None,
+    working_directory: str | None = None,
+    pass_fds: Sequence[int] = (),
+    grace_s: float = 5.0,
+) -> AsyncIterator[Process]:
+    """Run a program for as long as the block lasts, in a session of its own; standard error is shared.
+
+    On exit of the block, for whatever reason, it gets SIGTERM, after ``grace_s`` its whole process group gets
+    SIGKILL, and it is reaped. It starts in the calling thread, so that a parent-death signal stands for this
+    thread.
+
+    Args:
+        command: the program and its arguments.
+        stdin: what it reads on standard input, e.g. a secret; at most STDIN_BYTES_MAX bytes.
+        hold_stdin: keep standard input open after that, so that it sees the end of file when this process is
+            gone.
+        environment: all of its environment; None means that of this process.
+        working_directory: None means that of this process.
+        pass_fds: file descriptors that it inherits under the same numbers.
+        grace_s: seconds between SIGTERM and SIGKILL.
+
+    Raises:
+        UnsupportedSystem: not on Linux.
+        ProcessStartError: no such program, or no process could be made.
+    """
+    require_linux()
+    if len(stdin) > STDIN_BYTES_MAX:
+        raise ValueError(f"standard input of {len(stdin)} bytes, at most {STDIN_BYTES_MAX} are possible")
+    try:
+        popen = subprocess.Popen(  # noqa: ASYNC220 - a thread would receive the parent-death signal
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=environment,
+            cwd=working_directory,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ProcessStartError(f"cannot start {command[0]}: {error.strerror or error}") from error
+    assert popen.stdin is not None
+    assert popen.stdout is not None
+    with suppress(BrokenPipeError):  # it has ended already: wait() will tell
+        popen.stdin.write(stdin)
+    held = os.dup(popen.stdin.fileno()) if hold_stdin else None
+    popen.stdin.close()
+    stdout = os.dup(popen.stdout.fileno())
+    popen.stdout.close()
+    process = Process(popen, held, stdout)
+    try:
+        yield process
+    finally:
+        with trio.CancelScope(shield=True):
+            await process._stop(grace_s)

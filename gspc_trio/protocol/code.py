@@ -1,0 +1,191 @@
+"""What a task runs, as bytes: encoded where the job is described, opened only in the compute process.
+
+Four kinds: a function by import path, a callable by value (cloudpickle), a function of a Python source file,
+a program. Reading needs nothing but msgpack, so that a compute process stays small.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgpack
+
+from gspc_trio.core.rules import WHOLE, Output
+
+if TYPE_CHECKING:
+    from gspc_trio.core.code import CodeEntry, Program
+
+
+class BadCode(ValueError):
+    """The code cannot be sent to a compute process, or the bytes are no encoded code."""
+
+
+class ImportedFunction(NamedTuple):
+    """A function found by importing ``module`` and following ``qualname``."""
+
+    parameters: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    module: str
+    qualname: str
+
+
+class PickledFunction(NamedTuple):
+    """A callable by value; ``name`` is for people."""
+
+    parameters: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    name: str
+    data: bytes
+
+
+class SourceFunction(NamedTuple):
+    """``function`` of the module that ``text`` makes; ``path`` names it in tracebacks."""
+
+    parameters: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    path: str
+    text: str
+    function: str
+
+
+class ProgramCall(NamedTuple):
+    """An external program, as ``core.code.Program``; its texts hold placeholders (``core.rules.fill``)."""
+
+    parameters: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+    working_directory: str
+    check: bool
+
+
+Code: TypeAlias = ImportedFunction | PickledFunction | SourceFunction | ProgramCall
+
+_KINDS: tuple[type[Code], ...] = (ImportedFunction, PickledFunction, SourceFunction, ProgramCall)
+
+
+def function_code(
+    function: Callable[..., Any], parameters: Iterable[str] = (), outputs: Iterable[Output] = WHOLE
+) -> bytes:
+    """Encode a callable: by import path if it is found under its name outside ``__main__``, else by value.
+
+    Args:
+        function: any callable.
+        parameters: names of the last ``len(parameters)`` arguments, which are passed by keyword; the rest by
+            position.
+        outputs: (port, each) of each output: ``port`` is a key of the returned mapping, None the whole
+            returned value; with ``each`` every element of it is a value of its own.
+
+    Raises:
+        BadCode: not callable, or it cannot be pickled by value; the message says why.
+    """
+    if not callable(function):
+        raise BadCode(f"{function!r} is not callable, so it cannot be the code of a task")
+    common = (tuple(parameters), tuple(outputs))
+    module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if isinstance(module, str) and isinstance(qualname, str) and _is_importable(function, module, qualname):
+        return _encode(ImportedFunction(*common, module, qualname))
+    return _encode(PickledFunction(*common, qualname or type(function).__name__, _pickle_by_value(function)))
+
+
+def source_code(
+    path: str,
+    text: str,
+    function: str = "main",
+    parameters: Iterable[str] = (),
+    outputs: Iterable[Output] = WHOLE,
+) -> bytes:
+    """Encode ``function`` of a Python source file with the content ``text``; the rest as function_code.
+
+    Raises:
+        BadCode: the text is no valid Python, or defines no such name at its top level.
+    """
+    try:
+        compiled = compile(text, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise BadCode(f"{path} is not valid Python: {error}") from error
+    star_import = ("*",) in compiled.co_consts
+    if function not in compiled.co_names and not star_import:
+        raise BadCode(f"{path} has no function {function}")
+    return _encode(SourceFunction(tuple(parameters), tuple(outputs), path, text, function))
+
+
+def program_code(
+    program: Program, parameters: Iterable[str] = (), outputs: Iterable[Output] = WHOLE
+) -> bytes:
+    """Encode an external program; ``parameters`` name the arguments that fill its placeholders.
+
+    What it "returns" is ``{"exit_status": int, "stdout": str, "stderr": str}``.
+    """
+    return _encode(
+        ProgramCall(
+            tuple(parameters),
+            tuple(outputs),
+            program.arguments,
+            program.environment,
+            program.working_directory,
+            program.check,
+        )
+    )
+
+
+def entry_code(entry: CodeEntry, read_text: Callable[[str], str]) -> bytes:
+    """Encode an entry of a job's code table, whatever its kind.
+
+    Args:
+        entry: what to run, its parameters and outputs.
+        read_text: returns the content of a source file, given its path; may raise OSError, which passes
+            through.
+
+    Raises:
+        BadCode: as function_code and source_code.
+    """
+    from gspc_trio.core.code import Program, SourceFile
+
+    if isinstance(entry.run, Program):
+        return program_code(entry.run, entry.parameters, entry.outputs)
+    if isinstance(entry.run, SourceFile):
+        path = entry.run.path
+        return source_code(path, read_text(path), entry.run.function, entry.parameters, entry.outputs)
+    return function_code(entry.run, entry.parameters, entry.outputs)
+
+
+def decode_code(data: bytes) -> Code:
+    """Return the code that ``data`` stands for.
+
+    Raises:
+        BadCode: not an encoded code.
+    """
+    try:
+        kind, *fields = msgpack.unpackb(data, use_list=False, unicode_errors="surrogateescape")
+        code: Code = _KINDS[kind](*fields)
+    except (ValueError, TypeError, IndexError, msgpack.exceptions.UnpackException) as error:
+        raise BadCode(f"these {len(data)} bytes are not an encoded code: {error}") from error
+    return code
+
+
+def _encode(code: Code) -> bytes:
+    data: bytes = msgpack.packb((_KINDS.index(type(code)), *code), unicode_errors="surrogateescape")
+    return data
+
+
+def _is_importable(function: Any, module: str, qualname: str) -> bool:
+    """Whether importing ``module`` and following ``qualname`` finds this very object, here and elsewhere."""
+    if module == "__main__" or "<" in qualname:
+        return False
+    found: Any = sys.modules.get(module)
+    for name in qualname.split("."):
+        found = getattr(found, name, None)
+    return found is function
+
+
+def _pickle_by_value(function: Any) -> bytes:
+    import cloudpickle
+
+    try:
+        data: bytes = cloudpickle.dumps(function, protocol=5)
+    except Exception as error:
+        raise BadCode(f"{function!r} cannot be sent to another process: {error}") from error
+    return data

@@ -1,0 +1,137 @@
+"""Values of tasks as bytes: msgpack where a value comes back equal and of the same exact type, else pickle.
+
+Encoded values travel as opaque bytes; only the user's own processes (job server, compute process) open pickled
+ones. Plain data can be told apart and read without pickle: :func:`is_plain`.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import msgpack
+
+DEPTH_MAX = 64
+"""Containers nested deeper than this are pickled."""
+
+_TUPLE = 1  # msgpack extension type of a tuple
+_PICKLED = b"\xc1"  # the one byte that no msgpack value begins with
+_ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+_CONTAINERS = frozenset({list, tuple, dict})
+
+
+class BadValue(ValueError):
+    """The value cannot be sent to another process, or the bytes are no encoded value."""
+
+
+def dumps(value: Any) -> bytes:
+    """Return ``value`` as bytes.
+
+    Lists, tuples, dicts, str, bytes, int of 64 bits, float, bool and None (exactly these types, nested up to
+    DEPTH_MAX) become msgpack; anything else is pickled (protocol 5), by cloudpickle if need be (lambdas,
+    classes of ``__main__``).
+
+    Raises:
+        BadValue: it cannot be pickled either; the message says why.
+    """
+    if _is_plain(value, DEPTH_MAX):
+        try:
+            return _pack(value)
+        except (_Unpackable, UnicodeEncodeError, ValueError, OverflowError):
+            pass  # an int beyond 64 bits, a string with lone surrogates, more than 4 GiB in one piece
+    return _PICKLED + _pickle(value)
+
+
+def loads(data: bytes | bytearray | memoryview) -> Any:
+    """Return the value that ``data`` stands for; what :func:`dumps` was given, equal and of the same exact
+    type.
+
+    Raises:
+        BadValue: not an encoded value.
+        Exception: whatever opening a pickled value raises, e.g. ImportError for a class that is not there.
+    """
+    if not data:
+        raise BadValue("no bytes: this is not an encoded value")
+    if data[0] == _PICKLED[0]:
+        import pickle
+
+        return pickle.loads(memoryview(data)[1:])
+    try:
+        return msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_unpack_extension)
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise BadValue(f"these {len(data)} bytes are not an encoded value: {error}") from error
+
+
+def is_plain(data: bytes) -> bool:
+    """Return whether ``data`` can be opened without pickle: conditions and other components may read it."""
+    return bool(data) and data[0] != _PICKLED[0]
+
+
+class _Unpackable(Exception):
+    """Met something that msgpack would not bring back the same."""
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether all types in ``value`` are exactly msgpack's; types of elements are gathered at C speed."""
+    kind = type(value)
+    if kind in _ATOMS:
+        return True
+    if depth == 0:
+        return False
+    if kind is dict:
+        kinds = set(map(type, value))
+        kinds.update(map(type, value.values()))
+    elif kind is list or kind is tuple:
+        kinds = set(map(type, value))
+    else:
+        return False
+    rest = kinds - _ATOMS
+    if not rest:
+        return True
+    if not rest <= _CONTAINERS:
+        return False
+    inner = chain(value, value.values()) if kind is dict else value
+    return all(_is_plain(element, depth - 1) for element in inner if type(element) in _CONTAINERS)
+
+
+def _pack(value: Any) -> bytes:
+    # A fresh packer, because tuples nest packers and threads share this module; small, because its default
+    # buffer costs more to allocate than most values to pack.
+    packer = msgpack.Packer(strict_types=True, use_bin_type=True, default=_pack_tuple, buf_size=256)
+    packed: bytes = packer.pack(value)
+    return packed
+
+
+def _pack_tuple(value: Any) -> msgpack.ExtType:
+    if type(value) is tuple:
+        return msgpack.ExtType(_TUPLE, _pack(list(value)))
+    raise _Unpackable
+
+
+def _unpack_extension(code: int, data: bytes) -> Any:
+    if code != _TUPLE:
+        raise BadValue(f"unknown extension type {code}")
+    return tuple(msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_unpack_extension))
+
+
+def _pickle(value: Any) -> bytes:
+    import pickle
+
+    try:
+        data = pickle.dumps(value, protocol=5)
+    except Exception:
+        return _cloudpickle(value)
+    # By reference, things of __main__ would be looked up in the wrong __main__ on the other side.
+    return _cloudpickle(value) if b"__main__" in data else data
+
+
+def _cloudpickle(value: Any) -> bytes:
+    import cloudpickle
+
+    try:
+        data: bytes = cloudpickle.dumps(value, protocol=5)
+    except Exception as error:
+        raise BadValue(
+            f"a value of type {type(value).__name__} cannot be sent to another process: {error}"
+        ) from error
+    return data
