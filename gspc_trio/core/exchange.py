@@ -42,12 +42,16 @@ class Interrupt:
 
 @frozen
 class Grant:
-    """The job holds these resources, one for each requirement of the shape, until it releases the grant."""
+    """The job holds these resources, one for each requirement of the shape, until it releases the grant.
+
+    ``memories`` are (memory id, offset) for each piece of memory that the shape asked for (RM-8).
+    """
 
     job: JobId
     shape: Shape
     grant_id: GrantId
     resources: tuple[ResourceId, ...]
+    memories: tuple[tuple[str, int], ...] = ()
 
 
 @frozen
@@ -60,11 +64,15 @@ class Recall:
 
 @frozen
 class Refuse:
-    """No grant of this shape will come: the reason says what was asked and what there is."""
+    """No grant of this shape will come: the reason says what was asked and what there is.
+
+    ``kind`` is ``impossible``, ``unknown class``, ``unknown resource`` or ``interrupted``.
+    """
 
     job: JobId
     shape: Shape
     reason: str
+    kind: str = "impossible"
 
 
 @frozen

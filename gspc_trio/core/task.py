@@ -52,13 +52,14 @@ class Requirement:
     hard: bool = False
 
 
-@frozen
+@frozen(cache_hash=True)
 class Shape:
     """What a grant is asked for: equal shapes share one queue in scheduler and RM.
 
     Attributes:
         requirements: one resource for each, all or nothing; the task runs on the worker of the first.
         memory_bytes: memory needed on the first resource's host.
+        memories: sizes of several pieces of memory there, each given whole (RM-8), besides ``memory_bytes``.
         estimate_s: expected seconds of a task, rounded up to a power of two, or None.
         wait: wait for resources that may be added later instead of being refused.
         same_host: all resources from one host.
@@ -69,6 +70,7 @@ class Shape:
     estimate_s: float | None = None
     wait: bool = False
     same_host: bool = False
+    memories: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         parts = []
@@ -77,8 +79,7 @@ class Shape:
             if requirement.preferences:
                 text += f" ({'only' if requirement.hard else 'preferably'} {', '.join(requirement.preferences)})"
             parts.append(text)
-        if self.memory_bytes:
-            parts.append(f"{self.memory_bytes} bytes of memory")
+        parts.extend(f"{size_bytes} bytes of memory" for size_bytes in (self.memory_bytes, *self.memories) if size_bytes)
         return " + ".join(parts)
 
 

@@ -1,0 +1,83 @@
+"""What only the RTS tells the resource manager; the rest of its events and actions are in ``core.exchange``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.resources import Resource
+
+REMOVE_POLICIES = ("lose", "wait", "refuse")
+"""What happens to held resources that are to be removed (RM-11), see :class:`Removed`."""
+
+
+@frozen
+class Added:
+    """These resources are there now (RM-1): parents before children, or parents that are there already.
+
+    Attributes:
+        resources: of one host.
+        host: name of the host for people, or "".
+    """
+
+    resources: tuple[Resource, ...]
+    host: str = ""
+
+
+@frozen
+class Removed:
+    """These resources, and whatever hangs below them, are to go (RM-11).
+
+    Attributes:
+        resource_ids: which.
+        policy: ``lose``: they are gone already, grants on them lapse; ``wait``: free ones go now, held ones are recalled and
+            go when they are released; ``refuse``: nothing goes if one of them is in use.
+    """
+
+    resource_ids: tuple[ResourceId, ...]
+    policy: str = "lose"
+
+
+@frozen
+class Coming:
+    """Resources are on their way (a RIF is being bootstrapped): refuse nothing until they came or failed.
+
+    Attributes:
+        counts: class -> number expected, replacing what was said before; where nobody knows yet, any class with 0.
+            Empty: nothing more is coming, the same as :class:`Settled`.
+    """
+
+    counts: Mapping[str, int] = field(factory=dict)
+
+
+@frozen
+class Settled:
+    """Nothing more is coming: who asks for more than there is gets refused."""
+
+
+@frozen
+class JobJoined:
+    """A job may ask for resources from now on.
+
+    Attributes:
+        job: its id.
+        weight: its share relative to the other jobs, more than 0.
+    """
+
+    job: JobId
+    weight: float = 1.0
+
+
+@frozen
+class JobGone:
+    """A job is over, or its job server is lost: everything it holds comes back (RM-10).
+
+    Attributes:
+        job: which.
+        fenced: nothing of it runs any more; if not, each grant is revoked and its resources are free when ``Revoked`` says so.
+    """
+
+    job: JobId
+    fenced: bool = False
