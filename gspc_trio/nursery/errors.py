@@ -1,0 +1,29 @@
+"""Why a connection did not come about; each is one line for people."""
+
+from __future__ import annotations
+
+
+class ConnectionProblem(OSError):
+    """No connection.
+
+    Attributes:
+        address: where it was tried.
+        reason: the message, one line.
+    """
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(reason)
+        self.address = address
+        self.reason = reason
+
+
+class ConnectFailed(ConnectionProblem):
+    """Nobody listens there, or whoever does does not speak our protocol."""
+
+
+class AuthenticationFailed(ConnectionProblem):
+    """Whoever listens there has another token or another role."""
+
+
+class VersionMismatch(ConnectionProblem):
+    """Whoever listens there speaks no version of the protocol that we speak."""

@@ -1,0 +1,42 @@
+"""What travels beside plain messages: calls, their answers, signs of life."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from attrs import frozen
+
+
+@frozen
+class Call:
+    """A message that wants an answer; ``call_id`` is counted by the caller from 1 on each connection."""
+
+    call_id: int
+    body: Any
+
+
+@frozen
+class Reply:
+    """The answer to a call."""
+
+    call_id: int
+    body: Any
+
+
+@frozen
+class Failure:
+    """The call was refused: ``kind`` names the exception's type, ``message`` is one line."""
+
+    call_id: int
+    kind: str
+    message: str
+
+
+@frozen
+class Beat:
+    """Nothing else had to be said for a heartbeat."""
+
+
+Envelope: TypeAlias = Call | Reply | Failure | Beat
+
+ENVELOPE_TYPES: tuple[type, ...] = (Call, Reply, Failure, Beat)
