@@ -1,0 +1,38 @@
+"""How attempts end that do not end by themselves."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from gspc_trio.core.exchange import Finished, Submission, Submit
+from gspc_trio.core.task import Outcome, Reason, TaskError
+
+
+@frozen
+class Verdict:
+    """How an attempt that is being stopped will be reported, unless it ends before."""
+
+    reason: Reason
+    error: TaskError
+
+    def outcome_of(self, submission: Submission, duration_s: float = 0.0) -> Outcome:
+        """Return the outcome of a submission that ends by this verdict after ``duration_s`` of compute."""
+        key = (submission.task_id, submission.attempt)
+        return Outcome(*key, self.reason, error=self.error, duration_s=duration_s)
+
+    def after(self, before: Verdict | None) -> Verdict:
+        """Return the one that stands: the first, unless it was a mere return."""
+        if before is None:
+            return self
+        mere_return = before.reason is Reason.RETURNED and self.reason is not Reason.RETURNED
+        return self if mere_return else before
+
+
+CANCELLED = Verdict(Reason.CANCELLED, TaskError("cancelled", "it was cancelled"))
+TAKEN_BACK = Verdict(Reason.RETURNED, TaskError("taken back", "it was taken back before it began"))
+
+
+def refusal(submit: Submit, why: str) -> Finished:
+    """Return the answer to a submit that is not taken: every attempt goes back, with the reason."""
+    verdict = Verdict(Reason.RETURNED, TaskError("refused", why))
+    return Finished(submit.job, submit.resources[0], tuple(map(verdict.outcome_of, submit.submissions)))

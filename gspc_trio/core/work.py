@@ -1,0 +1,168 @@
+"""What goes into a worker's machine and what comes out, besides the messages of ``core.exchange``."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from attrs import frozen
+
+from gspc_trio.core.exchange import Submission, Submit
+from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
+from gspc_trio.core.task import Outcome, Reason, TaskError
+
+AttemptKey: TypeAlias = tuple[TaskId, Attempt]
+"""Which try of which task, within one job."""
+
+# Events ----------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Assign:
+    """Take the submissions of ``submit``; ``fate`` says whether its tasks share it in the phases (WRK-3)."""
+
+    submit: Submit
+    fate: bool = True
+
+
+@frozen
+class StagedIn:
+    """The data of the attempt is there."""
+
+    key: AttemptKey
+
+
+@frozen
+class StagedOut:
+    """The results of the attempt are stored."""
+
+    key: AttemptKey
+
+
+@frozen
+class StagingFailed:
+    """Stage-in or stage-out of the attempt failed."""
+
+    key: AttemptKey
+    error: TaskError
+
+
+@frozen
+class Aborted:
+    """Answer to :class:`Abort`: nothing is being staged for the attempt any more."""
+
+    key: AttemptKey
+
+
+@frozen
+class ComputeReady:
+    """The compute process is there: what it was handed begins now."""
+
+
+@frozen
+class Computed:
+    """Attempts whose compute ended, in the order in which they were handed over."""
+
+    outcomes: tuple[Outcome, ...]
+
+
+@frozen
+class ComputeLost:
+    """The compute process is gone without having been asked."""
+
+    detail: str
+
+
+@frozen
+class ComputeKilled:
+    """Answer to :class:`Kill`: the compute process and its descendants are gone; its results came before."""
+
+
+@frozen
+class Retracted:
+    """Answer to :class:`Retract`: these attempts, the last ones handed over, were taken back unread."""
+
+    keys: tuple[AttemptKey, ...]
+
+
+@frozen
+class EndWork:
+    """End all that the worker has.
+
+    Attributes:
+        reason: ``cancelled`` for everything; or ``lost`` for what has begun, and ``returned`` for the rest.
+        detail: why, for people.
+        close: the resource is removed: take no more, and stop when nothing is left.
+    """
+
+    reason: Reason
+    detail: str
+    close: bool = False
+
+
+# Actions ---------------------------------------------------------------------------------------------------
+
+
+@frozen
+class StageIn:
+    """Fetch the data of this attempt; answer StagedIn or StagingFailed."""
+
+    resource_id: ResourceId
+    job: JobId
+    submission: Submission
+
+
+@frozen
+class StageOut:
+    """Store the results of this attempt; answer StagedOut or StagingFailed."""
+
+    resource_id: ResourceId
+    job: JobId
+    submission: Submission
+    outcome: Outcome
+
+
+@frozen
+class Abort:
+    """Stop staging for this attempt, drop what was staged; answer Aborted, also if it has just ended."""
+
+    resource_id: ResourceId
+    key: AttemptKey
+
+
+@frozen
+class Compute:
+    """Hand these to the job's compute process, to be run in order; open it first if there is none."""
+
+    resource_id: ResourceId
+    job: JobId
+    submissions: tuple[Submission, ...]
+
+
+@frozen
+class Retract:
+    """Take back all that the compute process has not read; answer Retracted before anything else is done."""
+
+    resource_id: ResourceId
+    job: JobId
+
+
+@frozen
+class Kill:
+    """Kill the compute process with all its descendants; answer ComputeKilled, also if it was gone before."""
+
+    resource_id: ResourceId
+    job: JobId
+
+
+@frozen
+class WorkerIdle:
+    """The worker has nothing left: no attempt, no staging, and no compute process being killed."""
+
+    resource_id: ResourceId
+
+
+@frozen
+class WorkerStopped:
+    """The worker was closed and has nothing left."""
+
+    resource_id: ResourceId
