@@ -1,0 +1,271 @@
+"""Arcs of a net: how they are written, and what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from attrs import frozen
+
+from gspc_trio.core.code import Output
+
+
+class WorkflowError(ValueError):
+    """The description of a workflow is wrong; the message is one line for its author."""
+
+
+@frozen(eq=False)
+class Place:
+    """Where tokens wait, first in, first out.
+
+    Attributes:
+        name: unique in its net.
+        initial: values of the tokens that are there at the beginning.
+        is_input: an input port, filled by the ``values`` a workflow is started with.
+        is_optional: an input port that has a default.
+        is_output: an output port, read when the workflow has ended.
+        is_final: a token here ends the workflow, if the net is transformed with ``terminate``.
+        stops: while a token is here, the engine hands out nothing more.
+        may_keep: tokens that are left here at the end are all right.
+    """
+
+    name: str
+    initial: tuple[Any, ...] = ()
+    is_input: bool = False
+    is_optional: bool = False
+    is_output: bool = False
+    is_final: bool = False
+    stops: bool = False
+    may_keep: bool = False
+
+
+PlaceLike: TypeAlias = "Place | str"
+
+
+@frozen
+class Take:
+    """Several tokens taken as one list; made by :func:`take`."""
+
+    place: PlaceLike
+    least: int
+    most: int
+
+
+@frozen
+class Each:
+    """Every element becomes a token; made by :func:`each`."""
+
+    place: PlaceLike
+
+
+@frozen
+class Forward:
+    """An input token goes on as it is; made by :func:`forward`."""
+
+    name: str | int
+    target: PlaceLike | Each
+
+
+Source: TypeAlias = "Place | str | Take"
+Target: TypeAlias = "Place | str | Each | Forward"
+Sources: TypeAlias = "Source | Sequence[Source] | Mapping[str, Source]"
+Targets: TypeAlias = "Target | Sequence[Target] | Mapping[str, Target | Sequence[Target]]"
+
+
+def take(place: PlaceLike, number: int | None = None, *, least: int = 1, most: int | None = None) -> Take:
+    """Return an input arc that takes several tokens at once, as one list.
+
+    Args:
+        place: where from.
+        number: exactly so many.
+        least, most: or: as many as there are, within these bounds.
+
+    Raises:
+        WorkflowError: the numbers make no sense.
+    """
+    if number is not None:
+        least = most = number
+    if most is None:
+        raise WorkflowError(f"take from {place_name(place)!r}: say how many, or at most how many")
+    if not 1 <= least <= most:
+        raise WorkflowError(
+            f"take from {place_name(place)!r}: {least} to {most} tokens is no range from 1 up"
+        )
+    return Take(place, least, most)
+
+
+def each(place: PlaceLike) -> Each:
+    """Return an output arc that makes every element of what it is given a token of its own."""
+    return Each(place)
+
+
+def forward(name: str | int, target: PlaceLike | Each) -> Forward:
+    """Return an output arc that passes on the token which the input ``name`` took, without looking at it.
+
+    Args:
+        name: of the input; its position from 0 where inputs have no names.
+        target: a place, or ``each(place)`` for all the tokens of a ``take``.
+    """
+    return Forward(name, target)
+
+
+def place_name(place: PlaceLike) -> str:
+    """Return the name of a place given as such or by name."""
+    return place.name if isinstance(place, Place) else place
+
+
+@frozen
+class InputArc:
+    """From a place to a transition.
+
+    Attributes:
+        name: of the argument; "0", "1", ... for those passed by position.
+        place: where the token is.
+        least, most: how many are taken together.
+        is_batch: whether they are a list, even of one.
+        consumed: whether they leave the place; a read arc leaves them there.
+        passed: whether what the transition runs gets them.
+    """
+
+    name: str
+    place: str
+    least: int = 1
+    most: int = 1
+    is_batch: bool = False
+    consumed: bool = True
+    passed: bool = True
+
+
+@frozen
+class OutputArc:
+    """From a transition to a place.
+
+    Attributes:
+        place: where the tokens go.
+        output: index in the transition's outputs, -1 for a forwarded input.
+        forwarded: index of the input arc whose token is passed on, -1 for an output.
+        each: whether a forwarded batch falls apart into its tokens.
+    """
+
+    place: str
+    output: int = -1
+    forwarded: int = -1
+    each: bool = False
+
+
+def places_in(*written: Any) -> Iterator[Place]:
+    """Return the places that occur in what a user wrote as inputs or outputs."""
+    for item in written:
+        if isinstance(item, Place):
+            yield item
+        elif isinstance(item, Take | Each):
+            yield from places_in(item.place)
+        elif isinstance(item, Forward):
+            yield from places_in(item.target)
+        elif isinstance(item, Mapping):
+            yield from places_in(*item.values())
+        elif isinstance(item, Sequence) and not isinstance(item, str):
+            yield from places_in(*item)
+
+
+def input_arcs(inputs: Sources, reads: Sources) -> tuple[tuple[InputArc, ...], tuple[str, ...]]:
+    """Return the arcs, positional ones first, and the names of those passed by keyword.
+
+    Raises:
+        WorkflowError: a positional read behind named inputs, or a name twice.
+    """
+    arcs: list[InputArc] = []
+    parameters: list[str] = []
+    for sources, consumed in ((inputs, True), (reads, False)):
+        if isinstance(sources, Mapping):
+            for name, source in sources.items():
+                passed = not name.startswith("_")
+                arcs.append(_input_arc(name, source, consumed, passed))
+                if passed:
+                    parameters.append(name)
+            continue
+        listed = [sources] if isinstance(sources, Place | str | Take) else list(sources)
+        if listed and len(arcs) != sum(arc.name.isdigit() for arc in arcs):
+            raise WorkflowError("inputs have names, so the reads need names too")
+        for source in listed:
+            arcs.append(_input_arc(str(len(arcs)), source, consumed, True))
+    names = [arc.name for arc in arcs]
+    for name in names:
+        if names.count(name) > 1:
+            raise WorkflowError(f"{name!r} is both an input and a read")
+    return tuple(arcs), tuple(parameters)
+
+
+def _input_arc(name: str, source: Source, consumed: bool, passed: bool) -> InputArc:
+    if isinstance(source, Take):
+        if not consumed:
+            raise WorkflowError(f"the read {name!r} must not take tokens")
+        return InputArc(name, place_name(source.place), source.least, source.most, True, True, passed)
+    if not isinstance(source, Place | str):
+        raise WorkflowError(
+            f"the input {name!r} is {source!r}; it must be a place, its name, or take(place, n)"
+        )
+    return InputArc(name, place_name(source), consumed=consumed, passed=passed)
+
+
+def output_arcs(
+    outputs: Targets, arcs: Sequence[InputArc], has_value: bool
+) -> tuple[tuple[OutputArc, ...], tuple[Output, ...]]:
+    """Return the arcs and the outputs they stand for.
+
+    Args:
+        outputs: as the user wrote them.
+        arcs: the inputs, for ``forward``.
+        has_value: whether the transition runs something; if not, a plain place gets the only input.
+
+    Raises:
+        WorkflowError: a forwarded input that is not there, a target that is none.
+    """
+    wanted: list[tuple[str | None, Any]] = []
+    if isinstance(outputs, Mapping):
+        for port, targets in outputs.items():
+            wanted += [(port, target) for target in _listed(targets)]
+    else:
+        wanted = [(None, target) for target in _listed(outputs)]
+    ports: list[Output] = []
+    made: list[OutputArc] = []
+    for key, target in wanted:
+        if not has_value and not isinstance(target, Forward):
+            if len(arcs) != 1 or key is not None:
+                raise WorkflowError("it runs nothing, so its outputs must be forward(input, place)")
+            target = Forward(arcs[0].name, target)
+        if isinstance(target, Forward):
+            made.append(_forward_arc(target, arcs))
+            continue
+        if not isinstance(target, Place | str | Each):
+            raise WorkflowError(
+                f"the output {target!r} is no place, name, each(place) or forward(name, place)"
+            )
+        is_each = isinstance(target, Each)
+        output = (key, is_each)
+        if output not in ports:
+            ports.append(output)
+        made.append(OutputArc(_target_name(target), ports.index(output)))
+    return tuple(made), tuple(ports)
+
+
+def _listed(targets: Any) -> Iterable[Any]:
+    return [targets] if isinstance(targets, Place | str | Each | Forward) else targets
+
+
+def _target_name(target: Place | str | Each) -> str:
+    return place_name(target.place if isinstance(target, Each) else target)
+
+
+def _forward_arc(target: Forward, arcs: Sequence[InputArc]) -> OutputArc:
+    names = [arc.name for arc in arcs]
+    name = str(target.name)
+    if name not in names:
+        raise WorkflowError(
+            f"it forwards {name!r}, which is none of its inputs: {', '.join(names) or 'it has none'}"
+        )
+    index = names.index(name)
+    is_each = isinstance(target.target, Each)
+    if is_each and not arcs[index].is_batch:
+        raise WorkflowError(f"it forwards each of {name!r}, which is one token and no take(place, n)")
+    return OutputArc(_target_name(target.target), -1, index, is_each)

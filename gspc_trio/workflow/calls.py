@@ -1,0 +1,131 @@
+"""Calls of the user's functions: do the arguments fit, and in which order do they go in."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from gspc_trio.core.code import Program, SourceFile
+from gspc_trio.workflow.arcs import InputArc, WorkflowError
+
+_PLAIN = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@frozen
+class Call:
+    """A function, and which arcs of its transition give its positional arguments.
+
+    Attributes:
+        function: takes positional arguments only.
+        order: indices of the arcs, one for each argument.
+    """
+
+    function: Callable[..., Any]
+    order: tuple[int, ...]
+
+
+def function_name(run: Any) -> str:
+    """Return what to call ``run`` before people."""
+    if isinstance(run, Program):
+        return run.arguments[0]
+    if isinstance(run, SourceFile):
+        return run.function
+    name = getattr(run, "__name__", None) or getattr(getattr(run, "func", None), "__name__", None)
+    return name or type(run).__name__
+
+
+def check_run(run: Any, arcs: Sequence[InputArc]) -> None:
+    """See that ``run`` can be called with what the arcs pass.
+
+    Raises:
+        WorkflowError: it cannot, or cannot be run at all.
+    """
+    passed = [arc.name for arc in arcs if arc.passed]
+    named = [name for name in passed if not name.isdigit()]
+    if isinstance(run, Program):
+        missing = [name for name in run.names if name not in passed]
+        if missing:
+            has = ", ".join(passed) or "none"
+            raise WorkflowError(f"{function_name(run)!r} asks for {{{missing[0]}}}; its inputs are: {has}")
+        return
+    if isinstance(run, SourceFile):
+        return
+    if not callable(run):
+        raise WorkflowError(f"it runs {run!r}, which is no function, Program or SourceFile")
+    signature = _signature(run)
+    if signature is None:
+        return
+    try:
+        signature.bind(*[None] * (len(passed) - len(named)), **dict.fromkeys(named))
+    except TypeError as error:
+        inputs = ", ".join(passed) or "(none)"
+        raise WorkflowError(
+            f"{function_name(run)}{signature} does not fit its inputs {inputs}: {error}"
+        ) from None
+
+
+def call_of_run(run: Callable[..., Any], arcs: Sequence[InputArc]) -> Call:
+    """Return how to call what an inline transition runs: with every argument that the arcs pass."""
+    return _with_all(run, [index for index, arc in enumerate(arcs) if arc.passed], arcs)
+
+
+def call_of_condition(condition: Callable[..., Any], arcs: Sequence[InputArc]) -> Call:
+    """Return how to call a condition: with those inputs that it names, so that only they are decoded.
+
+    Raises:
+        WorkflowError: it asks for something that is not among the inputs.
+    """
+    everything = list(range(len(arcs)))
+    if any(arc.name.isdigit() for arc in arcs):
+        return _with_all(condition, everything, arcs)
+    signature = _signature(condition)
+    if signature is None:
+        return _with_all(condition, everything, arcs)
+    names = [arc.name for arc in arcs]
+    order = []
+    for parameter in signature.parameters.values():
+        if (
+            parameter.kind is inspect.Parameter.VAR_KEYWORD
+            or parameter.kind is inspect.Parameter.VAR_POSITIONAL
+        ):
+            return _with_all(condition, everything, arcs)
+        if parameter.name in names:
+            order.append(names.index(parameter.name))
+        elif parameter.default is inspect.Parameter.empty:
+            there = ", ".join(names)
+            raise WorkflowError(f"its condition asks for {parameter.name!r}; its inputs are: {there}")
+    return _with_all(condition, order, arcs)
+
+
+def _with_all(function: Callable[..., Any], indices: Iterable[int], arcs: Sequence[InputArc]) -> Call:
+    """Return a call with these arcs: by position where the signature lets us, since that is faster."""
+    indices = list(indices)
+    positional = [index for index in indices if arcs[index].name.isdigit()]
+    named = [index for index in indices if not arcs[index].name.isdigit()]
+    if not named:
+        return Call(function, tuple(positional))
+    signature = _signature(function)
+    if signature is not None and not positional:
+        kinds = [parameter.kind in _PLAIN for parameter in signature.parameters.values()]
+        by_name = {arcs[index].name: index for index in named}
+        first = list(signature.parameters)[: len(named)]
+        if all(kinds[: len(named)]) and set(first) == set(by_name):
+            return Call(function, tuple(by_name[name] for name in first))
+    names = [arcs[index].name for index in named]
+    count = len(positional)
+
+    def call(*values: Any) -> Any:
+        return function(*values[:count], **dict(zip(names, values[count:], strict=True)))
+
+    return Call(call, (*positional, *named))
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the signature, or None for what does not tell (some built-in functions)."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,314 @@
+"""The workflow engine: one net, its tokens, and the tasks that are under way (GSPC19 2.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from gspc_trio.core.code import CodeEntry
+from gspc_trio.core.ids import TaskId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.task import Task, TaskError, TaskState
+from gspc_trio.workflow.explain import explain_stuck
+from gspc_trio.workflow.net import Net, input_values
+from gspc_trio.workflow.runtime import RunningNet
+from gspc_trio.workflow.state import (
+    FORMAT,
+    Activity,
+    check_dump,
+    dump_activities,
+    dump_net,
+    load_activities,
+    load_net,
+)
+from gspc_trio.workflow.tokens import Codec, Token
+
+RESTORABLE = frozenset({TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELLED})
+"""States from which a task can be made ready again."""
+
+
+class WorkflowEngine:
+    """Runs one net: says which tasks are ready, and takes their results in (WE-1).
+
+    Inline transitions fire inside :meth:`next`. What a firing costs does not grow with tokens and
+    transitions that it does not touch. There is no cancel: to stop a workflow, stop extracting.
+
+    Args:
+        net: the workflow.
+        values: input port -> values of its tokens.
+        dumps: value -> bytes, for the arguments of tasks.
+        loads: bytes -> value, for conditions, inline transitions and the outputs.
+        join: encodings of some values -> encoding of the list of them; without it, ``take`` arcs decode and
+            encode.
+
+    Raises:
+        WorkflowError: the net makes no sense, or the values do not fit it.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        values: Mapping[str, Iterable[Any]] | None = None,
+        *,
+        dumps: Callable[[Any], bytes],
+        loads: Callable[[bytes], Any],
+        join: Callable[[Sequence[bytes]], bytes] | None = None,
+    ) -> None:
+        self._prepare(net, Codec(dumps, loads, join))
+        given = input_values(net, values or {})
+        for name, place in self.running.places.items():
+            for value in given.get(name, place.description.initial):
+                place.put(Token(value))
+
+    def _prepare(self, net: Net, codec: Codec) -> None:
+        self.net = net
+        self.codec = codec
+        self.running = RunningNet(net, codec)
+        self.code_table: list[CodeEntry] = []
+        self._code_ids: dict[str, int] = {}
+        for transition in net.transitions.values():
+            if not transition.is_inline:
+                self._code_ids[transition.name] = len(self.code_table)
+                self.code_table.append(CodeEntry(transition.run, transition.parameters, transition.outputs))
+        self._arguments = {
+            transition.name: tuple(index for index, arc in enumerate(transition.inputs) if arc.passed)
+            for transition in net.transitions.values()
+        }
+        self.activities: dict[TaskId, Activity] = {}
+        self._again: dict[TaskId, None] = {}  # ordered: to be returned by next once more
+        self._counts = dict.fromkeys(
+            (TaskState.READY, TaskState.SUBMITTED, TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED),
+            0,
+        )
+        self.last_task_id = 0
+
+    # The scheduler's side
+
+    def next(self) -> TaskId | None:
+        """Return the id of a task that is ready, each once, or None; inline transitions fire on the way.
+
+        Raises:
+            TransitionFailed: a condition or an inline transition raised; its tokens are still there.
+        """
+        running = self.running
+        if running.stops and running.is_stopped:
+            return None
+        if self._again:
+            task_id = next(iter(self._again))
+            del self._again[task_id]
+            return task_id
+        while (found := running.next_ready()) is not None:
+            transition, binding = found
+            if not transition.description.is_inline:
+                transition.consume(binding)
+                self.last_task_id = task_id = self.last_task_id + 1
+                self.activities[task_id] = Activity(transition, binding)
+                self._counts[TaskState.READY] += 1
+                return task_id
+            outputs = transition.compute(binding)
+            transition.consume(binding)
+            transition.produce_values(binding, outputs)
+            if running.stops and running.is_stopped:
+                return None
+        return None
+
+    def extract(self, task_id: TaskId) -> Task:
+        """Return a ready task; it counts as extracted from now on.
+
+        Raises:
+            IllegalEvent: the task is not ready.
+        """
+        activity = self._activity(task_id, "extracted", TaskState.READY)
+        description = activity.transition.description
+        encode, binding = self.codec.encode, activity.binding
+        arguments = tuple([encode(binding[index]) for index in self._arguments[description.name]])
+        self._change(activity, TaskState.SUBMITTED)
+        return Task(
+            task_id,
+            description.name,
+            self._code_ids[description.name],
+            arguments,
+            description.shape,
+            description.options,
+        )
+
+    def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
+        """Put the result of an extracted task into the workflow.
+
+        Args:
+            task_id: the task.
+            values: for each output of its code, the encoded tokens.
+
+        Raises:
+            IllegalEvent: the task is not extracted, or the values do not fit its outputs.
+        """
+        activity = self._activity(task_id, "injected", TaskState.SUBMITTED)
+        description = activity.transition.description
+        outputs = description.outputs
+        if len(values) != len(outputs):
+            raise IllegalEvent(
+                f"task {task_id} ({description.name}) has {len(outputs)} outputs, not {len(values)}"
+            )
+        for (_, is_each), tokens in zip(outputs, values, strict=True):
+            if not is_each and len(tokens) != 1:
+                raise IllegalEvent(
+                    f"task {task_id} ({description.name}) has {len(tokens)} values for one token"
+                )
+        activity.transition.produce_encoded(activity.binding, values)
+        self._change(activity, TaskState.FINISHED)
+        del self.activities[task_id]
+
+    def fail(self, task_id: TaskId, error: TaskError) -> None:
+        """The extracted task has failed; it keeps the tokens it took.
+
+        Raises:
+            IllegalEvent: the task is not extracted.
+        """
+        activity = self._activity(task_id, "failed", TaskState.SUBMITTED)
+        self._change(activity, TaskState.FAILED)
+        activity.error = error
+
+    def cancelled(self, task_id: TaskId) -> None:
+        """The ready or extracted task was cancelled; it keeps the tokens it took.
+
+        Raises:
+            IllegalEvent: the task is neither ready nor extracted.
+        """
+        activity = self._activity(task_id, "cancelled", TaskState.READY, TaskState.SUBMITTED)
+        self._change(activity, TaskState.CANCELLED)
+        self._again.pop(task_id, None)
+
+    def restore(self, task_id: TaskId) -> None:
+        """Make a task that was extracted, failed or cancelled ready again: :meth:`next` returns it once more.
+
+        Raises:
+            IllegalEvent: the task is ready, finished or unknown.
+        """
+        activity = self._activity(task_id, "restored", *RESTORABLE)
+        self._change(activity, TaskState.READY)
+        activity.error = None
+        self._again[task_id] = None
+
+    def _activity(self, task_id: TaskId, what: str, *states: TaskState) -> Activity:
+        activity = self.activities.get(task_id)
+        if activity is None:
+            ended = "finished" if 0 < task_id <= self.last_task_id else "unknown"
+            raise IllegalEvent(f"task {task_id} cannot be {what}: it is {ended}")
+        if activity.state not in states:
+            raise IllegalEvent(f"task {task_id} cannot be {what}: it is {activity.state}")
+        return activity
+
+    def _change(self, activity: Activity, state: TaskState) -> None:
+        self._counts[activity.state] -= 1
+        self._counts[state] += 1
+        activity.state = state
+
+    # The user's side
+
+    def put(self, port: str, values: Iterable[Any]) -> None:
+        """Add tokens to an input port while the workflow runs.
+
+        Raises:
+            WorkflowError: there is no such input port, or ``values`` is no list.
+        """
+        for value in input_values(self.net, {port: values}, complete=False)[port]:
+            self.running.places[port].put(Token(value))
+
+    def outputs(self) -> dict[str, list[Any]]:
+        """Return the values at each output port, in the order in which they came."""
+        decode = self.codec.decode
+        return {name: [decode(token) for token in self.running.places[name]] for name in self.net.outputs}
+
+    def counts(self) -> dict[TaskState, int]:
+        """Return the number of tasks in each state; SUBMITTED are those extracted."""
+        return dict(self._counts)
+
+    def state(self, task_id: TaskId) -> TaskState:
+        """Return the state of a task.
+
+        Raises:
+            KeyError: there never was such a task.
+        """
+        activity = self.activities.get(task_id)
+        if activity is not None:
+            return activity.state
+        if 0 < task_id <= self.last_task_id:
+            return TaskState.FINISHED
+        raise KeyError(task_id)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a termination transition has ended the workflow: nothing more is handed out."""
+        return self.running.is_stopped
+
+    def is_at_rest(self) -> bool:
+        """Return whether no task is ready or extracted and nothing can fire; failed ones may remain.
+
+        Raises:
+            TransitionFailed: a condition raised.
+        """
+        if self._counts[TaskState.SUBMITTED] or self._counts[TaskState.READY]:
+            return False
+        return self.is_stopped or not self.running.can_fire()
+
+    def explain_stuck(self) -> list[str]:
+        """Return what keeps the workflow from going on, a line each; empty if it is finished or at work."""
+        if self.is_stopped or not self.is_at_rest():
+            return []
+        kept = []
+        for task_id, activity in self.activities.items():
+            name = activity.transition.description.name
+            why = f": {activity.error.message}" if activity.error else ""
+            kept.append(f"task {task_id} ({name}) was {activity.state} and keeps the tokens it took{why}")
+        return kept + explain_stuck(self.running)
+
+    def dump(self) -> dict[str, Any]:
+        """Return the whole state as plain data, at any time (WE-1)."""
+        running = self.running
+        return {
+            "format": FORMAT,
+            "net": {"places": list(running.places), "transitions": list(running.transitions)},
+            "tokens": dump_net(running, self.codec),
+            "activities": dump_activities(self.activities, self.codec),
+            "last_task_id": self.last_task_id,
+        }
+
+    @classmethod
+    def load(
+        cls,
+        net: Net,
+        state: Mapping[str, Any],
+        *,
+        dumps: Callable[[Any], bytes],
+        loads: Callable[[bytes], Any],
+        join: Callable[[Sequence[bytes]], bytes] | None = None,
+    ) -> WorkflowEngine:
+        """Return an engine that goes on where :meth:`dump` was called (WE-2).
+
+        Tasks that were ready or extracted are ready again; failed and cancelled ones stay so until restored.
+
+        Raises:
+            WorkflowError: the dump is none, or of another net.
+        """
+        engine = cls.__new__(cls)
+        codec = Codec(dumps, loads, join)
+        engine._prepare(net, codec)
+        check_dump(state, engine.running)
+        load_net(engine.running, state["tokens"])
+        engine.activities = activities = load_activities(state["activities"], engine.running, codec)
+        engine.last_task_id = state["last_task_id"]
+        counts = engine._counts
+        counts[TaskState.FINISHED] = engine.last_task_id - len(activities)
+        for task_id, activity in sorted(activities.items()):
+            counts[activity.state] += 1
+            if activity.state is TaskState.READY:
+                engine._again[task_id] = None
+        return engine
+
+    def check(self) -> None:
+        """Assert that queues, states and counts agree."""
+        self.running.check()
+        for state in (TaskState.READY, TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELLED):
+            there = sum(activity.state is state for activity in self.activities.values())
+            assert self._counts[state] == there, f"{state}: {self._counts[state]} counted, {there} there"
+        assert self._counts[TaskState.FINISHED] + len(self.activities) == self.last_task_id, "a task was lost"

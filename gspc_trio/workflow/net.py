@@ -1,0 +1,333 @@
+"""How a workflow is written down: a Petri net with coloured tokens (GSPC19 2.6).
+
+>>> net = Net("squares")
+>>> numbers, squares = net.input("numbers"), net.output("squares")
+>>> _ = net.transition("square", lambda number: number * number, {"number": numbers}, squares)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, Unpack
+
+from attrs import evolve, frozen
+
+from gspc_trio.core.code import Output
+from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
+from gspc_trio.workflow.arcs import (
+    InputArc,
+    OutputArc,
+    Place,
+    PlaceLike,
+    Sources,
+    Targets,
+    WorkflowError,
+    input_arcs,
+    output_arcs,
+    place_name,
+    places_in,
+)
+from gspc_trio.workflow.calls import Call, call_of_condition, call_of_run, check_run, function_name
+from gspc_trio.workflow.settings import TaskSettings, task_settings
+
+Key: TypeAlias = "str | Callable[[Any], Any]"
+Match: TypeAlias = "Key | Mapping[str, Key]"
+
+
+@frozen(eq=False)
+class Transition:
+    """A transition as the engine reads it; made by :meth:`Net.transition`.
+
+    Attributes:
+        name: unique in its net.
+        run: a callable, a Program or a SourceFile; None passes tokens on.
+        inputs: input and read arcs, those passed by position first.
+        parameters: names of the arguments that are passed by keyword.
+        outputs: what becomes of the value that ``run`` returns.
+        output_arcs: where the tokens go.
+        condition: what has to hold for the tokens, or None.
+        keys: for each input arc, the key by which its tokens are matched, or None.
+        priority: of several transitions that can fire, one of the highest does.
+        inline_call: how the engine itself calls ``run``; None for a task.
+        is_inline: whether the engine fires it itself.
+        shape: what its tasks need.
+        options: what its tasks state about themselves.
+    """
+
+    name: str
+    run: Any
+    inputs: tuple[InputArc, ...]
+    parameters: tuple[str, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    output_arcs: tuple[OutputArc, ...] = ()
+    condition: Call | None = None
+    keys: tuple[Callable[[Any], Any] | None, ...] = ()
+    priority: int = 0
+    inline_call: Call | None = None
+    is_inline: bool = False
+    shape: Shape = CORE
+    options: TaskOptions = DEFAULT_OPTIONS
+
+
+class Net:
+    """A net under construction.
+
+    Attributes:
+        name: for people.
+        places: name -> place.
+        transitions: name -> transition.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.places: dict[str, Place] = {}
+        self.transitions: dict[str, Transition] = {}
+
+    def __repr__(self) -> str:
+        return f"<Net {self.name}: {len(self.places)} places, {len(self.transitions)} transitions>"
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the input ports."""
+        return [place.name for place in self.places.values() if place.is_input]
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the output ports."""
+        return [place.name for place in self.places.values() if place.is_output]
+
+    def place(
+        self,
+        name: str,
+        initial: Iterable[Any] = (),
+        *,
+        output: bool = False,
+        may_keep: bool = False,
+        stops: bool = False,
+    ) -> Place:
+        """Add a place and return it.
+
+        Args:
+            name: unique among the net's places.
+            initial: values of the tokens there at the beginning.
+            output: it is an output port.
+            may_keep: tokens left there at the end are all right.
+            stops: while a token is there, the engine hands out nothing more.
+
+        Raises:
+            WorkflowError: the name is taken, or ``initial`` is no list of values.
+        """
+        return self._add(
+            Place(name, token_values(name, initial), is_output=output, may_keep=may_keep, stops=stops)
+        )
+
+    def input(self, name: str, default: Iterable[Any] | None = None) -> Place:
+        """Add an input port: a place filled by the values that the workflow is started with.
+
+        Args:
+            name: unique among the net's places.
+            default: values of the tokens if none are given; without it, they must be given.
+
+        Raises:
+            WorkflowError: the name is taken, or ``default`` is no list of values.
+        """
+        initial = token_values(name, default or ())
+        return self._add(Place(name, initial, is_input=True, is_optional=default is not None))
+
+    def output(self, name: str, *, final: bool = False) -> Place:
+        """Add an output port: a place whose tokens are results.
+
+        Args:
+            name: unique among the net's places.
+            final: a token there ends the workflow (see ``terminate``).
+
+        Raises:
+            WorkflowError: the name is taken.
+        """
+        return self._add(Place(name, is_output=True, is_final=final))
+
+    def _add(self, place: Place) -> Place:
+        if place.name in self.places:
+            raise WorkflowError(f"net {self.name!r} has two places named {place.name!r}")
+        self.places[place.name] = place
+        return place
+
+    def transition(
+        self,
+        name: str,
+        run: Any = None,
+        inputs: Sources = (),
+        outputs: Targets = (),
+        *,
+        reads: Sources = (),
+        condition: Callable[..., Any] | None = None,
+        match: Match | None = None,
+        priority: int = 0,
+        inline: bool = False,
+        **settings: Unpack[TaskSettings],
+    ) -> Transition:
+        """Add a transition and return it.
+
+        Args:
+            name: unique among the net's transitions.
+            run: a function, a Program or a SourceFile that a task runs; None passes the input on, inline.
+            inputs: places it takes one token from each (``take(place, n)``: several). With names, the tokens
+                are passed by keyword, and those whose name begins with ``_`` not at all (control tokens);
+                without, by position.
+            outputs: places that get the returned value; a mapping gives each place the value that the
+                returned mapping has under that key; ``each(place)`` makes every element a token,
+                ``forward(input, place)`` passes an input on.
+            reads: places it looks at one token of, which stays there.
+            condition: called with the tokens of those inputs and reads whose names it has; they are taken
+                together only if it is true. It must depend on nothing else.
+            match: key by which tokens of the inputs and reads belong together (a key of a mapping, or a
+                function); a mapping gives one for some of them. It saves trying all combinations.
+            priority: of several transitions that can fire, one of the highest does.
+            inline: the engine itself calls ``run``: for short functions that only steer.
+            settings: what its tasks need and state, see :class:`TaskSettings`.
+
+        Raises:
+            WorkflowError: it makes no sense; the message says why.
+        """
+        try:
+            if name in self.transitions:
+                raise WorkflowError("the name is taken")
+            self._check_owner(inputs, reads, outputs)
+            arcs, parameters = input_arcs(inputs, reads)
+            made, ports = output_arcs(outputs, arcs, run is not None)
+            self._check_arcs(arcs)
+            if run is not None:
+                check_run(run, arcs)
+            is_inline = inline or run is None
+            if is_inline and run is not None and not callable(run):
+                raise WorkflowError(f"the engine itself cannot run {function_name(run)!r}; leave inline out")
+            shape, options = task_settings(settings)
+            transition = Transition(
+                name=name,
+                run=run,
+                inputs=arcs,
+                parameters=parameters,
+                outputs=ports,
+                output_arcs=made,
+                condition=call_of_condition(condition, arcs) if condition is not None else None,
+                keys=_keys(match, arcs),
+                priority=priority,
+                inline_call=call_of_run(run, arcs) if is_inline and run is not None else None,
+                is_inline=is_inline,
+                shape=shape,
+                options=options,
+            )
+        except WorkflowError as error:
+            raise WorkflowError(f"transition {name!r}: {error}") from None
+        self.transitions[name] = transition
+        return transition
+
+    def _check_arcs(self, arcs: Sequence[InputArc]) -> None:
+        if not any(arc.consumed for arc in arcs):
+            raise WorkflowError("it takes no token, so it could fire for ever")
+        taken = {arc.place for arc in arcs if arc.consumed}
+        for arc in arcs:
+            if not arc.consumed and arc.place in taken:
+                raise WorkflowError(f"it both takes from and reads place {arc.place!r}")
+
+    def _check_owner(self, *written: Any) -> None:
+        for place in places_in(*written):
+            if self.places.get(place.name) is not place:
+                raise WorkflowError(f"place {place.name!r} belongs to another net")
+
+    def copy(self, name: str | None = None) -> Net:
+        """Return a net with the same places and transitions, to which others can be added."""
+        net = Net(name or self.name)
+        net.places = dict(self.places)
+        net.transitions = dict(self.transitions)
+        return net
+
+    def replace_place(self, place: PlaceLike, **changes: Any) -> Place:
+        """Change attributes of a place (all but its name) and return the new one.
+
+        Raises:
+            WorkflowError: there is no such place.
+        """
+        old = self.places.get(place_name(place))
+        if old is None:
+            raise WorkflowError(f"net {self.name!r} has no place {place_name(place)!r}")
+        self.places[old.name] = evolve(old, **changes)
+        return self.places[old.name]
+
+    def check(self) -> None:
+        """See that every arc has its place and every place can get a token.
+
+        Raises:
+            WorkflowError: not so.
+        """
+        filled = {place.name for place in self.places.values() if place.initial or place.is_input}
+        for transition in self.transitions.values():
+            filled.update(arc.place for arc in transition.output_arcs)
+            places = [arc.place for arc in transition.inputs] + [arc.place for arc in transition.output_arcs]
+            for name in places:
+                if name not in self.places:
+                    known = ", ".join(self.places) or "none"
+                    raise WorkflowError(
+                        f"transition {transition.name!r}: there is no place {name!r}; there are: {known}"
+                    )
+        for transition in self.transitions.values():
+            for taken in transition.inputs:
+                if taken.place not in filled:
+                    raise WorkflowError(
+                        f"transition {transition.name!r} takes from place {taken.place!r}, where no token "
+                        "can come: no input port, no initial token, no transition that puts one there"
+                    )
+
+
+def token_values(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the tokens of a place.
+
+    Raises:
+        WorkflowError: not a list of values, but one text, mapping or other thing.
+    """
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise WorkflowError(
+            f"place {name!r} needs a list of tokens, not {values!r}; for one token write [value]"
+        )
+    return tuple(values)
+
+
+def input_values(
+    net: Net, values: Mapping[str, Iterable[Any]], *, complete: bool = True
+) -> dict[str, tuple[Any, ...]]:
+    """Return the tokens of each input port that ``values`` names.
+
+    Args:
+        net: the workflow.
+        values: input port -> values of its tokens.
+        complete: whether every port without a default has to be there.
+
+    Raises:
+        WorkflowError: a port that is not there or not named, or values that are no list.
+    """
+    known = ", ".join(net.inputs) or "none"
+    for name in values:
+        if name not in net.inputs:
+            raise WorkflowError(f"net {net.name!r} has no input port {name!r}; its input ports are: {known}")
+    for name in net.inputs if complete else ():
+        if name not in values and not net.places[name].is_optional:
+            raise WorkflowError(f"net {net.name!r} needs values for its input port {name!r}")
+    return {name: token_values(name, tokens) for name, tokens in values.items()}
+
+
+def _keys(match: Match | None, arcs: Sequence[InputArc]) -> tuple[Callable[[Any], Any] | None, ...]:
+    if match is None:
+        return ()
+    names = [arc.name for arc in arcs]
+    wanted: Mapping[str, Key] = match if isinstance(match, Mapping) else dict.fromkeys(names, match)
+    for name in wanted:
+        if name not in names:
+            raise WorkflowError(f"it matches {name!r}; its inputs are: {', '.join(names)}")
+    if len(wanted) < 2 or any(arc.is_batch for arc in arcs):
+        raise WorkflowError("match joins single tokens of two or more inputs")
+    return tuple(_key(wanted[name]) if name in wanted else None for name in names)
+
+
+def _key(key: Key) -> Callable[[Any], Any]:
+    return operator.itemgetter(key) if isinstance(key, str) else key

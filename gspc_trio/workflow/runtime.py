@@ -1,0 +1,256 @@
+"""A net made ready to run: places with their tokens, transitions with their searches and ready queues."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from attrs import frozen
+
+from gspc_trio.core.code import BadResult, split_outputs
+from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.marking import AnyPlace, Clock, QueuePlace, WatchedPlace
+from gspc_trio.workflow.net import Net, Transition
+from gspc_trio.workflow.search import (
+    BatchSearch,
+    Binding,
+    Bound,
+    FilterSearch,
+    JoinSearch,
+    search_for,
+)
+from gspc_trio.workflow.tokens import Codec, Token
+
+
+class TransitionFailed(WorkflowError):
+    """A condition, a key or an inline transition raised; its own exception is the cause."""
+
+    def __init__(self, transition: str, what: str, error: Exception) -> None:
+        super().__init__(f"transition {transition!r}: {what}: {type(error).__name__}: {error}")
+
+
+@frozen(eq=False)
+class Target:
+    """Where the tokens of one output arc go.
+
+    Attributes:
+        place: there.
+        output: index of the output, -1 for a forwarded input.
+        forwarded: index of the input arc, -1 for an output.
+        each: whether a forwarded batch falls apart.
+    """
+
+    place: AnyPlace
+    output: int
+    forwarded: int
+    each: bool
+
+
+class RunningTransition:
+    """A transition with the places around it.
+
+    Attributes:
+        description: what it does.
+        is_ready: whether it is in its ready queue: a token has come since it was last found unable to fire.
+    """
+
+    __slots__ = (
+        "_codec",
+        "_consumed",
+        "_find",
+        "_queue",
+        "bounds",
+        "description",
+        "is_ready",
+        "search",
+        "targets",
+    )
+
+    def __init__(
+        self,
+        description: Transition,
+        places: dict[str, AnyPlace],
+        queue: deque[RunningTransition],
+        codec: Codec,
+    ) -> None:
+        self.description = description
+        self.is_ready = False
+        self._queue = queue
+        self._codec = codec
+        self.bounds = tuple(Bound(arc, places[arc.place]) for arc in description.inputs)
+        self.targets = tuple(
+            Target(places[arc.place], arc.output, arc.forwarded, arc.each) for arc in description.output_arcs
+        )
+        self._consumed = tuple(
+            (index, bound.place, bound.arc.is_batch)
+            for index, bound in enumerate(self.bounds)
+            if bound.arc.consumed
+        )
+        self.search = search_for(self.bounds, description.condition, description.keys, codec, self.mark)
+        self._find = self.search.find
+        for index, bound in enumerate(self.bounds):
+            if isinstance(self.search, FilterSearch | JoinSearch | BatchSearch):
+                assert isinstance(bound.place, WatchedPlace)
+                bound.place.watchers.append((self.search, index))
+            if self not in bound.place.takers:
+                bound.place.takers.append(self)
+
+    def mark(self) -> None:
+        """Put it into its ready queue."""
+        if not self.is_ready:
+            self.is_ready = True
+            self._queue.append(self)
+
+    def find(self) -> Binding | None:
+        """Return the tokens with which it can fire next, or None.
+
+        Raises:
+            TransitionFailed: its condition or a key raised.
+        """
+        try:
+            return self._find()
+        except Exception as error:
+            raise TransitionFailed(self.description.name, "its condition failed", error) from error
+
+    def consume(self, binding: Binding) -> None:
+        """Take the tokens away, but for those that it only reads."""
+        for index, place, is_batch in self._consumed:
+            token = binding[index]
+            if not is_batch:
+                place.remove(token)
+            else:
+                for part in token.value.tokens:
+                    place.remove(part)
+
+    def compute(self, binding: Binding) -> tuple[tuple[Any, ...], ...]:
+        """Return the tokens for each output of an inline transition.
+
+        Raises:
+            TransitionFailed: what it runs raised, or returned something that does not fit its outputs.
+        """
+        description = self.description
+        call = description.inline_call
+        if call is None:
+            return ()
+        decode = self._codec.decode
+        try:
+            value = call.function(*[decode(binding[index]) for index in call.order])
+            return split_outputs(value, description.outputs)
+        except BadResult as error:
+            raise TransitionFailed(description.name, "its result does not fit", error) from error
+        except Exception as error:
+            raise TransitionFailed(description.name, "it failed", error) from error
+
+    def produce_values(self, binding: Binding, outputs: tuple[tuple[Any, ...], ...]) -> None:
+        """Put values, and what is forwarded, onto the places behind it."""
+        for target in self.targets:
+            if target.output < 0:
+                self._forward(target, binding)
+            else:
+                put = target.place.put
+                for value in outputs[target.output]:
+                    put(Token(value))
+
+    def produce_encoded(self, binding: Binding, outputs: tuple[tuple[bytes, ...], ...]) -> None:
+        """Put encoded values, and what is forwarded, onto the places behind it."""
+        for target in self.targets:
+            if target.output < 0:
+                self._forward(target, binding)
+            else:
+                put = target.place.put
+                for data in outputs[target.output]:
+                    put(Token(data=data))
+
+    @staticmethod
+    def _forward(target: Target, binding: Binding) -> None:
+        token = binding[target.forwarded]
+        if target.each:
+            for part in token.value.tokens:
+                target.place.put(part.copy())
+        else:
+            target.place.put(token.copy())
+
+
+class RunningNet:
+    """The places and transitions of a net, and which transitions may be able to fire.
+
+    Attributes:
+        places: name -> place.
+        transitions: name -> transition.
+        queues: ready queues, those of the highest priority first.
+        clock: numbers the tokens on watched places.
+        stops: places that, with a token, end the workflow.
+    """
+
+    def __init__(self, net: Net, codec: Codec) -> None:
+        net.check()
+        watched = {
+            arc.place
+            for transition in net.transitions.values()
+            if transition.condition is not None or transition.keys
+            for arc in transition.inputs
+        }
+        self.clock = Clock()
+        self.places: dict[str, AnyPlace] = {
+            name: WatchedPlace(place, self.clock) if name in watched else QueuePlace(place)
+            for name, place in net.places.items()
+        }
+        self.stops = tuple(place for place in self.places.values() if place.description.stops)
+        priorities = sorted({transition.priority for transition in net.transitions.values()}, reverse=True)
+        by_priority: dict[int, deque[RunningTransition]] = {priority: deque() for priority in priorities}
+        self.queues = tuple(by_priority.values())
+        self.transitions = {
+            name: RunningTransition(transition, self.places, by_priority[transition.priority], codec)
+            for name, transition in net.transitions.items()
+        }
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether there is a token on a place that ends the workflow."""
+        return any(place.tokens for place in self.stops)
+
+    def next_ready(self) -> tuple[RunningTransition, Binding] | None:
+        """Return a transition of the highest priority that can fire, and its tokens; None if none can.
+
+        The transition goes to the back of its queue, so that all of one priority have their turns.
+
+        Raises:
+            TransitionFailed: a condition or a key raised; nothing is lost.
+        """
+        while True:
+            for queue in self.queues:
+                if queue:
+                    break
+            else:
+                return None
+            transition = queue[0]
+            binding = transition.find()
+            if binding is not None:
+                queue.rotate(-1)
+                return transition, binding
+            queue.popleft()
+            transition.is_ready = False
+
+    def can_fire(self) -> bool:
+        """Return whether any transition can fire.
+
+        Raises:
+            TransitionFailed: a condition or a key raised.
+        """
+        return any(transition.find() is not None for queue in self.queues for transition in queue)
+
+    def check(self) -> None:
+        """Assert that exactly the transitions that are marked are queued, and that no other can fire."""
+        queued = [transition for queue in self.queues for transition in queue]
+        assert len(queued) == len(set(map(id, queued))), "a transition is queued twice"
+        for transition in self.transitions.values():
+            is_queued = any(transition is other for other in queued)
+            assert transition.is_ready == is_queued, (
+                f"{transition.description.name}: marked and queued differ"
+            )
+            if not is_queued:
+                assert transition.find() is None, f"{transition.description.name} can fire and is not queued"
+        for name, place in self.places.items():
+            if isinstance(place, WatchedPlace):
+                serials = [token.serial for token in place]
+                assert serials == sorted(place.tokens), f"{name}: tokens are out of order"

@@ -1,0 +1,327 @@
+"""Which tokens a transition takes next: one small search per kind of transition.
+
+``find()`` returns a binding, one token per input arc (several taken together are one batch token), or None
+when no choice of tokens enables the transition; it changes no place. The tokens of a binding are removed by
+the engine.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from attrs import frozen
+
+from gspc_trio.workflow.arcs import InputArc
+from gspc_trio.workflow.calls import Call
+from gspc_trio.workflow.chain import Chain, Entry
+from gspc_trio.workflow.marking import AnyPlace, first_unused
+from gspc_trio.workflow.tokens import Codec, Token
+
+Binding: TypeAlias = list[Token]
+
+
+@frozen
+class Bound:
+    """An input arc and its place.
+
+    Attributes:
+        arc: the description.
+        place: where its tokens are.
+    """
+
+    arc: InputArc
+    place: AnyPlace
+
+
+class SingleSearch:
+    """For one input arc that takes one token, any."""
+
+    def __init__(self, bound: Bound) -> None:
+        self._place = bound.place
+
+    def find(self) -> Binding | None:
+        """Return the token that is there longest."""
+        place = self._place
+        return [place.first()] if place.tokens else None
+
+
+class PlainSearch:
+    """Without a condition: from each place the tokens that are there longest."""
+
+    def __init__(self, bounds: Sequence[Bound], codec: Codec) -> None:
+        self._needs = tuple(
+            (bound.place, bound.arc.least, bound.arc.most, bound.arc.is_batch) for bound in bounds
+        )
+        self._codec = codec
+        self._is_shared = shares_places(bounds)
+
+    def find(self) -> Binding | None:
+        """Return the first tokens of all places, if there are enough."""
+        for place, least, _, _ in self._needs:
+            if len(place.tokens) < least:
+                return None
+        binding: Binding = []
+        used: list[Token] = []
+        for place, least, most, is_batch in self._needs:
+            if not is_batch and not self._is_shared:
+                binding.append(place.first())
+                continue
+            tokens = first_unused(place, used, most)
+            if len(tokens) < least:
+                return None
+            if self._is_shared:
+                used += tokens
+            binding.append(self._codec.batch(tokens) if is_batch else tokens[0])
+        return binding
+
+
+def shares_places(bounds: Sequence[Bound]) -> bool:
+    """Return whether two of the arcs come from the same place, so that they must not get the same token."""
+    return len({id(bound.place) for bound in bounds}) < len(bounds)
+
+
+class Condition:
+    """A condition on a binding, looking only at the tokens that it names."""
+
+    def __init__(self, call: Call | None, codec: Codec) -> None:
+        self._function = call.function if call is not None else None
+        self._order = call.order if call is not None else ()
+        self._decode = codec.decode
+
+    def holds(self, binding: Sequence[Any]) -> bool:
+        """Return whether the tokens can be taken together."""
+        if self._function is None:
+            return True
+        decode = self._decode
+        return bool(self._function(*[decode(binding[index]) for index in self._order]))
+
+
+class FilterSearch:
+    """One input arc and a condition: each token is looked at once, when it has arrived."""
+
+    def __init__(self, condition: Condition) -> None:
+        self._condition = condition
+        self._unseen: deque[Token] = deque()
+        self._found: Token | None = None
+
+    def arrived(self, _arc: int, token: Token) -> None:
+        """Note a token that has to be looked at."""
+        self._unseen.append(token)
+
+    def left(self, _arc: int, _token: Token) -> None:
+        """A token that has gone is seen by its serial."""
+
+    def find(self) -> Binding | None:
+        """Return the next token for which the condition holds."""
+        if self._found is not None:
+            if self._found.serial:
+                return [self._found]
+            self._found = None
+        unseen = self._unseen
+        while unseen:
+            token = unseen[0]
+            holds = token.serial and self._condition.holds([token])
+            unseen.popleft()  # only now: if the condition raised, the token is still to be looked at
+            if holds:
+                self._found = token
+                return [token]
+        return None
+
+
+class JoinSearch:
+    """Several arcs of one token each, with a condition or a key: each combination is looked at once.
+
+    A token is joined, in the order of arrival, with those that were looked at before it; the search stops
+    at the first combination that holds and goes on from there when that one has been used.
+    """
+
+    def __init__(
+        self,
+        bounds: Sequence[Bound],
+        condition: Condition,
+        keys: Sequence[Callable[[Any], Any] | None],
+        codec: Codec,
+    ) -> None:
+        self._condition = condition
+        self._codec = codec
+        self._keys = tuple(keys) or (None,) * len(bounds)
+        self._is_shared = shares_places(bounds)
+        self._unseen: deque[tuple[int, Token]] = deque()
+        self._all = [Chain() for _ in bounds]
+        self._by_key: list[dict[Any, Chain]] = [{} for _ in bounds]
+        self._entries: list[dict[int, tuple[Entry, Entry | None]]] = [{} for _ in bounds]
+        self._found: Binding | None = None
+        self._combinations: Iterator[Binding] = iter(())
+        self._joining: tuple[int, Token, Any]
+
+    def arrived(self, arc: int, token: Token) -> None:
+        """Note a token that has to be joined with the others."""
+        self._unseen.append((arc, token))
+
+    def left(self, arc: int, token: Token) -> None:
+        """Forget a token that has gone."""
+        entries = self._entries[arc].pop(token.serial, None)
+        if entries is None:
+            return
+        entry, keyed = entries
+        self._all[arc].remove(entry)
+        if keyed is not None:
+            chain = self._by_key[arc][keyed.key]
+            chain.remove(keyed)
+            if chain.first is None:
+                del self._by_key[arc][keyed.key]
+
+    def find(self) -> Binding | None:
+        """Return the next combination that holds."""
+        while True:
+            if self._found is not None and all(token.serial for token in self._found):
+                return self._found
+            self._found = self._next_combination()
+            if self._found is None:
+                if not self._unseen:
+                    return None
+                arc, token = self._unseen[0]
+                if token.serial:
+                    self._joining = (
+                        arc,
+                        token,
+                        self._key_of(arc, token),
+                    )  # may raise: it stays to be looked at
+                    self._combinations = self._joined(*self._joining)
+                    self._admit(*self._joining)
+                self._unseen.popleft()
+
+    def _next_combination(self) -> Binding | None:
+        try:
+            return next(self._combinations, None)
+        except Exception:  # of the condition: look at the token's combinations once more next time
+            self._combinations = self._joined(*self._joining)
+            raise
+
+    def _key_of(self, arc: int, token: Token) -> Any:
+        function = self._keys[arc]
+        if function is None:
+            return None
+        key = function(self._codec.decode(token))
+        hash(key)
+        return key
+
+    def _admit(self, arc: int, token: Token, key: Any) -> None:
+        """Let tokens that come later be joined with this one."""
+        entry = self._all[arc].append(token, key)
+        keyed = None
+        if self._keys[arc] is not None:
+            keyed = self._by_key[arc].setdefault(key, Chain()).append(token, key)
+        self._entries[arc][token.serial] = (entry, keyed)
+
+    def _joined(self, fixed: int, token: Token, key: Any) -> Iterator[Binding]:
+        """Yield every combination of ``token`` on arc ``fixed`` with older tokens that holds."""
+        chosen: list[Any] = [None] * len(self._keys)
+        chosen[fixed] = token
+        return self._extended(0, fixed, chosen, self._keys[fixed] is not None, key)
+
+    def _extended(
+        self, arc: int, fixed: int, chosen: list[Any], has_key: bool, key: Any
+    ) -> Iterator[Binding]:
+        """Yield every choice for the arcs from ``arc`` on, until a token chosen before has gone."""
+        if arc == len(chosen):
+            if self._condition.holds(chosen):
+                yield list(chosen)
+            return
+        if arc == fixed:
+            yield from self._extended(arc + 1, fixed, chosen, has_key, key)
+            return
+        is_keyed = self._keys[arc] is not None
+        if is_keyed and has_key:
+            chain = self._by_key[arc].get(key)
+            entry = chain.first if chain is not None else None
+        else:
+            entry = self._all[arc].first
+        while entry is not None:
+            token = entry.token
+            if not (self._is_shared and self._is_chosen(token, arc, fixed, chosen)):
+                chosen[arc] = token
+                inner_key = key if has_key or not is_keyed else entry.key
+                yield from self._extended(arc + 1, fixed, chosen, has_key or is_keyed, inner_key)
+                if not chosen[fixed].serial or not all(before.serial for before in chosen[:arc]):
+                    return
+            entry = entry.successor()
+
+    @staticmethod
+    def _is_chosen(token: Token, arc: int, fixed: int, chosen: list[Any]) -> bool:
+        return token is chosen[fixed] or any(token is other for other in chosen[:arc])
+
+
+class BatchSearch:
+    """A condition on arcs of which some take several tokens: the front of those places, and any other token.
+
+    It is searched anew whenever a place has changed; arcs that take one token should have few to choose from.
+    """
+
+    def __init__(
+        self, bounds: Sequence[Bound], condition: Condition, codec: Codec, mark: Callable[[], None]
+    ) -> None:
+        self._bounds = tuple(bounds)
+        self._condition = condition
+        self._codec = codec
+        self._mark = mark
+
+    def arrived(self, _arc: int, _token: Token) -> None:
+        """Nothing to note: the place wakes up the transition."""
+
+    def left(self, _arc: int, _token: Token) -> None:
+        """Another front may enable the transition."""
+        self._mark()
+
+    def find(self) -> Binding | None:
+        """Return the first choice, in the order of the arcs, for which the condition holds."""
+        return self._extended([], [])
+
+    def _extended(self, binding: Binding, used: list[Token]) -> Binding | None:
+        if len(binding) == len(self._bounds):
+            return list(binding) if self._condition.holds(binding) else None
+        bound = self._bounds[len(binding)]
+        for tokens in self._choices(bound, used):
+            one = self._codec.batch(tokens) if bound.arc.is_batch else tokens[0]
+            found = self._extended([*binding, one], [*used, *tokens])
+            if found is not None:
+                return found
+        return None
+
+    def _choices(self, bound: Bound, used: list[Token]) -> Iterator[list[Token]]:
+        if not bound.arc.is_batch:
+            taken = {id(token) for token in used}
+            yield from ([token] for token in bound.place if id(token) not in taken)
+            return
+        tokens = first_unused(bound.place, used, bound.arc.most)
+        if len(tokens) >= bound.arc.least:
+            yield tokens
+
+
+WatchingSearch: TypeAlias = FilterSearch | JoinSearch | BatchSearch
+"""Those that have to be told of every token that comes and goes."""
+
+Search: TypeAlias = SingleSearch | PlainSearch | WatchingSearch
+
+
+def search_for(
+    bounds: Sequence[Bound],
+    call: Call | None,
+    keys: Sequence[Callable[[Any], Any] | None],
+    codec: Codec,
+    mark: Callable[[], None],
+) -> Search:
+    """Return the search that fits a transition's arcs, condition and keys."""
+    if call is None and not keys:
+        arc = bounds[0].arc
+        return (
+            SingleSearch(bounds[0]) if len(bounds) == 1 and not arc.is_batch else PlainSearch(bounds, codec)
+        )
+    condition = Condition(call, codec)
+    if any(bound.arc.is_batch for bound in bounds):
+        return BatchSearch(bounds, condition, codec, mark)
+    if len(bounds) == 1:
+        return FilterSearch(condition)
+    return JoinSearch(bounds, condition, keys, codec)

@@ -1,0 +1,85 @@
+"""What a transition may say about its tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, TypedDict, cast
+
+from gspc_trio.core.task import Requirement, Shape, TaskOptions
+from gspc_trio.workflow.arcs import WorkflowError
+
+Requires: TypeAlias = "str | Requirement | Sequence[str | Requirement]"
+
+
+class TaskSettings(TypedDict, total=False):
+    """What a transition may say about its tasks; the meaning of each is in ``TaskOptions`` and ``Shape``."""
+
+    requires: Requires
+    wait: bool
+    same_host: bool
+    attempts: int
+    loss_attempts: int
+    timeout_s: float | None
+    may_rerun: bool
+    memory_bytes: int
+    estimate_s: float | None
+    stage_in: bool
+    stage_out: bool
+
+
+def task_settings(settings: TaskSettings) -> tuple[Shape, TaskOptions]:
+    """Return what the settings say, as shape and options.
+
+    Raises:
+        WorkflowError: a setting that does not exist or makes no sense.
+    """
+    unknown = set(settings) - set(TaskSettings.__annotations__)
+    if unknown:
+        raise WorkflowError(
+            f"unknown setting {min(unknown)!r}; there are: {', '.join(TaskSettings.__annotations__)}"
+        )
+    for name in ("attempts", "loss_attempts"):
+        if settings.get(name, 1) < 1:  # type: ignore[operator]
+            raise WorkflowError(f"{name} must be at least 1")
+    for name in ("timeout_s", "estimate_s"):
+        seconds = settings.get(name)
+        if seconds is not None and not seconds > 0:  # type: ignore[operator]
+            raise WorkflowError(f"{name} must be more than 0")
+    memory_bytes = settings.get("memory_bytes", 0)
+    if memory_bytes < 0:
+        raise WorkflowError("memory_bytes must not be negative")
+    estimate_s = settings.get("estimate_s")
+    shape = Shape(
+        requirements=requirements(settings.get("requires", "core")),
+        memory_bytes=memory_bytes,
+        estimate_s=None if estimate_s is None else 2.0 ** math.ceil(math.log2(estimate_s)),
+        wait=settings.get("wait", False),
+        same_host=settings.get("same_host", False),
+    )
+    given: Mapping[str, Any] = cast(dict[str, Any], settings)
+    return shape, TaskOptions(**{name: given[name] for name in _OPTIONS if name in given})
+
+
+_OPTIONS = (
+    "attempts",
+    "loss_attempts",
+    "timeout_s",
+    "may_rerun",
+    "memory_bytes",
+    "estimate_s",
+    "stage_in",
+    "stage_out",
+)
+
+
+def requirements(requires: Requires) -> tuple[Requirement, ...]:
+    """Return the requirements for one or several resources, given as classes or requirements.
+
+    Raises:
+        WorkflowError: there are none.
+    """
+    listed = [requires] if isinstance(requires, str | Requirement) else list(requires)
+    if not listed:
+        raise WorkflowError("requires must name at least one resource class")
+    return tuple(Requirement(item) if isinstance(item, str) else item for item in listed)

@@ -1,0 +1,132 @@
+"""The state of an engine as plain data, and back (WE-1 dump, WE-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gspc_trio.core.ids import TaskId
+from gspc_trio.core.task import TaskError, TaskState
+from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.marking import AnyPlace, WatchedPlace
+from gspc_trio.workflow.runtime import RunningNet, RunningTransition
+from gspc_trio.workflow.search import Binding
+from gspc_trio.workflow.tokens import Codec, Token
+
+FORMAT = 1
+"""Version of the dumps that are written and read."""
+
+
+class Activity:
+    """A task under way: the transition that fired, the tokens it took, and how far it is."""
+
+    __slots__ = ("binding", "error", "state", "transition")
+
+    def __init__(
+        self,
+        transition: RunningTransition,
+        binding: Binding,
+        state: TaskState = TaskState.READY,
+        error: TaskError | None = None,
+    ) -> None:
+        self.transition = transition
+        self.binding = binding
+        self.state = state
+        self.error = error
+
+
+def dump_net(running: RunningNet, codec: Codec) -> dict[str, Any]:
+    """Return tokens and ready queues as plain data."""
+    places = {}
+    for name, place in running.places.items():
+        serials = [token.serial for token in place] if isinstance(place, WatchedPlace) else []
+        places[name] = [serials, [codec.encode(token) for token in place]]
+    ready = [transition.description.name for queue in running.queues for transition in queue]
+    return {"places": places, "ready": ready, "clock": running.clock.last}
+
+
+def load_net(running: RunningNet, state: Mapping[str, Any]) -> None:
+    """Put tokens and ready queues back into a net that has none yet."""
+    watched: list[tuple[int, AnyPlace, Token]] = []
+    for name, (serials, tokens) in state["places"].items():
+        place = running.places[name]
+        if isinstance(place, WatchedPlace):
+            watched += [
+                (serial, place, Token(data=data)) for serial, data in zip(serials, tokens, strict=True)
+            ]
+        else:
+            for data in tokens:
+                place.put(Token(data=data))
+    for serial, place, token in sorted(watched, key=lambda item: item[0]):
+        running.clock.last = serial - 1  # so that it arrives with its old number
+        place.put(token)
+    running.clock.last = state["clock"]
+    for queue in running.queues:  # putting tokens has marked transitions, in another order than they were in
+        for transition in queue:
+            transition.is_ready = False
+        queue.clear()
+    for name in state["ready"]:
+        running.transitions[name].mark()
+
+
+def dump_activities(activities: Mapping[TaskId, Activity], codec: Codec) -> list[list[Any]]:
+    """Return the tasks under way as plain data."""
+    return [
+        [
+            task_id,
+            activity.transition.description.name,
+            str(activity.state),
+            [_dump_taken(token, codec) for token in activity.binding],
+            _dump_error(activity.error),
+        ]
+        for task_id, activity in activities.items()
+    ]
+
+
+def load_activities(rows: list[list[Any]], running: RunningNet, codec: Codec) -> dict[TaskId, Activity]:
+    """Return the tasks under way; those that were extracted are ready again."""
+    activities = {}
+    for task_id, name, state, taken, error in rows:
+        task_state = TaskState(state)
+        if task_state is TaskState.SUBMITTED:
+            task_state = TaskState.READY
+        binding = [_load_taken(item, codec) for item in taken]
+        activities[task_id] = Activity(running.transitions[name], binding, task_state, _load_error(error))
+    return activities
+
+
+def _dump_taken(token: Token, codec: Codec) -> Any:
+    if token.is_batch:
+        return [codec.encode(part) for part in token.value.tokens]
+    return codec.encode(token)
+
+
+def _load_taken(item: Any, codec: Codec) -> Token:
+    if isinstance(item, bytes):
+        return Token(data=item)
+    return codec.batch([Token(data=data) for data in item])
+
+
+def _dump_error(error: TaskError | None) -> list[Any] | None:
+    return None if error is None else [error.kind, error.message, error.traceback, error.pickled]
+
+
+def _load_error(error: list[Any] | None) -> TaskError | None:
+    return None if error is None else TaskError(*error)
+
+
+def check_dump(state: Mapping[str, Any], running: RunningNet) -> None:
+    """See that a dump is one, and of this net.
+
+    Raises:
+        WorkflowError: not so.
+    """
+    if not isinstance(state, Mapping) or state.get("format") != FORMAT:
+        raise WorkflowError(f"this is no dump of a workflow engine (format {FORMAT})")
+    for what, there in (("places", list(running.places)), ("transitions", list(running.transitions))):
+        dumped = list(state["net"][what])
+        if dumped != there:
+            raise WorkflowError(
+                f"the dump belongs to another net: its {what} are {', '.join(dumped)}; "
+                f"those of this net are {', '.join(there)}"
+            )

@@ -1,0 +1,108 @@
+"""Tokens: values on places, decoded and encoded only when somebody has to look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from attrs import frozen
+
+_UNDECODED: Any = object()
+
+
+class Token:
+    """One token on one place: a Python value, its encoding, or both.
+
+    Attributes:
+        value: the value, if anybody looked at it yet.
+        data: its encoding, if anybody needed it yet.
+        serial: on a watched place, when it arrived there (from 1); 0 elsewhere, and once it has left.
+    """
+
+    __slots__ = ("data", "serial", "value")
+
+    def __init__(self, value: Any = _UNDECODED, data: bytes | None = None) -> None:
+        self.value = value
+        self.data = data
+        self.serial = 0
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it stands for the tokens that one ``take`` arc took together."""
+        return type(self.value) is Batch
+
+    def copy(self) -> Token:
+        """Return a token of the same value for another place."""
+        return Token(self.value, self.data)
+
+
+@frozen
+class Codec:
+    """How values become bytes and back; the layer above says how.
+
+    Attributes:
+        dumps: value -> bytes.
+        loads: bytes -> value.
+        join: the encodings of some values -> the encoding of the list of them. Without it, batches are
+            decoded and encoded again.
+    """
+
+    dumps: Callable[[Any], bytes]
+    loads: Callable[[bytes], Any]
+    join: Callable[[Sequence[bytes]], bytes] | None = None
+
+    def decode(self, token: Token) -> Any:
+        """Return the token's value."""
+        value = token.value
+        if value is _UNDECODED:
+            assert token.data is not None
+            value = token.value = self.loads(token.data)
+        return value
+
+    def encode(self, token: Token) -> bytes:
+        """Return the token's encoding."""
+        data = token.data
+        if data is None:
+            value = token.value
+            if type(value) is not Batch:
+                data = self.dumps(value)
+            elif self.join is not None:
+                data = self.join([self.encode(part) for part in value.tokens])
+            else:
+                data = self.dumps(list(value))
+            token.data = data
+        return data
+
+    def batch(self, tokens: Sequence[Token]) -> Token:
+        """Return one token for all of these."""
+        return Token(Batch(tuple(tokens), self))
+
+
+class Batch(Sequence[Any]):
+    """The values of the tokens that one ``take`` arc took: read-only, each decoded only when it is looked at.
+
+    Conditions and inline transitions see it; a task receives a list.
+    """
+
+    __slots__ = ("_codec", "tokens")
+
+    def __init__(self, tokens: tuple[Token, ...], codec: Codec) -> None:
+        self.tokens = tokens
+        self._codec = codec
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._codec.decode(token) for token in self.tokens[index]]
+        return self._codec.decode(self.tokens[index])
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._codec.decode, self.tokens)
+
+    def __reduce__(self) -> tuple[type, tuple[list[Any]]]:
+        return list, (list(self),)
+
+    def __repr__(self) -> str:
+        return f"Batch({list(self)!r})"
