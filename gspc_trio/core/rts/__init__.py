@@ -1,0 +1,11 @@
+"""The run-time system: RIFs, their resources and the jobs that use them (GSPC19 2.1, 4.1).
+
+``machine`` is the one ``handle``; behind it ``lifecycle`` has the life of RIFs, ``requests`` what they add
+and remove, ``expected`` what the RM is told to wait for, ``state`` what is remembered. ``events`` come in,
+``actions`` go out.
+"""
+
+from gspc_trio.core.rts.machine import Rts
+from gspc_trio.core.rts.state import JobEntry, Limits, Rif, RifState
+
+__all__ = ["JobEntry", "Limits", "Rif", "RifState", "Rts"]

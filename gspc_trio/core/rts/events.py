@@ -1,0 +1,173 @@
+"""What the RTS machine is told.
+
+``ask`` is a number its shell gives to each question of a user, and gets back with the answer. ``link`` is a
+number its shell gives to each connection. Both only grow.
+"""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from gspc_trio.core.exchange import DagReport, Revoked
+from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.rm.events import Added, Removed
+
+# A user asks ------------------------------------------------------------------------------------------------
+
+
+@frozen
+class BootstrapAsked:
+    """Start a RIF on each host (RTS-1).
+
+    Attributes:
+        ask: number of the question.
+        hosts: names, each once.
+        strategy: how the RIFs are started.
+        cores: number of cores each is to offer, 0 for what its hardware has.
+        options: of the strategy.
+    """
+
+    ask: int
+    hosts: tuple[str, ...]
+    strategy: str = "local"
+    cores: int = 0
+    options: dict[str, str] = field(factory=dict)
+
+
+@frozen
+class TeardownAsked:
+    """Take these RIFs down (RTS-1)."""
+
+    ask: int
+    rif_ids: tuple[RifId, ...]
+
+
+@frozen
+class AddAsked:
+    """Add resources to a RIF (RTS-2)."""
+
+    ask: int
+    rif_id: RifId
+    resources: tuple[Resource, ...]
+
+
+@frozen
+class RemoveAsked:
+    """Remove resources, and all below them, from a RIF (RTS-2); policies (RM-11): lose, wait, refuse."""
+
+    ask: int
+    rif_id: RifId
+    resource_ids: tuple[ResourceId, ...]
+    policy: str = "lose"
+
+
+@frozen
+class Stop:
+    """Take everything down; ``Stopped`` follows when nothing is left."""
+
+
+# RIFs -------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class RifUp:
+    """A RIF has connected and said what its host has."""
+
+    link: int
+    rif_id: RifId
+    incarnation: int
+    address: str
+    hardware: tuple[Resource, ...]
+    pid: int = 0
+
+
+@frozen
+class RifLost:
+    """The connection of a RIF is over."""
+
+    link: int
+    reason: str
+
+
+@frozen
+class RifEnded:
+    """The strategy has nothing left of this incarnation: it ended, failed to start, or was killed.
+
+    Comes exactly once for each ``StartRif``.
+    """
+
+    rif_id: RifId
+    incarnation: int
+    reason: str = ""
+
+
+@frozen
+class RifAnswered:
+    """The RIF has done what ``AskRif`` number ``call`` asked for."""
+
+    link: int
+    call: int
+    report: DagReport
+
+
+@frozen
+class RifRefused:
+    """The RIF could not do what ``AskRif`` number ``call`` asked for."""
+
+    link: int
+    call: int
+    reason: str
+
+
+@frozen
+class RevokedBy:
+    """A RIF says that nothing runs any more under a grant on resources of its own."""
+
+    link: int
+    revoked: Revoked
+
+
+# The resource manager ---------------------------------------------------------------------------------------
+
+
+@frozen
+class ResourcesLeft:
+    """The RM has these resources no more: as it was told, or because nothing was heard of what ran there."""
+
+    resource_ids: tuple[ResourceId, ...]
+
+
+@frozen
+class RmAnswered:
+    """The RM has taken ``event``, or will not.
+
+    It refuses what would hang below a held resource, and to remove held ones under the policy ``refuse``.
+    """
+
+    event: Added | Removed
+    refusal: str = ""
+
+
+# Jobs -------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class JobAsked:
+    """A job server wants to join (RM-10)."""
+
+    link: int
+    name: str
+    pid: int
+    host: str
+    address: str = ""
+    weight: float = 1.0
+
+
+@frozen
+class JobGone:
+    """The job server has left (``left``), or its connection is over."""
+
+    job: JobId
+    reason: str
+    left: bool = False

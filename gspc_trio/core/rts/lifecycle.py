@@ -1,0 +1,387 @@
+"""The life of RIFs: started, up, lost and started again, failed, taken down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import define, field
+
+from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.records import RifChanged
+from gspc_trio.core.resources import BadResources
+from gspc_trio.core.rm.events import Added, Removed
+from gspc_trio.core.rts.actions import (
+    AnnounceGone,
+    AnnounceRif,
+    Answer,
+    Bootstrapped,
+    DropLink,
+    KillRif,
+    Refused,
+    StartRif,
+    StopRif,
+    TellRm,
+    TornDown,
+)
+from gspc_trio.core.rts.events import BootstrapAsked, RifEnded, RifLost, RifUp, TeardownAsked
+from gspc_trio.core.rts.expected import Expected
+from gspc_trio.core.rts.state import Add, JobEntry, Limits, Rif, RifState, checked_dag
+
+Actions = list[Any]
+
+
+@define(eq=False)
+class _Batch:
+    """A bootstrap whose answer is not complete."""
+
+    waiting: set[RifId]
+    started: dict[str, RifId] = field(factory=dict)
+    failed: dict[str, str] = field(factory=dict)
+
+
+@define(eq=False)
+class _Teardown:
+    """A teardown whose answer is not complete."""
+
+    rif_ids: tuple[RifId, ...]
+    waiting: set[RifId]
+
+
+class LifeCycle:
+    """RIFs and the questions that wait for them.
+
+    Args:
+        strategies: names of those there are.
+        limits: times and sizes.
+    """
+
+    def __init__(self, strategies: frozenset[str], limits: Limits) -> None:
+        self.strategies = strategies
+        self.limits = limits
+        self.rifs: dict[RifId, Rif] = {}
+        self.by_link: dict[int, Rif] = {}
+        self.jobs: dict[JobId, JobEntry] = {}
+        self.stopping = False
+        self._names = Counter("r")
+        self._hosts: dict[str, Rif] = {}
+        self._batches: dict[int, _Batch] = {}
+        self._teardowns: dict[int, _Teardown] = {}
+        self.expected = Expected(len(limits.retry_delays_s))
+
+    # Bootstrap ----------------------------------------------------------------------------------------------
+
+    def bootstrap(self, event: BootstrapAsked, now: float, out: Actions) -> None:
+        """Start a RIF on each host, or say at once why not."""
+        reason = self._refusal(event)
+        if reason:
+            out.append(Refused(event.ask, reason))
+            return
+        batch = self._batches[event.ask] = _Batch(set())
+        for host in event.hosts:
+            there = self._hosts.get(host)
+            if there is not None and there.state is not RifState.FAILED:
+                batch.failed[host] = f"{host} has the RIF {there.rif_id} already ({there.state})"
+                continue
+            if there is not None:
+                self._forget(there, now, out)
+            rif = Rif(
+                self._names.next_name(), host, event.strategy, event.cores, dict(event.options), ask=event.ask
+            )
+            self.rifs[rif.rif_id] = self._hosts[host] = rif
+            batch.waiting.add(rif.rif_id)
+            self._start(rif, now, out)
+        self._answer_batch(event.ask, out)
+
+    def _refusal(self, event: BootstrapAsked) -> str:
+        if event.strategy not in self.strategies:
+            there = ", ".join(sorted(self.strategies)) or "none"
+            return f"there is no strategy {event.strategy!r}; there are: {there}"
+        if not event.hosts:
+            return "no host was named"
+        twice = sorted({host for host in event.hosts if event.hosts.count(host) > 1})
+        if twice or "" in event.hosts:
+            return f"hosts named twice: {', '.join(twice)}" if twice else "a host has no name"
+        if event.cores < 0:
+            return f"the number of cores is {event.cores}; it must not be negative"
+        if len(self.rifs) + len(event.hosts) > self.limits.rifs_max:
+            there, limit = len(self.rifs), self.limits.rifs_max
+            return f"there may be {limit} RIFs; there are {there}, {len(event.hosts)} more were asked for"
+        return ""
+
+    def _start(self, rif: Rif, now: float, out: Actions) -> None:
+        rif.state = RifState.STARTING
+        rif.incarnation += 1
+        rif.running, rif.killed, rif.reason = True, False, ""
+        rif.timer_at = now + self.limits.bootstrap_timeout_s
+        out.append(
+            StartRif(rif.rif_id, rif.incarnation, rif.host, rif.strategy, rif.cores, dict(rif.options))
+        )
+        self._record(rif, now, out)
+
+    def up(self, event: RifUp, now: float, out: Actions) -> bool:
+        """Take the first word of a RIF; return whether it is to get its resources now."""
+        if event.link in self.by_link:
+            raise IllegalEvent(f"link {event.link} is that of {self.by_link[event.link].rif_id} already")
+        rif = self.rifs.get(event.rif_id)
+        if rif is None or event.incarnation != rif.incarnation:
+            newest = f"the newest is {rif.incarnation}" if rif else "there is no such RIF"
+            out.append(
+                DropLink(event.link, f"{event.rif_id} incarnation {event.incarnation} is refused: {newest}")
+            )
+            return False
+        if rif.state is not RifState.STARTING or rif.link is not None:
+            why = f"it is {rif.state}" if rif.state is not RifState.STARTING else "it is connected already"
+            out.append(
+                DropLink(event.link, f"{event.rif_id} incarnation {event.incarnation} is refused: {why}")
+            )
+            return False
+        rif.link, rif.address, rif.pid = event.link, event.address, event.pid
+        self.by_link[event.link] = rif
+        try:
+            wanted = checked_dag(rif, event.hardware if rif.wanted is None else rif.wanted)
+        except BadResources as error:
+            self.lose(rif, f"its hardware makes no sense: {error}", now, out)
+            return False
+        if not wanted:
+            self.open(rif, now, out)
+            return False
+        rif.waiting.append(Add(wanted))
+        return True
+
+    def open(self, rif: Rif, now: float, out: Actions) -> None:
+        """The RIF is up, with what it was to have at first."""
+        rif.state, rif.up_at, rif.timer_at, rif.wanted = RifState.UP, now, None, None
+        self._record(rif, now, out)
+        self.announce(rif, out)
+        if rif.resources:
+            out.append(TellRm(Added(tuple(rif.resources.values()), rif.host)))
+        self._conclude(rif, "", out)
+
+    def announce(self, rif: Rif, out: Actions) -> None:
+        """Tell all jobs what the RIF has now."""
+        if self.jobs:
+            out.append(self.announcement(rif, tuple(self.jobs)))
+
+    def announcement(self, rif: Rif, jobs: tuple[JobId, ...]) -> AnnounceRif:
+        """Return what these jobs are told of a RIF that is up."""
+        return AnnounceRif(jobs, rif.rif_id, rif.incarnation, rif.host, rif.address, rif.usable())
+
+    # Loss ---------------------------------------------------------------------------------------------------
+
+    def link_lost(self, event: RifLost, now: float, out: Actions) -> None:
+        """The connection of a RIF is over: the RIF is lost, unless it was stopping."""
+        rif = self.by_link.pop(event.link, None)
+        if rif is None:
+            return
+        rif.link = None
+        if rif.state is not RifState.STOPPING:
+            self.lose(rif, event.reason, now, out)
+
+    def ended(self, event: RifEnded, now: float, out: Actions) -> None:
+        """Nothing is left of an incarnation."""
+        rif = self.rifs.get(event.rif_id)
+        if rif is None or not rif.running or rif.incarnation != event.incarnation:
+            raise IllegalEvent(f"{event.rif_id} incarnation {event.incarnation} does not run")
+        rif.running = False
+        if rif.state is RifState.STOPPING:
+            self._forget(rif, now, out)
+        elif rif.state is RifState.LOST:
+            if event.reason and event.reason not in rif.reason:
+                rif.reason = f"{rif.reason}; {event.reason}"
+            self._settle(rif, now, out)
+        else:
+            self.lose(rif, event.reason or "it ended", now, out)
+
+    def lose(self, rif: Rif, reason: str, now: float, out: Actions) -> None:
+        """A RIF that was starting or up is over: whatever it had is gone, and what is left of it is ended."""
+        was_up = rif.state is RifState.UP
+        if was_up:
+            rif.wanted = tuple(r for name, r in rif.resources.items() if name not in rif.leaving)
+            if now - rif.up_at >= self.limits.stable_after_s:
+                rif.tries = 0
+        rif.state, rif.reason, rif.timer_at = RifState.LOST, reason, None
+        self._record(rif, now, out)
+        self._cut(rif, reason, out)
+        if was_up:
+            self._withdraw(rif, reason, out)
+        self._refuse_requests(rif, f"{rif.rif_id} was lost: {reason}", out)
+        if rif.running:
+            self._kill(rif, out)
+        else:
+            self._settle(rif, now, out)
+
+    def _withdraw(self, rif: Rif, reason: str, out: Actions) -> None:
+        """Take all resources of a RIF from jobs and RM."""
+        if self.jobs:
+            out.append(AnnounceGone(tuple(self.jobs), rif.rif_id, rif.incarnation, reason))
+        self.expected.tell(out)  # first, or the RM would refuse who waits for what comes back
+        ids: tuple[ResourceId, ...] = tuple(resource.resource_id for resource in rif.usable())
+        if ids:
+            out.append(TellRm(Removed(ids, "lose")))
+        rif.resources.clear()
+        rif.leaving.clear()
+        rif.left.clear()
+
+    def _settle(self, rif: Rif, now: float, out: Actions) -> None:
+        """Nothing is left of a lost RIF: bootstrap it again after a pause, or give it up."""
+        delays = self.limits.retry_delays_s
+        if rif.ask is None and rif.tries < len(delays):
+            rif.timer_at = now + delays[rif.tries]
+            rif.tries += 1
+            return
+        rif.state = RifState.FAILED
+        self._record(rif, now, out)
+        self._conclude(rif, rif.reason, out)
+
+    def _refuse_requests(self, rif: Rif, reason: str, out: Actions) -> None:
+        asks = [rif.request.ask] if rif.request else []
+        asks += [removal.ask for removal in rif.removals]
+        asks += [request.ask for request in rif.waiting]
+        rif.request = rif.report = None
+        rif.removals.clear()
+        rif.waiting.clear()
+        out.extend(Refused(ask, reason) for ask in asks if ask is not None)
+
+    def _cut(self, rif: Rif, reason: str, out: Actions) -> None:
+        if rif.link is not None:
+            del self.by_link[rif.link]
+            out.append(DropLink(rif.link, reason))
+            rif.link = None
+
+    def _kill(self, rif: Rif, out: Actions) -> None:
+        if not rif.killed:
+            rif.killed = True
+            out.append(KillRif(rif.rif_id, rif.incarnation))
+
+    # Teardown -----------------------------------------------------------------------------------------------
+
+    def teardown(self, event: TeardownAsked, now: float, out: Actions) -> None:
+        """Take RIFs down; the answer comes when nothing is left of them."""
+        unknown = [rif_id for rif_id in event.rif_ids if rif_id not in self.rifs]
+        if unknown:
+            there = ", ".join(self.rifs) or "none"
+            out.append(Refused(event.ask, f"there is no RIF {', '.join(unknown)}; there are: {there}"))
+            return
+        rif_ids = tuple(dict.fromkeys(event.rif_ids))
+        self._teardowns[event.ask] = _Teardown(rif_ids, set(rif_ids))
+        for rif_id in rif_ids:
+            self.stop(self.rifs[rif_id], now, out)
+        self._answer_teardowns("", out)
+
+    def stop(self, rif: Rif, now: float, out: Actions) -> None:
+        """Take one RIF down: ask it if it can be asked, end it if not."""
+        if rif.state is RifState.STOPPING:
+            return
+        if not rif.running:
+            self._forget(rif, now, out)
+            return
+        was_up = rif.state is RifState.UP
+        rif.state, rif.reason, rif.timer_at = RifState.STOPPING, "it was taken down", None
+        self.expected.changed(rif)
+        if was_up:
+            self._withdraw(rif, rif.reason, out)
+        self._refuse_requests(rif, f"{rif.rif_id} was taken down", out)
+        self._conclude(rif, rif.reason, out)
+        if rif.link is None:
+            self._kill(rif, out)
+        else:
+            out.append(StopRif(rif.link))
+            rif.timer_at = now + self.limits.stop_grace_s
+
+    def _forget(self, rif: Rif, now: float, out: Actions) -> None:
+        """Nothing is left of a RIF, and nothing comes."""
+        self._cut(rif, rif.reason, out)
+        del self.rifs[rif.rif_id]
+        del self._hosts[rif.host]
+        rif.state = RifState.STOPPING
+        self.expected.changed(rif)
+        out.append(RifChanged(now, rif.rif_id, rif.host, "down", rif.reason))
+        self._answer_teardowns(rif.rif_id, out)
+
+    # Time ---------------------------------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which a RIF's timer is due."""
+        return min((rif.timer_at for rif in self.rifs.values() if rif.timer_at is not None), default=None)
+
+    def tick(self, now: float, out: Actions) -> None:
+        """Look at the timers."""
+        for rif in [rif for rif in self.rifs.values() if rif.timer_at is not None and rif.timer_at <= now]:
+            if rif.state is RifState.STARTING:
+                done = "add its first resources" if rif.link is not None else "come up"
+                self.lose(rif, f"it did not {done} within {self.limits.bootstrap_timeout_s:g} s", now, out)
+            elif rif.state is RifState.LOST:
+                self._start(rif, now, out)
+            else:
+                rif.timer_at = None
+                self._kill(rif, out)
+
+    # Answers ------------------------------------------------------------------------------------------------
+
+    def _conclude(self, rif: Rif, failure: str, out: Actions) -> None:
+        """Enter how a bootstrap ended into its answer."""
+        ask, rif.ask = rif.ask, None
+        if ask is None:
+            return
+        batch = self._batches[ask]
+        batch.waiting.discard(rif.rif_id)
+        if failure:
+            batch.failed[rif.host] = failure
+        else:
+            batch.started[rif.host] = rif.rif_id
+        self._answer_batch(ask, out)
+
+    def _answer_batch(self, ask: int, out: Actions) -> None:
+        batch = self._batches[ask]
+        if not batch.waiting:
+            del self._batches[ask]
+            out.append(Answer(ask, Bootstrapped(batch.started, batch.failed)))
+
+    def _answer_teardowns(self, rif_id: RifId, out: Actions) -> None:
+        for ask, teardown in list(self._teardowns.items()):
+            teardown.waiting.discard(rif_id)
+            if not teardown.waiting:
+                del self._teardowns[ask]
+                out.append(Answer(ask, TornDown(teardown.rif_ids)))
+
+    def _record(self, rif: Rif, now: float, out: Actions) -> None:
+        self.expected.changed(rif)
+        out.append(RifChanged(now, rif.rif_id, rif.host, str(rif.state), rif.reason))
+
+    def check(self) -> None:
+        """Assert the invariants of RIFs and of the questions that wait for them."""
+        assert self._hosts == {rif.host: rif for rif in self.rifs.values()}
+        assert self.by_link == {rif.link: rif for rif in self.rifs.values() if rif.link is not None}
+        for rif in self.rifs.values():
+            _check_rif(rif)
+        asked = {rif.rif_id: rif.ask for rif in self.rifs.values() if rif.ask is not None}
+        waiting = {rif_id: ask for ask, batch in self._batches.items() for rif_id in batch.waiting}
+        assert asked == waiting, (asked, waiting)
+        for teardown in self._teardowns.values():
+            assert teardown.waiting, "a teardown with nothing to wait for is answered"
+            assert all(self.rifs[rif_id].state is RifState.STOPPING for rif_id in teardown.waiting)
+
+
+def _check_rif(rif: Rif) -> None:
+    state = rif.state
+    assert rif.running or state in (RifState.LOST, RifState.FAILED), rif
+    assert not rif.running or state is not RifState.FAILED, rif
+    assert rif.link is None or state in (RifState.STARTING, RifState.UP, RifState.STOPPING), rif
+    assert rif.link is not None or state is not RifState.UP, rif
+    assert not rif.resources or state is RifState.UP, rif
+    assert rif.killed or state is not RifState.LOST or not rif.running, rif
+    assert rif.ask is None or state in (RifState.STARTING, RifState.LOST), rif
+    assert (rif.timer_at is not None) == (
+        state is RifState.STARTING
+        or (state is RifState.LOST and not rif.running)
+        or (state is RifState.STOPPING and not rif.killed)
+    ), rif
+    assert not (rif.waiting or rif.removals or rif.request) or rif.link is not None, rif
+    assert rif.left <= rif.leaving <= set(rif.resources), rif
+    outstanding = [name for removal in rif.removals for name in removal.outstanding]
+    assert len(outstanding) == len(set(outstanding)), rif
+    assert set(outstanding) == rif.leaving - rif.left, rif
+    assert rif.report is None or rif.request is not None, rif
+    staying = [one for name, one in rif.resources.items() if name not in rif.leaving]
+    assert all(parent in rif.resources for one in staying for parent in one.parents), rif

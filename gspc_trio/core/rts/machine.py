@@ -1,0 +1,194 @@
+"""The RTS machine: RIFs, their resources, jobs (GSPC19 2.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gspc_trio.core.exchange import Revoke, Revoked
+from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.records import JobChanged
+from gspc_trio.core.rm import events as rm
+from gspc_trio.core.rts import events
+from gspc_trio.core.rts.actions import (
+    AcceptJob,
+    CloseJobAt,
+    HostToResource,
+    Refused,
+    RefuseJob,
+    Stopped,
+    TellRif,
+    TellRm,
+)
+from gspc_trio.core.rts.lifecycle import Actions, LifeCycle
+from gspc_trio.core.rts.requests import Requests
+from gspc_trio.core.rts.state import JobEntry, Limits, Rif, RifState
+
+
+class Rts:
+    """Owns RIFs, resource DAGs and the list of jobs; the resource manager owns use and allocation (RTS-3).
+
+    Args:
+        strategies: names of the strategies there are.
+        limits: times and sizes.
+    """
+
+    def __init__(self, strategies: frozenset[str], limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._lives = LifeCycle(strategies, self.limits)
+        self._requests = Requests(self._lives)
+        self._names = Counter("j")
+        self._job_links: dict[int, JobId] = {}
+        self._stopped = False
+        self._table: dict[type, Callable[[Any, float, Actions], None]] = {
+            events.BootstrapAsked: self._asked,
+            events.TeardownAsked: self._asked,
+            events.AddAsked: self._asked,
+            events.RemoveAsked: self._asked,
+            events.RifUp: self._rif_up,
+            events.RifLost: self._lives.link_lost,
+            events.RifEnded: self._lives.ended,
+            events.RifAnswered: self._requests.answered,
+            events.RifRefused: self._requests.refused,
+            events.RevokedBy: self._revoked_by,
+            events.ResourcesLeft: self._requests.left,
+            events.RmAnswered: lambda event, _, out: self._requests.rm_answered(event, out),
+            events.JobAsked: self._job_asked,
+            events.JobGone: self._job_gone,
+            Revoke: self._revoke,
+            events.Stop: self._stop,
+            Tick: lambda _, now, out: self._lives.tick(now, out),
+        }
+
+    # The contract of machines -------------------------------------------------------------------------------
+
+    def handle(self, event: Any, now: float) -> Actions:
+        """Take one event and return the actions to carry out, in order.
+
+        Raises:
+            IllegalEvent: the event is unknown or impossible now; nothing was changed.
+        """
+        handler = self._table.get(type(event))
+        if handler is None:
+            raise IllegalEvent(f"the RTS does not know {type(event).__name__}")
+        out: Actions = []
+        handler(event, now, out)
+        self._lives.expected.tell(out)
+        if self._lives.stopping and not self._lives.rifs and not self._stopped:
+            self._stopped = True
+            out.append(Stopped())
+        return out
+
+    def deadline(self) -> float | None:
+        """Return the time at which ``Tick`` is due, or None."""
+        return self._lives.deadline()
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        self._lives.check()
+        self._lives.expected.check(self._lives.rifs.values())
+        jobs = self._lives.jobs
+        assert self._job_links == {entry.link: job for job, entry in jobs.items()}
+        assert all(entry.job == job for job, entry in jobs.items())
+        assert not self._stopped or not self._lives.rifs
+
+    # What it knows ------------------------------------------------------------------------------------------
+
+    @property
+    def rifs(self) -> tuple[Rif, ...]:
+        """The RIFs, oldest first; not to be changed."""
+        return tuple(self._lives.rifs.values())
+
+    @property
+    def jobs(self) -> tuple[JobEntry, ...]:
+        """The jobs registered now, oldest first."""
+        return tuple(self._lives.jobs.values())
+
+    def host_to_resource(self) -> HostToResource:
+        """Return host -> ids of the resources there are on it, parents before children (RTS-3)."""
+        return {
+            rif.host: tuple(one.resource_id for one in rif.usable())
+            for rif in self.rifs
+            if rif.state is RifState.UP
+        }
+
+    # Handlers -----------------------------------------------------------------------------------------------
+
+    def _asked(self, event: Any, now: float, out: Actions) -> None:
+        if self._lives.stopping:
+            out.append(Refused(event.ask, "the run-time system is stopping"))
+        elif isinstance(event, events.BootstrapAsked):
+            self._lives.bootstrap(event, now, out)
+        elif isinstance(event, events.TeardownAsked):
+            self._lives.teardown(event, now, out)
+        else:
+            self._requests.asked(event, out)
+
+    def _rif_up(self, event: events.RifUp, now: float, out: Actions) -> None:
+        if self._lives.up(event, now, out):
+            self._requests.pump(self._lives.by_link[event.link], out)
+
+    def _stop(self, _: events.Stop, now: float, out: Actions) -> None:
+        self._lives.stopping = True
+        for rif in self.rifs:
+            self._lives.stop(rif, now, out)
+
+    def _job_asked(self, event: events.JobAsked, now: float, out: Actions) -> None:
+        jobs = self._lives.jobs
+        if event.link in self._job_links:
+            raise IllegalEvent(f"link {event.link} is that of job {self._job_links[event.link]} already")
+        refusal = ""
+        if self._lives.stopping:
+            refusal = "the run-time system is stopping"
+        elif not (event.weight > 0 and math.isfinite(event.weight)):
+            refusal = f"a job's weight is a number more than 0, not {event.weight}"
+        elif len(jobs) >= self.limits.jobs_max:
+            refusal = f"there may be {self.limits.jobs_max} jobs at one time, and there are"
+        if refusal:
+            out.append(RefuseJob(event.link, refusal))
+            return
+        job = self._names.next_name()
+        jobs[job] = JobEntry(job, event.link, event.name, event.pid, event.host, event.address, event.weight)
+        self._job_links[event.link] = job
+        out.append(JobChanged(now, job, "running", event.name))
+        out.append(AcceptJob(event.link, job))
+        out.extend(self._lives.announcement(rif, (job,)) for rif in self.rifs if rif.state is RifState.UP)
+        out.append(TellRm(rm.JobJoined(job, event.weight)))
+
+    def _job_gone(self, event: events.JobGone, now: float, out: Actions) -> None:
+        entry = self._lives.jobs.pop(event.job, None)
+        if entry is None:
+            raise IllegalEvent(f"there is no job {event.job}")
+        del self._job_links[entry.link]
+        links = tuple(self._lives.by_link)
+        if links:
+            out.append(CloseJobAt(links, event.job))
+        out.append(TellRm(rm.JobGone(event.job)))
+        out.append(
+            JobChanged(now, event.job, "finished" if event.left else "stopped", entry.name, event.reason)
+        )
+
+    def _revoke(self, event: Revoke, _: float, out: Actions) -> None:
+        """Send a revoke to the RIFs concerned; what a lost one had is gone from the RM already."""
+        parts: dict[RifId, list[ResourceId]] = {}
+        for resource_id in event.resources:
+            parts.setdefault(resource_id.partition(".")[0], []).append(resource_id)
+        for rif_id, ids in parts.items():
+            rif = self._lives.rifs.get(rif_id)
+            if rif is not None and rif.state is RifState.UP and rif.link is not None:
+                out.append(TellRif(rif.link, Revoke(event.grant_id, tuple(ids))))
+
+    def _revoked_by(self, event: events.RevokedBy, _: float, out: Actions) -> None:
+        rif = self._lives.by_link.get(event.link)
+        if rif is None:
+            return
+        there = tuple(
+            name for name in event.revoked.resources if name in rif.resources and name not in rif.left
+        )
+        foreign = [name for name in event.revoked.resources if name.partition(".")[0] != rif.rif_id]
+        if foreign:
+            raise IllegalEvent(f"{rif.rif_id} answered for {', '.join(foreign)}, which it does not have")
+        if there:
+            out.append(TellRm(Revoked(event.revoked.grant_id, there)))

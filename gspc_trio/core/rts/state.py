@@ -1,0 +1,198 @@
+"""What the RTS machine remembers: RIFs with their life cycle and resources, and jobs."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import StrEnum
+from typing import TypeAlias
+
+from attrs import define, field, frozen
+
+from gspc_trio.core.exchange import DagReport
+from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.resources import BadResources, Resource, ResourceDag
+
+
+@frozen
+class Limits:
+    """Times and sizes that bound what the RTS does.
+
+    Attributes:
+        bootstrap_timeout_s: how long a RIF may take from its start to its first word.
+        retry_delays_s: pauses before a lost RIF is bootstrapped again; as many tries as there are pauses.
+        stable_after_s: a RIF that was up for so long has all its tries again.
+        stop_grace_s: how long a RIF that was asked to stop may take before it is killed.
+        rifs_max: RIFs at one time.
+        jobs_max: jobs at one time.
+        requests_max: requests waiting for one RIF.
+    """
+
+    bootstrap_timeout_s: float = 30.0
+    retry_delays_s: tuple[float, ...] = (0.1, 1.0, 5.0)
+    stable_after_s: float = 60.0
+    stop_grace_s: float = 1.0
+    rifs_max: int = 20_000
+    jobs_max: int = 10_000
+    requests_max: int = 1_000
+
+
+class RifState(StrEnum):
+    """Where a RIF is in its life."""
+
+    STARTING = "starting"
+    """Its strategy is at work, or it is adding its first resources; jobs do not know of it."""
+    UP = "up"
+    LOST = "lost"
+    """It is over; the next incarnation follows when nothing is left of this one."""
+    FAILED = "failed"
+    """It is over, and no more is tried."""
+    STOPPING = "stopping"
+
+
+@frozen
+class Add:
+    """A RIF is to start workers for these; ``ask`` is None for those that it gets when it comes up."""
+
+    resources: tuple[Resource, ...]
+    ask: int | None = None
+
+
+@frozen
+class Remove:
+    """A user wants these resources to go."""
+
+    resource_ids: tuple[ResourceId, ...]
+    policy: str
+    ask: int
+
+
+@frozen
+class Clear:
+    """The RM has given these up; the RIF is to stop their workers."""
+
+    resource_ids: tuple[ResourceId, ...]
+    ask: int | None
+
+
+Request: TypeAlias = Add | Remove | Clear
+
+
+@define(eq=False)
+class Removal:
+    """A removal on which the RM has not said its last word: ``outstanding`` are still there."""
+
+    ask: int
+    resource_ids: tuple[ResourceId, ...]
+    outstanding: set[ResourceId]
+
+
+@define(eq=False)
+class Rif:
+    """One RIF through all its incarnations.
+
+    Attributes:
+        incarnation: the newest one; older ones are refused.
+        running: the strategy has something of it: ``StartRif`` was given out and ``RifEnded`` has not come.
+        killed: the strategy was told to end it.
+        link: the connection, while there is one.
+        resources: what is added to it, parents before children.
+        leaving: those of them that are being removed, ``left`` those that the RM has given up already.
+        wanted: what it gets when it is up: None for what its host has.
+        expected: class -> number of the resources that the RM was told it brings, None for none.
+        tries: bootstraps used up since it was last stable.
+        up_at: when it came up.
+        timer_at: when it must have come up or have stopped, or is bootstrapped again.
+        reason: why it is not up.
+        ask: the question that is answered when it is up, or has failed.
+        request, call: what it is doing, and under which number.
+        report: what it said when it had done that; the RM's word is still to come.
+        waiting: what it does after that.
+        removals: those that wait for the RM.
+    """
+
+    rif_id: RifId
+    host: str
+    strategy: str
+    cores: int
+    options: dict[str, str]
+    state: RifState = RifState.STARTING
+    incarnation: int = 0
+    running: bool = False
+    killed: bool = False
+    link: int | None = None
+    address: str = ""
+    pid: int = 0
+    resources: dict[ResourceId, Resource] = field(factory=dict)
+    leaving: set[ResourceId] = field(factory=set)
+    left: set[ResourceId] = field(factory=set)
+    wanted: tuple[Resource, ...] | None = None
+    expected: dict[str, int] | None = None
+    tries: int = 0
+    up_at: float = 0.0
+    timer_at: float | None = None
+    reason: str = ""
+    ask: int | None = None
+    request: Add | Clear | None = None
+    call: int = 0
+    report: DagReport | None = None
+    waiting: deque[Request] = field(factory=deque)
+    removals: list[Removal] = field(factory=list)
+
+    def usable(self) -> tuple[Resource, ...]:
+        """Return the resources that the RM still has, parents before children."""
+        return tuple(resource for name, resource in self.resources.items() if name not in self.left)
+
+
+@frozen
+class JobEntry:
+    """One registered job."""
+
+    job: JobId
+    link: int
+    name: str
+    pid: int
+    host: str
+    address: str
+    weight: float
+
+
+def checked_dag(rif: Rif, resources: tuple[Resource, ...]) -> tuple[Resource, ...]:
+    """Return resources that may be added to a RIF, parents before children.
+
+    Raises:
+        BadResources: an id is not of this RIF or there already, a parent is missing, or there is a cycle.
+    """
+    prefix = f"{rif.rif_id}."
+    for resource in resources:
+        if not resource.resource_id.startswith(prefix) or resource.resource_id == prefix:
+            raise BadResources(
+                f"resource ids of {rif.rif_id} begin with {prefix}, not as in {resource.resource_id}"
+            )
+        if resource.resource_id in rif.resources:
+            raise BadResources(f"{rif.rif_id} has the resource {resource.resource_id} already")
+        leaving = [parent for parent in resource.parents if parent in rif.leaving]
+        if leaving:
+            raise BadResources(f"{leaving[0]}, a parent of {resource.resource_id}, is being removed")
+    new = {resource.resource_id for resource in resources}
+    old = [known for known in rif.resources.values() if known.resource_id not in rif.leaving]
+    return tuple(one for one in ResourceDag((*old, *resources)) if one.resource_id in new)
+
+
+def with_descendants(rif: Rif, resource_ids: tuple[ResourceId, ...]) -> tuple[ResourceId, ...]:
+    """Return these resources of a RIF and all below them that are not leaving yet, parents before children.
+
+    Raises:
+        BadResources: one is not there, or is being removed.
+    """
+    missing = [resource_id for resource_id in resource_ids if resource_id not in rif.resources]
+    if missing:
+        there = ", ".join(rif.resources) or "none"
+        raise BadResources(f"{rif.rif_id} has no resource {', '.join(missing)}; it has {there}")
+    leaving = [resource_id for resource_id in resource_ids if resource_id in rif.leaving]
+    if leaving:
+        raise BadResources(f"{', '.join(leaving)}: being removed already")
+    chosen = set(resource_ids)
+    for resource in rif.resources.values():
+        if not chosen.isdisjoint(resource.parents) and resource.resource_id not in rif.leaving:
+            chosen.add(resource.resource_id)
+    return tuple(resource_id for resource_id in rif.resources if resource_id in chosen)

@@ -1,0 +1,378 @@
+"""The life of RIFs and jobs in the RTS machine: whole action lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from gspc_trio.core.exchange import AddResources, DagReport, Revoke, Revoked, WorkerEndpoint
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.records import JobChanged, RifChanged
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.rm.events import Added, Coming, JobGone, JobJoined, Removed, Settled
+from gspc_trio.core.rts import Limits, Rts, actions, events
+
+CORES = (Resource("r1.node", "node"), Resource("r1.core0", "core", ("r1.node",)))
+IDS = ("r1.node", "r1.core0")
+REPORT = DagReport((WorkerEndpoint("r1.core0", "core", "r1", "anna", "memory:r1"),))
+
+
+def make() -> Rts:
+    return Rts(frozenset({"local"}))
+
+
+def run(machine: Rts, *steps: tuple[float, object]) -> list[object]:
+    """Give the events to the machine and return the actions of the last."""
+    out: list[object] = []
+    for now, event in steps:
+        out = machine.handle(event, now)
+        machine.check()
+    return out
+
+
+HELLO = events.RifUp(1, "r1", 1, "memory:r1", CORES, pid=7)
+BOOT = [
+    (0.0, events.BootstrapAsked(1, ("anna",))),
+    (1.0, HELLO),
+    (2.0, events.RifAnswered(1, 1, REPORT)),
+]
+JOB = events.JobAsked(9, "count", 70, "anna", "memory:j", 2.0)
+
+
+def test_a_bootstrapped_rif_gets_its_hardware_and_is_then_announced_and_given_to_the_rm():
+    machine = make()
+    assert run(machine, BOOT[0]) == [
+        actions.StartRif("r1", 1, "anna", "local", 0, {}),
+        RifChanged(0.0, "r1", "anna", "starting"),
+        actions.TellRm(Coming({"core": 0})),
+    ]
+    assert run(machine, (0.5, JOB)) == [
+        JobChanged(0.5, "j1", "running", "count"),
+        actions.AcceptJob(9, "j1"),
+        actions.TellRm(JobJoined("j1", 2.0)),
+    ]
+    assert run(machine, BOOT[1]) == [actions.AskRif(1, 1, AddResources(CORES))]
+    assert machine.host_to_resource() == {}
+    assert run(machine, BOOT[2]) == [
+        RifChanged(2.0, "r1", "anna", "up"),
+        actions.AnnounceRif(("j1",), "r1", 1, "anna", "memory:r1", CORES),
+        actions.TellRm(Added(CORES, "anna")),
+        actions.Answer(1, actions.Bootstrapped({"anna": "r1"}, {})),
+        actions.TellRm(Settled()),
+    ]
+    assert machine.host_to_resource() == {"anna": IDS}
+    assert machine.deadline() is None
+
+
+def test_a_job_that_joins_later_is_told_of_the_rifs_before_the_rm_knows_it():
+    assert run(make(), *BOOT, (3.0, JOB)) == [
+        JobChanged(3.0, "j1", "running", "count"),
+        actions.AcceptJob(9, "j1"),
+        actions.AnnounceRif(("j1",), "r1", 1, "anna", "memory:r1", CORES),
+        actions.TellRm(JobJoined("j1", 2.0)),
+    ]
+
+
+def test_a_host_that_fails_is_reported_beside_those_that_came_up():
+    machine = make()
+    run(
+        machine,
+        (0.0, events.BootstrapAsked(1, ("anna", "bert"))),
+        (1.0, HELLO),
+        (1.0, events.RifAnswered(1, 1, REPORT)),
+    )
+    assert run(machine, (2.0, events.RifEnded("r2", 1, "no such host"))) == [
+        RifChanged(2.0, "r2", "bert", "lost", "no such host"),
+        RifChanged(2.0, "r2", "bert", "failed", "no such host"),
+        actions.Answer(1, actions.Bootstrapped({"anna": "r1"}, {"bert": "no such host"})),
+        actions.TellRm(Settled()),
+    ]
+
+
+def test_a_host_that_has_a_rif_is_not_given_a_second_one_but_a_failed_one_is_replaced():
+    machine = make()
+    run(machine, BOOT[0], (1.0, events.RifEnded("r1", 1, "broken")))
+    assert run(machine, (2.0, events.BootstrapAsked(2, ("anna",)))) == [
+        RifChanged(2.0, "r1", "anna", "down", "broken"),
+        actions.StartRif("r2", 1, "anna", "local", 0, {}),
+        RifChanged(2.0, "r2", "anna", "starting"),
+        actions.TellRm(Coming({"core": 0})),
+    ]
+    assert run(machine, (3.0, events.BootstrapAsked(3, ("anna",)))) == [
+        actions.Answer(3, actions.Bootstrapped({}, {"anna": "anna has the RIF r2 already (starting)"}))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (events.BootstrapAsked(1, ("anna",), "ssh"), "there is no strategy 'ssh'; there are: local"),
+        (events.BootstrapAsked(1, ()), "no host was named"),
+        (events.BootstrapAsked(1, ("anna", "anna")), "hosts named twice: anna"),
+        (events.BootstrapAsked(1, ("",)), "a host has no name"),
+        (
+            events.BootstrapAsked(1, ("anna",), "local", -1),
+            "the number of cores is -1; it must not be negative",
+        ),
+        (events.TeardownAsked(1, ("r5",)), "there is no RIF r5; there are: none"),
+        (events.AddAsked(1, "r5", CORES), "there is no RIF r5; there are: none"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_reason(asked, reason):
+    assert run(make(), (0.0, asked)) == [actions.Refused(1, reason)]
+
+
+def test_a_rif_that_does_not_come_up_in_time_is_ended_and_the_answer_has_its_last_words():
+    machine = make()
+    run(machine, BOOT[0])
+    assert machine.deadline() == 30.0
+    assert run(machine, (30.0, Tick())) == [
+        RifChanged(30.0, "r1", "anna", "lost", "it did not come up within 30 s"),
+        actions.KillRif("r1", 1),
+        actions.TellRm(Settled()),
+    ]
+    assert run(machine, (31.0, events.RifEnded("r1", 1, "ImportError: trio"))) == [
+        RifChanged(31.0, "r1", "anna", "failed", "it did not come up within 30 s; ImportError: trio"),
+        actions.Answer(
+            1, actions.Bootstrapped({}, {"anna": "it did not come up within 30 s; ImportError: trio"})
+        ),
+    ]
+
+
+def test_hardware_that_makes_no_sense_fails_the_bootstrap():
+    machine = make()
+    bad = events.RifUp(1, "r1", 1, "memory:r1", (Resource("x.core0", "core"),))
+    reason = "its hardware makes no sense: resource ids of r1 begin with r1., not as in x.core0"
+    assert run(machine, BOOT[0], (1.0, bad)) == [
+        RifChanged(1.0, "r1", "anna", "lost", reason),
+        actions.DropLink(1, reason),
+        actions.KillRif("r1", 1),
+        actions.TellRm(Settled()),
+    ]
+
+
+def lost(machine: Rts, now: float = 10.0) -> list[object]:
+    return run(machine, *BOOT, (3.0, JOB), (now, events.RifLost(1, "connection reset")))
+
+
+def test_a_lost_rif_is_taken_from_jobs_and_rm_and_bootstrapped_again_with_what_it_had():
+    machine = make()
+    assert lost(machine) == [
+        RifChanged(10.0, "r1", "anna", "lost", "connection reset"),
+        actions.AnnounceGone(("j1",), "r1", 1, "connection reset"),
+        actions.TellRm(Coming({"node": 1, "core": 1})),
+        actions.TellRm(Removed(IDS, "lose")),
+        actions.KillRif("r1", 1),
+    ]
+    assert machine.host_to_resource() == {}
+    assert machine.deadline() is None, "the next one waits for the end of the old one"
+    assert run(machine, (11.0, events.RifEnded("r1", 1, "killed"))) == []
+    assert machine.deadline() == pytest.approx(11.1)
+    assert run(machine, (11.1, Tick())) == [
+        actions.StartRif("r1", 2, "anna", "local", 0, {}),
+        RifChanged(11.1, "r1", "anna", "starting"),
+    ]
+    more = (*CORES, Resource("r1.core1", "core", ("r1.node",)))
+    assert run(machine, (12.0, events.RifUp(2, "r1", 2, "memory:r1b", more))) == [
+        actions.AskRif(2, 2, AddResources(CORES))
+    ]
+    assert run(machine, (13.0, events.RifAnswered(2, 2, REPORT))) == [
+        RifChanged(13.0, "r1", "anna", "up"),
+        actions.AnnounceRif(("j1",), "r1", 2, "anna", "memory:r1b", CORES),
+        actions.TellRm(Added(CORES, "anna")),
+        actions.TellRm(Settled()),
+    ]
+
+
+def test_the_end_of_the_process_alone_is_a_loss():
+    machine = make()
+    assert run(machine, *BOOT, (3.0, events.RifEnded("r1", 1, "exit status -9"))) == [
+        RifChanged(3.0, "r1", "anna", "lost", "exit status -9"),
+        actions.DropLink(1, "exit status -9"),
+        actions.TellRm(Coming({"node": 1, "core": 1})),
+        actions.TellRm(Removed(IDS, "lose")),
+    ]
+    assert run(machine, (3.0, events.RifLost(1, "late"))) == []
+
+
+def test_a_rif_that_is_lost_too_often_has_failed_and_nothing_comes_any_more():
+    machine = make()
+    lost(machine)
+    run(machine, (11.0, events.RifEnded("r1", 1)))
+    starts = []
+    for number in (2, 3, 4):
+        starts.append(machine.deadline())
+        run(machine, (machine.deadline(), Tick()))
+        out = run(machine, (20.0 + number, events.RifEnded("r1", number, "no memory")))
+    assert starts == pytest.approx([11.1, 23.0, 28.0])
+    assert out == [
+        RifChanged(24.0, "r1", "anna", "lost", "no memory"),
+        RifChanged(24.0, "r1", "anna", "failed", "no memory"),
+        actions.TellRm(Settled()),
+    ]
+    assert machine.deadline() is None
+
+
+def test_a_rif_that_was_up_for_long_has_all_its_tries_again():
+    machine = make()
+    lost(machine)
+    run(
+        machine,
+        (11.0, events.RifEnded("r1", 1)),
+        (12.0, Tick()),
+        (13.0, events.RifUp(2, "r1", 2, "a", ())),
+        (13.0, events.RifAnswered(2, 2, REPORT)),
+        (73.0, events.RifEnded("r1", 2)),
+    )
+    assert machine.deadline() == pytest.approx(73.1)
+
+
+@pytest.mark.parametrize(
+    ("hello", "reason"),
+    [
+        (events.RifUp(5, "r1", 1, "a", ()), "r1 incarnation 1 is refused: the newest is 2"),
+        (events.RifUp(5, "r7", 1, "a", ()), "r7 incarnation 1 is refused: there is no such RIF"),
+    ],
+)
+def test_a_late_old_incarnation_is_refused(hello, reason):
+    machine = make()
+    lost(machine)
+    run(machine, (11.0, events.RifEnded("r1", 1)), (12.0, Tick()))
+    assert run(machine, (12.5, hello)) == [actions.DropLink(5, reason)]
+
+
+def test_a_second_connection_of_the_same_incarnation_is_refused():
+    machine = make()
+    again = events.RifUp(2, "r1", 1, "a", ())
+    assert run(machine, *BOOT[:2], (1.5, again)) == [
+        actions.DropLink(2, "r1 incarnation 1 is refused: it is connected already")
+    ]
+    assert run(machine, BOOT[2], (3.0, again)) == [
+        actions.DropLink(2, "r1 incarnation 1 is refused: it is up")
+    ]
+    assert run(machine, (4.0, events.RifLost(2, "dropped"))) == []
+
+
+def test_teardown_asks_the_rif_to_stop_and_kills_it_after_a_second():
+    machine = make()
+    assert run(machine, *BOOT, (3.0, JOB), (4.0, events.TeardownAsked(2, ("r1", "r1")))) == [
+        actions.AnnounceGone(("j1",), "r1", 1, "it was taken down"),
+        actions.TellRm(Removed(IDS, "lose")),
+        actions.StopRif(1),
+    ]
+    assert machine.deadline() == 5.0
+    assert run(machine, (4.5, events.RifLost(1, "closed"))) == []
+    assert run(machine, (5.0, Tick())) == [actions.KillRif("r1", 1)]
+    assert run(machine, (5.1, events.RifEnded("r1", 1))) == [
+        RifChanged(5.1, "r1", "anna", "down", "it was taken down"),
+        actions.Answer(2, actions.TornDown(("r1",))),
+    ]
+
+
+def test_teardown_while_starting_answers_both_questions():
+    machine = make()
+    assert run(machine, BOOT[0], (1.0, events.TeardownAsked(2, ("r1",)))) == [
+        actions.Answer(1, actions.Bootstrapped({}, {"anna": "it was taken down"})),
+        actions.KillRif("r1", 1),
+        actions.TellRm(Settled()),
+    ]
+
+
+def test_teardown_of_a_rif_that_waits_for_its_next_try_is_done_at_once():
+    machine = make()
+    lost(machine)
+    assert run(machine, (11.0, events.RifEnded("r1", 1)), (11.0, events.TeardownAsked(2, ("r1",)))) == [
+        RifChanged(11.0, "r1", "anna", "down", "connection reset"),
+        actions.Answer(2, actions.TornDown(("r1",))),
+        actions.TellRm(Settled()),
+    ]
+
+
+def test_stop_takes_everything_down_and_says_when_nothing_is_left():
+    machine = make()
+    assert run(machine, *BOOT, (4.0, events.Stop())) == [
+        actions.TellRm(Removed(IDS, "lose")),
+        actions.StopRif(1),
+    ]
+    assert run(machine, (4.1, events.BootstrapAsked(2, ("bert",)))) == [
+        actions.Refused(2, "the run-time system is stopping")
+    ]
+    assert run(machine, (4.1, JOB)) == [actions.RefuseJob(9, "the run-time system is stopping")]
+    assert run(machine, (4.2, events.RifEnded("r1", 1))) == [
+        actions.DropLink(1, "it was taken down"),
+        RifChanged(4.2, "r1", "anna", "down", "it was taken down"),
+        actions.Stopped(),
+    ]
+    assert run(machine, (5.0, JOB)) == [actions.RefuseJob(9, "the run-time system is stopping")]
+
+
+def test_stop_without_rifs_is_over_at_once():
+    assert run(make(), (0.0, events.Stop())) == [actions.Stopped()]
+
+
+def test_a_job_that_goes_is_closed_at_its_rifs_before_the_rm_takes_back_what_it_holds():
+    machine = make()
+    assert run(machine, *BOOT, (3.0, JOB), (4.0, events.JobGone("j1", "connection reset"))) == [
+        actions.CloseJobAt((1,), "j1"),
+        actions.TellRm(JobGone("j1")),
+        JobChanged(4.0, "j1", "stopped", "count", "connection reset"),
+    ]
+    assert machine.jobs == ()
+    assert run(machine, (5.0, JOB), (6.0, events.JobGone("j2", "left", left=True)))[-1] == JobChanged(
+        6.0, "j2", "finished", "count", "left"
+    )
+    with pytest.raises(IllegalEvent, match="no job j1"):
+        machine.handle(events.JobGone("j1", "again"), 7.0)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_weight_that_is_none_is_refused(weight):
+    asked = events.JobAsked(9, "count", 1, "anna", "", weight)
+    assert run(make(), (0.0, asked)) == [
+        actions.RefuseJob(9, f"a job's weight is a number more than 0, not {weight}")
+    ]
+
+
+def test_jobs_and_rifs_are_limited():
+    machine = Rts(frozenset({"local"}), Limits(jobs_max=1, rifs_max=1))
+    run(machine, (0.0, JOB))
+    assert run(machine, (0.0, events.JobAsked(10, "b", 1, "anna"))) == [
+        actions.RefuseJob(10, "there may be 1 jobs at one time, and there are")
+    ]
+    assert run(machine, (0.0, events.BootstrapAsked(1, ("anna", "bert")))) == [
+        actions.Refused(1, "there may be 1 RIFs; there are 0, 2 more were asked for")
+    ]
+
+
+def test_a_revoke_goes_to_the_rifs_concerned_and_its_answer_to_the_rm():
+    machine = make()
+    run(machine, *BOOT)
+    revoke = Revoke((1, 4), ("r1.core0", "r9.core0"))
+    assert run(machine, (3.0, revoke)) == [actions.TellRif(1, Revoke((1, 4), ("r1.core0",)))]
+    revoked = events.RevokedBy(1, Revoked((1, 4), ("r1.core0",)))
+    assert run(machine, (3.1, revoked)) == [actions.TellRm(Revoked((1, 4), ("r1.core0",)))]
+    with pytest.raises(IllegalEvent, match="r1 answered for"):
+        machine.handle(events.RevokedBy(1, Revoked((1, 4), ("r2.core0",))), 3.2)
+    machine.check()
+    assert run(machine, (3.3, events.RevokedBy(8, Revoked((1, 4), ("r1.core0",))))) == []
+
+
+def test_a_rif_that_owes_the_answer_to_a_revoke_for_too_long_is_replaced_with_all_it_had():
+    machine = make()
+    reason = "it did not say in time that revoked work has ended"
+    assert run(machine, *BOOT, (9.0, events.ResourcesLeft(("r1.core0",)))) == [
+        RifChanged(9.0, "r1", "anna", "lost", reason),
+        actions.DropLink(1, reason),
+        actions.TellRm(Coming({"node": 1, "core": 1})),
+        actions.TellRm(Removed(("r1.node",), "lose")),
+        actions.KillRif("r1", 1),
+    ]
+
+
+@pytest.mark.parametrize("event", ["?", events.RifEnded("r1", 2), events.RifEnded("r2", 1)])
+def test_an_illegal_event_changes_nothing(event):
+    machine = make()
+    run(machine, *BOOT)
+    with pytest.raises(IllegalEvent):
+        machine.handle(event, 3.0)
+    machine.check()
+    assert machine.host_to_resource() == {"anna": IDS}
