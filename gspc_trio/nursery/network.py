@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import cached_property
 
 import trio
+from attrs import define
 
-from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, VersionMismatch
+from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, ConnectionProblem, VersionMismatch
+from gspc_trio.nursery.gate import Vestibule
 from gspc_trio.nursery.rpc import Peer, PeerGone, memory_pair
-from gspc_trio.nursery.scope import open_scope
-from gspc_trio.protocol.address import MemoryAddress, WebSocketAddress, parse_address
+from gspc_trio.nursery.scope import leaves, open_scope
+from gspc_trio.nursery.websocket import Doorkeeper, connect_stream, serve_stream
+from gspc_trio.protocol.address import BadAddress, MemoryAddress, WebSocketAddress, parse_address
+from gspc_trio.protocol.codec import Codec
+from gspc_trio.protocol.handshake import NONCE_BYTES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
+from gspc_trio.protocol.session import Identity
 
-__all__ = ["AuthenticationFailed", "ConnectFailed", "Handler", "Network", "VersionMismatch"]
+__all__ = ["AuthenticationFailed", "ConnectFailed", "ConnectionProblem", "Handler", "Network", "VersionMismatch"]
+
+log = logging.getLogger(__name__)
 
 Handler = Callable[[Peer], Awaitable[None]]
 
+TOKEN_BYTES_MIN = 16
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
+
+@define
 class _MemoryListener:
-    def __init__(self, role: str, name: str, handler: Handler, nursery: trio.Nursery) -> None:
-        self.role = role
-        self.name = name
-        self.handler = handler
-        self.nursery = nursery
+    """Somebody listens at a memory address."""
+
+    role: str
+    name: str
+    handler: Handler
+    nursery: trio.Nursery
 
 
 class Network:
     """``memory:NAME`` inside this object, ``ws://HOST:PORT`` outside.
 
     Args:
-        token: the secret that both ends of a ws connection must have, at least 16 bytes; memory needs none.
+        token: the secret that both ends of a websocket must have, at least 16 bytes; memory needs none.
         limits: of every connection.
-        random_bytes: makes nonces; replaced in simulations.
+        random_bytes: makes nonces and the instance id; replaced in simulations. The clock is trio's.
+        allow_remote: listen at addresses that other hosts can reach, though what travels is not encrypted.
+        hosts: further names by which dialers may call our listeners (the Host header).
+        origins: web pages that may connect (the Origin header).
     """
 
     def __init__(
@@ -42,10 +61,16 @@ class Network:
         *,
         limits: Limits = DEFAULT_LIMITS,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        allow_remote: bool = False,
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
     ) -> None:
         self.token = token
         self.limits = limits
         self.instance = random_bytes(8).hex()
+        self.allow_remote = allow_remote
+        self._hosts = frozenset(hosts)
+        self._origins = frozenset(origins)
         self._random_bytes = random_bytes
         self._memory: dict[str, _MemoryListener] = {}
 
@@ -58,16 +83,71 @@ class Network:
         name: str,
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve connections until cancelled; start it with ``nursery.start``, which returns the actual address."""
+        """Serve connections until cancelled; ``nursery.start`` returns the actual address.
+
+        Args:
+            address: ``memory:NAME`` or ``ws://HOST:PORT``, port 0 for any free one.
+            handler: run for each connection once its other side has proved itself; the connection ends with it. That its
+                peer is gone is no error in it.
+            role, name: what we tell those who connect.
+
+        Raises:
+            BadAddress: no address of ours, or one that others can reach without ``allow_remote``.
+            OSError: the address is taken or not ours.
+            ValueError: a websocket without a token.
+        """
         where = parse_address(address)
         if isinstance(where, MemoryAddress):
             await self._listen_in_memory(where, handler, role, name, task_status)
+        else:
+            await self._listen_on_websocket(where, handler, role, name, task_status)
+
+    @asynccontextmanager
+    async def connect(self, address: str, *, role: str, name: str, expect: str) -> AsyncIterator[Peer]:
+        """Connect for the time of a block; what is queued at its end is still sent (at most ``limits.flush_s``).
+
+        Args:
+            address: of the listener.
+            role, name: what we tell it.
+            expect: role that it must have, "" for any.
+
+        Raises:
+            ConnectFailed: nobody listens there, or who does does not speak our protocol.
+            AuthenticationFailed: it has another token or role.
+            VersionMismatch: it speaks other versions.
+        """
+        where = parse_address(address)
+        if isinstance(where, MemoryAddress):
+            peer = await self._connect_in_memory(where, role, name, expect)
+            try:
+                yield peer
+            finally:
+                await peer.aclose()
+        else:
+            self._need_token(where)
+            stream = await self._dial(where)
+            identity = self.identity(role, name, dialer=True, expect=expect)
+            host = str(where).removeprefix("ws://")
+            async with connect_stream(stream, identity, self.codec, address=str(where), host=host) as peer:
+                yield peer
+
+    def identity(self, role: str, name: str, *, dialer: bool, expect: str = "") -> Identity:
+        """Return what one side of a new websocket connection says of itself, with a fresh nonce."""
+        nonce = self._random_bytes(NONCE_BYTES)
+        return Identity(role, name, self.instance, self.token, nonce, dialer=dialer, expect=expect)
+
+    @cached_property
+    def codec(self) -> Codec:
+        """The codec of this network's websockets."""
+        return Codec(limits=self.limits)
+
+    # Memory ----------------------------------------------------------------------------------------------------
 
     async def _listen_in_memory(
         self, where: MemoryAddress, handler: Handler, role: str, name: str, task_status: trio.TaskStatus[str]
     ) -> None:
         if where.name in self._memory:
-            raise OSError(f"{where} is taken")
+            raise OSError(errno.EADDRINUSE, f"another listener has the address {where}")
         async with open_scope() as nursery:
             self._memory[where.name] = _MemoryListener(role, name, handler, nursery)
             try:
@@ -76,35 +156,95 @@ class Network:
             finally:
                 del self._memory[where.name]
 
-    @asynccontextmanager
-    async def connect(self, address: str, *, role: str, name: str, expect: str) -> AsyncIterator[Peer]:
-        """Connect for the time of a block."""
-        where = parse_address(address)
-        if isinstance(where, MemoryAddress):
-            peer = await self._connect_in_memory(where, role, name, expect)
-            try:
-                yield peer
-            finally:
-                await peer.aclose()
-
     async def _connect_in_memory(self, where: MemoryAddress, role: str, name: str, expect: str) -> Peer:
         await trio.lowlevel.checkpoint()
         listener = self._memory.get(where.name)
         if listener is None:
             raise ConnectFailed(str(where), f"nothing listens at {where}")
         if expect and expect != listener.role:
-            raise AuthenticationFailed(str(where), f"{where} is {listener.role!r}, not {expect!r}")
+            reason = f"the dialer looks for the role {expect!r}, the listener is {listener.role!r}"
+            raise AuthenticationFailed(str(where), f"{where}: {reason}")
         here, there = memory_pair(role, name, listener.role, listener.name, limits=self.limits)
         here.remote = there.remote = str(where)
-        listener.nursery.start_soon(_serve, listener.handler, there)
+        listener.nursery.start_soon(_handle, listener.handler, there)
         return here
 
+    # Websockets ------------------------------------------------------------------------------------------------
 
-async def _serve(handler: Handler, peer: Peer) -> None:
+    def _need_token(self, where: WebSocketAddress) -> None:
+        if len(self.token) < TOKEN_BYTES_MIN:
+            raise ValueError(f"{where} needs a token of at least {TOKEN_BYTES_MIN} bytes, which both sides have")
+
+    async def _listen_on_websocket(
+        self, where: WebSocketAddress, handler: Handler, role: str, name: str, task_status: trio.TaskStatus[str]
+    ) -> None:
+        self._need_token(where)
+        if not where.is_loopback and not self.allow_remote:
+            raise BadAddress(
+                f"{where} can be reached from other hosts and nothing is encrypted yet: listen at ws://127.0.0.1:PORT"
+            )
+        host = "127.0.0.1" if where.host == "localhost" else where.host
+        try:
+            listeners = await trio.open_tcp_listeners(where.port, host=host)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise OSError(errno.EADDRINUSE, f"port {where.port} of {where.host} is taken") from error
+            raise OSError(error.errno, f"cannot listen at {where}: {error.strerror or error}") from error
+        port = listeners[0].socket.getsockname()[1]
+        doorkeeper = Doorkeeper(
+            Vestibule(self.limits.unproved_max), LOOPBACK_NAMES | {where.host.lower()} | self._hosts, self._origins
+        )
+
+        async def serve(stream: trio.SocketStream) -> None:
+            remote = _endpoint(stream)
+            identity = self.identity(role, name, dialer=False)
+            hosts = doorkeeper.hosts | {stream.socket.getsockname()[0]} if doorkeeper.hosts is not None else None
+            keeper = Doorkeeper(doorkeeper.vestibule, hosts, doorkeeper.origins)
+
+            async def handle(peer: Peer) -> None:
+                await _handle(handler, peer)
+
+            refused = await serve_stream(stream, identity, self.codec, handle, keeper, remote=remote)
+            if refused:
+                log.info("%s %r let nobody in from %s: %s", role, name, remote, refused)
+
+        async with open_scope() as nursery:
+            await nursery.start(trio.serve_listeners, serve, listeners)
+            task_status.started(str(WebSocketAddress(where.host, port)))
+            # serve_listeners and the connections run in this nursery until it is cancelled.
+
+    async def _dial(self, where: WebSocketAddress) -> trio.SocketStream:
+        try:
+            with trio.fail_after(self.limits.handshake_s):
+                return await trio.open_tcp_stream(where.host, where.port)
+        except trio.TooSlowError as error:
+            raise ConnectFailed(str(where), f"{where} does not answer") from error
+        except OSError as error:
+            tried = [leaf for leaf in leaves(error.__cause__ or error)]
+            if all(isinstance(leaf, ConnectionRefusedError) for leaf in tried):
+                raise ConnectFailed(str(where), f"nothing listens at {where}") from error
+            why = next((leaf.strerror for leaf in tried if isinstance(leaf, OSError) and leaf.strerror), str(error))
+            raise ConnectFailed(str(where), f"cannot reach {where}: {why}") from error
+
+
+async def _handle(handler: Handler, peer: Peer) -> None:
     """Run a handler; the end of its connection is no error."""
     try:
         await handler(peer)
     except PeerGone:
         pass
+    except BaseExceptionGroup as group:
+        _, others = group.split(PeerGone)
+        if others is not None:
+            raise others from None
     finally:
         await peer.aclose()
+
+
+def _endpoint(stream: trio.SocketStream) -> str:
+    """Return the other end's address, for people."""
+    try:
+        host, port, *_ = stream.socket.getpeername()
+    except OSError:
+        return "somebody who is gone"
+    return str(WebSocketAddress(host, port)).removeprefix("ws://")

@@ -22,9 +22,11 @@ class Limits:
         array_items_max, map_items_max: elements of one array, pairs of one map.
         plain_depth_max: nesting of free-form data (``Status.data``); all other messages have a fixed depth.
         outbox_items_max, outbox_bytes_max: what may wait for the writer before the connection is dropped.
-        inbox_items_max: what may wait for the receiver before no more is read from the network.
+        inbox_items_max, inbox_bytes_max: what may wait for the receiver before no more is read from the network.
         calls_max: unanswered calls that the other side may have here: its credit.
         calls_waiting_max: calls that may wait here for credit.
+        unproved_max: connections of a listener whose other side has not proved the token; one more drops the oldest.
+        flush_s: seconds that what is queued may take when a connection is closed.
         heartbeat_s: something is sent at least this often.
         lease_s: silence after which the other side counts as gone.
     """
@@ -41,8 +43,11 @@ class Limits:
     outbox_items_max: int = 100_000
     outbox_bytes_max: int = 512 * MIB
     inbox_items_max: int = 16_384
+    inbox_bytes_max: int = 256 * MIB
     calls_max: int = 1024
     calls_waiting_max: int = 16_384
+    unproved_max: int = 64
+    flush_s: float = 1.0
     heartbeat_s: float = 2.0
     lease_s: float = 6.0
 

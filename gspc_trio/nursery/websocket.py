@@ -1,0 +1,272 @@
+"""Open a peer over any stream: the websocket's handshake, ours, then the link.
+
+``connect_stream`` is the side that dials, ``serve_stream`` the side that listens. Both work over a TCP socket and over a pair of
+memory streams alike; their only clock is trio's and their only randomness the nonce handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import trio
+from attrs import field, frozen
+from trio_websocket import (
+    ConnectionClosed,
+    ConnectionRejected,
+    WebSocketConnection,
+    WebSocketRequest,
+    wrap_client_stream,
+    wrap_server_stream,
+)
+
+from gspc_trio.core.machine import Tick
+from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, ConnectionProblem, VersionMismatch
+from gspc_trio.nursery.gate import Gate, Vestibule
+from gspc_trio.nursery.link import WebSocketLink
+from gspc_trio.nursery.rpc import Peer
+from gspc_trio.nursery.scope import open_scope
+from gspc_trio.protocol.codec import Codec
+from gspc_trio.protocol.limits import Limits
+from gspc_trio.protocol.session import Identity, Session
+from gspc_trio.protocol.signals import Begin, Dead, HandshakeReceived, Lost, Opened, SendHandshake
+
+RECEIVE_BYTES = 256 * 1024
+QUEUED_FRAMES = 16
+_PROBLEMS: dict[str, type[ConnectionProblem]] = {
+    "version": VersionMismatch,
+    "token": AuthenticationFailed,
+    "role": AuthenticationFailed,
+}
+
+
+@frozen
+class Doorkeeper:
+    """Whom a listener lets in.
+
+    Attributes:
+        vestibule: of the connections that have not proved themselves.
+        hosts: names that a request's Host header may have, None for any; keeps web pages out that were
+            given a name of their own for our address.
+        origins: values that an Origin header may have; browsers send one, our own dialers do not.
+    """
+
+    vestibule: Vestibule
+    hosts: frozenset[str] | None = None
+    origins: frozenset[str] = field(default=frozenset())
+
+    def objection(self, request: WebSocketRequest) -> str:
+        """Return what is wrong with a request, or ""."""
+        origins = [value.decode("latin-1") for name, value in request.headers if name.lower() == b"origin"]
+        for origin in origins:
+            if origin not in self.origins:
+                return "web pages may not connect here"
+        host = _host_of(request)
+        if self.hosts is not None and host not in self.hosts:
+            return f"this is not {host[:100]!r}"
+        return ""
+
+
+@asynccontextmanager
+async def connect_stream(
+    stream: trio.abc.Stream, identity: Identity, codec: Codec, *, address: str, host: str
+) -> AsyncIterator[Peer]:
+    """Dial over a stream, which is closed at the end.
+
+    Args:
+        stream: connected to a listener.
+        identity: of this side, with a fresh nonce.
+        codec: of this side, with the limits.
+        address: of the listener, for people.
+        host: for the Host header.
+
+    Raises:
+        ConnectFailed: the other side does not speak our protocol, is silent or closes.
+        AuthenticationFailed: it has another token or another role than expected.
+        VersionMismatch: it speaks no version that we speak.
+    """
+    limits = codec.limits
+    gate = Gate(stream, 3 * limits.handshake_bytes_max)
+    session = Session(identity, limits)
+    async with open_scope() as nursery:
+        with trio.move_on_after(limits.handshake_s) as scope:
+            starter = _Starter(nursery, scope.cancel)
+            try:
+                connection = await wrap_client_stream(
+                    cast(trio.Nursery, starter), gate, host, "/", **_options(limits)  # type: ignore[arg-type]
+                )
+                starter.upgraded = True
+                end = await _shake(connection, session)
+            except BaseException:
+                nursery.cancel_scope.cancel()
+                await trio.aclose_forcefully(gate)
+                raise
+        if scope.cancelled_caught:
+            await trio.aclose_forcefully(gate)
+            raise ConnectFailed(address, f"{address} {starter.why_not() or 'does not answer'}")
+        if end is not None:
+            await _part(connection, gate, limits)
+            nursery.cancel_scope.cancel()
+            problem = _PROBLEMS.get(end.kind, ConnectFailed)
+            raise problem(address, f"{address}: {end.reason}")
+        gate.open()
+        async with _carry(connection, gate, session, codec, address) as peer:
+            yield peer
+        nursery.cancel_scope.cancel()
+
+
+async def serve_stream(
+    stream: trio.abc.Stream,
+    identity: Identity,
+    codec: Codec,
+    handler: Callable[[Peer], Awaitable[None]],
+    doorkeeper: Doorkeeper,
+    *,
+    remote: str,
+) -> str:
+    """Serve one connection that was accepted: the handshake, then the handler; the stream is closed at the end.
+
+    Args:
+        stream: from a dialer.
+        identity: of this side, with a fresh nonce.
+        codec: of this side, with the limits.
+        handler: is given the peer once it has proved itself; the connection ends with it.
+        doorkeeper: whom to let in.
+        remote: the dialer's address, for people.
+
+    Returns:
+        Why the dialer was not let in, or "".
+    """
+    limits = codec.limits
+    gate = Gate(stream, 3 * limits.handshake_bytes_max)
+    session = Session(identity, limits)
+    async with open_scope() as nursery:
+        refused = "it did not finish the handshake"
+        with doorkeeper.vestibule.place(trio.current_time() + limits.handshake_s) as scope:
+            starter = _Starter(nursery, scope.cancel)
+            try:
+                request = await wrap_server_stream(cast(trio.Nursery, starter), gate, **_options(limits))
+                refused = doorkeeper.objection(request)
+                if refused:
+                    await request.reject(403, body=refused.encode())
+                else:
+                    connection = await request.accept()
+                    starter.upgraded = True
+                    end = await _shake(connection, session)
+                    refused = "" if end is None else end.reason
+            except ConnectionClosed:
+                refused = "it went away"
+            except BaseException:
+                nursery.cancel_scope.cancel()
+                await trio.aclose_forcefully(gate)
+                raise
+        if scope.cancelled_caught or refused:
+            if starter.upgraded and not scope.cancelled_caught:
+                await _part(connection, gate, limits)
+            else:
+                await trio.aclose_forcefully(gate)
+            nursery.cancel_scope.cancel()
+            return starter.why_not() or refused
+        gate.open()
+        async with _carry(connection, gate, session, codec, remote) as peer:
+            await handler(peer)
+        nursery.cancel_scope.cancel()
+    return ""
+
+
+class _Starter:
+    """Stands in for the nursery that trio_websocket starts its reader in.
+
+    That reader waits for ever when the other side goes away before the upgrade is complete, and dies of some malformed
+    requests. Here the end of the reader ends the wait, and its errors stay with the connection.
+    """
+
+    def __init__(self, nursery: trio.Nursery, on_end: Callable[[], None]) -> None:
+        self._nursery = nursery
+        self._on_end = on_end
+        self.upgraded = False
+        self._error: Exception | None = None
+        self._ended = False
+
+    def start_soon(self, function: Callable[[], Awaitable[None]]) -> None:
+        """Start the reader."""
+        self._nursery.start_soon(self._run, function)
+
+    async def _run(self, function: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await function()
+        except Exception as error:  # whatever the libraries make of hostile bytes
+            self._error = error
+        finally:
+            if not self.upgraded:
+                self._ended = True
+                self._on_end()
+
+    def why_not(self) -> str:
+        """Return why the websocket did not come about, or ""."""
+        if isinstance(self._error, ConnectionRejected):
+            body = (self._error.body or b"").decode(errors="replace")
+            return f"refused the connection: {' '.join(body.split())[:200] or self._error.status_code}"
+        if self._error is not None:
+            return "does not speak websocket"
+        return "closed the connection before it was complete" if self._ended else ""
+
+
+def _options(limits: Limits) -> dict[str, Any]:
+    return {
+        "message_queue_size": QUEUED_FRAMES,
+        "max_message_size": limits.frame_bytes_max,
+        "receive_buffer_size": RECEIVE_BYTES,
+    }
+
+
+async def _shake(connection: WebSocketConnection, session: Session) -> Dead | None:
+    """Carry out our handshake; return None when the session is open, else why it is over."""
+    actions = session.handle(Begin(), trio.current_time())
+    while True:
+        for action in actions:
+            if isinstance(action, SendHandshake):
+                with suppress(ConnectionClosed):  # what was said before it went away is still to be read
+                    await connection.send_message(action.data)
+            elif isinstance(action, Opened):
+                return None
+            elif isinstance(action, Dead):
+                return action
+        try:
+            data = await connection.get_message()
+        except ConnectionClosed:
+            actions = session.handle(Lost("closed the connection during the handshake"), trio.current_time())
+            continue
+        now = trio.current_time()
+        actions = session.handle(HandshakeReceived(data), now) if isinstance(data, bytes) else []
+        actions = actions or session.handle(Tick(), now)
+
+
+async def _part(connection: WebSocketConnection, gate: Gate, limits: Limits) -> None:
+    """Say goodbye after a handshake that failed, so that the last message arrives before the end does."""
+    with trio.move_on_after(limits.flush_s):
+        await connection.aclose()
+    await trio.aclose_forcefully(gate)
+
+
+@asynccontextmanager
+async def _carry(
+    connection: WebSocketConnection, gate: Gate, session: Session, codec: Codec, remote: str
+) -> AsyncIterator[Peer]:
+    """Run the link for the time of a block."""
+    link = WebSocketLink(connection, gate, session, codec)
+    peer = link.peer = Peer(session, link, remote)
+    async with open_scope() as nursery:
+        nursery.start_soon(link.run)
+        try:
+            yield peer
+        finally:
+            await peer.aclose()
+
+
+def _host_of(request: WebSocketRequest) -> str:
+    """Return the Host header without its port; trio_websocket keeps it out of ``headers``."""
+    host: str = request._event.host
+    name, _, port = host.rpartition(":")
+    return (name if port.isdigit() and name else host).strip("[]").lower()

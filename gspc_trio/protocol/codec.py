@@ -1,0 +1,179 @@
+"""Messages to bytes and back: msgpack of a tagged union, in batches (architecture, section 5).
+
+A frame is one msgpack array of items. An item is an array: ``[number of the message's type, field, ...]`` for a message,
+and with a negative number an envelope: ``[-1, call_id, message]`` a call, -2 a reply, ``[-3, call_id, kind, text]`` a failure,
+``[-4]`` a heartbeat. Types are numbered by their place in the table handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgpack
+from attrs import frozen
+
+from gspc_trio.core.records import RECORD_TYPES, Record
+from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
+from gspc_trio.protocol.hooks import BadField, make_converter, tagged_reader, tagged_writer
+from gspc_trio.protocol.hot import register_hot_hooks
+from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
+from gspc_trio.protocol.messages import MESSAGE_TYPES
+
+_CALL, _REPLY, _FAILURE, _BEAT = -1, -2, -3, -4
+_TEXT_ERRORS = "surrogatepass"  # file names that are not UTF-8 are texts with surrogates; they come back as they were
+
+
+class EncodeError(ValueError):
+    """This message cannot travel; the message says why."""
+
+
+class DecodeError(ValueError):
+    """These bytes are no frame of ours; the message says why, in one line."""
+
+
+@frozen
+class Encoded:
+    """A message as it travels."""
+
+    data: bytes
+
+
+class Codec:
+    """Turns messages into bytes and back.
+
+    Args:
+        message_types: everything that may travel; the place of each is its number.
+        limits: what is accepted, and therefore sent.
+    """
+
+    def __init__(
+        self, message_types: Sequence[type] = MESSAGE_TYPES, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        converter = make_converter(limits, {Record: RECORD_TYPES})
+        register_hot_hooks(converter)
+        self.limits = limits
+        self._types = frozenset(message_types)
+        self._write = tagged_writer(tuple(message_types), converter)
+        self._read = tagged_reader(tuple(message_types), converter)
+        self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
+
+    # Encoding --------------------------------------------------------------------------------------------------
+
+    def encode(self, message: Any) -> Encoded:
+        """Return the message as it travels.
+
+        Raises:
+            EncodeError: its type is not in the table, a field cannot be encoded, or it is too large.
+        """
+        if type(message) not in self._types:
+            raise EncodeError(f"{type(message).__name__} is not a message that may travel")
+        try:
+            data = self._packer.pack(self._write(message))
+        except Exception as error:  # whatever msgpack and attribute access make of wrong fields
+            self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
+            raise EncodeError(f"{type(message).__name__} cannot be encoded: {error}") from error
+        self._check_size(type(message).__name__, len(data))
+        return Encoded(data)
+
+    def encode_item(self, item: Any) -> bytes:
+        """Return a message or an envelope as an item of a frame; the body of a call or reply may be :class:`Encoded`.
+
+        Raises:
+            EncodeError: as :meth:`encode`.
+        """
+        kind = type(item)
+        if kind is Call or kind is Reply:
+            body = item.body if type(item.body) is Encoded else self.encode(item.body)
+            head: bytes = self._packer.pack(_CALL if kind is Call else _REPLY) + self._packer.pack(item.call_id)
+            return b"\x93" + head + body.data
+        if kind is Failure:
+            texts = [text[: self.limits.handshake_bytes_max] for text in (item.kind, item.message)]
+            packed: bytes = self._packer.pack((_FAILURE, item.call_id, *texts))
+            return packed
+        if kind is Beat:
+            return b"\x91" + bytes((256 + _BEAT,))
+        return self.encode(item).data
+
+    def frame(self, items: Sequence[bytes]) -> bytes:
+        """Return a frame of encoded items."""
+        header: bytes = self._packer.pack_array_header(len(items))
+        return header + b"".join(items)
+
+    def encode_batch(self, items: Iterable[Any]) -> bytes:
+        """Return a frame of messages and envelopes.
+
+        Raises:
+            EncodeError: as :meth:`encode`.
+        """
+        return self.frame([self.encode_item(item) for item in items])
+
+    def _check_size(self, name: str, size_bytes: int) -> None:
+        if size_bytes > self.limits.message_bytes_max:
+            raise EncodeError(
+                f"{name} has {size_bytes} bytes, {self.limits.message_bytes_max} are allowed: pass large data by file"
+            )
+
+    # Decoding --------------------------------------------------------------------------------------------------
+
+    def decode_batch(self, frame: bytes) -> list[Any]:
+        """Return the messages and envelopes of a frame.
+
+        Raises:
+            DecodeError: anything at all is wrong with it.
+        """
+        limits, size = self.limits, len(frame)
+        if size > limits.frame_bytes_max:
+            raise DecodeError(f"a frame of {size} bytes, {limits.frame_bytes_max} are allowed")
+        try:
+            items = msgpack.unpackb(
+                frame,
+                use_list=False,
+                unicode_errors=_TEXT_ERRORS,
+                ext_hook=_no_extension,
+                max_str_len=min(limits.string_bytes_max, size),
+                max_bin_len=min(limits.message_bytes_max, size),
+                max_array_len=min(limits.array_items_max, size),
+                max_map_len=min(limits.map_items_max, size),
+                max_ext_len=0,
+            )
+        except Exception as error:  # whatever msgpack makes of hostile bytes
+            raise DecodeError(f"a frame that is not msgpack within the limits ({_line(error)})") from error
+        if type(items) is not tuple or len(items) > limits.frame_items_max:
+            raise DecodeError("a frame that is not an array of messages, or of too many")
+        try:
+            return [self._decode_item(item) for item in items]
+        except BadField as error:
+            raise DecodeError(f"a message that is none: {_line(error)}") from error
+        except Exception as error:  # what classes make of fields that have the right types but contradict each other
+            raise DecodeError(f"a message that contradicts itself: {_line(error)}") from error
+
+    def _decode_item(self, item: Any) -> Any:
+        if type(item) is not tuple or not item:
+            raise BadField("not a message")
+        number = item[0]
+        if type(number) is int and number >= 0:
+            return self._read(item, None)
+        if number == _CALL or number == _REPLY:
+            _, call_id, body = _envelope(item, int, tuple)
+            return Call(call_id, self._read(body, None)) if number == _CALL else Reply(call_id, self._read(body, None))
+        if number == _FAILURE:
+            return Failure(*_envelope(item, int, str, str)[1:])
+        if number == _BEAT:
+            _envelope(item)
+            return Beat()
+        raise BadField(f"no message has the number {number!r:.40}")
+
+
+def _envelope(item: tuple[Any, ...], *types: type) -> tuple[Any, ...]:
+    if tuple(type(field) for field in item[1:]) != types:
+        raise BadField("an envelope with wrong fields")
+    return item
+
+
+def _no_extension(code: int, _: bytes) -> Any:
+    raise BadField(f"an extension type ({code})")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

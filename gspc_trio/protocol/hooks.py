@@ -1,0 +1,272 @@
+"""How attrs classes become arrays and come back, with the type of every field checked.
+
+cattrs finds the hook for each type once; the hooks are ours. A class is the array of its fields in order, trailing ones
+left out while they have their default (so fields may be appended). A field of a wrong type raises :class:`BadField`, so that
+nothing wrongly typed reaches a machine.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+import attrs
+from cattrs import Converter
+
+from gspc_trio.protocol.limits import Limits
+
+Read: TypeAlias = Callable[[Any, Any], Any]
+Write: TypeAlias = Callable[[Any], Any]
+
+_EXACT = (int, str, bytes, bool)
+_PLAIN_LEAVES = frozenset({type(None), bool, int, float, str, bytes})
+
+
+class BadField(ValueError):
+    """A field has a wrong type or a value that does not exist."""
+
+
+def make_converter(limits: Limits, unions: Mapping[Any, tuple[type, ...]] = types.MappingProxyType({})) -> Converter:
+    """Return a converter with these hooks.
+
+    Args:
+        limits: depth of free-form data.
+        unions: union type -> its members in the order of their numbers on the wire.
+    """
+    converter = Converter(detailed_validation=False)
+    rules: list[tuple[Callable[[Any], bool], Callable[[Any, Converter], Read], Callable[[Any, Converter], Write]]] = [
+        (lambda kind: kind is Any, lambda _, __: _plain_reader(limits), lambda _, __: _plain_writer(limits)),
+        (lambda kind: kind in _EXACT, lambda kind, _: _exact_reader(kind), _same),
+        (lambda kind: kind is float, lambda _, __: _read_float, _same),
+        (lambda kind: isinstance(kind, type) and issubclass(kind, Enum), lambda kind, _: _enum_reader(kind), _same),
+        (lambda kind: get_origin(kind) is tuple, _tuple_reader, _tuple_writer),
+        (lambda kind: get_origin(kind) is dict, _dict_reader, _dict_writer),
+        (_is_optional, _optional_reader, _optional_writer),
+        (lambda kind: kind in unions, lambda kind, c: tagged_reader(unions[kind], c),
+         lambda kind, c: tagged_writer(unions[kind], c)),
+        (lambda kind: isinstance(kind, type) and attrs.has(kind), class_reader, class_writer),
+    ]  # fmt: skip
+    for applies, reader, writer in rules:
+        converter.register_structure_hook_factory(applies, reader)
+        converter.register_unstructure_hook_factory(applies, writer)
+    return converter
+
+
+# Classes ---------------------------------------------------------------------------------------------------
+
+
+def class_reader(kind: Any, converter: Converter) -> Read:
+    """Return the hook that makes an instance of an attrs class from the array of its fields."""
+    names, hints, required = _fields_of(kind)
+    readers = tuple((converter.get_structure_hook(hint), hint) for hint in hints)
+    total = len(names)
+
+    def read(data: Any, _: Any) -> Any:
+        if type(data) is not tuple or not required <= len(data) <= total:
+            raise BadField(f"{kind.__name__}: not an array of {required} to {total} fields")
+        try:
+            return kind(*[reader(value, hint) for (reader, hint), value in zip(readers, data, strict=False)])
+        except BadField as error:
+            raise BadField(f"{kind.__name__}: {error}") from None
+
+    return read
+
+
+def class_writer(kind: Any, converter: Converter) -> Write:
+    """Return the hook that makes the array of an instance's fields."""
+    names, hints, required = _fields_of(kind)
+    writers = tuple((name, converter.get_unstructure_hook(hint)) for name, hint in zip(names, hints, strict=True))
+    optional = tuple(_default_of(field) for field in attrs.fields(kind)[required:])
+
+    def write(message: Any) -> tuple[Any, ...]:
+        values = [getattr(message, name) for name in names]
+        count = len(values)
+        while count > required and values[count - 1] == optional[count - 1 - required]:
+            count -= 1
+        return tuple([writer(value) for (_, writer), value in zip(writers[:count], values, strict=False)])
+
+    return write
+
+
+def _fields_of(kind: Any) -> tuple[tuple[str, ...], tuple[Any, ...], int]:
+    """Return names, types and the number of those without a default."""
+    fields = attrs.fields(kind)
+    hints = get_type_hints(kind)
+    required = sum(1 for field in fields if field.default is attrs.NOTHING)
+    return tuple(field.name for field in fields), tuple(hints[field.name] for field in fields), required
+
+
+def _default_of(field: Any) -> Any:
+    default = field.default
+    return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
+
+
+# Unions ----------------------------------------------------------------------------------------------------
+
+
+def tagged_reader(members: tuple[type, ...], converter: Converter) -> Read:
+    """Return the hook that reads ``[number of the member, field, ...]``."""
+    readers = tuple(converter.get_structure_hook(member) for member in members)
+    count = len(members)
+
+    def read(data: Any, _: Any) -> Any:
+        if type(data) is not tuple or not data:
+            raise BadField("not a message")
+        number = data[0]
+        if type(number) is not int or not 0 <= number < count:
+            raise BadField(f"no message has the number {number!r:.40}")
+        return readers[number](data[1:], members[number])
+
+    return read
+
+
+def tagged_writer(members: tuple[type, ...], converter: Converter) -> Write:
+    """Return the hook that writes ``[number of the member, field, ...]``."""
+    writers = {member: ((number,), converter.get_unstructure_hook(member)) for number, member in enumerate(members)}
+
+    def write(message: Any) -> tuple[Any, ...]:
+        number, writer = writers[type(message)]
+        fields: tuple[Any, ...] = writer(message)
+        return number + fields
+
+    return write
+
+
+def _is_optional(kind: Any) -> bool:
+    return get_origin(kind) in (Union, types.UnionType) and len(get_args(kind)) == 2 and type(None) in get_args(kind)
+
+
+def _optional_reader(kind: Any, converter: Converter) -> Read:
+    (inner,) = (member for member in get_args(kind) if member is not type(None))
+    reader = converter.get_structure_hook(inner)
+    return lambda data, _: None if data is None else reader(data, inner)
+
+
+def _optional_writer(kind: Any, converter: Converter) -> Write:
+    (inner,) = (member for member in get_args(kind) if member is not type(None))
+    writer = converter.get_unstructure_hook(inner)
+    return lambda value: None if value is None else writer(value)
+
+
+# Containers ------------------------------------------------------------------------------------------------
+
+
+def _tuple_reader(kind: Any, converter: Converter) -> Read:
+    members = get_args(kind)
+    if len(members) == 2 and members[1] is Ellipsis:
+        member = members[0]
+        reader = converter.get_structure_hook(member)
+
+        def read_many(data: Any, _: Any) -> tuple[Any, ...]:
+            if type(data) is not tuple:
+                raise BadField(f"not an array but {_name(data)}")
+            return tuple([reader(value, member) for value in data])
+
+        return read_many
+    readers = tuple((converter.get_structure_hook(member), member) for member in members)
+
+    def read_fixed(data: Any, _: Any) -> tuple[Any, ...]:
+        if type(data) is not tuple or len(data) != len(readers):
+            raise BadField(f"not an array of {len(readers)} elements")
+        return tuple([reader(value, member) for (reader, member), value in zip(readers, data, strict=True)])
+
+    return read_fixed
+
+
+def _tuple_writer(kind: Any, converter: Converter) -> Write:
+    members = get_args(kind)
+    if len(members) == 2 and members[1] is Ellipsis:
+        writer = converter.get_unstructure_hook(members[0])
+        return lambda value: tuple([writer(element) for element in value])
+    writers = tuple(converter.get_unstructure_hook(member) for member in members)
+    return lambda value: tuple([write(element) for write, element in zip(writers, value, strict=True)])
+
+
+def _dict_reader(kind: Any, converter: Converter) -> Read:
+    key_type, value_type = get_args(kind)
+    read_key = converter.get_structure_hook(key_type)
+    read_value = converter.get_structure_hook(value_type)
+
+    def read(data: Any, _: Any) -> dict[Any, Any]:
+        if type(data) is not dict:
+            raise BadField(f"not a map but {_name(data)}")
+        return {read_key(key, key_type): read_value(value, value_type) for key, value in data.items()}
+
+    return read
+
+
+def _dict_writer(kind: Any, converter: Converter) -> Write:
+    key_type, value_type = get_args(kind)
+    write_key = converter.get_unstructure_hook(key_type)
+    write_value = converter.get_unstructure_hook(value_type)
+    return lambda value: {write_key(key): write_value(element) for key, element in value.items()}
+
+
+# Leaves ----------------------------------------------------------------------------------------------------
+
+
+def _same(_: Any, __: Converter) -> Write:
+    return lambda value: value
+
+
+def _exact_reader(kind: type) -> Read:
+    def read(data: Any, _: Any) -> Any:
+        if type(data) is not kind:
+            raise BadField(f"not {kind.__name__} but {_name(data)}")
+        return data
+
+    return read
+
+
+def _read_float(data: Any, _: Any) -> float:
+    if type(data) is float:
+        return data
+    if type(data) is int:
+        return float(data)
+    raise BadField(f"not float but {_name(data)}")
+
+
+def _enum_reader(kind: type[Enum]) -> Read:
+    members = {member.value: member for member in kind}
+
+    def read(data: Any, _: Any) -> Enum:
+        member = members.get(data) if type(data) is str else None
+        if member is None:
+            raise BadField(f"no {kind.__name__} is {data!r:.40}")
+        return member
+
+    return read
+
+
+def _plain_reader(limits: Limits) -> Read:
+    def read(data: Any, depth: int) -> Any:
+        kind = type(data)
+        if kind in _PLAIN_LEAVES:
+            return data
+        if depth >= limits.plain_depth_max:
+            raise BadField(f"data nested more than {limits.plain_depth_max} deep")
+        if kind is tuple or kind is list:
+            return [read(element, depth + 1) for element in data]
+        if kind is dict:
+            return {_plain_key(key): read(value, depth + 1) for key, value in data.items()}
+        raise BadField(f"plain data has no {kind.__name__}")
+
+    return lambda data, _: read(data, 0)
+
+
+def _plain_writer(limits: Limits) -> Write:
+    """What cannot be read there is refused here already."""
+    reader = _plain_reader(limits)
+    return lambda value: reader(value, None)
+
+
+def _plain_key(key: Any) -> str:
+    if type(key) is not str:
+        raise BadField(f"plain data has texts for keys, not {_name(key)}")
+    return key
+
+
+def _name(data: Any) -> str:
+    return {tuple: "array", dict: "map", type(None): "nil"}.get(type(data), type(data).__name__)
