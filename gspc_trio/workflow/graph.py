@@ -1,0 +1,365 @@
+"""A graph of tasks that grows while it runs: what the executor submits, with the engine's verbs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gspc_trio.core.ids import TaskId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, Task, TaskError, TaskOptions, TaskState
+from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.node import ENDED, Argument, FailedThrough, Node, Ref, dump_node, load_node
+
+__all__ = ["Argument", "FailedThrough", "Ref", "TaskGraph"]
+
+FORMAT = 1
+"""Version of the dumps that are written and read."""
+
+_READY, _SUBMITTED, _FINISHED = TaskState.READY, TaskState.SUBMITTED, TaskState.FINISHED
+_FAILED, _CANCELLED = TaskState.FAILED, TaskState.CANCELLED
+
+
+class TaskGraph:
+    """Tasks that refer to one another's results.
+
+    A task that has ended goes when no other needs its result, unless it was added with ``keep``: then it
+    stays until it is forgotten. A task that refers to one that failed or was cancelled fails, and so do
+    those that refer to it.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[TaskId, Node] = {}
+        self._ready: deque[TaskId] = deque()
+        self._counts = dict.fromkeys((_READY, _SUBMITTED, _FINISHED, _FAILED, _CANCELLED), 0)
+        self.last_task_id: TaskId = 0
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, task_id: TaskId) -> bool:
+        return task_id in self._nodes
+
+    def add(
+        self,
+        name: str,
+        code_id: int,
+        arguments: Sequence[Argument] = (),
+        shape: Shape = CORE,
+        options: TaskOptions = DEFAULT_OPTIONS,
+        *,
+        keep: bool = False,
+    ) -> TaskId:
+        """Add a task and return its id; it is ready when the tasks that it refers to have finished.
+
+        Args:
+            name: for people.
+            code_id: of what it runs.
+            arguments: encoded values, and Ref for results of other tasks.
+            shape: what it needs to run.
+            options: what it states about itself.
+            keep: remember it, whatever becomes of it, until :meth:`forget`.
+
+        Raises:
+            WorkflowError: it refers to a task that has failed, was never there or has gone.
+        """
+        task_id = self.last_task_id + 1
+        if Ref in map(type, arguments):
+            self._add_dependent(
+                Node(Task(task_id, name, code_id, (), shape, options), tuple(arguments), keep)
+            )
+        else:
+            task = Task(task_id, name, code_id, tuple(arguments), shape, options)  # type: ignore[arg-type]
+            self._nodes[task_id] = Node(task, None, keep)
+            self._ready.append(task_id)
+        self._counts[_READY] += 1
+        self.last_task_id = task_id
+        return task_id
+
+    def _add_dependent(self, node: Node) -> None:
+        task_id, references = node.task.task_id, node.references()
+        for reference in references:
+            other = self._nodes.get(reference)
+            if other is None or other.state is _FAILED or other.state is _CANCELLED:
+                state = "is not there or has gone" if other is None else f"was {other.state}"
+                raise WorkflowError(f"task {node.task.name!r} refers to task {reference}, which {state}")
+        for reference in references:
+            other = self._nodes[reference]
+            if other.users is None:
+                other.users = {}
+            other.users[task_id] = None
+            node.missing += other.state is not _FINISHED
+        node.is_queued = not node.missing
+        if node.is_queued:
+            self._ready.append(task_id)
+        self._nodes[task_id] = node
+
+    # The scheduler's side
+
+    def next(self) -> TaskId | None:
+        """Return the id of a task that is ready, each once, or None."""
+        ready, nodes = self._ready, self._nodes
+        while ready:
+            task_id = ready.popleft()
+            node = nodes.get(task_id)
+            if node is not None:
+                node.is_queued = False
+                if node.state is _READY:
+                    return task_id
+        return None
+
+    def extract(self, task_id: TaskId) -> Task:
+        """Return a ready task; it counts as extracted from now on.
+
+        Raises:
+            IllegalEvent: the task is not ready.
+        """
+        node = self._nodes.get(task_id)
+        if node is None or node.state is not _READY or node.missing:
+            raise self._illegal(task_id, "extracted")
+        self._change(node, _SUBMITTED)
+        task = node.task
+        if node.arguments is None:
+            return task
+        arguments = tuple([self._value(argument) for argument in node.arguments])
+        return Task(task_id, task.name, task.code_id, arguments, task.shape, task.options)
+
+    def _value(self, argument: Argument) -> bytes:
+        if not isinstance(argument, Ref):
+            return argument
+        result = self._nodes[argument.task_id].result
+        assert result is not None, "a task is ready when those that it refers to have results"
+        return result
+
+    def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
+        """Take the result of an extracted task: one output with one value.
+
+        Raises:
+            IllegalEvent: the task is not extracted, or that is not one value.
+        """
+        node = self._nodes.get(task_id)
+        if node is None or node.state is not _SUBMITTED:
+            raise self._illegal(task_id, "injected")
+        if len(values) != 1 or len(values[0]) != 1:
+            raise IllegalEvent(f"task {task_id} ({node.task.name}) must have one value as its result")
+        self._change(node, _FINISHED)
+        node.result = values[0][0]
+        for user_id in node.users or ():
+            user = self._nodes[user_id]
+            user.missing -= 1
+            if not user.missing and user.state is _READY:
+                self._queue(user_id, user)
+        if node.arguments is not None:
+            self._drop_unneeded(self._release(node))
+        if not node.keep and not node.users:
+            del self._nodes[task_id]
+
+    def fail(self, task_id: TaskId, error: TaskError) -> tuple[FailedThrough, ...]:
+        """The extracted task has failed; return the tasks that fail through it, nearest first.
+
+        Raises:
+            IllegalEvent: the task is not extracted.
+        """
+        node = self._nodes.get(task_id)
+        if node is None or node.state is not _SUBMITTED:
+            raise self._illegal(task_id, "failed")
+        return self._end(node, _FAILED, error)
+
+    def cancelled(self, task_id: TaskId) -> tuple[FailedThrough, ...]:
+        """The task was cancelled, extracted or not; return the tasks that fail through it, nearest first.
+
+        Raises:
+            IllegalEvent: the task has ended or is unknown.
+        """
+        node = self._nodes.get(task_id)
+        if node is None or node.state in ENDED:
+            raise self._illegal(task_id, "cancelled")
+        return self._end(node, _CANCELLED, TaskError("cancelled", "it was cancelled"))
+
+    def restore(self, task_id: TaskId) -> None:
+        """Make a task ready again that was extracted, or failed or was cancelled and is kept.
+
+        Tasks that failed through it stay so.
+
+        Raises:
+            IllegalEvent: the task is ready, finished or not there, or another that it refers to has not
+            finished.
+        """
+        node = self._nodes.get(task_id)
+        if node is None or node.state is _READY or node.state is _FINISHED:
+            raise self._illegal(task_id, "restored")
+        if node.missing:
+            raise IllegalEvent(f"task {task_id} cannot be restored: one that it refers to has not finished")
+        self._change(node, _READY)
+        node.error = None
+        self._queue(task_id, node)
+
+    # The owner's side
+
+    def forget(self, task_id: TaskId) -> None:
+        """Its owner no longer needs to know what becomes of this task; unknown ids are ignored.
+
+        A task that has not ended still runs.
+        """
+        node = self._nodes.get(task_id)
+        if node is not None:
+            node.keep = False
+            self._drop_unneeded([task_id])
+
+    def state(self, task_id: TaskId) -> TaskState:
+        """Return the state of a task that is there; READY also while it waits for others.
+
+        Raises:
+            KeyError: it is not there, or no longer.
+        """
+        return self._nodes[task_id].state
+
+    def result(self, task_id: TaskId) -> bytes | None:
+        """Return the encoded result of a task that is there, None if it has none.
+
+        Raises:
+            KeyError: it is not there, or no longer.
+        """
+        return self._nodes[task_id].result
+
+    def error(self, task_id: TaskId) -> TaskError | None:
+        """Return why a task that is there did not finish, None if it may still.
+
+        Raises:
+            KeyError: it is not there, or no longer.
+        """
+        return self._nodes[task_id].error
+
+    def counts(self) -> dict[TaskState, int]:
+        """Return the number of tasks in each state, also of those that have gone; SUBMITTED are extracted."""
+        return dict(self._counts)
+
+    def explain_stuck(self) -> list[str]:
+        """Return nothing: a task that refers to others either gets their results or fails."""
+        return []
+
+    # Inside
+
+    def _change(self, node: Node, state: TaskState) -> None:
+        self._counts[node.state] -= 1
+        self._counts[state] += 1
+        node.state = state
+
+    def _queue(self, task_id: TaskId, node: Node) -> None:
+        if not node.is_queued:
+            node.is_queued = True
+            self._ready.append(task_id)
+
+    def _end(self, first: Node, state: TaskState, error: TaskError) -> tuple[FailedThrough, ...]:
+        """End a task without a result, and those that cannot have one without it."""
+        self._change(first, state)
+        first.error = error
+        origin = f"task {first.task.task_id} ({first.task.name})"
+        ended = "was cancelled" if state is _CANCELLED else f"failed: {error.message}"
+        failed = []
+        nodes = [first]
+        for node in nodes:
+            for user_id in node.users or ():
+                user = self._nodes[user_id]
+                if user.state not in ENDED:
+                    self._change(user, _FAILED)
+                    message = f"it depends on {origin}, which {ended}"
+                    user.error = TaskError(error.kind, message, error.traceback, error.pickled)
+                    failed.append(FailedThrough(user_id, user.task.name, user.error))
+                    nodes.append(user)
+        self._drop_unneeded([node.task.task_id for node in reversed(nodes)])
+        return tuple(failed)
+
+    def _drop_unneeded(self, task_ids: list[TaskId]) -> None:
+        """Drop those of the tasks that have ended and that nobody needs, and what only they needed."""
+        for task_id in task_ids:
+            node = self._nodes.get(task_id)
+            if node is not None and node.state in ENDED and not node.keep and not node.users:
+                del self._nodes[task_id]
+                if node.state is not _FINISHED:
+                    task_ids += self._release(node)
+
+    def _release(self, node: Node) -> list[TaskId]:
+        """The node no longer needs what it refers to; return which tasks those are."""
+        references = list(node.references())
+        for reference in references:
+            users = self._nodes[reference].users
+            assert users is not None
+            del users[node.task.task_id]
+        return references
+
+    def _illegal(self, task_id: TaskId, what: str) -> IllegalEvent:
+        node = self._nodes.get(task_id)
+        if node is None:
+            state = "not there or no longer"
+        elif node.state is _READY and node.missing:
+            state = "waiting for others"
+        else:
+            state = str(node.state)
+        return IllegalEvent(f"task {task_id} cannot be {what}: it is {state}")
+
+    # Dump, load and check
+
+    def dump(self) -> dict[str, Any]:
+        """Return the whole state as plain data, at any time (WE-1)."""
+        handed_out = [
+            task_id
+            for task_id, node in self._nodes.items()
+            if node.state is _SUBMITTED or (node.state is _READY and not node.missing and not node.is_queued)
+        ]
+        return {
+            "format": FORMAT,
+            "nodes": [dump_node(node) for node in self._nodes.values()],
+            "ready": handed_out + [task_id for task_id in self._ready if task_id in self._nodes],
+            "counts": {str(state): number for state, number in self._counts.items()},
+            "last_task_id": self.last_task_id,
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any]) -> TaskGraph:
+        """Return a graph that goes on where :meth:`dump` was called (WE-2).
+
+        Tasks that were extracted are ready again.
+
+        Raises:
+            WorkflowError: this is no dump.
+        """
+        if not isinstance(state, Mapping) or state.get("format") != FORMAT or "nodes" not in state:
+            raise WorkflowError(f"this is no dump of a task graph (format {FORMAT})")
+        graph = cls()
+        graph.last_task_id = state["last_task_id"]
+        graph._counts = {TaskState(name): number for name, number in state["counts"].items()}
+        nodes = graph._nodes = {node.task.task_id: node for node in map(load_node, state["nodes"])}
+        for task_id, node in nodes.items():
+            if node.state is _FINISHED:
+                continue
+            if node.state is _SUBMITTED:
+                graph._change(node, _READY)
+            for reference in node.references():
+                other = nodes[reference]
+                other.users = other.users or {}
+                other.users[task_id] = None
+                node.missing += other.state is not _FINISHED
+        for task_id in state["ready"]:
+            graph._queue(task_id, nodes[task_id])
+        return graph
+
+    def check(self) -> None:
+        """Assert that states, counts, queue and references agree."""
+        assert sum(self._counts.values()) == self.last_task_id, "a task was lost"
+        queued = {task_id for task_id in self._ready if task_id in self._nodes}
+        for task_id, node in self._nodes.items():
+            users, state = node.users or {}, node.state
+            assert state not in ENDED or node.keep or users, f"task {task_id} is not needed"
+            assert (node.result is not None) == (state is _FINISHED), f"task {task_id}: state and result"
+            assert (node.error is not None) == (state in (_FAILED, _CANCELLED)), f"task {task_id}: error"
+            assert node.is_queued == (task_id in queued), f"task {task_id}: mark and queue differ"
+            if state is not _FINISHED:
+                others = {reference: self._nodes[reference] for reference in node.references()}
+                waits = [reference for reference, other in others.items() if other.state is not _FINISHED]
+                assert node.missing == len(waits), f"task {task_id} waits for {waits}, not {node.missing}"
+                assert all(task_id in (other.users or {}) for other in others.values()), f"task {task_id}"
+        for state in (_READY, _SUBMITTED):
+            there = sum(node.state is state for node in self._nodes.values())
+            assert self._counts[state] == there, f"{state}: {self._counts[state]} counted, {there} there"

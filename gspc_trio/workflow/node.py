@@ -1,0 +1,112 @@
+"""A task of a task graph, and how it becomes plain data and back."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from attrs import astuple, frozen
+
+from gspc_trio.core.ids import TaskId
+from gspc_trio.core.task import Requirement, Shape, Task, TaskError, TaskOptions, TaskState
+
+ENDED = frozenset({TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED})
+"""States in which a task no longer runs nor waits to run."""
+
+
+@frozen
+class Ref:
+    """Stands for the result of another task among the arguments of a task."""
+
+    task_id: TaskId
+
+
+Argument: TypeAlias = bytes | Ref
+
+
+@frozen
+class FailedThrough:
+    """A task that failed because one that it depends on failed or was cancelled.
+
+    Attributes:
+        task_id, name: which.
+        error: kind and cause are those of the task where it began, which the message names.
+    """
+
+    task_id: TaskId
+    name: str
+    error: TaskError
+
+
+class Node:
+    """A task that is still needed.
+
+    Attributes:
+        task: what it runs; without arguments if it refers to other tasks.
+        arguments: those of a task that refers to others, else None.
+        keep: whether its owner has not forgotten it.
+        state: READY also while it waits for others.
+        missing: number of tasks that it waits for.
+        is_queued: whether it is among those that ``next`` will return.
+        users: ids of the tasks that refer to it and have not finished or gone, each once.
+        result: its encoded result.
+        error: why it failed.
+    """
+
+    __slots__ = ("arguments", "error", "is_queued", "keep", "missing", "result", "state", "task", "users")
+
+    def __init__(self, task: Task, arguments: tuple[Argument, ...] | None, keep: bool) -> None:
+        self.task = task
+        self.arguments = arguments
+        self.keep = keep
+        self.state = TaskState.READY
+        self.missing = 0
+        self.is_queued = True
+        self.users: dict[TaskId, None] | None = None
+        self.result: bytes | None = None
+        self.error: TaskError | None = None
+
+    def references(self) -> dict[TaskId, None]:
+        """Return the ids of the tasks that it refers to, each once, in order."""
+        return {item.task_id: None for item in self.arguments or () if isinstance(item, Ref)}
+
+
+def dump_node(node: Node) -> list[Any]:
+    """Return a node as plain data; users, waiting and queue follow from the nodes together."""
+    task = node.task
+    arguments = task.arguments if node.arguments is None else node.arguments
+    return [
+        task.task_id,
+        task.name,
+        task.code_id,
+        [item.task_id if isinstance(item, Ref) else item for item in arguments],
+        _plain(astuple(task.shape)),
+        _plain(astuple(task.options)),
+        node.keep,
+        str(node.state),
+        node.result,
+        None if node.error is None else _plain(astuple(node.error)),
+    ]
+
+
+def load_node(row: list[Any]) -> Node:
+    """Return the node that :func:`dump_node` was given."""
+    task_id, name, code_id, items, shape, options, keep, state, result, error = row
+    arguments: tuple[Argument, ...] = tuple(Ref(item) if isinstance(item, int) else item for item in items)
+    has_references = any(isinstance(item, Ref) for item in arguments)
+    plain = () if has_references else tuple(item for item in arguments if isinstance(item, bytes))
+    task = Task(task_id, name, code_id, plain, _load_shape(shape), TaskOptions(*options))
+    node = Node(task, arguments if has_references else None, keep)
+    node.state = TaskState(state)
+    node.is_queued = False
+    node.result = result
+    node.error = None if error is None else TaskError(*error)
+    return node
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _load_shape(row: list[Any]) -> Shape:
+    requirements = tuple(Requirement(kind, tuple(preferred), hard) for kind, preferred, hard in row[0])
+    return Shape(requirements, *row[1:])
