@@ -286,6 +286,13 @@ class RecordBatch:
     snapshot: bool = False
 
 
+@frozen
+class Explain:
+    """Ask the RTS why requests of a job wait; answered by a Status whose ``waiting`` has an entry for each."""
+
+    job: JobId
+
+
 MESSAGE_TYPES: tuple[type, ...] = (
     exchange.Demand, exchange.Release, exchange.Interrupt, exchange.Grant, exchange.Recall, exchange.Refuse,
     exchange.Lapsed, exchange.OpenJob, exchange.CloseJob, exchange.DefineCode, exchange.Submit, exchange.Cancel,
@@ -295,4 +302,5 @@ MESSAGE_TYPES: tuple[type, ...] = (
     Teardown, TeardownReport, AddDag, RemoveDag, GetHostToResource, HostToResource, ListJobs, JobList, StopRts,
     RifHello, CloseJobEverywhere, StopRif, GetJobStatus, WaitJob, StopJob, ApplicationCall, ApplicationReply,
     Watch, RecordBatch,
+    Explain,
 )  # fmt: skip
