@@ -1,0 +1,155 @@
+"""What a workflow file offers: a function ``workflow(**settings)`` that returns a net or a Workflow."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, Union
+
+from attrs import field, frozen
+
+from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.net import Net, input_values
+
+Report: TypeAlias = Callable[[Mapping[str, list[Any]]], None]
+"""Prints the outputs (output port -> values) for people."""
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+class SettingError(ValueError):
+    """A setting is unknown, missing or has a bad value; the message is one line for the user."""
+
+
+@frozen
+class Workflow:
+    """A net, what it is started with, and how to show what comes out.
+
+    Attributes:
+        net: the workflow.
+        values: input port -> values of its tokens.
+        report: prints the outputs for people at the end; None prints them as they are.
+
+    Raises:
+        WorkflowError: the values do not fit the net, or the net makes no sense.
+    """
+
+    net: Net
+    values: Mapping[str, Iterable[Any]] = field(factory=dict)
+    report: Report | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.net, Net):
+            raise WorkflowError(f"a workflow needs a Net, not {self.net!r}")
+        self.net.check()
+        object.__setattr__(self, "values", input_values(self.net, self.values))
+
+
+def build_workflow(
+    function: Callable[..., Any], settings: Sequence[str] | Mapping[str, str] = ()
+) -> Workflow:
+    """Call the function of a workflow file with settings and return the workflow.
+
+    Args:
+        function: returns a Workflow or a Net; its parameters are the settings, converted as they are
+            annotated (str,
+            int, float, bool, Path, Literal, each also optional; without annotation like their default).
+        settings: texts ``name=value``, or a mapping name -> text.
+
+    Raises:
+        SettingError: a setting is unknown, missing, badly written or has a bad value.
+        WorkflowError: what the function returned is no workflow, or none that makes sense.
+    """
+    given = settings if isinstance(settings, Mapping) else split_settings(settings)
+    built = function(**convert_settings(function, given))
+    if isinstance(built, Net):
+        return Workflow(built)
+    if isinstance(built, Workflow):
+        return built
+    raise WorkflowError(f"{function.__name__}() returned {built!r}; a Net or a Workflow is wanted")
+
+
+def split_settings(settings: Sequence[str]) -> dict[str, str]:
+    """Return name -> text for texts ``name=value``; of several for one name the last counts.
+
+    Raises:
+        SettingError: one has no name or no ``=``.
+    """
+    given = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name.strip():
+            raise SettingError(f"a setting is written name=value, not {setting!r}")
+        given[name.strip()] = text
+    return given
+
+
+def convert_settings(function: Callable[..., Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments for ``function`` that these settings stand for.
+
+    Raises:
+        SettingError: a setting is unknown, missing or has a bad value.
+    """
+    parameters = inspect.signature(function, eval_str=True).parameters
+    for name in given:
+        if name not in parameters:
+            raise SettingError(f"there is no setting {name!r}; {_known(parameters)}")
+    for name, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and name not in given:
+            raise SettingError(f"the setting {name!r} is needed; {_known(parameters)}")
+    return {name: _convert(parameters[name], text) for name, text in given.items()}
+
+
+def _known(parameters: Mapping[str, inspect.Parameter]) -> str:
+    if not parameters:
+        return "this workflow has no settings"
+    return "the settings are: " + ", ".join(map(str, parameters.values()))
+
+
+def _convert(parameter: inspect.Parameter, text: str) -> Any:
+    kind = parameter.annotation
+    if kind is inspect.Parameter.empty:
+        default = parameter.default
+        kind = str if default is inspect.Parameter.empty or default is None else type(default)
+    for candidate in _alternatives(kind):
+        try:
+            return _convert_to(candidate, text)
+        except ValueError:
+            continue
+    raise SettingError(f"the setting {parameter.name!r} is to be {_describe(kind)}, not {text!r}")
+
+
+def _alternatives(kind: Any) -> list[Any]:
+    """Return the types of a union, str last since it takes everything."""
+    if typing.get_origin(kind) in (Union, types.UnionType):
+        return sorted(typing.get_args(kind), key=lambda one: one is str)
+    return [kind]
+
+
+def _convert_to(kind: Any, text: str) -> Any:
+    if kind is type(None):
+        if text:
+            raise ValueError(text)
+        return None
+    if kind is bool:
+        if text.lower() in _TRUE or text.lower() in _FALSE:
+            return text.lower() in _TRUE
+        raise ValueError(text)
+    if typing.get_origin(kind) is Literal:
+        for value in typing.get_args(kind):
+            if str(value) == text:
+                return value
+        raise ValueError(text)
+    if kind in (int, float, str, Path):
+        return kind(text)
+    raise SettingError(
+        f"a setting cannot be of type {_describe(kind)}; allowed are str, int, float, bool and Path"
+    )
+
+
+def _describe(kind: Any) -> str:
+    return getattr(kind, "__name__", None) or str(kind)
