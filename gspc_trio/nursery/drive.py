@@ -19,7 +19,8 @@ CHECK_VARIABLE = "GSPC_CHECK"
 class Inbox(Generic[E]):
     """Events for one driver: anyone puts without waiting, the driver takes all that has gathered.
 
-    A wake-up costs more than an event, so the driver is woken once for however many events are put before it runs.
+    A wake-up costs more than an event, so the driver is woken once for however many events are put before it
+    runs.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class Inbox(Generic[E]):
         return len(self._events)
 
     def put(self, event: E) -> None:
-        """Add an event; never blocks. After :meth:`close` it is dropped: whoever closed has stopped listening."""
+        """Add an event; never blocks. After :meth:`close` it is dropped: nobody listens any more."""
         if self.closed:
             return
         self._events.append(event)
@@ -83,9 +84,11 @@ async def drive(
     """Feed the machine until its inbox is closed and empty.
 
     Args:
-        machine: gets every event in the order of the inbox, and a :class:`~gspc_trio.core.machine.Tick` at its deadline.
+        machine: gets every event in the order of the inbox, and a :class:`~gspc_trio.core.machine.Tick` at
+            its deadline.
         inbox: of events; put to from ``perform`` too.
-        perform: carries out one action at once; what takes time it starts in a nursery, and puts its end into the inbox.
+        perform: carries out one action at once; what takes time it starts in a nursery, and puts its end into
+            the inbox.
         check: call ``machine.check()`` after each event; None: as the environment variable GSPC_CHECK says.
         refused: told of an event that the machine refused as illegal; without it the error is raised.
     """

@@ -55,7 +55,7 @@ class Gate(trio.abc.Stream):
 
 
 class Vestibule:
-    """The connections that have not proved themselves yet; when there are too many the oldest is thrown out."""
+    """The connections that have not proved themselves yet; of too many the oldest is thrown out."""
 
     def __init__(self, places: int) -> None:
         self._places = places
@@ -66,7 +66,7 @@ class Vestibule:
 
     @contextmanager
     def place(self, deadline_s: float) -> Iterator[trio.CancelScope]:
-        """Run the block, cancelled at the deadline (``trio.current_time``) or when it is the oldest of too many."""
+        """Run the block; cancel it at the deadline (of trio's clock) or when it is the oldest of too many."""
         with trio.CancelScope(deadline=deadline_s) as scope:
             if len(self._inside) >= self._places:
                 oldest = next(iter(self._inside))

@@ -52,7 +52,7 @@ class WebSocketLink:
         self._over = trio.Event()
         self._reason = ""
 
-    # Link ------------------------------------------------------------------------------------------------------
+    # Link ----
 
     def prepare(self, body: Any) -> Encoded:
         """Encode the body of a call or an answer."""
@@ -63,10 +63,12 @@ class WebSocketLink:
         data = self._codec.encode_item(item)
         self._outbox.append(data)
         self._outbox_bytes += len(data)
-        if len(self._outbox) > self._limits.outbox_items_max or self._outbox_bytes > self._limits.outbox_bytes_max:
-            self.peer.handle(Lost(
-                f"the other side is too slow: {len(self._outbox)} messages ({self._outbox_bytes} bytes) wait for it"
-            ))  # fmt: skip
+        if (
+            len(self._outbox) > self._limits.outbox_items_max
+            or self._outbox_bytes > self._limits.outbox_bytes_max
+        ):
+            waiting = f"{len(self._outbox)} messages, {self._outbox_bytes} bytes wait"
+            self.peer.handle(Lost(f"the other side is too slow: {waiting}"))
         elif self._wake is not None:
             self._wake.set()
 
@@ -93,7 +95,7 @@ class WebSocketLink:
                 self._closing = True
                 await self._connection.aclose(NORMAL_CLOSURE)
 
-    # Tasks -----------------------------------------------------------------------------------------------------
+    # Tasks ----
 
     async def run(self) -> None:
         """Carry messages until the connection is over, then close it."""
@@ -167,18 +169,20 @@ class WebSocketLink:
             self._unreceived_bytes += len(frame)
             self.peer.handle(ItemsReceived(items))
             if self._is_full():
-                # No more is read until the receiver has taken what is there: the network's own flow control goes on
-                # from here to the other side's writer.
+                # Nothing more is read until the receiver has taken what is there; by the network's own flow
+                # control that reaches the other side's writer.
                 self._taken = trio.Event()
                 await self._taken.wait()
                 self._taken = None
 
     def _is_full(self) -> bool:
         limits, waiting = self._limits, self.peer.waiting_items
-        return waiting >= limits.inbox_items_max or (waiting > 0 and self._unreceived_bytes > limits.inbox_bytes_max)
+        return waiting >= limits.inbox_items_max or (
+            waiting > 0 and self._unreceived_bytes > limits.inbox_bytes_max
+        )
 
     async def _watch(self) -> None:
-        """Feed the session ticks: heartbeats when idle, the end of the lease when the other side is silent."""
+        """Feed the session ticks: for heartbeats when idle, and for the end of the lease."""
         while (due_s := self._session.deadline()) is not None:
             await trio.sleep_until(due_s)
             if self._taken is not None:

@@ -23,7 +23,14 @@ from gspc_trio.protocol.handshake import NONCE_BYTES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.session import Identity
 
-__all__ = ["AuthenticationFailed", "ConnectFailed", "ConnectionProblem", "Handler", "Network", "VersionMismatch"]
+__all__ = [
+    "AuthenticationFailed",
+    "ConnectFailed",
+    "ConnectionProblem",
+    "Handler",
+    "Network",
+    "VersionMismatch",
+]
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +94,8 @@ class Network:
 
         Args:
             address: ``memory:NAME`` or ``ws://HOST:PORT``, port 0 for any free one.
-            handler: run for each connection once its other side has proved itself; the connection ends with it. That its
-                peer is gone is no error in it.
+            handler: run for each connection once its other side has proved itself; the connection ends with
+                it. That its peer is gone is no error in it.
             role, name: what we tell those who connect.
 
         Raises:
@@ -104,7 +111,8 @@ class Network:
 
     @asynccontextmanager
     async def connect(self, address: str, *, role: str, name: str, expect: str) -> AsyncIterator[Peer]:
-        """Connect for the time of a block; what is queued at its end is still sent (at most ``limits.flush_s``).
+        """Connect for the time of a block; what is queued at its end is still sent (at most
+        ``limits.flush_s``).
 
         Args:
             address: of the listener.
@@ -141,7 +149,7 @@ class Network:
         """The codec of this network's websockets."""
         return Codec(limits=self.limits)
 
-    # Memory ----------------------------------------------------------------------------------------------------
+    # Memory ----
 
     async def _listen_in_memory(
         self, where: MemoryAddress, handler: Handler, role: str, name: str, task_status: trio.TaskStatus[str]
@@ -169,14 +177,21 @@ class Network:
         listener.nursery.start_soon(_handle, listener.handler, there)
         return here
 
-    # Websockets ------------------------------------------------------------------------------------------------
+    # Websockets ----
 
     def _need_token(self, where: WebSocketAddress) -> None:
         if len(self.token) < TOKEN_BYTES_MIN:
-            raise ValueError(f"{where} needs a token of at least {TOKEN_BYTES_MIN} bytes, which both sides have")
+            raise ValueError(
+                f"{where} needs a token of at least {TOKEN_BYTES_MIN} bytes, which both sides have"
+            )
 
     async def _listen_on_websocket(
-        self, where: WebSocketAddress, handler: Handler, role: str, name: str, task_status: trio.TaskStatus[str]
+        self,
+        where: WebSocketAddress,
+        handler: Handler,
+        role: str,
+        name: str,
+        task_status: trio.TaskStatus[str],
     ) -> None:
         self._need_token(where)
         if not where.is_loopback and not self.allow_remote:
@@ -192,13 +207,17 @@ class Network:
             raise OSError(error.errno, f"cannot listen at {where}: {error.strerror or error}") from error
         port = listeners[0].socket.getsockname()[1]
         doorkeeper = Doorkeeper(
-            Vestibule(self.limits.unproved_max), LOOPBACK_NAMES | {where.host.lower()} | self._hosts, self._origins
+            Vestibule(self.limits.unproved_max),
+            LOOPBACK_NAMES | {where.host.lower()} | self._hosts,
+            self._origins,
         )
 
         async def serve(stream: trio.SocketStream) -> None:
             remote = _endpoint(stream)
             identity = self.identity(role, name, dialer=False)
-            hosts = doorkeeper.hosts | {stream.socket.getsockname()[0]} if doorkeeper.hosts is not None else None
+            hosts = (
+                doorkeeper.hosts | {stream.socket.getsockname()[0]} if doorkeeper.hosts is not None else None
+            )
             keeper = Doorkeeper(doorkeeper.vestibule, hosts, doorkeeper.origins)
 
             async def handle(peer: Peer) -> None:
@@ -220,10 +239,12 @@ class Network:
         except trio.TooSlowError as error:
             raise ConnectFailed(str(where), f"{where} does not answer") from error
         except OSError as error:
-            tried = [leaf for leaf in leaves(error.__cause__ or error)]
+            tried = list(leaves(error.__cause__ or error))
             if all(isinstance(leaf, ConnectionRefusedError) for leaf in tried):
                 raise ConnectFailed(str(where), f"nothing listens at {where}") from error
-            why = next((leaf.strerror for leaf in tried if isinstance(leaf, OSError) and leaf.strerror), str(error))
+            why = next(
+                (leaf.strerror for leaf in tried if isinstance(leaf, OSError) and leaf.strerror), str(error)
+            )
             raise ConnectFailed(str(where), f"cannot reach {where}: {why}") from error
 
 

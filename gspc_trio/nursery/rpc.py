@@ -1,4 +1,4 @@
-"""One end of a connection: messages one way, calls with answers, in order, over whatever link carries them."""
+"""One end of a connection: messages one way, and calls with answers, over whatever link carries them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PeerGone(Exception):
 
 
 class RemoteError(Exception):
-    """The other side refused a call: ``kind`` names the exception's type there, ``message`` is one line for people."""
+    """The other side refused a call: ``kind`` names the exception's type there, ``message`` is one line."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class Link(Protocol):
     """What carries a peer's messages to the other end."""
 
     def prepare(self, body: Any) -> Any:
-        """Return the body of a call or an answer as :meth:`put` wants it; raise EncodeError if it cannot travel."""
+        """Return the body of a call or an answer as ``put`` wants it, or raise EncodeError."""
         ...
 
     def put(self, item: Any) -> None:
@@ -129,8 +129,9 @@ class _Waiting:
 class Peer:
     """One end of a connection.
 
-    Messages arrive in the order in which they were posted. Answers to calls reach their caller directly, so they may
-    overtake messages that wait to be received. One task receives; do not call from it what only it could answer.
+    Messages arrive in the order in which they were posted. Answers to calls reach their caller directly, so
+    they may overtake messages that wait to be received. One task receives; do not call from it what only it
+    could answer.
 
     Attributes:
         role, name: what the other end is and calls itself.
@@ -159,8 +160,8 @@ class Peer:
     def post(self, message: Any) -> None:
         """Queue a message; never blocks.
 
-        After a loss it is dropped (the receiver learns of the loss). If the other end is so slow that too much waits
-        already, the connection is dropped.
+        After a loss it is dropped (the receiver learns of the loss). If the other end is so slow that too
+        much waits already, the connection is dropped.
 
         Raises:
             EncodeError: the message cannot travel, or is too large.
@@ -173,7 +174,8 @@ class Peer:
 
         Args:
             message: what to ask.
-            timeout_s: seconds to wait for the answer, None for ever. The other side is not told when we give up.
+            timeout_s: seconds to wait for the answer, None for ever. The other side is not told when we give
+                up.
 
         Raises:
             RemoteError: the other side refused.
@@ -234,7 +236,7 @@ class Peer:
             self.handle(Lost(reason))
 
     async def aclose(self) -> None:
-        """Send what is queued, as far as that takes no longer than the limits say, then end the connection."""
+        """Send what is queued, for at most ``flush_s`` of the limits, then end the connection."""
         try:
             if not self.reason:
                 await self._link.flush()
@@ -243,7 +245,7 @@ class Peer:
         finally:
             self.drop()
 
-    # For the links -----------------------------------------------------------------------------------------------------
+    # For the links ----
 
     @property
     def waiting_items(self) -> int:
@@ -363,5 +365,3 @@ async def _end_with_scope(peer: Peer) -> None:
         await peer.lost.wait()
     finally:
         peer.drop()
-
-

@@ -73,8 +73,8 @@ async def open_service(
         The value that the service started with.
 
     Raises:
-        Whatever ``run`` or the block raise; a single error is not wrapped in a group. When the service ends with an
-        error the block is cancelled.
+        Whatever ``run`` or the block raise; a single error is not wrapped in a group. When the service ends
+        with an error the block is cancelled.
     """
     async with open_scope() as nursery:
         ended = trio.Event()

@@ -1,7 +1,8 @@
 """Open a peer over any stream: the websocket's handshake, ours, then the link.
 
-``connect_stream`` is the side that dials, ``serve_stream`` the side that listens. Both work over a TCP socket and over a pair of
-memory streams alike; their only clock is trio's and their only randomness the nonce handed in.
+``connect_stream`` is the side that dials, ``serve_stream`` the side that listens. Both work over a TCP socket
+and over a pair of memory streams alike; their only clock is trio's and their only randomness the nonce handed
+in.
 """
 
 from __future__ import annotations
@@ -94,7 +95,11 @@ async def connect_stream(
             starter = _Starter(nursery, scope.cancel)
             try:
                 connection = await wrap_client_stream(
-                    cast(trio.Nursery, starter), gate, host, "/", **_options(limits)  # type: ignore[arg-type]
+                    cast(trio.Nursery, starter),
+                    gate,
+                    host,
+                    "/",
+                    **_options(limits),  # type: ignore[arg-type]
                 )
                 starter.upgraded = True
                 end = await _shake(connection, session)
@@ -125,7 +130,8 @@ async def serve_stream(
     *,
     remote: str,
 ) -> str:
-    """Serve one connection that was accepted: the handshake, then the handler; the stream is closed at the end.
+    """Serve one connection that was accepted: the handshake, then the handler; the stream is closed at the
+    end.
 
     Args:
         stream: from a dialer.
@@ -178,8 +184,8 @@ async def serve_stream(
 class _Starter:
     """Stands in for the nursery that trio_websocket starts its reader in.
 
-    That reader waits for ever when the other side goes away before the upgrade is complete, and dies of some malformed
-    requests. Here the end of the reader ends the wait, and its errors stay with the connection.
+    That reader waits for ever when the other side goes away before the upgrade is complete, and dies of some
+    malformed requests. Here the end of the reader ends the wait, and its errors stay with the connection.
     """
 
     def __init__(self, nursery: trio.Nursery, on_end: Callable[[], None]) -> None:

@@ -7,7 +7,9 @@ import re
 
 from attrs import frozen
 
-_WEBSOCKET = re.compile(r"ws://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/@?#\s]+)):(?P<port>[0-9]{1,5})/?\Z")
+_WEBSOCKET = re.compile(
+    r"ws://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/@?#\s]+)):(?P<port>[0-9]{1,5})/?\Z"
+)
 
 
 class BadAddress(ValueError):

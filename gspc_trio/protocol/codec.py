@@ -1,8 +1,9 @@
 """Messages to bytes and back: msgpack of a tagged union, in batches (architecture, section 5).
 
-A frame is one msgpack array of items. An item is an array: ``[number of the message's type, field, ...]`` for a message,
-and with a negative number an envelope: ``[-1, call_id, message]`` a call, -2 a reply, ``[-3, call_id, kind, text]`` a failure,
-``[-4]`` a heartbeat. Types are numbered by their place in the table handed in.
+A frame is one msgpack array of items. An item is an array: ``[number of the message's type, field, ...]`` for
+a message, and with a negative number an envelope: ``[-1, call_id, message]`` a call, -2 a reply, ``[-3,
+call_id, kind, text]`` a failure, ``[-4]`` a heartbeat. Types are numbered by their place in the table handed
+in.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.messages import MESSAGE_TYPES
 
 _CALL, _REPLY, _FAILURE, _BEAT = -1, -2, -3, -4
-_TEXT_ERRORS = "surrogatepass"  # file names that are not UTF-8 are texts with surrogates; they come back as they were
+_TEXT_ERRORS = (
+    "surrogatepass"  # file names that are not UTF-8 are texts with surrogates; they come back as they were
+)
 
 
 class EncodeError(ValueError):
@@ -58,7 +61,7 @@ class Codec:
         self._read = tagged_reader(tuple(message_types), converter)
         self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
 
-    # Encoding --------------------------------------------------------------------------------------------------
+    # Encoding ----
 
     def encode(self, message: Any) -> Encoded:
         """Return the message as it travels.
@@ -77,7 +80,8 @@ class Codec:
         return Encoded(data)
 
     def encode_item(self, item: Any) -> bytes:
-        """Return a message or an envelope as an item of a frame; the body of a call or reply may be :class:`Encoded`.
+        """Return a message or an envelope as an item of a frame; the body of a call or reply may be
+        :class:`Encoded`.
 
         Raises:
             EncodeError: as :meth:`encode`.
@@ -85,7 +89,9 @@ class Codec:
         kind = type(item)
         if kind is Call or kind is Reply:
             body = item.body if type(item.body) is Encoded else self.encode(item.body)
-            head: bytes = self._packer.pack(_CALL if kind is Call else _REPLY) + self._packer.pack(item.call_id)
+            head: bytes = self._packer.pack(_CALL if kind is Call else _REPLY) + self._packer.pack(
+                item.call_id
+            )
             return b"\x93" + head + body.data
         if kind is Failure:
             texts = [text[: self.limits.handshake_bytes_max] for text in (item.kind, item.message)]
@@ -111,10 +117,11 @@ class Codec:
     def _check_size(self, name: str, size_bytes: int) -> None:
         if size_bytes > self.limits.message_bytes_max:
             raise EncodeError(
-                f"{name} has {size_bytes} bytes, {self.limits.message_bytes_max} are allowed: pass large data by file"
+                f"{name} has {size_bytes} bytes, {self.limits.message_bytes_max} are allowed: "
+                "pass large data by file"
             )
 
-    # Decoding --------------------------------------------------------------------------------------------------
+    # Decoding ----
 
     def decode_batch(self, frame: bytes) -> list[Any]:
         """Return the messages and envelopes of a frame.
@@ -145,7 +152,9 @@ class Codec:
             return [self._decode_item(item) for item in items]
         except BadField as error:
             raise DecodeError(f"a message that is none: {_line(error)}") from error
-        except Exception as error:  # what classes make of fields that have the right types but contradict each other
+        except (
+            Exception
+        ) as error:  # what classes make of fields that have the right types but contradict each other
             raise DecodeError(f"a message that contradicts itself: {_line(error)}") from error
 
     def _decode_item(self, item: Any) -> Any:
@@ -154,9 +163,13 @@ class Codec:
         number = item[0]
         if type(number) is int and number >= 0:
             return self._read(item, None)
-        if number == _CALL or number == _REPLY:
+        if number in (_CALL, _REPLY):
             _, call_id, body = _envelope(item, int, tuple)
-            return Call(call_id, self._read(body, None)) if number == _CALL else Reply(call_id, self._read(body, None))
+            return (
+                Call(call_id, self._read(body, None))
+                if number == _CALL
+                else Reply(call_id, self._read(body, None))
+            )
         if number == _FAILURE:
             return Failure(*_envelope(item, int, str, str)[1:])
         if number == _BEAT:

@@ -1,4 +1,5 @@
-"""What both sides say before anything else: who they are, which versions they speak, and a proof of the token.
+"""What both sides say before anything else: who they are, which versions they speak, and a proof of the
+token.
 
 Three messages, each one msgpack array of at most ``Limits.handshake_bytes_max`` bytes::
 
@@ -6,9 +7,10 @@ Three messages, each one msgpack array of at most ``Limits.handshake_bytes_max``
     listener  welcome   version, role, name, nonce, instance, call credit; proof
     dialer    proof     proof
 
-A proof is HMAC-SHA256 with the token over a label, the hello and the welcome as they travelled: so over the version range and the
-version taken (no downgrade), both roles, both nonces (no replay) and both instances. The label differs by side, so that
-a proof sent back to its author (a mirror) is wrong. In place of its turn a side may say ``refused`` with a reason.
+A proof is HMAC-SHA256 with the token over a label, the hello and the welcome as they travelled: so over the
+version range and the version taken (no downgrade), both roles, both nonces (no replay) and both instances.
+The label differs by side, so that a proof sent back to its author (a mirror) is wrong. In place of its turn a
+side may say ``refused`` with a reason.
 """
 
 from __future__ import annotations
@@ -94,8 +96,9 @@ def proof_holds(token: bytes, label: bytes, hello: bytes, welcome_signed: bytes,
 
 def encode_hello(hello: Hello) -> bytes:
     """Return the hello as it travels."""
-    return _pack("hello", hello.version_min, hello.version_max, hello.role, hello.name, hello.nonce, hello.instance,
-                 hello.expect, hello.call_credit)  # fmt: skip
+    versions = (hello.version_min, hello.version_max)
+    who = (hello.role, hello.name, hello.nonce, hello.instance)
+    return _pack("hello", *versions, *who, hello.expect, hello.call_credit)
 
 
 def sign_welcome(version: int, role: str, name: str, nonce: bytes, instance: str, call_credit: int) -> bytes:
@@ -126,7 +129,9 @@ def decode_handshake(data: bytes, limits: Limits) -> HandshakeMessage:
         BadHandshake: it is none, or too long.
     """
     if len(data) > limits.handshake_bytes_max:
-        raise BadHandshake(f"a handshake message of {len(data)} bytes, {limits.handshake_bytes_max} are allowed")
+        raise BadHandshake(
+            f"a handshake message of {len(data)} bytes, {limits.handshake_bytes_max} are allowed"
+        )
     fields = _unpack(data)
     if len(fields) < 2 or fields[0] != MAGIC:
         raise BadHandshake("something that is not a gspc-trio handshake")

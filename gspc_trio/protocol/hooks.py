@@ -1,8 +1,8 @@
 """How attrs classes become arrays and come back, with the type of every field checked.
 
-cattrs finds the hook for each type once; the hooks are ours. A class is the array of its fields in order, trailing ones
-left out while they have their default (so fields may be appended). A field of a wrong type raises :class:`BadField`, so that
-nothing wrongly typed reaches a machine.
+cattrs finds the hook for each type once; the hooks are ours. A class is the array of its fields in order,
+trailing ones left out while they have their default (so fields may be appended). A field of a wrong type
+raises :class:`BadField`, so that nothing wrongly typed reaches a machine.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from gspc_trio.protocol.limits import Limits
 Read: TypeAlias = Callable[[Any, Any], Any]
 Write: TypeAlias = Callable[[Any], Any]
 
+_Factory: TypeAlias = Callable[[Any, Converter], Any]
+
 _EXACT = (int, str, bytes, bool)
 _PLAIN_LEAVES = frozenset({type(None), bool, int, float, str, bytes})
 
@@ -28,7 +30,9 @@ class BadField(ValueError):
     """A field has a wrong type or a value that does not exist."""
 
 
-def make_converter(limits: Limits, unions: Mapping[Any, tuple[type, ...]] = types.MappingProxyType({})) -> Converter:
+def make_converter(
+    limits: Limits, unions: Mapping[Any, tuple[type, ...]] = types.MappingProxyType({})
+) -> Converter:
     """Return a converter with these hooks.
 
     Args:
@@ -36,40 +40,47 @@ def make_converter(limits: Limits, unions: Mapping[Any, tuple[type, ...]] = type
         unions: union type -> its members in the order of their numbers on the wire.
     """
     converter = Converter(detailed_validation=False)
-    rules: list[tuple[Callable[[Any], bool], Callable[[Any, Converter], Read], Callable[[Any, Converter], Write]]] = [
-        (lambda kind: kind is Any, lambda _, __: _plain_reader(limits), lambda _, __: _plain_writer(limits)),
-        (lambda kind: kind in _EXACT, lambda kind, _: _exact_reader(kind), _same),
+    plain = _plain_reader(limits)
+    rules: list[tuple[Callable[[Any], bool], _Factory, _Factory]] = [
+        (lambda kind: kind is Any, lambda _, __: plain, lambda _, __: lambda value: plain(value, None)),
+        (lambda kind: kind in _EXACT, _exact_reader, _same),
         (lambda kind: kind is float, lambda _, __: _read_float, _same),
-        (lambda kind: isinstance(kind, type) and issubclass(kind, Enum), lambda kind, _: _enum_reader(kind), _same),
+        (_is_enum, _enum_reader, _same),
         (lambda kind: get_origin(kind) is tuple, _tuple_reader, _tuple_writer),
         (lambda kind: get_origin(kind) is dict, _dict_reader, _dict_writer),
         (_is_optional, _optional_reader, _optional_writer),
-        (lambda kind: kind in unions, lambda kind, c: tagged_reader(unions[kind], c),
-         lambda kind, c: tagged_writer(unions[kind], c)),
+        (
+            lambda kind: kind in unions,
+            lambda kind, converter: tagged_reader(unions[kind], converter),
+            lambda kind, converter: tagged_writer(unions[kind], converter),
+        ),
         (lambda kind: isinstance(kind, type) and attrs.has(kind), class_reader, class_writer),
-    ]  # fmt: skip
+    ]
     for applies, reader, writer in rules:
         converter.register_structure_hook_factory(applies, reader)
         converter.register_unstructure_hook_factory(applies, writer)
     return converter
 
 
-# Classes ---------------------------------------------------------------------------------------------------
+# Classes ----
 
 
 def class_reader(kind: Any, converter: Converter) -> Read:
     """Return the hook that makes an instance of an attrs class from the array of its fields."""
     names, hints, required = _fields_of(kind)
-    readers = tuple((converter.get_structure_hook(hint), hint) for hint in hints)
+    fields = [(hint if hint in _EXACT else None, converter.get_structure_hook(hint), hint) for hint in hints]
     total = len(names)
 
     def read(data: Any, _: Any) -> Any:
         if type(data) is not tuple or not required <= len(data) <= total:
             raise BadField(f"{kind.__name__}: not an array of {required} to {total} fields")
+        values = []
         try:
-            return kind(*[reader(value, hint) for (reader, hint), value in zip(readers, data, strict=False)])
+            for value, (exact, reader, hint) in zip(data, fields, strict=False):
+                values.append(value if type(value) is exact else reader(value, hint))
         except BadField as error:
-            raise BadField(f"{kind.__name__}: {error}") from None
+            raise BadField(f"{kind.__name__}.{names[len(values)]}: {error}") from None
+        return kind(*values)
 
     return read
 
@@ -77,15 +88,18 @@ def class_reader(kind: Any, converter: Converter) -> Read:
 def class_writer(kind: Any, converter: Converter) -> Write:
     """Return the hook that makes the array of an instance's fields."""
     names, hints, required = _fields_of(kind)
-    writers = tuple((name, converter.get_unstructure_hook(hint)) for name, hint in zip(names, hints, strict=True))
-    optional = tuple(_default_of(field) for field in attrs.fields(kind)[required:])
+    writers = [converter.get_unstructure_hook(hint) for hint in hints]
+    special = [(place, writer) for place, writer in enumerate(writers) if writer is not as_it_is]
+    defaults = [_default_of(field) for field in attrs.fields(kind)]
 
-    def write(message: Any) -> tuple[Any, ...]:
+    def write(message: Any) -> list[Any]:
         values = [getattr(message, name) for name in names]
-        count = len(values)
-        while count > required and values[count - 1] == optional[count - 1 - required]:
-            count -= 1
-        return tuple([writer(value) for (_, writer), value in zip(writers[:count], values, strict=False)])
+        while len(values) > required and values[-1] == defaults[len(values) - 1]:
+            values.pop()
+        for place, writer in special:
+            if place < len(values):
+                values[place] = writer(values[place])
+        return values
 
     return write
 
@@ -103,7 +117,7 @@ def _default_of(field: Any) -> Any:
     return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
 
 
-# Unions ----------------------------------------------------------------------------------------------------
+# Unions ----
 
 
 def tagged_reader(members: tuple[type, ...], converter: Converter) -> Read:
@@ -124,18 +138,23 @@ def tagged_reader(members: tuple[type, ...], converter: Converter) -> Read:
 
 def tagged_writer(members: tuple[type, ...], converter: Converter) -> Write:
     """Return the hook that writes ``[number of the member, field, ...]``."""
-    writers = {member: ((number,), converter.get_unstructure_hook(member)) for number, member in enumerate(members)}
+    writers = {
+        member: (number, converter.get_unstructure_hook(member)) for number, member in enumerate(members)
+    }
 
     def write(message: Any) -> tuple[Any, ...]:
         number, writer = writers[type(message)]
-        fields: tuple[Any, ...] = writer(message)
-        return number + fields
+        return (number, *writer(message))
 
     return write
 
 
 def _is_optional(kind: Any) -> bool:
-    return get_origin(kind) in (Union, types.UnionType) and len(get_args(kind)) == 2 and type(None) in get_args(kind)
+    return (
+        get_origin(kind) in (Union, types.UnionType)
+        and len(get_args(kind)) == 2
+        and type(None) in get_args(kind)
+    )
 
 
 def _optional_reader(kind: Any, converter: Converter) -> Read:
@@ -147,10 +166,12 @@ def _optional_reader(kind: Any, converter: Converter) -> Read:
 def _optional_writer(kind: Any, converter: Converter) -> Write:
     (inner,) = (member for member in get_args(kind) if member is not type(None))
     writer = converter.get_unstructure_hook(inner)
+    if writer is as_it_is:
+        return as_it_is
     return lambda value: None if value is None else writer(value)
 
 
-# Containers ------------------------------------------------------------------------------------------------
+# Containers ----
 
 
 def _tuple_reader(kind: Any, converter: Converter) -> Read:
@@ -158,10 +179,13 @@ def _tuple_reader(kind: Any, converter: Converter) -> Read:
     if len(members) == 2 and members[1] is Ellipsis:
         member = members[0]
         reader = converter.get_structure_hook(member)
+        exact = {member} if member in _EXACT else set()
 
         def read_many(data: Any, _: Any) -> tuple[Any, ...]:
             if type(data) is not tuple:
                 raise BadField(f"not an array but {_name(data)}")
+            if exact.issuperset(map(type, data)):
+                return data
             return tuple([reader(value, member) for value in data])
 
         return read_many
@@ -177,11 +201,13 @@ def _tuple_reader(kind: Any, converter: Converter) -> Read:
 
 def _tuple_writer(kind: Any, converter: Converter) -> Write:
     members = get_args(kind)
-    if len(members) == 2 and members[1] is Ellipsis:
-        writer = converter.get_unstructure_hook(members[0])
-        return lambda value: tuple([writer(element) for element in value])
-    writers = tuple(converter.get_unstructure_hook(member) for member in members)
-    return lambda value: tuple([write(element) for write, element in zip(writers, value, strict=True)])
+    writers = [converter.get_unstructure_hook(member) for member in members if member is not Ellipsis]
+    if all(writer is as_it_is for writer in writers):
+        return as_it_is
+    if members[-1] is Ellipsis:
+        (writer,) = writers
+        return lambda value: [writer(element) for element in value]
+    return lambda value: [write(element) for write, element in zip(writers, value, strict=True)]
 
 
 def _dict_reader(kind: Any, converter: Converter) -> Read:
@@ -201,17 +227,24 @@ def _dict_writer(kind: Any, converter: Converter) -> Write:
     key_type, value_type = get_args(kind)
     write_key = converter.get_unstructure_hook(key_type)
     write_value = converter.get_unstructure_hook(value_type)
+    if write_key is as_it_is and write_value is as_it_is:
+        return as_it_is
     return lambda value: {write_key(key): write_value(element) for key, element in value.items()}
 
 
-# Leaves ----------------------------------------------------------------------------------------------------
+# Leaves ----
+
+
+def as_it_is(value: Any) -> Any:
+    """Write what msgpack knows by itself."""
+    return value
 
 
 def _same(_: Any, __: Converter) -> Write:
-    return lambda value: value
+    return as_it_is
 
 
-def _exact_reader(kind: type) -> Read:
+def _exact_reader(kind: type, _: Converter) -> Read:
     def read(data: Any, _: Any) -> Any:
         if type(data) is not kind:
             raise BadField(f"not {kind.__name__} but {_name(data)}")
@@ -228,7 +261,11 @@ def _read_float(data: Any, _: Any) -> float:
     raise BadField(f"not float but {_name(data)}")
 
 
-def _enum_reader(kind: type[Enum]) -> Read:
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
+
+
+def _enum_reader(kind: type[Enum], _: Converter) -> Read:
     members = {member.value: member for member in kind}
 
     def read(data: Any, _: Any) -> Enum:
@@ -241,6 +278,8 @@ def _enum_reader(kind: type[Enum]) -> Read:
 
 
 def _plain_reader(limits: Limits) -> Read:
+    """Check free-form data; used in both directions, so that what cannot be read there is refused here."""
+
     def read(data: Any, depth: int) -> Any:
         kind = type(data)
         if kind in _PLAIN_LEAVES:
@@ -254,12 +293,6 @@ def _plain_reader(limits: Limits) -> Read:
         raise BadField(f"plain data has no {kind.__name__}")
 
     return lambda data, _: read(data, 0)
-
-
-def _plain_writer(limits: Limits) -> Write:
-    """What cannot be read there is refused here already."""
-    reader = _plain_reader(limits)
-    return lambda value: reader(value, None)
 
 
 def _plain_key(key: Any) -> str:

@@ -1,4 +1,5 @@
-"""Hooks by hand for the messages that carry every task: the same arrays as ``protocol/hooks.py`` makes, several times faster.
+"""Hooks by hand for the messages that carry every task: the same arrays as ``protocol/hooks.py`` makes,
+several times faster.
 
 Types are checked all the same. Shapes are few and come often, so that they are read once each.
 """
@@ -11,7 +12,7 @@ from typing import Any
 from cattrs import Converter
 
 from gspc_trio.core.exchange import Finished, Submission, Submit
-from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Reason, Shape, TaskError, TaskOptions
+from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Reason, Shape, TaskOptions
 from gspc_trio.protocol.hooks import BadField, class_reader, class_writer
 
 _BYTES = {bytes}
@@ -86,12 +87,20 @@ def _register_submissions(converter: Converter) -> None:
 def _register_outcomes(converter: Converter) -> None:
     read_general = class_reader(Outcome, converter)
     write_general = class_writer(Outcome, converter)
-    read_error = converter.get_structure_hook(TaskError)
-    del read_error
 
     def write_outcome(it: Outcome) -> tuple[Any, ...]:
         if it.error is None:
-            return (it.task_id, it.attempt, it.reason, it.values, None, it.stdout, it.stderr, it.started_s, it.duration_s)
+            return (
+                it.task_id,
+                it.attempt,
+                it.reason,
+                it.values,
+                None,
+                it.stdout,
+                it.stderr,
+                it.started_s,
+                it.duration_s,
+            )
         return write_general(it)
 
     def read_outcome(data: Any) -> Outcome:

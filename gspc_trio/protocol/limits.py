@@ -22,10 +22,12 @@ class Limits:
         array_items_max, map_items_max: elements of one array, pairs of one map.
         plain_depth_max: nesting of free-form data (``Status.data``); all other messages have a fixed depth.
         outbox_items_max, outbox_bytes_max: what may wait for the writer before the connection is dropped.
-        inbox_items_max, inbox_bytes_max: what may wait for the receiver before no more is read from the network.
+        inbox_items_max, inbox_bytes_max: what may wait for the receiver before no more is read from the
+            network.
         calls_max: unanswered calls that the other side may have here: its credit.
         calls_waiting_max: calls that may wait here for credit.
-        unproved_max: connections of a listener whose other side has not proved the token; one more drops the oldest.
+        unproved_max: connections of a listener whose other side has not proved the token; one more drops the
+            oldest.
         flush_s: seconds that what is queued may take when a connection is closed.
         heartbeat_s: something is sent at least this often.
         lease_s: silence after which the other side counts as gone.

@@ -1,13 +1,12 @@
 """The machine of one connection: who the other side is, calls and their credit, signs of life.
 
-It sees handshake bytes, decoded items and the time, and never a socket; ``nursery/rpc.py`` is its shell. What a peer
-sends can be wrong in any way: that ends in :class:`Dead`, never in an exception. :class:`IllegalEvent` means that our own shell
-has erred.
+It sees handshake bytes, decoded items and the time, and never a socket; ``nursery/rpc.py`` is its shell. What
+a peer sends can be wrong in any way: that ends in :class:`Dead`, never in an exception. :class:`IllegalEvent`
+means that our own shell has erred.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 from typing import Any
 
@@ -15,16 +14,15 @@ from attrs import field, frozen
 
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.protocol import handshake as shake
+from gspc_trio.protocol.calls import Calls
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.messages import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 from gspc_trio.protocol.signals import (
     Action,
     AnswerCall,
-    Answered,
     Begin,
     CallAbandoned,
-    CallFailed,
     CallNumbered,
     CallOut,
     Dead,
@@ -43,7 +41,7 @@ from gspc_trio.protocol.signals import (
 
 
 class Phase(Enum):
-    """Where a session is: dialer NEW, HELLO_SENT, OPEN, OVER; listener NEW, AWAITS_HELLO, WELCOME_SENT, OPEN, OVER."""
+    """Where a session is: a dialer goes by HELLO_SENT, a listener by AWAITS_HELLO and WELCOME_SENT."""
 
     NEW = "new"
     HELLO_SENT = "hello sent"
@@ -96,18 +94,12 @@ class Session:
         self.peer_name = ""
         self.peer_instance = ""
         self.version = 0
-        self.credit = 0
         self._hello = b""
         self._welcome_signed = b""
         self._deadline_s = 0.0
         self._heard_s = 0.0
         self._sent_s = 0.0
-        self._last_call = 0
-        self._pending: set[int] = set()
-        self._abandoned: set[int] = set()
-        self._waiting: deque[Call] = deque()
-        self._last_incoming = 0
-        self._incoming: set[int] = set()
+        self.calls = Calls(limits)
         self._handlers = {
             Begin: self._begin,
             HandshakeReceived: self._handshake_received,
@@ -124,17 +116,19 @@ class Session:
         }
 
     @classmethod
-    def opened(cls, identity: Identity, peer_role: str, peer_name: str, limits: Limits = DEFAULT_LIMITS) -> Session:
+    def opened(
+        cls, identity: Identity, peer_role: str, peer_name: str, limits: Limits = DEFAULT_LIMITS
+    ) -> Session:
         """Return a session that needs no handshake and no heartbeat: both ends are in one process."""
         session = cls(identity, limits)
         session.phase = Phase.OPEN
         session.peer_role, session.peer_name = peer_role, peer_name
         session.version = identity.version_max
-        session.credit = limits.calls_max
+        session.calls.credit = limits.calls_max
         session._heard_s = session._sent_s = float("inf")
         return session
 
-    # The contract of a machine -----------------------------------------------------------------------------------------
+    # The contract of a machine ----
 
     def handle(self, event: Any, now: float) -> list[Action]:
         """Take one event; see :class:`~gspc_trio.core.machine.Machine`."""
@@ -153,21 +147,15 @@ class Session:
         return min(self._sent_s + self.limits.heartbeat_s, self._heard_s + self.limits.lease_s)
 
     def check(self) -> None:
-        """Assert every invariant: credit given = used + free, no number in two places, nothing kept once over."""
-        mine = [*self._pending, *self._abandoned, *(call.call_id for call in self._waiting)]
-        assert len(set(mine)) == len(mine), "a call counted twice"
-        assert all(0 < call_id <= self._last_call for call_id in mine)
-        assert len(self._pending) + len(self._abandoned) <= self.credit or self.phase is Phase.OVER
-        assert not self._waiting or self._used() == self.credit, "a call waits though there is credit"
-        assert len(self._waiting) <= self.limits.calls_waiting_max
-        assert len(self._incoming) <= self.limits.calls_max
-        assert all(0 < call_id <= self._last_incoming for call_id in self._incoming)
-        if self.phase is Phase.OVER:
-            assert not mine and not self._incoming, "calls kept after the end"
-        if self.phase is Phase.OPEN:
-            assert self.peer_role and self.version
+        """Assert every invariant: those of the calls, and none of these outside of an open session."""
+        self.calls.check()
+        if self.phase is not Phase.OPEN:
+            assert self.calls.is_empty, "calls outside of an open session"
+        else:
+            assert self.peer_role, "open, but nobody knows to whom"
+            assert self.identity.version_min <= self.version <= self.identity.version_max
 
-    # Handshake ---------------------------------------------------------------------------------------------------------
+    # Handshake ----
 
     def _begin(self, _: Begin, now: float) -> list[Action]:
         self._need(Phase.NEW)
@@ -177,9 +165,9 @@ class Session:
             self.phase = Phase.AWAITS_HELLO
             return []
         self.phase = Phase.HELLO_SENT
-        self._hello = shake.encode_hello(shake.Hello(
-            me.version_min, me.version_max, me.role, me.name, me.nonce, me.instance, me.expect, self.limits.calls_max,
-        ))  # fmt: skip
+        versions = (me.version_min, me.version_max)
+        who = (me.role, me.name, me.nonce, me.instance)
+        self._hello = shake.encode_hello(shake.Hello(*versions, *who, me.expect, self.limits.calls_max))
         return [SendHandshake(self._hello)]
 
     def _handshake_received(self, event: HandshakeReceived, now: float) -> list[Action]:
@@ -204,19 +192,23 @@ class Session:
         version = min(me.version_max, hello.version_max)
         if version < me.version_min or version < hello.version_min:
             theirs = _versions(hello.version_min, hello.version_max)
-            return self._refuse("version", f"{theirs} is spoken by the dialer, "
-                                f"{_versions(me.version_min, me.version_max)} by the listener")  # fmt: skip
+            mine = _versions(me.version_min, me.version_max)
+            return self._refuse("version", f"the dialer speaks {theirs}, the listener {mine}")
         if hello.expect and hello.expect != me.role:
-            return self._refuse("role", f"the dialer looks for the role {hello.expect!r}, the listener is {me.role!r}")
+            return self._refuse(
+                "role", f"the dialer looks for the role {hello.expect!r}, the listener is {me.role!r}"
+            )
         if me.expect and hello.role != me.expect:
-            return self._refuse("role", f"the dialer is {hello.role!r}, the listener takes {me.expect!r} only")
+            return self._refuse(
+                "role", f"the dialer is {hello.role!r}, the listener takes {me.expect!r} only"
+            )
         if not hello.role or len(hello.nonce) != shake.NONCE_BYTES:
             return self._refuse("protocol", "the dialer gave no role or a nonce of a wrong length")
         self._hello = data
         self.version = version
         self._remember(hello.role, hello.name, hello.instance, hello.call_credit)
-        self._welcome_signed = shake.sign_welcome(version, me.role, me.name, me.nonce, me.instance,
-                                                  self.limits.calls_max)  # fmt: skip
+        who = (me.role, me.name, me.nonce, me.instance)
+        self._welcome_signed = shake.sign_welcome(version, *who, self.limits.calls_max)
         self.phase = Phase.WELCOME_SENT
         proof = shake.prove(me.token, shake.LISTENER_LABEL, data, self._welcome_signed)
         return [SendHandshake(shake.encode_welcome(self._welcome_signed, proof))]
@@ -227,22 +219,28 @@ class Session:
             return self._refuse("token", "dialer and listener have different tokens")
         if not me.version_min <= welcome.version <= me.version_max:
             mine = _versions(me.version_min, me.version_max)
-            return self._refuse("version", f"the listener chose version {welcome.version}, the dialer speaks {mine}")
+            return self._refuse(
+                "version", f"the listener chose version {welcome.version}, the dialer speaks {mine}"
+            )
         if me.expect and welcome.role != me.expect:
-            return self._refuse("role", f"the dialer looks for the role {me.expect!r}, the listener is {welcome.role!r}")
+            return self._refuse(
+                "role", f"the dialer looks for the role {me.expect!r}, the listener is {welcome.role!r}"
+            )
         self.version = welcome.version
         self._remember(welcome.role, welcome.name, welcome.instance, welcome.call_credit)
         proof = shake.prove(me.token, shake.DIALER_LABEL, self._hello, welcome.signed)
         return [SendHandshake(shake.encode_proof(proof)), self._open(now)]
 
     def _take_proof(self, proof: shake.Proof, now: float) -> list[Action]:
-        if not shake.proof_holds(self.identity.token, shake.DIALER_LABEL, self._hello, self._welcome_signed, proof.proof):
+        if not shake.proof_holds(
+            self.identity.token, shake.DIALER_LABEL, self._hello, self._welcome_signed, proof.proof
+        ):
             return self._refuse("token", "dialer and listener have different tokens")
         return [self._open(now)]
 
     def _remember(self, role: str, name: str, instance: str, credit: int) -> None:
         self.peer_role, self.peer_name, self.peer_instance = role, name, instance
-        self.credit = credit
+        self.calls.credit = credit
 
     def _open(self, now: float) -> Opened:
         self.phase = Phase.OPEN
@@ -260,7 +258,7 @@ class Session:
         reason = " ".join(message.message.split()) or "the other side refused without a reason"
         return [self._end(kind, reason)]
 
-    # The open session --------------------------------------------------------------------------------------------------
+    # The open session ----
 
     def _items_received(self, event: ItemsReceived, now: float) -> list[Action]:
         self._need(Phase.OPEN)
@@ -271,46 +269,17 @@ class Session:
             kind = type(item)
             wrong = ""
             if kind is Call:
-                wrong = self._take_call(item)
+                wrong = self.calls.take_call(item)
                 deliver.append(item)
             elif kind is Reply or kind is Failure:
-                wrong = self._take_answer(item, actions)
+                wrong = self.calls.take_answer(item, actions)
             elif kind is not Beat:
                 deliver.append(item)
             if wrong:
-                return [*actions, self._end("protocol", wrong)]
+                return [*actions, self._end("protocol", f"the other side sent {wrong}")]
         if deliver:
             actions.append(Deliver(deliver))
         return actions
-
-    def _take_call(self, call: Call) -> str:
-        """Note a call of the other side; return what is wrong with it, or ""."""
-        if call.call_id <= self._last_incoming:
-            return f"the other side used the call number {call.call_id} again"
-        if len(self._incoming) >= self.limits.calls_max:
-            return f"the other side has more than {self.limits.calls_max} unanswered calls"
-        self._last_incoming = call.call_id
-        self._incoming.add(call.call_id)
-        return ""
-
-    def _take_answer(self, answer: Reply | Failure, actions: list[Action]) -> str:
-        """Match an answer to its call; return what is wrong with it, or ""."""
-        call_id = answer.call_id
-        if call_id in self._abandoned:
-            self._abandoned.discard(call_id)
-        elif call_id in self._pending:
-            self._pending.discard(call_id)
-            if type(answer) is Reply:
-                actions.append(Answered(call_id, answer.body))
-            else:
-                actions.append(CallFailed(call_id, answer.kind, answer.message))  # type: ignore[union-attr]
-        else:
-            return f"the other side answered the call {call_id}, which was not made or had its answer"
-        if self._waiting:
-            call = self._waiting.popleft()
-            self._pending.add(call.call_id)
-            actions.append(Send(call))
-        return ""
 
     def _garbled(self, event: Garbled, _: float) -> list[Action]:
         if self.phase in (Phase.NEW, Phase.OVER):
@@ -325,51 +294,29 @@ class Session:
         self._sent_s = max(self._sent_s, now)
         return []
 
-    # Calls -------------------------------------------------------------------------------------------------------------
-
-    def _used(self) -> int:
-        return len(self._pending) + len(self._abandoned)
+    # Calls ----
 
     def _call_out(self, event: CallOut, _: float) -> list[Action]:
         self._need(Phase.OPEN)
-        if len(self._waiting) >= self.limits.calls_waiting_max:
-            raise IllegalEvent(f"{len(self._waiting)} calls wait already for answers to earlier ones; make fewer at a time")
-        self._last_call += 1
-        call = Call(self._last_call, event.body)
-        if self._used() >= self.credit:
-            self._waiting.append(call)
-            return [CallNumbered(call.call_id)]
-        self._pending.add(call.call_id)
-        return [CallNumbered(call.call_id), Send(call)]
+        call, may_go = self.calls.make(event.body)
+        return [CallNumbered(call.call_id), Send(call)] if may_go else [CallNumbered(call.call_id)]
 
     def _call_abandoned(self, event: CallAbandoned, _: float) -> list[Action]:
         self._need(Phase.OPEN)
-        if event.call_id in self._pending:
-            # Its credit stays used: the other side still works on it.
-            self._pending.discard(event.call_id)
-            self._abandoned.add(event.call_id)
-            return []
-        for call in self._waiting:
-            if call.call_id == event.call_id:
-                self._waiting.remove(call)
-                return []
-        raise IllegalEvent(f"no call {event.call_id} awaits its answer")
+        self.calls.abandon(event.call_id)
+        return []
 
     def _answer_call(self, event: AnswerCall, _: float) -> list[Action]:
-        self._take_from_incoming(event.call_id)
+        self._need(Phase.OPEN)
+        self.calls.answer(event.call_id)
         return [Send(Reply(event.call_id, event.body))]
 
     def _refuse_call(self, event: RefuseCall, _: float) -> list[Action]:
-        self._take_from_incoming(event.call_id)
+        self._need(Phase.OPEN)
+        self.calls.answer(event.call_id)
         return [Send(Failure(event.call_id, event.kind, event.message))]
 
-    def _take_from_incoming(self, call_id: int) -> None:
-        self._need(Phase.OPEN)
-        if call_id not in self._incoming:
-            raise IllegalEvent(f"the call {call_id} was never made or is answered already")
-        self._incoming.discard(call_id)
-
-    # The end -----------------------------------------------------------------------------------------------------------
+    # The end ----
 
     def _lost(self, event: Lost, _: float) -> list[Action]:
         if self.phase is Phase.OVER:
@@ -383,7 +330,7 @@ class Session:
             return []
         late_s = now - (self._heard_s + self.limits.lease_s)
         if late_s > self.limits.heartbeat_s:
-            # We were stopped ourselves and have not read yet what came meanwhile: look again a heartbeat later.
+            # We were stopped ourselves and have not read what came meanwhile: look again a heartbeat later.
             self._heard_s = now - self.limits.lease_s + self.limits.heartbeat_s
         elif late_s >= 0:
             return [self._end("silent", f"nothing heard for {self.limits.lease_s:g} s")]
@@ -394,10 +341,7 @@ class Session:
 
     def _end(self, kind: str, reason: str) -> Dead:
         self.phase = Phase.OVER
-        self._pending.clear()
-        self._abandoned.clear()
-        self._waiting.clear()
-        self._incoming.clear()
+        self.calls.clear()
         return Dead(kind, reason)
 
     def _need(self, phase: Phase) -> None:

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 from attrs import frozen
 
-from gspc_trio.protocol.envelope import Call, Envelope
+from gspc_trio.protocol.envelope import Envelope
 
-# Events ----------------------------------------------------------------------------------------------------------------
+# Events ----
 
 
 @frozen
@@ -85,7 +85,7 @@ class Lost:
     reason: str
 
 
-# Actions ---------------------------------------------------------------------------------------------------------------
+# Actions ----
 
 
 @frozen
@@ -148,7 +148,8 @@ class Dead:
     """The session is over; nothing more is sent or delivered.
 
     Attributes:
-        kind: ``version``, ``token`` or ``role`` (the handshake), ``protocol`` (nonsense), ``silent`` or ``lost``.
+        kind: ``version``, ``token`` or ``role`` (the handshake), ``protocol`` (nonsense), ``silent`` or
+            ``lost``.
         reason: one line for people.
     """
 
