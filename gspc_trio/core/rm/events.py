@@ -1,4 +1,4 @@
-"""What only the RTS tells the resource manager; the rest of its events and actions are in ``core.exchange``."""
+"""What only the RTS tells the resource manager; its other events and actions are in ``core.exchange``."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class Removed:
 
     Attributes:
         resource_ids: which.
-        policy: ``lose``: they are gone already, grants on them lapse; ``wait``: free ones go now, held ones are recalled and
-            go when they are released; ``refuse``: nothing goes if one of them is in use.
+        policy: ``lose``: they are gone already, grants on them lapse; ``wait``: free ones go now, held
+            ones are recalled and go when they are released; ``refuse``: nothing goes if one of them is in
+            use.
     """
 
     resource_ids: tuple[ResourceId, ...]
@@ -45,7 +46,8 @@ class Coming:
     """Resources are on their way (a RIF is being bootstrapped): refuse nothing until they came or failed.
 
     Attributes:
-        counts: class -> number expected, replacing what was said before; where nobody knows yet, any class with 0.
+        counts: class -> number expected, replacing what was said before; where nobody knows yet, any class
+            with 0.
             Empty: nothing more is coming, the same as :class:`Settled`.
     """
 
@@ -76,7 +78,8 @@ class JobGone:
 
     Attributes:
         job: which.
-        fenced: nothing of it runs any more; if not, each grant is revoked and its resources are free when ``Revoked`` says so.
+        fenced: nothing of it runs any more; if not, each grant is revoked and its resources are free when
+            ``Revoked`` says so.
     """
 
     job: JobId

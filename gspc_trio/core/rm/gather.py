@@ -1,0 +1,170 @@
+"""Taking the resources for one grant, all or nothing (RM-6, RM-7, RM-8).
+
+Nothing is ever held while waiting for the rest: what cannot be had whole is given back before the next
+request is looked at. So list requests cannot deadlock, and none can block another by having half of it
+(RM-12).
+"""
+
+from __future__ import annotations
+
+from gspc_trio.core.ids import NO_GRANT
+from gspc_trio.core.rm.backfill import from_reservation
+from gspc_trio.core.rm.jobs import Form, Holding, Need, Want
+from gspc_trio.core.rm.parts import Host, Vertex
+from gspc_trio.core.rm.pool import Pool
+from gspc_trio.core.rm.search import Search, allocate_all, host_has_room, preferred
+from gspc_trio.core.rm.state import State
+
+HOSTS_TRIED = 128
+"""How many hosts are tried at a time for a request that needs a whole host's worth of something."""
+
+
+def gather(state: State, want: Want, now: float) -> Holding | None:
+    """Return a grant in the making that holds what the want asks for, or None."""
+    form = want.form
+    pool = state.pool
+    holding = Holding(NO_GRANT, want, now)
+    if form.plain:
+        vertex = pool.take(form.needs[0].queue)
+    elif form.preferring:
+        need = form.needs[0]
+        vertex = open_preferred(pool, need, None)
+        if vertex is None and not need.hard and not want.patient:
+            vertex = pool.take(need.queue)
+    elif _assemble(pool, holding, form):
+        return holding
+    else:
+        vertex = None
+    if vertex is not None:
+        pool.hold(vertex, holding)
+        holding.vertices.append(vertex)
+        return holding
+    if state.reservation is not None:
+        return from_reservation(state, state.reservation, holding, now)
+    return None
+
+
+def open_preferred(pool: Pool, need: Need, host: Host | None) -> Vertex | None:
+    """Return the first preferred resource that is open, or an open one below it; it stays in its queue."""
+    queue = need.queue
+    if not queue.free:
+        return None
+    for vertex in preferred(pool, need):
+        if host is not None and vertex.host is not host:
+            continue
+        if vertex.queue is queue and pool.is_open(vertex):
+            return vertex
+        if queue in vertex.kinds.queues and all(a.holding is None for a in vertex.place.ancestors):
+            found = pool.find_below(vertex, queue)
+            if found is not None:
+                return found
+    return None
+
+
+# Several resources ------------------------------------------------------------------------------------------
+
+
+def _assemble(pool: Pool, holding: Holding, form: Form) -> bool:
+    """Hold a resource for each need, and allocate the memory; or leave everything as it was."""
+    if any(queue.free < count for queue, count in form.counts.items()):
+        return False
+    if not form.shape.same_host and not form.sizes:
+        return _pick_all(pool, holding, form, None) or _search(pool, holding, form, None)
+    for host in _hosts(pool, form):
+        if form.sizes and not host_has_room(host, form.sizes, empty=False):
+            continue
+        if not (_pick_all(pool, holding, form, host) or _search(pool, holding, form, host)):
+            continue
+        pieces = allocate_all(list(host.memories.values()), form.sizes)
+        if pieces is not None:
+            holding.pieces = pieces
+            return True
+        _give_up(pool, holding)
+    return False
+
+
+def _hosts(pool: Pool, form: Form) -> list[Host]:
+    """Return hosts worth a try, preferred ones first, each once."""
+    first = form.needs[0]
+    hosts = dict.fromkeys(vertex.host for vertex in preferred(pool, first))
+    if not first.hard:
+        hosts.update(dict.fromkeys(pool.hosts_in_turn(HOSTS_TRIED)))
+    needed = form.counts.items() if form.shape.same_host else ((first.queue, 1),)
+    return [host for host in hosts if all(_offers(host, queue.name, count) for queue, count in needed)]
+
+
+def _offers(host: Host, name: str, count: int) -> bool:
+    """Whether the host may have so many of the class free, judged by its roots alone."""
+    offered = 0
+    for root in host.roots:
+        if root.holding is None:
+            offered += root.queue.name == name
+            offered += sum(number for queue, number in root.kinds.counts if queue.name == name)
+    return offered >= count
+
+
+def _pick_all(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bool:
+    """Hold the first open resource for each need: enough unless the needs get in each other's way."""
+    chosen: list[Vertex | None] = [None] * len(form.needs)
+    taken: list[Vertex] = []
+    for position in form.order:
+        bound = host if form.shape.same_host or position == 0 else None
+        vertex = _pick(pool, form.needs[position], bound)
+        if vertex is None:
+            _release_all(pool, taken)
+            return False
+        pool.hold(vertex, holding)
+        taken.append(vertex)
+        chosen[position] = vertex
+    holding.vertices = [vertex for vertex in chosen if vertex is not None]
+    return True
+
+
+def _pick(pool: Pool, need: Need, host: Host | None) -> Vertex | None:
+    if need.preferences:
+        vertex = open_preferred(pool, need, host)
+        if vertex is not None:
+            return vertex
+    if need.hard:
+        return None
+    if host is None:
+        return pool.take(need.queue)
+    for root in host.roots:
+        vertex = pool.find_below(root, need.queue)
+        if vertex is not None:
+            return vertex
+    return None
+
+
+def _search(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bool:
+    """Look for a combination where taking the first of each was not enough."""
+    flat = len(form.counts) == 1 and not any(need.hard for need in form.needs)
+    if flat and not form.needs[0].queue.nested:
+        return False
+    same_host = form.shape.same_host
+
+    def usable(position: int, vertex: Vertex) -> bool:
+        if host is not None and (same_host or position == 0) and vertex.host is not host:
+            return False
+        return pool.is_open(vertex)
+
+    found = Search(pool, form, usable, host if same_host else None).run()
+    if found is None:
+        return False
+    for vertex in found:
+        pool.hold(vertex, holding)
+    holding.vertices = found
+    return True
+
+
+def _give_up(pool: Pool, holding: Holding) -> None:
+    _release_all(pool, holding.vertices)
+    holding.vertices = []
+
+
+def _release_all(pool: Pool, taken: list[Vertex]) -> None:
+    """Free what was held for a grant that does not come to be, as if nothing had been."""
+    version = pool.version
+    for vertex in reversed(taken):
+        pool.free(vertex, in_front=True)
+    pool.version = version

@@ -1,0 +1,247 @@
+"""Jobs, what they want and what they hold."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gspc_trio.core.allocator import Allocator
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
+from gspc_trio.core.rm.parts import ClassQueue, Vertex
+from gspc_trio.core.rm.pool import Pool
+from gspc_trio.core.task import Shape
+
+NEVER = float("inf")
+
+LAPSED_REMEMBERED = 4096
+"""How many of a job's lapsed grants are remembered, so that a release that crosses the news is no error."""
+
+AGES_REMEMBERED = 64
+"""How many ages of a want's credit are told apart; younger credit counts as old as the youngest of these."""
+
+
+class Need:
+    """One requirement of a shape, with its queue."""
+
+    __slots__ = ("hard", "preferences", "queue")
+
+    def __init__(self, queue: ClassQueue, preferences: tuple[ResourceId, ...], hard: bool) -> None:
+        self.queue = queue
+        self.preferences = preferences
+        self.hard = hard
+
+
+class Form:
+    """A shape as the resource manager works with it.
+
+    Attributes:
+        shape: the shape.
+        needs: its requirements, in its order.
+        counts: queue -> number of resources needed.
+        sizes: pieces of memory, bytes.
+        plain: any one resource of the class will do.
+        preferring: one resource, with preferences and nothing else.
+        order: positions of the needs, those first that leave the least choice.
+        possible_at: version of the pool's resources for which it is known that it can be met by what there
+            is.
+    """
+
+    __slots__ = ("counts", "needs", "order", "plain", "possible_at", "preferring", "shape", "sizes")
+
+    def __init__(self, shape: Shape, pool: Pool) -> None:
+        self.shape = shape
+        self.needs = tuple(
+            Need(pool.queue(requirement.resource_class), requirement.preferences, requirement.hard)
+            for requirement in shape.requirements
+        )
+        self.counts: dict[ClassQueue, int] = {}
+        for need in self.needs:
+            self.counts[need.queue] = self.counts.get(need.queue, 0) + 1
+        self.sizes = tuple(size for size in (shape.memory_bytes, *shape.memories) if size)
+        first = self.needs[0]
+        single = len(self.needs) == 1 and not self.sizes
+        self.plain = single and not first.preferences and not first.hard
+        self.preferring = single and not self.plain
+        self.possible_at = -1
+        self.order: tuple[int, ...] = ()
+        self.sort()
+
+    def sort(self) -> None:
+        """Order the needs: bound to some resources first, then large before small."""
+
+        def freedom(position: int) -> tuple[bool, int, bool]:
+            need = self.needs[position]
+            return not need.hard, -need.queue.largest, not need.preferences
+
+        self.order = tuple(sorted(range(len(self.needs)), key=freedom))
+
+
+class Job:
+    """A job that has joined.
+
+    Attributes:
+        job: its id.
+        weight: its share relative to others.
+        wants: by shape.
+        units: leaves of the hierarchy that it holds: a node counts as the cores below it.
+        ratio: units over weight; the next resource goes to the least.
+        seen: the newest grant that it is known to have received.
+        lapsed: grants taken from it, of which a late release is no error.
+    """
+
+    __slots__ = ("job", "lapsed", "ratio", "seen", "units", "wants", "weight")
+
+    def __init__(self, job: JobId, weight: float) -> None:
+        self.job = job
+        self.weight = weight
+        self.wants: dict[Shape, Want] = {}
+        self.units = 0
+        self.ratio = 0.0
+        self.seen: GrantId = NO_GRANT
+        self.lapsed: dict[GrantId, None] = {}
+
+    def count(self, units: int) -> None:
+        """It holds so many leaves more (or less)."""
+        self.units += units
+        self.ratio = self.units / self.weight
+
+    def remember_lapsed(self, grant_id: GrantId) -> None:
+        """A release of this grant may still come."""
+        self.lapsed[grant_id] = None
+        if len(self.lapsed) > LAPSED_REMEMBERED:
+            del self.lapsed[next(iter(self.lapsed))]
+
+
+class Want:
+    """A job's demand for one shape.
+
+    Attributes:
+        owner: the job.
+        form: of the shape.
+        number: order of first demand, breaks ties.
+        unmet: credit that no grant has used yet.
+        fresh: the part of it that has come with the present event.
+        ages: the rest, oldest first: [since, credit].
+        sent: grants that the job may not have received when it last spoke, oldest first.
+        grants: what the job holds of this shape, oldest first.
+        units: leaves that it holds of this shape.
+        tried: version of the pool at which it could not be met.
+        patient: waits for a preferred resource, and has not waited too long.
+        called: targets that are being recalled for it.
+    """
+
+    __slots__ = (
+        "ages", "called", "form", "fresh", "grants", "number", "owner", "patient", "sent", "tried",
+        "units", "unmet",
+    )  # fmt: skip
+
+    def __init__(self, owner: Job, form: Form, number: int) -> None:
+        self.owner = owner
+        self.form = form
+        self.number = number
+        self.unmet = 0
+        self.fresh = 0
+        self.ages: deque[list[float]] = deque()
+        self.sent: deque[GrantId] = deque()
+        self.grants: dict[GrantId, Holding] = {}
+        self.units = 0
+        self.tried = -1
+        self.patient = False
+        self.called: dict[Vertex, None] = {}
+
+    @property
+    def since(self) -> float:
+        """When its oldest unmet credit came."""
+        return self.ages[0][0] if self.ages else NEVER
+
+    def set_credit(self, credit: int) -> int:
+        """Take an absolute credit (grants underway are subtracted) and return by how much the unmet part
+        rose.
+
+        Less credit withdraws the youngest first.
+        """
+        unmet = max(0, credit - len(self.sent))
+        change = unmet - self.unmet
+        self.unmet = unmet
+        if change >= 0:
+            self.fresh += change
+            return change
+        less = -change
+        cut = min(less, self.fresh)
+        self.fresh -= cut
+        less -= cut
+        while less:
+            youngest = self.ages[-1]
+            if youngest[1] > less:
+                youngest[1] -= less
+                break
+            less -= int(youngest[1])
+            self.ages.pop()
+        return change
+
+    def settle(self, now: float) -> None:
+        """What came with the present event and was not met waits from now on."""
+        if self.fresh:
+            if self.ages and (self.ages[-1][0] == now or len(self.ages) >= AGES_REMEMBERED):
+                self.ages[-1][1] += self.fresh
+            else:
+                self.ages.append([now, self.fresh])
+            self.fresh = 0
+
+    def use_credit(self) -> None:
+        """A grant uses one credit, of the oldest."""
+        self.unmet -= 1
+        if self.ages:
+            oldest = self.ages[0]
+            oldest[1] -= 1
+            if not oldest[1]:
+                self.ages.popleft()
+        else:
+            self.fresh -= 1
+
+    def forget_seen(self, seen: GrantId) -> None:
+        """The job has received all grants up to this one."""
+        sent = self.sent
+        while sent and sent[0] <= seen:
+            sent.popleft()
+
+
+class Holding:
+    """A live grant.
+
+    Attributes:
+        grant_id: its id.
+        want: what it answers.
+        resources: ids it was given with.
+        vertices: what is left of them.
+        pieces: its pieces of memory: (allocator, offset).
+        since: when it was given.
+        units: leaves it holds.
+        recalled: its job has been told to give it back.
+        lease_until: time until which its revocation must be confirmed, or None.
+    """
+
+    __slots__ = (
+        "grant_id", "lease_until", "pieces", "recalled", "resources", "since", "units", "vertices", "want",
+    )  # fmt: skip
+
+    def __init__(self, grant_id: GrantId, want: Want, since: float) -> None:
+        self.grant_id = grant_id
+        self.want = want
+        self.since = since
+        self.resources: tuple[ResourceId, ...] = ()
+        self.vertices: list[Vertex] = []
+        self.pieces: list[tuple[Allocator, int]] = []
+        self.units = 0
+        self.recalled = False
+        self.lease_until: float | None = None
+
+    @property
+    def owner(self) -> JobId:
+        """The job it was given to."""
+        return self.want.owner.job
+
+    @property
+    def ends_at(self) -> float | None:
+        """When its task should be over by its estimate, or None."""
+        estimate_s = self.want.form.shape.estimate_s
+        return None if estimate_s is None else self.since + estimate_s

@@ -1,0 +1,303 @@
+"""The resource manager as a machine: events in, actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gspc_trio.core.exchange import Demand, Interrupt, Refuse, Release, Revoked
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.records import ResourceChanged
+from gspc_trio.core.rm import explain, lapse, recall, reserve
+from gspc_trio.core.rm.check import check_state
+from gspc_trio.core.rm.errors import (
+    BadDemand,
+    BadWeight,
+    DoubleRelease,
+    DuplicateJob,
+    NotYours,
+    TooManyShapes,
+    UnknownGrant,
+)
+from gspc_trio.core.rm.events import Added, Coming, JobGone, JobJoined, Removed, Settled
+from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
+from gspc_trio.core.rm.search import impossible
+from gspc_trio.core.rm.serve import give, lose_patience, serve, start_waiting
+from gspc_trio.core.rm.state import Limits, State
+
+
+class ResourceManager:
+    """Who holds which resource (GSPC19 2.4, RM-1 to RM-13).
+
+    Events: Added, Removed, Coming, Settled, JobJoined, JobGone, Demand, Release, Interrupt, Revoked, Tick.
+        Actions: Grant,
+    Recall, Refuse, Lapsed to jobs; Revoke to the RIFs of the resources; records GrantChanged and
+    ResourceChanged.
+
+    Illegal events raise a subclass of :class:`~gspc_trio.core.rm.errors.RmError` that names what is wrong.
+    """
+
+    def __init__(self, epoch: int, limits: Limits | None = None) -> None:
+        """Start empty.
+
+        Args:
+            epoch: first part of its grant ids; higher than that of every resource manager before it.
+            limits: times and numbers; the defaults suit people's machines.
+        """
+        self._state = State(epoch, limits or Limits())
+        self._handlers: dict[type, Callable[[Any, float, list[Any]], None]] = {
+            Demand: self._demand,
+            Release: self._release,
+            Interrupt: self._interrupt,
+            Added: self._added,
+            Removed: self._removed,
+            Coming: self._coming,
+            Settled: self._settled,
+            JobJoined: self._job_joined,
+            JobGone: self._job_gone,
+            Revoked: self._revoked,
+            Tick: self._tick,
+        }
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        """Take one event; see the class."""
+        handler = self._handlers.get(event.__class__)
+        if handler is None:
+            raise IllegalEvent(f"the resource manager does not know the event {event!r}")
+        actions: list[Any] = []
+        handler(event, now, actions)
+        return actions
+
+    def deadline(self) -> float | None:
+        """Return when a Tick is due: for recalls, reservations, patience and leases."""
+        state = self._state
+        times = [state.recall_at, state.reserve_at, state.patience_at]
+        times += [holding.lease_until for holding in state.lapsing.values()]
+        return min((time for time in times if time is not None), default=None)
+
+    def check(self) -> None:
+        """Assert every invariant: the figures kept up to date equal those counted anew."""
+        check_state(self._state)
+
+    def status(self) -> dict[str, Any]:
+        """Return plain data: per class total, free, held and blocked; per job demand, held and share."""
+        return explain.status(self._state)
+
+    def explain(self, job: str) -> list[dict[str, Any]]:
+        """Return why each waiting request of the job waits: what it needs, who holds it, its place, a
+        blocking relative.
+
+        Raises:
+            UnknownJob: it has not joined, or has gone.
+        """
+        return explain.explain(self._state, job)
+
+    # Jobs ---------------------------------------------------------------------------------------------------
+
+    def _job_joined(self, event: JobJoined, _now: float, _actions: list[Any]) -> None:
+        if event.job in self._state.jobs:
+            raise DuplicateJob(f"job {event.job} has joined already")
+        if not 0 < event.weight < float("inf"):
+            raise BadWeight(f"job {event.job} has the weight {event.weight}: it must be more than 0")
+        self._state.jobs[event.job] = Job(event.job, event.weight)
+
+    def _job_gone(self, event: JobGone, now: float, actions: list[Any]) -> None:
+        lapse.job_gone(self._state, self._state.job(event.job), event.fenced, now, actions)
+        self._after(now, actions)
+
+    def _interrupt(self, event: Interrupt, now: float, actions: list[Any]) -> None:
+        state = self._state
+        job = state.job(event.job)
+        for want in list(job.wants.values()):
+            if want.unmet:
+                self._drop(want)
+                reason = f"interrupted: job {job.job} withdrew its demand for {want.form.shape}"
+                actions.append(Refuse(job.job, want.form.shape, reason, "interrupted"))
+        self._after(now, actions)
+
+    def _demand(self, event: Demand, now: float, actions: list[Any]) -> None:
+        state = self._state
+        job = state.job(event.job)
+        want = job.wants.get(event.shape)
+        self._check_demand(event)
+        if want is None:
+            if not event.credit:
+                return
+            want = self._new_want(job, event)
+        seen = event.seen
+        if seen > job.seen:
+            job.seen = seen
+        sent = want.sent
+        while sent and sent[0] <= seen:
+            sent.popleft()
+        change = want.set_credit(event.credit)
+        if not want.unmet:
+            if change:
+                self._drop(want)
+                self._after(now, actions)
+            return
+        form = want.form
+        if change > 0 and form.possible_at != state.pool.changed and self._refuse(want, actions):
+            return
+        if form.plain and not state.waiting:
+            queue = form.needs[0].queue
+            while want.unmet and queue.free and give(state, want, now, actions):
+                pass
+            if not want.unmet:
+                return
+        start_waiting(state, want, now)
+        if change > 0:
+            recall.soon(state, now)
+        self._after(now, actions)
+
+    def _check_demand(self, event: Demand) -> None:
+        if event.credit < 0:
+            raise BadDemand(f"job {event.job} demands the credit {event.credit}: it must not be negative")
+        if not event.shape.requirements:
+            raise BadDemand(f"job {event.job} demands a shape without requirements")
+        if event.seen > (self._state.epoch, self._state.last):
+            raise BadDemand(f"job {event.job} says it has seen grant {event.seen}, which was never given")
+        shape = event.shape
+        if shape.memory_bytes < 0 or any(size < 1 for size in shape.memories):
+            raise BadDemand(f"job {event.job} demands memory of a size that is not positive: {shape}")
+
+    def _new_want(self, job: Job, event: Demand) -> Want:
+        state = self._state
+        most = state.limits.shapes_max
+        if len(job.wants) >= most:
+            for want in [want for want in job.wants.values() if not want.unmet and not want.grants]:
+                del job.wants[want.form.shape]
+            if sum(1 for want in job.wants.values() if want.unmet) >= most:
+                raise TooManyShapes(
+                    f"job {job.job} waits for {most} shapes already; withdraw one before {event.shape}"
+                )
+        return state.new_want(job, Form(event.shape, state.pool))
+
+    def _refuse(self, want: Want, actions: list[Any]) -> bool:
+        """Refuse the want if it can never be met and nobody expects that to change."""
+        state = self._state
+        if state.coming is not None or want.form.shape.wait:
+            return False
+        found = impossible(state.pool, want.form)
+        if found is None:
+            return False
+        kind, reason = found
+        self._drop(want)
+        if not want.grants:
+            del want.owner.wants[want.form.shape]
+            state.forget_queues(want.form)
+        actions.append(Refuse(want.owner.job, want.form.shape, reason, kind))
+        return True
+
+    def _drop(self, want: Want) -> None:
+        state = self._state
+        state.drop_want(want)
+        if state.reservation is not None and state.reservation.want is want:
+            state.end_reservation()
+
+    # Grants -------------------------------------------------------------------------------------------------
+
+    def _release(self, event: Release, now: float, actions: list[Any]) -> None:
+        state = self._state
+        grant_id = event.grant_id
+        holding = state.grants.get(grant_id)
+        if holding is None or holding.want.owner.job != event.job or holding.lease_until is not None:
+            self._check_crossing(event, holding)
+            return
+        vertices = self._part(event, holding) if event.resources else holding.vertices
+        job = holding.want.owner
+        if grant_id > job.seen:
+            job.seen = grant_id
+        state.release(holding, vertices, now, actions)
+        if state.waiting:
+            self._after(now, actions)
+
+    def _check_crossing(self, event: Release, holding: Holding | None) -> None:
+        """Raise what is wrong with a release, unless the job could not know yet that its grant is over."""
+        state = self._state
+        job = state.job(event.job)
+        if event.grant_id in job.lapsed:
+            return
+        if holding is not None and holding.owner != event.job:
+            raise NotYours(f"grant {event.grant_id} is held by {holding.owner}, not by {event.job}")
+        epoch, number = event.grant_id
+        if epoch == state.epoch and 0 < number <= state.last:
+            raise DoubleRelease(f"grant {event.grant_id} has been given back already")
+        raise UnknownGrant(f"grant {event.grant_id} was never given by this resource manager")
+
+    def _part(self, event: Release, holding: Holding) -> list[Any]:
+        if len(set(event.resources)) != len(event.resources):
+            raise DoubleRelease(f"a resource is named twice: {', '.join(event.resources)}")
+        there = {vertex.resource_id: vertex for vertex in holding.vertices}
+        for name in event.resources:
+            if name in there:
+                continue
+            if name in holding.resources:
+                raise DoubleRelease(f"{name} of grant {event.grant_id} has been given back already")
+            raise NotYours(f"{name} is not part of grant {event.grant_id}")
+        return [there[name] for name in event.resources]
+
+    def _revoked(self, event: Revoked, now: float, actions: list[Any]) -> None:
+        lapse.revoked(self._state, event, now, actions)
+        self._after(now, actions)
+
+    # Resources ----------------------------------------------------------------------------------------------
+
+    def _added(self, event: Added, now: float, actions: list[Any]) -> None:
+        state = self._state
+        for vertex in state.changer.add(event.resources, event.host):
+            name = vertex.queue.name
+            actions.append(ResourceChanged(now, vertex.resource_id, name, "added", vertex.host.label))
+        for want in state.waiting:
+            want.form.sort()
+        for want in state.special:
+            want.tried = -1
+            if want.form.preferring:
+                state.unwatch(want)
+                state.watch(want)
+        if state.waiting:
+            self._after(now, actions)
+
+    def _removed(self, event: Removed, now: float, actions: list[Any]) -> None:
+        lapse.removed(self._state, event, now, actions)
+        self._refuse_hopeless(actions)
+        self._after(now, actions)
+
+    def _coming(self, event: Coming, now: float, actions: list[Any]) -> None:
+        if not event.counts:
+            self._settled(Settled(), now, actions)
+            return
+        self._state.coming = dict(event.counts)
+
+    def _settled(self, _event: Settled, now: float, actions: list[Any]) -> None:
+        self._state.coming = None
+        self._refuse_hopeless(actions)
+        self._after(now, actions)
+
+    def _refuse_hopeless(self, actions: list[Any]) -> None:
+        for want in list(self._state.waiting):
+            self._refuse(want, actions)
+
+    # Time ---------------------------------------------------------------------------------------------------
+
+    def _tick(self, _event: Tick, now: float, actions: list[Any]) -> None:
+        lapse.expire(self._state, now, actions)
+        self._refuse_hopeless(actions)
+        self._after(now, actions)
+
+    def _after(self, now: float, actions: list[Any]) -> None:
+        """After whatever may have freed or asked for something: give, reserve, recall."""
+        state = self._state
+        if not state.waiting:
+            state.recall_at = state.reserve_at = state.patience_at = None
+            return
+        lose_patience(state, now)
+        serve(state, now, actions)
+        if state.waiting:
+            reserve.reserve(state, now, actions)
+            if state.recall_at is None:
+                state.recall_at = max(now, state.recalled_at + state.limits.recall_after_s)
+            if now >= state.recall_at:
+                recall.recall(state, now, actions)
+        if not state.waiting:
+            state.recall_at = state.reserve_at = state.patience_at = None

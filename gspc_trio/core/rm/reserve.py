@@ -1,0 +1,109 @@
+"""Putting resources aside for a request that others could starve, and making them come free.
+
+A request for several resources, for particular ones, or for one that contains others could wait for ever
+while single ones come and go. After ``reserve_after_s`` the oldest such request gets a reservation:
+particular resources, those soonest free as far as is known, that nobody else is given any more, unless it
+is done before they could all be there. There is one reservation at a
+time: what is put aside for it is bound to come free, so two requests can never wait for each other (no
+    deadlock, no livelock).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gspc_trio.core.exchange import Recall
+from gspc_trio.core.ids import GrantId, JobId
+from gspc_trio.core.rm.gather import HOSTS_TRIED
+from gspc_trio.core.rm.jobs import Want
+from gspc_trio.core.rm.parts import GONE, Host, Vertex
+from gspc_trio.core.rm.recall import recall_holding
+from gspc_trio.core.rm.search import Search, host_has_room
+from gspc_trio.core.rm.serve import may_reserve
+from gspc_trio.core.rm.state import Reservation, State
+
+
+def reserve(state: State, now: float, actions: list[Any]) -> None:
+    """Make a reservation if one is due, and recall what keeps the present one from being used."""
+    if state.reserve_at is None or now < state.reserve_at:
+        return
+    state.reserve_at = None
+    reservation = state.reservation
+    if reservation is not None and not _is_sound(state, reservation):
+        state.end_reservation()
+        reservation = None
+    if reservation is None:
+        reservation = _make(state, now)
+        if reservation is None:
+            return
+    chosen: dict[JobId, list[GrantId]] = {}
+    quantum_s = state.limits.recall_after_s
+    for vertex in reservation.targets:
+        for holding in state.pool.related_holdings(vertex, limit=4096):
+            if now >= holding.since + quantum_s:
+                recall_holding(holding, chosen)
+    state.reserve_at = now + max(quantum_s, 0.01)
+    for job, grant_ids in chosen.items():
+        actions.append(Recall(job, tuple(grant_ids)))
+
+
+def _is_sound(state: State, reservation: Reservation) -> bool:
+    if reservation.want not in state.waiting:
+        return False
+    return not any(_is_hopeless(state, vertex) for vertex in reservation.targets)
+
+
+def _is_hopeless(state: State, vertex: Vertex) -> bool:
+    """Whether the resource will not come free, because it goes or work below it cannot be stopped."""
+    return vertex.holding is GONE or vertex in state.leaving or vertex in state.pool.lost
+
+
+def _make(state: State, now: float) -> Reservation | None:
+    """Reserve for the request that has waited longest, if that is long enough; note when to look again."""
+    after_s = state.limits.reserve_after_s
+    due = sorted(
+        (want for want in state.waiting if may_reserve(want)), key=lambda want: (want.since, want.number)
+    )
+    for want in due:
+        if now < want.since + after_s:
+            state.reserve_at = want.since + after_s
+            return None
+        targets = _choose(state, want)
+        if targets is not None:
+            state.reservation = Reservation(want, targets, now)
+            state.pool.close(targets)
+            return state.reservation
+    if due:
+        state.reserve_at = now + max(after_s, state.limits.recall_after_s, 0.01)
+    return None
+
+
+def _choose(state: State, want: Want) -> list[Vertex] | None:
+    """Return the resources that should be free for all needs of the want soonest, as far as is known."""
+    form = want.form
+    pool = state.pool
+
+    def usable(position: int, vertex: Vertex) -> bool:
+        if _is_hopeless(state, vertex):
+            return False
+        return position > 0 or not form.sizes or host_has_room(vertex.host, form.sizes, empty=True)
+
+    def rank(vertex: Vertex) -> float:
+        above = sum(ancestor.holding is not None for ancestor in vertex.place.ancestors)
+        return vertex.below + above + (vertex.holding is not None)
+
+    if not form.shape.same_host:
+        return Search(pool, form, usable, rank=rank).run()
+    best: list[Vertex] | None = None
+    best_rank = float("inf")
+    for host in _hosts(state, want):
+        found = Search(pool, form, usable, host, rank=rank).run()
+        if found is not None and sum(map(rank, found)) < best_rank:
+            best, best_rank = found, sum(map(rank, found))
+    return best
+
+
+def _hosts(state: State, want: Want) -> list[Host]:
+    hosts = state.pool.hosts_in_turn(HOSTS_TRIED)
+    sizes = want.form.sizes
+    return [host for host in hosts if not sizes or host_has_room(host, sizes, empty=True)]

@@ -1,0 +1,324 @@
+"""The state of a resource manager and the few things that every part of it does: count, hold, release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from gspc_trio.core.exchange import Grant
+from gspc_trio.core.ids import GrantId, JobId
+from gspc_trio.core.records import GrantChanged, ResourceChanged
+from gspc_trio.core.rm.change import Changer
+from gspc_trio.core.rm.errors import UnknownJob
+from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
+from gspc_trio.core.rm.parts import ClassQueue, Vertex
+from gspc_trio.core.rm.pool import Pool
+
+SENT_REMEMBERED = 64
+"""How long the list of grants underway gets before it is looked through for those known to have arrived."""
+
+
+@frozen
+class Limits:
+    """Times and numbers of a resource manager.
+
+    Attributes:
+        recall_after_s: how long a grant is held at least before it is recalled for others.
+        reserve_after_s: how long a request that needs several resources, or particular ones, waits before
+            resources are put aside for it.
+        patience_s: how long a request waits for a resource that it prefers while others are free.
+        lease_s: how long a revocation may go unanswered before the resources are removed.
+        shapes_max: how many shapes a job may wait for at a time.
+    """
+
+    recall_after_s: float = 0.05
+    reserve_after_s: float = 0.5
+    patience_s: float = 0.05
+    lease_s: float = 6.0
+    shapes_max: int = 1024
+
+
+class Reservation:
+    """Resources put aside for a request that has waited long (capability 4 of the co-allocation).
+
+    Attributes:
+        want: whose request it is.
+        targets: a resource for each of its needs, in the shape's order.
+        made_at: when.
+    """
+
+    __slots__ = ("made_at", "targets", "want")
+
+    def __init__(self, want: Want, targets: list[Vertex], made_at: float) -> None:
+        self.want = want
+        self.targets = targets
+        self.made_at = made_at
+
+
+class State:
+    """Everything a resource manager knows.
+
+    Attributes:
+        epoch: first part of its grant ids.
+        last: counter of the newest grant.
+        limits: times and numbers.
+        pool, changer: the resources.
+        jobs: by id.
+        grants: live ones by id, those being revoked among them.
+        holders: wants that hold something.
+        waiting: wants with unmet credit, by first need.
+        special: those of them that not any resource of one class satisfies.
+        hungry: queues for which plain wants wait.
+        lapsing: grants that are being revoked.
+        leaving: resources to be removed when they are released.
+        coming: class -> number that are on their way; None when nothing is.
+        reservation: at most one.
+        recall_at, recalled_at: when to look next whom to recall, and when that was last done.
+        reserve_at: when to look next whether a reservation is due.
+        patience_at: when the next want has waited long enough for what it prefers.
+        wants_made: number of wants so far.
+    """
+
+    def __init__(self, epoch: int, limits: Limits) -> None:
+        self.epoch = epoch
+        self.last = 0
+        self.limits = limits
+        self.pool = Pool()
+        self.changer = Changer(self.pool)
+        self.jobs: dict[JobId, Job] = {}
+        self.grants: dict[GrantId, Holding] = {}
+        self.holders: dict[Want, None] = {}
+        self.waiting: dict[Want, None] = {}
+        self.special: dict[Want, None] = {}
+        self.hungry: dict[ClassQueue, None] = {}
+        self.lapsing: dict[GrantId, Holding] = {}
+        self.leaving: dict[Vertex, None] = {}
+        self.coming: Mapping[str, int] | None = None
+        self.reservation: Reservation | None = None
+        self.recall_at: float | None = None
+        self.recalled_at = float("-inf")
+        self.reserve_at: float | None = None
+        self.patience_at: float | None = None
+        self.wants_made = 0
+
+    def job(self, job: JobId) -> Job:
+        """Return the job.
+
+        Raises:
+            UnknownJob: it has not joined, or has gone.
+        """
+        found = self.jobs.get(job)
+        if found is None:
+            raise UnknownJob(f"job {job} has not joined, or has gone")
+        return found
+
+    # Wants --------------------------------------------------------------------------------------------------
+
+    def new_want(self, job: Job, form: Form) -> Want:
+        """Return a new want of the job, not waiting yet."""
+        self.wants_made += 1
+        want = job.wants[form.shape] = Want(job, form, self.wants_made)
+        return want
+
+    def forget_queues(self, form: Form) -> None:
+        """Drop the queues of classes that the form named and nobody else knows."""
+        for queue in form.counts:
+            if queue.total or any(
+                queue in want.form.counts for job in self.jobs.values() for want in job.wants.values()
+            ):
+                continue
+            self.pool.queues.pop(queue.name, None)
+            self.hungry.pop(queue, None)
+
+    def drop_want(self, want: Want) -> None:
+        """The want asks for nothing more."""
+        want.unmet = want.fresh = 0
+        want.ages.clear()
+        want.called.clear()
+        self.not_waiting(want)
+
+    def not_waiting(self, want: Want) -> None:
+        """The want has no unmet credit (an entry in a heap goes when it comes up)."""
+        self.waiting.pop(want, None)
+        if want in self.special:
+            del self.special[want]
+            if want.form.preferring:
+                self.unwatch(want)
+        want.called.clear()
+
+    def watch(self, want: Want) -> None:
+        """Look at the want when one of the resources it prefers may have come free."""
+        for resource_id in want.form.needs[0].preferences:
+            vertex = self.pool.resources.get(resource_id)
+            if vertex is not None:
+                vertex.host.wanted.setdefault(vertex, {})[want] = None
+
+    def unwatch(self, want: Want) -> None:
+        """Undo :meth:`watch`."""
+        for resource_id in want.form.needs[0].preferences:
+            vertex = self.pool.resources.get(resource_id)
+            if vertex is not None:
+                wants = vertex.host.wanted.get(vertex)
+                if wants is not None:
+                    wants.pop(want, None)
+                    if not wants:
+                        del vertex.host.wanted[vertex]
+
+    def end_reservation(self) -> None:
+        """Nothing is put aside any more; who was kept from it may try again."""
+        self.reservation = None
+        self.close_again()
+
+    def close_again(self) -> None:
+        """Keep from being taken what is reserved and what is to leave, and nothing else."""
+        pool = self.pool
+        pool.reopen()
+        pool.close(self.leaving)
+        if self.reservation is not None:
+            pool.close(self.reservation.targets)
+        for want in self.special:
+            want.tried = -1
+
+    # Grants -------------------------------------------------------------------------------------------------
+
+    def give(self, holding: Holding, now: float, actions: list[Any]) -> None:
+        """Make a live grant of resources that are held already."""
+        want = holding.want
+        self.last += 1
+        grant_id = holding.grant_id = (self.epoch, self.last)
+        vertices = holding.vertices
+        if len(vertices) == 1:
+            resources: tuple[str, ...] = (vertices[0].resource_id,)
+            units = vertices[0].kinds.units
+        else:
+            resources = tuple([vertex.resource_id for vertex in vertices])
+            units = sum([vertex.kinds.units for vertex in vertices])
+        holding.resources = resources
+        holding.units = units
+        job = want.owner
+        job.units += units
+        job.ratio = job.units / job.weight
+        want.units += units
+        if not want.grants:
+            self.holders[want] = None
+        want.grants[grant_id] = holding
+        self.grants[grant_id] = holding
+        want.sent.append(grant_id)
+        if len(want.sent) > SENT_REMEMBERED:
+            want.forget_seen(job.seen)
+        want.use_credit()
+        if want.called:
+            for vertex in vertices:
+                want.called.pop(vertex, None)
+        if holding.pieces:
+            memories = tuple((self.memory_id(vertices[0], piece[0]), piece[1]) for piece in holding.pieces)
+            actions.append(Grant(job.job, want.form.shape, grant_id, resources, memories))
+        else:
+            actions.append(Grant(job.job, want.form.shape, grant_id, resources))
+        actions.append(GrantChanged(now, job.job, grant_id, resources, True))
+
+    @staticmethod
+    def memory_id(vertex: Vertex, allocator: Any) -> str:
+        """Return the id of a memory on the resource's host."""
+        return next(name for name, memory in vertex.host.memories.items() if memory is allocator)
+
+    def release(self, holding: Holding, vertices: Iterable[Vertex], now: float, actions: list[Any]) -> None:
+        """Free these resources of a grant; with the last of them the grant is over."""
+        want = holding.want
+        released = list(vertices)
+        pool = self.pool
+        for vertex in released:
+            pool.free(vertex)
+            if vertex.host.wanted:
+                _wake(vertex)
+        if len(released) == len(holding.vertices):
+            units = holding.units
+            holding.vertices.clear()
+        else:
+            units = sum(vertex.kinds.units for vertex in released)
+            for vertex in released:
+                holding.vertices.remove(vertex)
+        self._count_released(holding, units)
+        names = tuple([vertex.resource_id for vertex in released])
+        actions.append(GrantChanged(now, want.owner.job, holding.grant_id, names, False))
+        if self.leaving:
+            self.leave(now, actions)
+
+    def _count_released(self, holding: Holding, units: int) -> None:
+        want = holding.want
+        units = min(units, holding.units)
+        holding.units -= units
+        want.units -= units
+        job = want.owner
+        job.units -= units
+        job.ratio = job.units / job.weight
+        if holding.vertices:
+            return
+        for memory, offset in holding.pieces:
+            memory.free(offset)
+        holding.pieces.clear()
+        del self.grants[holding.grant_id]
+        del want.grants[holding.grant_id]
+        if not want.grants:
+            self.holders.pop(want, None)
+        if holding.lease_until is not None:
+            self.lapsing.pop(holding.grant_id, None)
+
+    def condemn(self, holding: Holding, now: float, actions: list[Any]) -> None:
+        """Remove what a grant holds without freeing it: its work may still run. All above stays blocked."""
+        pool = self.pool
+        lost = list(holding.vertices)
+        names = tuple(vertex.resource_id for vertex in lost)
+        holding.vertices.clear()
+        self._count_released(holding, holding.units)
+        going = dict.fromkeys(vertex for top in lost for vertex in pool.walk(top))
+        for vertex in lost:
+            for ancestor in vertex.place.ancestors:
+                pool.lost[ancestor] = pool.lost.get(ancestor, 0) + 1
+        actions.append(GrantChanged(now, holding.owner, holding.grant_id, names, False))
+        self.remove(list(going), now, actions)
+
+    def remove(self, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
+        """Take resources, none of them held by a live grant, out of the pool."""
+        self.changer.remove(vertices)
+        closed = bool(self.leaving)
+        for vertex in vertices:
+            self.leaving.pop(vertex, None)
+            for want in vertex.host.wanted.pop(vertex, ()):
+                want.tried = -1
+            actions.append(
+                ResourceChanged(now, vertex.resource_id, vertex.queue.name, "removed", vertex.host.label)
+            )
+        if closed:
+            self.close_again()
+
+    def leave(self, now: float, actions: list[Any]) -> None:
+        """Remove those resources that were to go when they are released and are free now."""
+        gone = [
+            vertex
+            for vertex in self.leaving
+            if all(self.may_leave(below) for below in self.pool.walk(vertex))
+        ]
+        if gone:
+            self.remove(gone, now, actions)
+
+    def may_leave(self, vertex: Vertex) -> bool:
+        """Whether nobody uses it or a relative."""
+        if vertex.holding is not None or vertex.below > self.pool.lost.get(vertex, 0):
+            return False
+        return all(ancestor.holding is None for ancestor in vertex.place.ancestors)
+
+
+def _wake(vertex: Vertex) -> None:
+    """A resource has come free: the wants that prefer it or a relative of it are to be looked at again."""
+    wanted = vertex.host.wanted
+    if vertex.children:
+        for wants in wanted.values():
+            for want in wants:
+                want.tried = -1
+        return
+    for relative in (vertex, *vertex.place.ancestors):
+        for want in wanted.get(relative, ()):
+            want.tried = -1
