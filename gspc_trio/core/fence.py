@@ -1,0 +1,90 @@
+"""Which grants a RIF still honours (architecture: credit, grants, fences).
+
+A grant older than the newest one used on a resource, or on an ancestor or a descendant of it, has lapsed: the
+RM gives a resource to others only after it was given back. A sibling's older grant stays valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gspc_trio.core.ids import NO_GRANT, GrantId, ResourceId
+from gspc_trio.core.resources import Resource
+
+
+class Fence:
+    """Newest grants of the resources of one RIF; its size is that of their DAG."""
+
+    def __init__(self) -> None:
+        self._ancestors: dict[ResourceId, tuple[ResourceId, ...]] = {}
+        self._newest: dict[ResourceId, GrantId] = {}
+        self._newest_below: dict[ResourceId, GrantId] = {}
+        self._closed: dict[ResourceId, GrantId] = {}
+        self._newest_of_all = NO_GRANT
+
+    def __contains__(self, resource_id: ResourceId) -> bool:
+        return resource_id in self._ancestors
+
+    def add(self, resource: Resource) -> None:
+        """Watch over a resource; its parents come first.
+
+        Grants seen before are not for it: they were given before it was there.
+        """
+        above: dict[ResourceId, None] = {}
+        for parent in resource.parents:
+            above[parent] = None
+            above.update(dict.fromkeys(self._ancestors.get(parent, ())))
+        self._ancestors[resource.resource_id] = tuple(above)
+        self._closed[resource.resource_id] = self._newest_of_all
+
+    def remove(self, resource_id: ResourceId) -> None:
+        """Forget a resource; what its grants mean for its relatives stays."""
+        newest = self._newest.pop(resource_id, NO_GRANT)
+        for name in self.descendants(resource_id):
+            self._closed[name] = max(self._closed[name], newest)
+        del self._ancestors[resource_id], self._closed[resource_id]
+        self._newest_below.pop(resource_id, None)
+
+    def ancestors(self, resource_id: ResourceId) -> tuple[ResourceId, ...]:
+        """Return the ids of what contains the resource."""
+        return self._ancestors[resource_id]
+
+    def descendants(self, resource_id: ResourceId) -> Iterator[ResourceId]:
+        """Iterate over the ids of what the resource contains; it costs a look at all resources."""
+        return (name for name, above in self._ancestors.items() if resource_id in above)
+
+    def newest(self, resource_id: ResourceId) -> GrantId:
+        """Return the newest grant used on the resource itself."""
+        return self._newest.get(resource_id, NO_GRANT)
+
+    def objection(self, resource_id: ResourceId, grant_id: GrantId) -> str:
+        """Return why the grant is not honoured on the resource, or ""."""
+        if grant_id <= self._closed[resource_id]:
+            return f"{resource_id}: grant {grant_id} was revoked, or is older than the resource"
+        newer = max(self.newest(resource_id), self._newest_below.get(resource_id, NO_GRANT))
+        if newer <= grant_id:
+            newer = max((self.newest(name) for name in self._ancestors[resource_id]), default=NO_GRANT)
+        if newer > grant_id:
+            return (
+                f"{resource_id}: grant {grant_id} is older than {newer}, which was used on it or a relative"
+            )
+        return ""
+
+    def use(self, resource_id: ResourceId, grant_id: GrantId) -> None:
+        """Note the use of a grant on a resource: older ones have lapsed on it and its relatives."""
+        if grant_id > self.newest(resource_id):
+            self._newest[resource_id] = grant_id
+            self.note(grant_id)
+            below = self._newest_below
+            for name in self._ancestors[resource_id]:
+                if grant_id > below.get(name, NO_GRANT):
+                    below[name] = grant_id
+
+    def revoke(self, resource_id: ResourceId, grant_id: GrantId) -> None:
+        """Honour this grant, and older ones, no longer on this resource."""
+        self._closed[resource_id] = max(self._closed[resource_id], grant_id)
+        self.note(grant_id)
+
+    def note(self, grant_id: GrantId) -> None:
+        """Honour this grant, and older ones, on no resource that is added later."""
+        self._newest_of_all = max(self._newest_of_all, grant_id)

@@ -1,0 +1,89 @@
+"""A RIF and its workers as one machine: each test compares whole action lists."""
+
+from __future__ import annotations
+
+import pytest
+from rif_driver import CODE, CORE0, DAG, JOB, endpoint, refused, sub, submit
+
+from gspc_trio.core.exchange import (
+    AddResources,
+    DagReport,
+    Finished,
+    RemoveResources,
+    Revoke,
+    Revoked,
+    Submission,
+    Submit,
+)
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.records import WorkerChanged
+from gspc_trio.core.rif_events import (
+    AtWorker,
+    Called,
+    Reply,
+    StopWorker,
+)
+from gspc_trio.core.rif_host import RifHost
+from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
+from gspc_trio.core.work import (
+    Compute,
+    Computed,
+    ComputeKilled,
+    Kill,
+)
+
+
+def host_bench() -> RifHost:
+    host = RifHost("r1", "host", "ws://x")
+    for event in (Called(1, AddResources(DAG)), JOB, CODE):
+        host.handle(event, 0.0)
+    return host
+
+
+def test_the_machines_of_a_host_work_together() -> None:
+    host = host_bench()
+    hurried = Submission(1, 1, 7, (), TaskOptions(timeout_s=5.0))
+    event = Submit("j1", (1, 5), ("r1.core0",), (hurried,))
+    assert host.handle(event, 1.0) == [
+        WorkerChanged(1.0, "r1.core0", "busy", "j1"),
+        Compute("r1.core0", "j1", (hurried,)),
+    ]
+    host.check()
+    assert host.deadline() == 6.0
+    assert host.handle(Tick(), 6.0) == [Kill("r1.core0", "j1")]
+    assert host.deadline() is None
+    assert host.handle(Revoke((1, 5), ("r1.core0",)), 6.5) == []
+    error = TaskError("timeout", "it ran longer than its timeout of 5 s")
+    assert host.handle(AtWorker("r1.core0", ComputeKilled()), 7.0) == [
+        Finished("j1", "r1.core0", (Outcome(1, 1, Reason.FAILED, error=error, duration_s=6.0),)),
+        WorkerChanged(7.0, "r1.core0", "idle"),
+        Revoked((1, 5), ("r1.core0",)),
+    ]
+    host.check()
+
+
+def test_what_the_worker_refuses_leaves_nothing_behind_in_the_rif() -> None:
+    host = host_bench()
+    wrong_class = Submit("j1", (1, 5), ("r1.core0",), (sub(1),), "gpu")
+    why = "r1.core0 is a core, but the tasks are for a gpu"
+    assert host.handle(wrong_class, 0.0) == [refused(wrong_class, why)]
+    host.check()
+    with pytest.raises(IllegalEvent):
+        host.handle(submit(CORE0, 6, 1, 1), 0.0)
+    host.check()
+    assert host.handle(submit(CORE0, 7, 1), 0.0)[-1] == Compute("r1.core0", "j1", (sub(1),))
+
+
+def test_remove_of_a_busy_worker_ends_in_a_report() -> None:
+    host = host_bench()
+    host.handle(submit(CORE0, 5), 0.0)
+    assert host.handle(Called(2, RemoveResources(("r1.core0",))), 0.0) == [Kill("r1.core0", "j1")]
+    error = TaskError("lost", "its resource was removed")
+    assert host.handle(AtWorker("r1.core0", ComputeKilled()), 2.0) == [
+        Finished("j1", "r1.core0", (Outcome(1, 1, Reason.LOST, error=error, duration_s=2.0),)),
+        WorkerChanged(2.0, "r1.core0", "stopped"),
+        StopWorker("r1.core0"),
+        Reply(2, DagReport((endpoint(CORE0),))),
+    ]
+    host.check()
+    assert host.handle(AtWorker("r1.core0", Computed(())), 3.0) == []
