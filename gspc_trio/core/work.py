@@ -131,7 +131,10 @@ class Abort:
 
 @frozen
 class Compute:
-    """Hand these to the job's compute process, to be run in order; open it first if there is none."""
+    """Hand these to the job's compute process, to be run in order; open it first if there is none.
+
+    If that process is lost, they are lost with it until ForgetCompute.
+    """
 
     resource_id: ResourceId
     job: JobId
@@ -149,6 +152,14 @@ class Retract:
 @frozen
 class Kill:
     """Kill the compute process with all its descendants; answer ComputeKilled, also if it was gone before."""
+
+    resource_id: ResourceId
+    job: JobId
+
+
+@frozen
+class ForgetCompute:
+    """The loss of the compute process has been seen to: the next Compute is for another one."""
 
     resource_id: ResourceId
     job: JobId

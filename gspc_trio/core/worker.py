@@ -324,7 +324,7 @@ class Worker:
             record = WorkerChanged(
                 self._now, self.resource.resource_id, "lost", self.job, detail=event.detail
             )
-            self._actions.append(record)
+            self._actions += (record, work.ForgetCompute(self.resource.resource_id, self.job))
             self._condemn(key_of(handed[0]), Verdict(Reason.LOST, TaskError("lost", event.detail)))
             self._empty_compute()
 

@@ -40,7 +40,16 @@ from gspc_trio.core.rif_events import (
 )
 from gspc_trio.core.rif_host import RifHost
 from gspc_trio.core.task import Outcome, Reason, TaskOptions
-from gspc_trio.core.work import Compute, Computed, ComputeKilled, ComputeLost, Kill, Retract, Retracted
+from gspc_trio.core.work import (
+    Compute,
+    Computed,
+    ComputeKilled,
+    ComputeLost,
+    ForgetCompute,
+    Kill,
+    Retract,
+    Retracted,
+)
 
 DAG = (
     Resource("r1.node", "node"),
@@ -139,7 +148,7 @@ class RifModel(RuleBasedStateMachine):
                 assert name not in self.kills
             case Stopped():
                 self.stopped += 1
-            case OpenJob() | DefineCode() | ForgetJob() | WorkerChanged():
+            case OpenJob() | DefineCode() | ForgetJob() | ForgetCompute() | WorkerChanged():
                 pass
             case _:
                 raise AssertionError(action)

@@ -23,6 +23,7 @@ from gspc_trio.core.work import (
     ComputeKilled,
     ComputeLost,
     EndWork,
+    ForgetCompute,
     Kill,
     Retract,
     Retracted,
@@ -113,7 +114,7 @@ class WorkerModel(RuleBasedStateMachine):
                 assert not self.stopped
                 assert self.idle
                 self.stopped = True
-            case WorkerChanged():
+            case WorkerChanged() | ForgetCompute():
                 pass
             case _:
                 raise AssertionError(action)
