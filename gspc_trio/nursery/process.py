@@ -90,6 +90,12 @@ class Process:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
 
+    def kill(self) -> None:
+        """End it and its process group at once (SIGKILL); nothing happens if it has ended."""
+        if self.exit_status is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
     def close_stdin(self) -> None:
         """Close its standard input, if it was held open."""
         if self._stdin is not None:

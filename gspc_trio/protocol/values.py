@@ -1,7 +1,7 @@
 """Values of tasks as bytes: msgpack where a value comes back equal and of the same exact type, else pickle.
 
-Encoded values travel as opaque bytes; only the user's own processes (job server, compute process) open pickled
-ones. Plain data can be told apart and read without pickle: :func:`is_plain`.
+Encoded values travel as opaque bytes; only the user's own processes (job server, compute process) open
+pickled ones. Plain data can be told apart and read without pickle: :func:`is_plain`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import msgpack
 
 DEPTH_MAX = 64
 """Containers nested deeper than this are pickled."""
+
+BYTES_MAX = (1 << 32) - 1
+"""Longest encoded value: messages carry it as one piece."""
 
 _TUPLE = 1  # msgpack extension type of a tuple
 _PICKLED = b"\xc1"  # the one byte that no msgpack value begins with
@@ -36,10 +39,17 @@ def dumps(value: Any) -> bytes:
     """
     if _is_plain(value, DEPTH_MAX):
         try:
-            return _pack(value)
+            data = _pack(value)
+            if len(data) <= BYTES_MAX:
+                return data
         except (_Unpackable, UnicodeEncodeError, ValueError, OverflowError):
             pass  # an int beyond 64 bits, a string with lone surrogates, more than 4 GiB in one piece
-    return _PICKLED + _pickle(value)
+    data = _PICKLED + _pickle(value)
+    if len(data) > BYTES_MAX:
+        raise BadValue(
+            f"a value of {len(data)} bytes is too long to be sent, at most {BYTES_MAX} are possible"
+        )
+    return data
 
 
 def loads(data: bytes | bytearray | memoryview) -> Any:

@@ -1,0 +1,246 @@
+"""The RIF's end of the channels of one compute process or thread: what it is handed, its results, its end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import trio
+from attrs import frozen
+
+from gspc_trio.components.compute_tasks import CodeTimes, TaskChannel
+from gspc_trio.core.exchange import Submission
+from gspc_trio.core.ids import Attempt, TaskId
+from gspc_trio.core.task import Outcome, Reason, TaskError
+from gspc_trio.protocol.compute_channel import FRAME_HEADER, unpack
+
+READ_BYTES = 1 << 18
+"""Read at most so much of the results at once."""
+
+EXIT_S = 1.0
+"""A process that has closed its results but does not exit within this is killed."""
+
+
+class ComputeEvents(Protocol):
+    """Told by a compute, from a trio task; must not block."""
+
+    def computed(self, outcomes: tuple[Outcome, ...]) -> None:
+        """These attempts finished or failed, in this order."""
+        ...
+
+    def compute_lost(self, detail: str) -> None:
+        """The process is gone without being asked; what was handed and not reported has been lost with it."""
+        ...
+
+
+class Origin(Protocol):
+    """Where a compute comes from: a process of its own, or a thread."""
+
+    @property
+    def pid(self) -> int:
+        """The process that computes."""
+        ...
+
+    @property
+    def exited(self) -> trio.Event:
+        """Set when the process has ended."""
+        ...
+
+    async def end(self, drained: trio.Event) -> None:
+        """End it with all that it has started; ``drained`` is set when its results have ended."""
+        ...
+
+    def why(self) -> str:
+        """Say in one line how it ended."""
+        ...
+
+
+@frozen(eq=False)
+class Channels:
+    """Both ends of the two socket pairs.
+
+    Attributes:
+        tasks: our end of the channel of tasks.
+        unread: the other end: we keep it, too, to take back what is still in it.
+        results: our end of the channel of results.
+        written: the other end; only the compute process keeps it, so that its end is ours to see.
+    """
+
+    tasks: socket.socket
+    unread: socket.socket
+    results: socket.socket
+    written: socket.socket
+
+    @classmethod
+    def make(cls) -> Channels:
+        """Open both pairs; OSError if there are too many open files."""
+        tasks, unread = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            results, written = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError:
+            tasks.close()
+            unread.close()
+            raise
+        tasks.setblocking(False)
+        return cls(tasks, unread, results, written)
+
+    @property
+    def theirs(self) -> tuple[int, int]:
+        """Descriptors for the compute process."""
+        return self.unread.fileno(), self.written.fileno()
+
+    def close(self) -> None:
+        """Close what is open."""
+        for each in (self.tasks, self.unread, self.results, self.written):
+            each.close()
+
+
+class ChannelCompute:
+    """The compute of one worker for one job (``components.compute.Compute``)."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        channels: Channels,
+        origin: Origin,
+        times: CodeTimes,
+        events: ComputeEvents,
+    ) -> None:
+        channels.written.close()
+        self.pid = origin.pid
+        self._nursery = nursery
+        self._tasks = TaskChannel(nursery, channels.tasks, channels.unread, times)
+        self._results = trio.socket.from_stdlib_socket(channels.results)
+        self._origin = origin
+        self._times = times
+        self._events = events
+        self._code_of: dict[tuple[TaskId, Attempt], int] = {}  # of what was handed and not reported
+        self._closing = False  # being killed, or lost
+        self._asked = False  # to be killed
+        self._reading = trio.CancelScope()
+        self._drained = trio.Event()
+        self._origin_ended = trio.Event()
+        self._ended = trio.Event()
+
+    def start(self) -> None:
+        """Begin to read results."""
+        self._nursery.start_soon(self._live)
+
+    def define(self, code_id: int, data: bytes) -> None:
+        """Make an entry of the code table known; it travels with the first task that uses it."""
+        self._tasks.define(code_id, data)
+
+    def hand(self, submissions: Sequence[Submission]) -> None:
+        """Send these to the process, as far as there is room; the rest follows by itself.
+
+        Raises:
+            KeyError: the code of one is not defined; none of them is taken.
+        """
+        if self._closing:
+            return  # its loss is being reported, or it is being killed: these are lost with it
+        self._tasks.hand(submissions)
+        for submission in submissions:
+            self._code_of[submission.task_id, submission.attempt] = submission.code_id
+
+    def retract(self) -> tuple[tuple[TaskId, Attempt], ...]:
+        """Take back all that the process has not read; return which, in order."""
+        if self._closing:
+            return ()
+        taken = self._tasks.retract()
+        for key in taken:
+            del self._code_of[key]
+        return taken
+
+    async def kill(self) -> None:
+        """End the process with all that it has started; return when that is done, results delivered."""
+        self._asked = True
+        if not self._closing and not self._ended.is_set():
+            self.retract()
+            self._closing = True
+            self._nursery.start_soon(self._end)
+        await self._ended.wait()
+
+    async def _live(self) -> None:
+        lost = False
+        try:
+            with self._reading:
+                await self._read_results()
+            self._drained.set()
+            lost = not self._closing
+            self._closing = True
+            if lost:
+                with trio.move_on_after(EXIT_S):
+                    await self._origin.exited.wait()
+                await self._origin.end(self._drained)
+            else:
+                await self._origin_ended.wait()
+        finally:
+            self._drained.set()
+            self._tasks.close()
+            self._results.close()
+            self._ended.set()
+        if lost and not self._asked:
+            self._events.compute_lost(self._origin.why())
+
+    async def _end(self) -> None:
+        self._tasks.close()  # a thread that waits for tasks sees that
+        try:
+            await self._origin.end(self._drained)
+            with trio.move_on_after(EXIT_S):
+                await self._drained.wait()
+            self._reading.cancel()  # what cannot be ended holds it open
+        finally:
+            self._origin_ended.set()
+
+    async def _read_results(self) -> None:
+        received = bytearray()
+        while True:
+            try:
+                data = await self._results.recv(READ_BYTES)
+            except ConnectionResetError:  # it has died with packets unread
+                return
+            if not data:
+                return
+            received += data
+            self._deliver(received)
+
+    def _deliver(self, received: bytearray) -> None:
+        """Report what is complete, and remove it."""
+        outcomes: list[Outcome] = []
+        begin = 0
+        while len(received) - begin >= FRAME_HEADER.size:
+            (size,) = FRAME_HEADER.unpack_from(received, begin)
+            content = begin + FRAME_HEADER.size
+            if content + size > len(received):
+                break
+            begin = content + size
+            with memoryview(received) as view, view[content:begin] as frame:
+                outcomes.extend(self._outcome(*fields) for fields in unpack(frame))
+        if begin:
+            del received[:begin]
+            self._events.computed(tuple(outcomes))
+
+    def _outcome(
+        self,
+        task_id: TaskId,
+        attempt: Attempt,
+        values: list[list[bytes]],
+        started_s: float,
+        duration_s: float,
+        stdout: bytes = b"",
+        stderr: bytes = b"",
+        error: list[Any] | None = None,
+    ) -> Outcome:
+        self._times.note(self._code_of.pop((task_id, attempt)), duration_s)
+        return Outcome(
+            task_id,
+            attempt,
+            Reason.FINISHED if error is None else Reason.FAILED,
+            tuple(map(tuple, values)),
+            None if error is None else TaskError(*error),
+            stdout,
+            stderr,
+            started_s,
+            duration_s,
+        )

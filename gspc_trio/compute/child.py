@@ -1,0 +1,131 @@
+"""A compute process, from the fork to its end."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from types import FrameType, ModuleType
+from typing import Any
+
+from gspc_trio.compute import modules, process_tree, system
+from gspc_trio.compute.loop import Loop
+from gspc_trio.compute.output import ProcessOutput
+from gspc_trio.protocol.compute_channel import unpack
+
+ORPHANED_STATUS = 143
+"""Exit status of a compute process that ends because its template or its RIF is gone."""
+
+KILL_S = 2.0
+"""Bound on ending what it has started, when it ends."""
+
+_FAILED_START_STATUS = 70
+
+_compute_pid = 0  # of this compute process; a fork of the user's code has another
+
+
+def run_child(
+    job: int,
+    descriptors: Sequence[int],
+    output: tuple[int, int],
+    *,
+    cpus: Sequence[int],
+    gpus: Sequence[int],
+    host: bool,
+    template_pid: int,
+) -> None:
+    """Turn this fresh fork of the template into a compute process and work until the RIF is gone; never
+    returns.
+
+    Args:
+        job: a file with the packed ``sys_path``, ``cwd`` and ``modules`` of ``core.exchange.OpenJob``.
+        descriptors: channels of tasks and results, or the control channel of a host of threads.
+        output: files for standard output and error.
+        cpus: to run on, empty for no pinning.
+        gpus: to see, empty for no restriction.
+        host: whether to host threads instead of running tasks itself.
+        template_pid: the parent, without which it does not go on.
+    """
+    status = _FAILED_START_STATUS
+    try:
+        _leave_template(template_pid)
+        description = unpack(os.pread(job, os.fstat(job).st_size, 0))
+        captured = ProcessOutput(*output)
+        _close_others(keep={0, 1, 2, *descriptors, *output})
+        faulthandler.enable(file=2)
+        _pin(cpus, gpus)
+        _enter_job(description)
+        gc.enable()
+        channels = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        if host:
+            from gspc_trio.compute.threads import ThreadHost
+
+            ThreadHost(channels[0]).run()
+        else:
+            Loop(channels[0], channels[1], captured).run()
+        status = ORPHANED_STATUS
+        process_tree.kill_all_descendants(os.getpid(), KILL_S)
+    except BaseException as error:  # whatever it is, the template's code above must not run in the child
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(status)
+
+
+def _leave_template(template_pid: int) -> None:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, _terminated)
+    os.setsid()
+    system.set_name("gspc-compute")
+    system.become_subreaper()
+    system.set_parent_death_signal(signal.SIGTERM)
+    if os.getppid() != template_pid:  # it died before the line above
+        os._exit(ORPHANED_STATUS)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """End with all descendants; a fork of the user's code just ends."""
+    del number, frame
+    if os.getpid() == _compute_pid:
+        process_tree.kill_all_descendants(os.getpid(), KILL_S)
+    os._exit(ORPHANED_STATUS)
+
+
+def _close_others(keep: set[int]) -> None:
+    """Close what the template has open, and put /dev/null on standard input."""
+    global _compute_pid
+    _compute_pid = os.getpid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in keep:
+            try:
+                os.close(int(name))
+            except OSError:  # the descriptor of the listing itself
+                continue
+
+
+def _pin(cpus: Sequence[int], gpus: Sequence[int]) -> None:
+    if cpus:
+        try:
+            os.sched_setaffinity(0, cpus)
+        except OSError as error:  # shown with the first task: slower, not wrong
+            print(f"cannot run on CPUs {list(cpus)} only: {error.strerror}", file=sys.stderr)
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+
+
+def _enter_job(job: dict[str, Any]) -> None:
+    """Make it look as if the job server ran here: working directory, module search path, its modules."""
+    if job["cwd"] and os.path.isdir(job["cwd"]):
+        os.chdir(job["cwd"])
+    paths = [path for path in job["sys_path"] if path == "" or os.path.exists(path)]
+    sys.path[:] = paths + [path for path in sys.path if path not in paths]
+    sys.modules["__main__"] = ModuleType("__main__")
+    modules.install({name: (file_name, text) for name, (file_name, text) in job["modules"].items()})

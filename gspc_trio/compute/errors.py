@@ -1,0 +1,99 @@
+"""Why a task did not finish, in a form that can travel: kind, one line, the user's frames, the exception."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from gspc_trio.protocol import values
+from gspc_trio.protocol.compute_channel import OUTPUT_BYTES_MAX
+
+MESSAGE_CHARACTERS_MAX = 1000
+TRACEBACK_CHARACTERS_MAX = 65536
+PICKLED_BYTES_MAX = 1 << 20
+
+ErrorFields = tuple[str, str, str, bytes]
+"""Fields of ``core.task.TaskError``: kind, message, traceback, pickled."""
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class TaskFailure(Exception):
+    """A failure other than an exception of the user's code: a kind, no traceback, a program's output."""
+
+    def __init__(self, kind: str, message: str, stdout: bytes = b"", stderr: bytes = b"") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.stdout = stdout[-OUTPUT_BYTES_MAX:]
+        self.stderr = stderr[-OUTPUT_BYTES_MAX:]
+
+
+def describe(error: BaseException, memory_bytes: int = 0) -> ErrorFields:
+    """Return the fields of the task error that ``error`` stands for.
+
+    Args:
+        error: what the task raised.
+        memory_bytes: the limit that the task had, 0 for none; named when it ran into it.
+    """
+    if isinstance(error, TaskFailure):
+        return error.kind, _one_line(str(error)), "", b""
+    kind = type(error).__name__
+    message = _message(error)
+    if isinstance(error, MemoryError) and memory_bytes:
+        message = f"the task needed more than its memory_bytes of {memory_bytes}" + (
+            message and f": {message}"
+        )
+    return kind, _one_line(message), _user_traceback(error), _pickled(error)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as problem:
+        return f"(its text cannot be shown: {type(problem).__name__})"
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    if len(line) <= MESSAGE_CHARACTERS_MAX:
+        return line
+    return line[: MESSAGE_CHARACTERS_MAX - 3] + "..."
+
+
+def _user_traceback(error: BaseException) -> str:
+    """The traceback without the frames of this package that led to the user's code, or ""."""
+    import traceback
+
+    frames = _user_frames(error.__traceback__)
+    if frames is None and not isinstance(error, SyntaxError):
+        return ""
+    try:
+        text = "".join(traceback.format_exception(type(error), error, frames))
+    except Exception as problem:  # a broken __str__ or source line must not cost the task its outcome
+        return f"(the traceback cannot be shown: {type(problem).__name__})"
+    if len(text) <= TRACEBACK_CHARACTERS_MAX:
+        return text
+    half = TRACEBACK_CHARACTERS_MAX // 2
+    return f"{text[:half]}\n[...]\n{text[-half:]}"
+
+
+def _user_frames(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    return frames
+
+
+def _is_ours(file_name: str) -> bool:
+    return file_name.startswith((_PACKAGE, "<frozen importlib"))
+
+
+def _pickled(error: BaseException) -> bytes:
+    """The exception as an encoded value, if it survives the way there and back and is not too long."""
+    try:
+        data = values.dumps(error)
+        if len(data) > PICKLED_BYTES_MAX:
+            return b""
+        values.loads(data)  # many exceptions with arguments of their own can be written but not read
+    except Exception:
+        return b""
+    return data

@@ -1,0 +1,137 @@
+"""Runs the code of tasks: opens encoded code and arguments, calls, encodes what is returned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from gspc_trio.compute import modules
+from gspc_trio.compute.errors import TaskFailure
+from gspc_trio.core.rules import WHOLE, split_outputs
+from gspc_trio.protocol import values
+from gspc_trio.protocol.code import (
+    Code,
+    ImportedFunction,
+    PickledFunction,
+    ProgramCall,
+    SourceFunction,
+    decode_code,
+)
+
+if TYPE_CHECKING:
+    from gspc_trio.compute.programs import Watch
+
+EncodedValues = list[list[bytes]]
+"""For each output of a code, the encoded values put there."""
+
+
+class Runner:
+    """One entry of a job's code table, ready to run.
+
+    Raises:
+        Exception: whatever importing, unpickling or executing the user's module raises.
+    """
+
+    def __init__(self, data: bytes, watch: Watch | None = None) -> None:
+        """Open the code.
+
+        Args:
+            data: the encoded code.
+            watch: who wants to know of programs; given where tasks share the process with others.
+        """
+        code = decode_code(data)
+        self._names = code.parameters
+        self._outputs = code.outputs
+        self._whole = code.outputs == WHOLE
+        self._watch = watch
+        self._program = isinstance(code, ProgramCall)
+        self._call = _find_call(code, watch)
+
+    def run(self, arguments: list[bytes], memory_bytes: int) -> tuple[EncodedValues, bytes, bytes]:
+        """Run the code once.
+
+        Args:
+            arguments: encoded values.
+            memory_bytes: what it may take, 0 for no limit.
+
+        Returns:
+            the encoded values of each output, and the last part of a program's standard output and error.
+
+        Raises:
+            BaseException: whatever the user's code raises; TaskFailure for what is not an exception of it.
+        """
+        opened = [values.loads(argument) for argument in arguments]
+        if self._program:
+            return self._run_program(opened, memory_bytes)
+        if memory_bytes:
+            if self._watch is not None:
+                raise TaskFailure("refused", "memory_bytes needs compute in processes, not in threads")
+            with memory_limit(memory_bytes):
+                return self._run_function(opened), b"", b""
+        return self._run_function(opened), b"", b""
+
+    def _run_function(self, opened: list[Any]) -> EncodedValues:
+        if self._names:
+            split = len(opened) - len(self._names)
+            result = self._call(*opened[:split], **dict(zip(self._names, opened[split:], strict=True)))
+        else:
+            result = self._call(*opened)
+        return self._encode(result)
+
+    def _run_program(self, opened: list[Any], memory_bytes: int) -> tuple[EncodedValues, bytes, bytes]:
+        named = dict(zip(self._names, opened[len(opened) - len(self._names) :], strict=True))
+        result, stdout, stderr = self._call(named, memory_bytes)
+        return self._encode(result), stdout, stderr
+
+    def _encode(self, result: Any) -> EncodedValues:
+        if self._whole:
+            return [[values.dumps(result)]]
+        return [[values.dumps(token) for token in tokens] for tokens in split_outputs(result, self._outputs)]
+
+
+def _find_call(code: Code, watch: Watch | None) -> Callable[..., Any]:
+    if isinstance(code, ImportedFunction):
+        return _import(code.module, code.qualname)
+    if isinstance(code, PickledFunction):
+        import pickle
+
+        call: Callable[..., Any] = pickle.loads(code.data)
+        return call
+    if isinstance(code, SourceFunction):
+        module = modules.make_module(code.path, code.text)
+        found = getattr(module, code.function, None)
+        if not callable(found):
+            raise TaskFailure("AttributeError", f"{code.path} has no function {code.function}")
+        return found  # type: ignore[no-any-return]
+    from gspc_trio.compute import programs
+
+    return lambda named, memory_bytes: programs.run(code, named, memory_bytes, watch)
+
+
+def _import(module_name: str, qualname: str) -> Callable[..., Any]:
+    import importlib
+
+    found: Any = importlib.import_module(module_name)
+    for name in qualname.split("."):
+        found = getattr(found, name)
+    return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def memory_limit(memory_bytes: int) -> Iterator[None]:
+    """Let the block take so much memory on top of what there is; more raises MemoryError in it."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    with open("/proc/self/statm", "rb") as file:
+        taken = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    limit = taken + memory_bytes
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

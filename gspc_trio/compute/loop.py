@@ -1,0 +1,157 @@
+"""The loop of a compute process (or thread): receive tasks, run them in order, send results."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+from array import array
+from collections.abc import Callable
+from time import perf_counter, time
+from typing import Any
+
+from gspc_trio.compute.errors import TaskFailure, describe
+from gspc_trio.compute.functions import Runner
+from gspc_trio.compute.output import Output
+from gspc_trio.protocol.compute_channel import (
+    DEFINE,
+    FRAME_HEADER,
+    LARGE,
+    PACKET_BYTES_MAX,
+    list_head,
+    pack,
+    unpack,
+)
+
+QUICK_S = 0.0001
+"""Results wait at most about so long: a code that takes longer starts only after they are sent."""
+
+UNSENT_BYTES_MAX = 1 << 20
+"""Results are sent when they are more than this."""
+
+
+class Loop:
+    """Runs what arrives on the channel of tasks until that ends."""
+
+    def __init__(
+        self,
+        tasks: socket.socket,
+        results: socket.socket,
+        output: Output,
+        open_code: Callable[[bytes], Runner] = Runner,
+    ) -> None:
+        self._tasks = tasks
+        self._results = results
+        self._output = output
+        self._open_code = open_code
+        self._packet = bytearray(PACKET_BYTES_MAX)
+        self._codes: dict[int, bytes] = {}
+        self._runners: dict[int, Runner] = {}
+        self._quick: set[int] = set()  # codes whose last run was shorter than QUICK_S
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._oldest_unsent = 0.0
+
+    def run(self) -> None:
+        """Work until the other side closes the channel of tasks."""
+        while True:
+            items = self._receive()
+            if items is None:
+                return
+            for item in items:
+                self._handle(item)
+
+    def send(self) -> None:
+        """Send the results that have gathered."""
+        if not self._unsent:
+            return
+        head = list_head(len(self._unsent))
+        pieces = [FRAME_HEADER.pack(len(head) + self._unsent_bytes), head, *self._unsent]
+        small = self._unsent_bytes <= UNSENT_BYTES_MAX
+        self._unsent = []
+        self._unsent_bytes = 0
+        for piece in [b"".join(pieces)] if small else pieces:
+            self._results.sendall(piece)
+
+    def _receive(self) -> list[Any] | None:
+        """Return the items of the next packet, None at the end; send results before waiting for it."""
+        try:
+            received = self._receive_packet(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self.send()
+            received = self._receive_packet(0)
+        size, ancillary = received
+        if size == 0:
+            return None
+        items: list[Any] = unpack(memoryview(self._packet)[:size])
+        if ancillary:
+            descriptors = array("i", ancillary[0][2])
+            return [_read_item(descriptor) for descriptor in descriptors]
+        return items
+
+    def _receive_packet(self, flags: int) -> tuple[int, list[tuple[int, int, bytes]]]:
+        size, ancillary, _, _ = self._tasks.recvmsg_into(
+            [self._packet], socket.CMSG_SPACE(4), flags | socket.MSG_CMSG_CLOEXEC
+        )
+        return size, ancillary
+
+    def _handle(self, item: list[Any]) -> None:
+        if item[0] == DEFINE:
+            _, code_id, data = item
+            self._codes[code_id] = data
+            return
+        assert item[0] != LARGE, "a large item comes with a descriptor"
+        _, task_id, attempt, code_id, arguments, memory_bytes, may_rerun = item
+        if self._unsent and (
+            not may_rerun
+            or code_id not in self._quick
+            or self._unsent_bytes > UNSENT_BYTES_MAX
+            or perf_counter() - self._oldest_unsent > QUICK_S
+        ):
+            self.send()
+        started_s = time()
+        begun = perf_counter()
+        stdout = stderr = b""
+        error = None
+        try:
+            runner = self._runners.get(code_id) or self._open(code_id)
+            values, stdout, stderr = runner.run(arguments, memory_bytes)
+        except BaseException as problem:
+            values = []
+            error = describe(problem, memory_bytes)
+            if isinstance(problem, TaskFailure):
+                stdout, stderr = problem.stdout, problem.stderr
+            self.check_interrupted(problem)
+        ended = perf_counter()
+        duration_s = ended - begun
+        if duration_s < QUICK_S:
+            self._quick.add(code_id)
+        else:
+            self._quick.discard(code_id)
+        printed, complained = self._output.take()
+        result = [task_id, attempt, values, started_s, duration_s]
+        if printed or complained or stdout or stderr or error:
+            result += [printed + stdout, complained + stderr]
+            if error:
+                result.append(error)
+        packed = pack(result)
+        if not self._unsent:
+            self._oldest_unsent = ended
+        self._unsent.append(packed)
+        self._unsent_bytes += len(packed)
+
+    def check_interrupted(self, problem: BaseException) -> None:
+        """Told what a task raised; a loop in a thread ends itself when it was interrupted."""
+
+    def _open(self, code_id: int) -> Runner:
+        """Open a code at its first use, so that what goes wrong there is the task's own failure."""
+        runner = self._runners[code_id] = self._open_code(self._codes[code_id])
+        return runner
+
+
+def _read_item(descriptor: int) -> Any:
+    try:
+        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
+            return unpack(view)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,232 @@
+"""The template: a small process without trio that forks compute processes, kills them and reaps them.
+
+Started by exec as ``python -m gspc_trio.compute.template DESCRIPTOR PARENT`` (its control channel to the RIF,
+the pid of the RIF). Every process below it that loses its parent becomes its child; those that it did not
+fork itself are ended. When the RIF is gone it ends everything below it, then itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+from array import array
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from gspc_trio.compute import process_tree, system
+from gspc_trio.compute.child import run_child
+from gspc_trio.compute.output import last_line, open_nameless_file
+from gspc_trio.protocol.compute_channel import (
+    CONTROL_BYTES_MAX,
+    EXITED,
+    FORK,
+    FORKED,
+    KILL,
+    KILLED,
+    READY,
+    pack,
+    unpack,
+)
+
+KILL_S = 5.0
+"""After so long a kill is answered even if something could not be ended."""
+
+STOP_S = 1.0
+"""After so long a compute process that cannot be stopped first is killed all the same."""
+
+_STEP_MS = 1
+
+
+def _do_nothing(number: int, frame: object) -> None:
+    """Handle a signal only so that it wakes the loop."""
+
+
+class _Child:
+    """A compute process, and the kill of it if that was asked for."""
+
+    def __init__(self, pid: int = 0, stderr: int = 0, *, reaped: bool = False) -> None:
+        self.pid = pid
+        self.stderr = stderr
+        self.reaped = reaped
+        self.kill_began_s: float | None = None
+
+
+class Template:
+    """Serves one RIF on the control channel."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._pid = os.getpid()
+        self._children: dict[int, _Child] = {}  # by number, until reaped and, if asked for, killed
+        self._by_pid: dict[int, int] = {}
+        self._rif_is_there = True
+        self._wakeup, wakeup_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _do_nothing)
+        signal.signal(signal.SIGTERM, self._told_to_end)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def run(self) -> bool:
+        """Serve until the RIF is gone, end everything below; return whether nothing is left."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._wakeup, select.POLLIN)
+        self._say([READY])
+        while self._rif_is_there:
+            killing = any(child.kill_began_s is not None for child in self._children.values())
+            for descriptor, _ in poll.poll(_STEP_MS if killing else None):
+                if descriptor == self._wakeup:
+                    with suppress(BlockingIOError):
+                        os.read(self._wakeup, 4096)
+                else:
+                    self._receive()
+            self._reap()
+            self._step_kills()
+        return self._end_everything()
+
+    def _told_to_end(self, number: int, frame: object) -> None:
+        del number, frame
+        self._rif_is_there = False
+
+    def _say(self, message: list[Any]) -> None:
+        try:
+            self._control.sendall(pack(message))
+        except OSError:
+            self._rif_is_there = False
+
+    def _receive(self) -> None:
+        try:
+            data, ancillary, _, _ = self._control.recvmsg(
+                CONTROL_BYTES_MAX, socket.CMSG_SPACE(4 * 4), socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError:
+            data, ancillary = b"", []
+        if not data:
+            self._rif_is_there = False
+            return
+        descriptors = array("i")
+        for _, _, attached in ancillary:
+            descriptors.frombytes(attached)
+        kind, number, *fields = unpack(data)
+        if kind == FORK:
+            self._fork(number, descriptors, *fields)
+        elif kind == KILL:
+            child = self._children.setdefault(
+                number, _Child(reaped=True)
+            )  # what it left is still to be ended
+            if child.kill_began_s is None:
+                child.kill_began_s = monotonic()
+
+    def _fork(
+        self, number: int, descriptors: array[int], cpus: list[int], gpus: list[int], host: bool
+    ) -> None:
+        output: list[int] = []
+        try:
+            output = [open_nameless_file(), open_nameless_file()]
+            pid = os.fork()
+        except OSError as error:
+            for descriptor in (*descriptors, *output):
+                os.close(descriptor)
+            self._say([FORKED, number, 0, error.strerror or str(error)])
+            return
+        if pid == 0:
+            self._control.detach()  # its descriptor is closed with all others, and must not be closed again
+            run_child(
+                descriptors[0],
+                descriptors[1:],
+                (output[0], output[1]),
+                cpus=cpus,
+                gpus=gpus,
+                host=host,
+                template_pid=self._pid,
+            )
+        for descriptor in descriptors:
+            os.close(descriptor)
+        os.close(output[0])
+        self._children[number] = _Child(pid, output[1])
+        self._by_pid[pid] = number
+        self._say([FORKED, number, pid, ""])
+
+    def _reap(self) -> None:
+        """Reap all that have ended; end what a dead compute process has left to us."""
+        somebody_ended = False
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
+            except ChildProcessError:
+                break
+            if found is None:
+                break
+            somebody_ended = True
+            number = self._by_pid.pop(found.si_pid, None)
+            if number is not None:
+                self._report_exit(number, found.si_code, found.si_status)
+        if somebody_ended:
+            self._kill_orphans()
+
+    def _report_exit(self, number: int, code: int, status: int) -> None:
+        child = self._children[number]
+        child.reaped = True
+        self._say([EXITED, number, status if code == os.CLD_EXITED else -status, last_line(child.stderr)])
+        os.close(child.stderr)
+        if child.kill_began_s is None:
+            del self._children[number]
+
+    def _kill_orphans(self) -> int:
+        """Kill the children that are no compute processes; theirs become ours and are next."""
+        alive = 0
+        for pid in process_tree.children(self._pid):
+            if pid not in self._by_pid and process_tree.is_alive(pid):
+                process_tree.kill(pid, signal.SIGKILL)
+                alive += 1
+        return alive
+
+    def _step_kills(self) -> None:
+        """Advance every kill: stop the process, end all below it, kill it, reap it, see what is left."""
+        for number, child in list(self._children.items()):
+            if child.kill_began_s is None:
+                continue
+            taken_s = monotonic() - child.kill_began_s
+            if not child.reaped:
+                process_tree.kill(child.pid, signal.SIGSTOP)
+                stopped = process_tree.state(child.pid) in "TtZX"
+                # Twice, because a process may be missed while its parent dies.
+                busy = process_tree.kill_descendants(child.pid) or process_tree.kill_descendants(child.pid)
+                if (stopped and not busy) or taken_s > STOP_S:
+                    process_tree.kill(child.pid, signal.SIGKILL)
+            if child.reaped or taken_s > KILL_S:
+                survivors = self._kill_orphans()
+                if not survivors or taken_s > KILL_S:
+                    del self._children[number]
+                    self._say([KILLED, number, survivors + (not child.reaped)])
+
+    def _end_everything(self) -> bool:
+        gone = process_tree.kill_all_descendants(self._pid, KILL_S)
+        while True:
+            try:
+                if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG) is None:
+                    return gone
+            except ChildProcessError:
+                return True
+
+
+def main() -> None:
+    """Run as a program: its arguments are the descriptor of the control channel and the pid of the RIF."""
+    descriptor, parent_pid = map(int, sys.argv[1:])
+    system.set_name("gspc-template")
+    system.become_subreaper()
+    control = socket.socket(fileno=descriptor)
+    os.set_inheritable(descriptor, False)
+    template = Template(control)
+    system.set_parent_death_signal(signal.SIGTERM)
+    if os.getppid() != parent_pid:
+        sys.exit(0)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    sys.exit(0 if template.run() else 1)

@@ -1,0 +1,254 @@
+"""A host of threads: one compute process in which each worker of a job is a thread, where the user says so.
+
+A thread cannot be killed: it is asked, by an exception at its next bytecode, until it ends. What takes the
+process down takes all its threads down.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from array import array
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from gspc_trio.compute import process_tree, system
+from gspc_trio.compute.functions import Runner
+from gspc_trio.compute.loop import Loop
+from gspc_trio.protocol.compute_channel import (
+    CONTROL_BYTES_MAX,
+    INTERRUPT_THREAD,
+    OPEN_THREAD,
+    OUTPUT_BYTES_MAX,
+    unpack,
+)
+
+ASK_AGAIN_S = 0.1
+"""An interrupted thread that goes on is interrupted again after so long: code may swallow exceptions."""
+
+KILL_S = 2.0
+"""Bound on ending a program of an interrupted thread."""
+
+_PROGRAM = "GSPC_THREAD"  # environment variable that says which thread's program a process comes from
+
+
+class TaskCancelled(BaseException):
+    """Raised in a task that runs in a thread and is to stop."""
+
+
+class ThreadHost:
+    """Opens and interrupts threads as the RIF says on the control channel, until that ends."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._workers: dict[int, _Worker] = {}
+        self._wakeup, self._wakeup_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._output = ThreadOutput()
+
+    def run(self) -> None:
+        """Serve until the RIF closes the control channel."""
+        self._output.install()
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._wakeup, select.POLLIN)
+        while True:
+            stopping = any(worker.stopping for worker in self._workers.values())
+            for descriptor, _ in poll.poll(ASK_AGAIN_S * 1000 if stopping else None):
+                if descriptor == self._wakeup:
+                    os.read(self._wakeup, 4096)
+                elif not self._receive():
+                    return
+            for number, worker in list(self._workers.items()):
+                if not worker.is_alive():
+                    worker.close()
+                    del self._workers[number]
+                elif worker.stopping:
+                    worker.interrupt()
+
+    def _receive(self) -> bool:
+        data, ancillary, _, _ = self._control.recvmsg(
+            CONTROL_BYTES_MAX, socket.CMSG_SPACE(2 * 4), socket.MSG_CMSG_CLOEXEC
+        )
+        if not data:
+            return False
+        kind, number, *fields = unpack(data)
+        if kind == OPEN_THREAD:
+            tasks, results = (socket.socket(fileno=each) for each in array("i", ancillary[0][2]))
+            worker = _Worker(number, fields[0], tasks, results, self._output, self._wakeup_end)
+            self._workers[number] = worker
+            worker.start()
+        elif kind == INTERRUPT_THREAD and number in self._workers:
+            self._workers[number].stopping = True  # the loop above interrupts it
+        return True
+
+
+class _Worker(threading.Thread):
+    """One worker of the job. The host closes its sockets: no exception that comes late can prevent it."""
+
+    def __init__(
+        self,
+        number: int,
+        cpus: list[int],
+        tasks: socket.socket,
+        results: socket.socket,
+        output: ThreadOutput,
+        wakeup: int,
+    ) -> None:
+        super().__init__(name=f"worker {number}", daemon=True)
+        self.stopping = False
+        self._cpus = cpus
+        self._sockets = (tasks, results)
+        self._output = output
+        self._wakeup = wakeup
+        self._watch = _ProgramWatch(f"{os.getpid()}:{number}")
+        self._loop = _ThreadLoop(tasks, results, output, partial(Runner, watch=self._watch))
+
+    def run(self) -> None:
+        """Work until the channel of tasks ends or the thread is interrupted."""
+        try:
+            if self._cpus:
+                with suppress(OSError):  # slower, not wrong
+                    os.sched_setaffinity(0, self._cpus)
+            self._output.begin()
+            self._loop.run()
+        except (TaskCancelled, OSError):
+            pass  # interrupted between two tasks, or the RIF is gone
+        finally:
+            os.write(self._wakeup, b".")
+
+    def interrupt(self) -> None:
+        """Ask the thread to end, and end the program that it waits for."""
+        if not self._loop.ending and self.ident is not None:
+            system.interrupt_thread(self.ident, TaskCancelled)
+            self._watch.kill_program()
+
+    def close(self) -> None:
+        """Close its channels: the RIF sees that it has ended."""
+        for each in self._sockets:
+            each.close()
+
+
+class _ThreadLoop(Loop):
+    """Ends when the task it runs was interrupted, after sending what had finished before."""
+
+    ending = False
+
+    def check_interrupted(self, problem: BaseException) -> None:
+        """Go on raising an interruption."""
+        if isinstance(problem, TaskCancelled):
+            self.ending = True
+            self.send()
+            raise problem
+
+
+class _ProgramWatch:
+    """The program that a thread runs now, if any."""
+
+    def __init__(self, name: str) -> None:
+        self.environment = {_PROGRAM: name}
+        self._mark = f"{_PROGRAM}={name}".encode()
+        self._lock = threading.Lock()
+        self._pid = 0
+
+    def started(self, pid: int) -> None:
+        """A program has started."""
+        with self._lock:
+            self._pid = pid
+
+    def ended(self) -> None:
+        """It has ended; its number may soon be another's."""
+        with self._lock:
+            self._pid = 0
+
+    def kill_program(self) -> None:
+        """Kill the program with everything below it, also what has detached itself from it."""
+        with self._lock:
+            if not self._pid:
+                return
+            process_tree.kill(self._pid, signal.SIGSTOP)
+            process_tree.kill_all_descendants(self._pid, KILL_S)
+            process_tree.kill(self._pid, signal.SIGKILL)
+            while orphans := self._orphans():
+                for pid in orphans:
+                    process_tree.kill_descendants(pid)
+                    process_tree.kill(pid, signal.SIGKILL)
+
+    def _orphans(self) -> list[int]:
+        return [pid for pid in process_tree.children(os.getpid()) if self._is_orphan(pid)]
+
+    def _is_orphan(self, pid: int) -> bool:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                return pid != self._pid and self._mark in file.read().split(b"\0")
+        except OSError:
+            return False
+
+
+class ThreadOutput:
+    """What each thread prints by Python; other code writes to files that nobody reads."""
+
+    def __init__(self) -> None:
+        self._kept = threading.local()
+
+    def install(self) -> None:
+        """Take the place of ``sys.stdout`` and ``sys.stderr``."""
+        sys.stdout = _ThreadStream(self, 0)
+        sys.stderr = _ThreadStream(self, 1)
+
+    def begin(self) -> None:
+        """Keep what the calling thread prints from now on."""
+        self._kept.parts = (bytearray(), bytearray())
+
+    def take(self) -> tuple[bytes, bytes]:
+        """Return the last part of what the calling thread has printed since the last call."""
+        stdout, stderr = self._kept.parts
+        taken = bytes(stdout), bytes(stderr)
+        stdout.clear()
+        stderr.clear()
+        return taken
+
+    def write(self, index: int, data: bytes) -> None:
+        """Keep the last part of what the calling thread prints; a thread of a task's own keeps nothing."""
+        parts: Any = getattr(self._kept, "parts", None)
+        if parts is not None:
+            parts[index] += data
+            del parts[index][:-OUTPUT_BYTES_MAX]
+
+
+class _ThreadStream(io.TextIOBase):
+    """A text stream that hands everything to the output of the thread that writes."""
+
+    encoding = "utf-8"
+
+    def __init__(self, output: ThreadOutput, index: int) -> None:
+        self._output = output
+        self._index = index
+        self.buffer = _ThreadBytes(output, index)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        self._output.write(self._index, text.encode(errors="backslashreplace"))
+        return len(text)
+
+
+class _ThreadBytes(io.RawIOBase):
+    """The same for bytes."""
+
+    def __init__(self, output: ThreadOutput, index: int) -> None:
+        self._output = output
+        self._index = index
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        self._output.write(self._index, bytes(data))
+        return len(data)

@@ -1,0 +1,84 @@
+"""Framing between a RIF, its template and its compute processes: constants and pure functions for both sides.
+
+Three channels, all between processes of one host that trust each other, all msgpack:
+
+- control, RIF to template and back (packets, file descriptors attached);
+- tasks, RIF to compute process (packets, so that the RIF can take back whole ones that are still unread);
+- results, compute process to RIF (a stream of frames; its end says that the process is gone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any
+
+import msgpack
+
+MARKER = "GSPC_TREE"
+"""Environment variable of the template and all below it: ids of the trees it belongs to, colons between."""
+
+PACKET_BYTES_MAX = 65536
+"""Longest packet of tasks; a longer item travels as a file in memory, attached to the packet."""
+
+PACKET_TASKS_MAX = 256
+"""Most tasks in one packet."""
+
+PACKET_S = 0.0003
+"""About as many seconds of work go into one packet, once the time of its code is known."""
+
+CONTROL_BYTES_MAX = 65536
+"""Longest packet on the control channel."""
+
+OUTPUT_BYTES_MAX = 65536
+"""The last so many bytes of each of standard output and error are kept of an attempt."""
+
+FRAME_HEADER = Struct("<Q")
+"""Length of the frame of results that follows."""
+
+# Control, RIF to template: (kind, ...)
+FORK, KILL = range(2)
+# FORK number cpus gpus host + descriptors of a file that describes the job and of the channels; KILL number
+
+# Control, template to RIF: (kind, ...)
+READY, FORKED, EXITED, KILLED = range(4)
+# READY; FORKED number pid problem; EXITED number status last_line; KILLED number survivors
+
+# Control of a host of threads, RIF to host: (kind, ...)
+OPEN_THREAD, INTERRUPT_THREAD = range(2)
+# OPEN_THREAD number cpus + descriptors; INTERRUPT_THREAD number
+
+# Items in a packet of tasks: (kind, ...)
+DEFINE, RUN, LARGE = range(3)
+# DEFINE code_id data; RUN task_id attempt code_id arguments memory_bytes may_rerun;
+# LARGE kind first second + descriptor of a file that holds the item (its kind and first two fields repeated)
+
+
+def pack(message: Any) -> bytes:
+    """Return a message, an item or anything else made of plain data as bytes."""
+    # A small buffer: the default one costs more to allocate than most messages to pack.
+    data: bytes = msgpack.Packer(unicode_errors="surrogateescape", buf_size=256).pack(message)
+    return data
+
+
+def unpack(data: bytes | bytearray | memoryview) -> Any:
+    """Return what :func:`pack` was given, lists for all sequences."""
+    return msgpack.unpackb(data, unicode_errors="surrogateescape", strict_map_key=False)
+
+
+def list_head(count: int) -> bytes:
+    """Return how a packed list of so many elements begins."""
+    if count < 16:
+        return bytes((0x90 | count,))
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+def pack_run(
+    task_id: int, attempt: int, code_id: int, arguments: Sequence[bytes], memory_bytes: int, may_rerun: bool
+) -> list[bytes]:
+    """Return an item that runs a task, in pieces: long arguments are not copied."""
+    pieces = [list_head(7), *map(pack, (RUN, task_id, attempt, code_id)), list_head(len(arguments))]
+    for argument in arguments:
+        pieces += [b"\xc6" + len(argument).to_bytes(4, "big"), argument]
+    pieces += [pack(memory_bytes), pack(may_rerun)]
+    return pieces
