@@ -353,10 +353,36 @@ def test_a_revoke_goes_to_the_rifs_concerned_and_its_answer_to_the_rm():
     with pytest.raises(IllegalEvent, match="r1 answered for"):
         machine.handle(events.RevokedBy(1, Revoked((1, 4), ("r2.core0",))), 3.2)
     machine.check()
+    assert machine.deadline() is None
     assert run(machine, (3.3, events.RevokedBy(8, Revoked((1, 4), ("r1.core0",))))) == []
 
 
-def test_a_rif_that_owes_the_answer_to_a_revoke_for_too_long_is_replaced_with_all_it_had():
+def test_a_rif_that_does_not_answer_a_revoke_in_time_is_replaced_with_all_it_had():
+    machine = make()
+    run(machine, *BOOT, (3.0, Revoke((1, 4), IDS)), (4.0, Revoke((1, 5), ("r1.node",))))
+    assert machine.deadline() == 8.0
+    run(machine, (5.0, events.RevokedBy(1, Revoked((1, 4), ("r1.core0",)))))
+    assert machine.deadline() == 8.0
+    run(machine, (5.0, events.RevokedBy(1, Revoked((1, 4), ("r1.node",)))))
+    assert machine.deadline() == 9.0
+    reason = "it did not say in time that revoked work has ended"
+    assert run(machine, (9.0, Tick())) == [
+        RifChanged(9.0, "r1", "anna", "lost", reason),
+        actions.DropLink(1, reason),
+        actions.TellRm(Coming({"node": 1, "core": 1})),
+        actions.TellRm(Removed(IDS, "lose")),
+        actions.KillRif("r1", 1),
+    ]
+
+
+def test_nobody_waits_for_the_answer_to_a_revoke_of_what_was_removed():
+    machine = make()
+    run(machine, *BOOT, (3.0, Revoke((1, 4), ("r1.core0",))), (3.0, events.RemoveAsked(2, "r1", IDS)))
+    run(machine, (3.0, events.ResourcesLeft(IDS)))
+    assert machine.deadline() is None
+
+
+def test_a_rif_whose_resources_the_rm_has_given_up_is_replaced_with_all_it_had():
     machine = make()
     reason = "it did not say in time that revoked work has ended"
     assert run(machine, *BOOT, (9.0, events.ResourcesLeft(("r1.core0",)))) == [

@@ -31,6 +31,7 @@ class World:
         self.processes: dict[tuple[str, int], int | None] = {}
         self.dying: list[tuple[str, int]] = []
         self.live_links: set[int] = set()
+        self.revokes: list[actions.TellRif] = []
         self.calls: deque[actions.AskRif] = deque()
         self.rm: set[str] = set()
         self.rm_jobs: set[str] = set()
@@ -78,7 +79,7 @@ class World:
 
     def on_TellRif(self, action: actions.TellRif) -> None:
         assert action.link in self.live_links
-        self.give(events.RevokedBy(action.link, Revoked(action.message.grant_id, action.message.resources)))
+        self.revokes.append(action)
 
     def on_CloseJobAt(self, action: actions.CloseJobAt) -> None:
         assert set(action.links) <= self.live_links
@@ -264,10 +265,17 @@ class RtsAmongOthers(RuleBasedStateMachine):
         world.rm_says.append(events.ResourcesLeft((name,)))
 
     @precondition(lambda self: self.resources())
-    @rule(data=st.data())
-    def revoke(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), number=st.integers(1, 3))
+    def revoke(self, data: st.DataObject, number: int) -> None:
         names = data.draw(st.lists(st.sampled_from(self.resources()), min_size=1, unique=True))
-        self.world.give(Revoke((1, 1), tuple(names)))
+        self.world.give(Revoke((1, number), tuple(names)))
+
+    @precondition(lambda self: self.world.revokes)
+    @rule()
+    def revoked(self) -> None:
+        tell = self.world.revokes.pop(0)
+        revoked = Revoked(tell.message.grant_id, tell.message.resources)
+        self.world.give(events.RevokedBy(tell.link, revoked))
 
     @precondition(lambda self: self.world.machine.rifs)
     @rule(data=st.data())

@@ -30,6 +30,8 @@ from gspc_trio.core.rts.state import Add, JobEntry, Limits, Rif, RifState, check
 
 Actions = list[Any]
 
+UNCONFIRMED = "it did not say in time that revoked work has ended"
+
 
 @define(eq=False)
 class _Batch:
@@ -105,8 +107,8 @@ class LifeCycle:
         if event.cores < 0:
             return f"the number of cores is {event.cores}; it must not be negative"
         if len(self.rifs) + len(event.hosts) > self.limits.rifs_max:
-            there, limit = len(self.rifs), self.limits.rifs_max
-            return f"there may be {limit} RIFs; there are {there}, {len(event.hosts)} more were asked for"
+            number, limit = len(self.rifs), self.limits.rifs_max
+            return f"there may be {limit} RIFs; there are {number}, {len(event.hosts)} more were asked for"
         return ""
 
     def _start(self, rif: Rif, now: float, out: Actions) -> None:
@@ -222,6 +224,7 @@ class LifeCycle:
         rif.resources.clear()
         rif.leaving.clear()
         rif.left.clear()
+        rif.owed.clear()
 
     def _settle(self, rif: Rif, now: float, out: Actions) -> None:
         """Nothing is left of a lost RIF: bootstrap it again after a pause, or give it up."""
@@ -313,6 +316,8 @@ class LifeCycle:
                 self.lose(rif, f"it did not {done} within {self.limits.bootstrap_timeout_s:g} s", now, out)
             elif rif.state is RifState.LOST:
                 self._start(rif, now, out)
+            elif rif.state is RifState.UP:
+                self.lose(rif, UNCONFIRMED, now, out)
             else:
                 rif.timer_at = None
                 self._kill(rif, out)
@@ -376,12 +381,17 @@ def _check_rif(rif: Rif) -> None:
         state is RifState.STARTING
         or (state is RifState.LOST and not rif.running)
         or (state is RifState.STOPPING and not rif.killed)
+        or bool(rif.owed)
     ), rif
     assert not (rif.waiting or rif.removals or rif.request) or rif.link is not None, rif
     assert rif.left <= rif.leaving <= set(rif.resources), rif
     outstanding = [name for removal in rif.removals for name in removal.outstanding]
     assert len(outstanding) == len(set(outstanding)), rif
     assert set(outstanding) == rif.leaving - rif.left, rif
+    assert not rif.owed or state is RifState.UP, rif
+    owed = [name for revoke in rif.owed.values() for name in revoke.resource_ids]
+    assert set(owed) <= set(rif.resources) - rif.left, rif
+    assert all(revoke.resource_ids for revoke in rif.owed.values()), rif
     assert rif.report is None or rif.request is not None, rif
     staying = [one for name, one in rif.resources.items() if name not in rif.leaving]
     assert all(parent in rif.resources for one in staying for parent in one.parents), rif

@@ -170,25 +170,29 @@ class Rts:
             JobChanged(now, event.job, "finished" if event.left else "stopped", entry.name, event.reason)
         )
 
-    def _revoke(self, event: Revoke, _: float, out: Actions) -> None:
+    def _revoke(self, event: Revoke, now: float, out: Actions) -> None:
         """Send a revoke to the RIFs concerned; what a lost one had is gone from the RM already."""
         parts: dict[RifId, list[ResourceId]] = {}
         for resource_id in event.resources:
             parts.setdefault(resource_id.partition(".")[0], []).append(resource_id)
         for rif_id, ids in parts.items():
             rif = self._lives.rifs.get(rif_id)
-            if rif is not None and rif.state is RifState.UP and rif.link is not None:
-                out.append(TellRif(rif.link, Revoke(event.grant_id, tuple(ids))))
+            if rif is None or rif.state is not RifState.UP or rif.link is None:
+                continue
+            there = tuple(name for name in ids if name in rif.resources and name not in rif.left)
+            if there:
+                rif.owe(event.grant_id, there, now + self.limits.revoke_timeout_s)
+                out.append(TellRif(rif.link, Revoke(event.grant_id, there)))
 
     def _revoked_by(self, event: events.RevokedBy, _: float, out: Actions) -> None:
         rif = self._lives.by_link.get(event.link)
-        if rif is None:
+        if rif is None or rif.state is not RifState.UP:
             return
-        there = tuple(
-            name for name in event.revoked.resources if name in rif.resources and name not in rif.left
-        )
-        foreign = [name for name in event.revoked.resources if name.partition(".")[0] != rif.rif_id]
+        revoked = event.revoked
+        foreign = [name for name in revoked.resources if name.partition(".")[0] != rif.rif_id]
         if foreign:
             raise IllegalEvent(f"{rif.rif_id} answered for {', '.join(foreign)}, which it does not have")
+        there = tuple(name for name in revoked.resources if name in rif.resources and name not in rif.left)
+        rif.settle(there, revoked.grant_id)
         if there:
-            out.append(TellRm(Revoked(event.revoked.grant_id, there)))
+            out.append(TellRm(Revoked(revoked.grant_id, there)))

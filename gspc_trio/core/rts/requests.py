@@ -17,7 +17,7 @@ from gspc_trio.core.rts.events import (
     RifRefused,
     RmAnswered,
 )
-from gspc_trio.core.rts.lifecycle import LifeCycle
+from gspc_trio.core.rts.lifecycle import UNCONFIRMED, LifeCycle
 from gspc_trio.core.rts.state import Add, Clear, Removal, Remove, Rif, RifState, checked_dag, with_descendants
 
 Actions = list[Any]
@@ -146,13 +146,14 @@ class Requests:
             if rif is None or rif.state is not RifState.UP:
                 continue
             if any(name in rif.resources and name not in rif.leaving for name in ids):
-                rif.left.update(ids)
-                self.lives.lose(rif, "it did not say in time that revoked work has ended", now, out)
+                rif.left.update(ids)  # the RM has the rest only
+                self.lives.lose(rif, UNCONFIRMED, now, out)
                 continue
             self._left_of(rif, set(ids), out)
 
     def _left_of(self, rif: Rif, ids: set[ResourceId], out: Actions) -> None:
         rif.left.update(ids & rif.leaving)
+        rif.settle(ids)
         for removal in list(rif.removals):
             removal.outstanding -= ids
             if not removal.outstanding:

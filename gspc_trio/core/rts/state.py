@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import TypeAlias
 
 from attrs import define, field, frozen
 
 from gspc_trio.core.exchange import DagReport
-from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.resources import BadResources, Resource, ResourceDag
 
 
@@ -21,6 +22,7 @@ class Limits:
         bootstrap_timeout_s: how long a RIF may take from its start to its first word.
         retry_delays_s: pauses before a lost RIF is bootstrapped again; as many tries as there are pauses.
         stable_after_s: a RIF that was up for so long has all its tries again.
+        revoke_timeout_s: how long a RIF may take to say that revoked work has ended; less than the lease.
         stop_grace_s: how long a RIF that was asked to stop may take before it is killed.
         rifs_max: RIFs at one time.
         jobs_max: jobs at one time.
@@ -30,6 +32,7 @@ class Limits:
     bootstrap_timeout_s: float = 30.0
     retry_delays_s: tuple[float, ...] = (0.1, 1.0, 5.0)
     stable_after_s: float = 60.0
+    revoke_timeout_s: float = 5.0
     stop_grace_s: float = 1.0
     rifs_max: int = 20_000
     jobs_max: int = 10_000
@@ -87,6 +90,14 @@ class Removal:
 
 
 @define(eq=False)
+class Owed:
+    """A revoke that a RIF has to answer: for these resources, at ``due_at`` at the latest."""
+
+    due_at: float
+    resource_ids: set[ResourceId]
+
+
+@define(eq=False)
 class Rif:
     """One RIF through all its incarnations.
 
@@ -101,7 +112,8 @@ class Rif:
         expected: class -> number of the resources that the RM was told it brings, None for none.
         tries: bootstraps used up since it was last stable.
         up_at: when it came up.
-        timer_at: when it must have come up or have stopped, or is bootstrapped again.
+        timer_at: when it must have come up, answered a revoke or stopped, or is bootstrapped again.
+        owed: revokes that it has to answer, oldest first.
         reason: why it is not up.
         ask: the question that is answered when it is up, or has failed.
         request, call: what it is doing, and under which number.
@@ -130,6 +142,7 @@ class Rif:
     tries: int = 0
     up_at: float = 0.0
     timer_at: float | None = None
+    owed: dict[GrantId, Owed] = field(factory=dict)
     reason: str = ""
     ask: int | None = None
     request: Add | Clear | None = None
@@ -141,6 +154,21 @@ class Rif:
     def usable(self) -> tuple[Resource, ...]:
         """Return the resources that the RM still has, parents before children."""
         return tuple(resource for name, resource in self.resources.items() if name not in self.left)
+
+    def owe(self, grant_id: GrantId, resource_ids: Iterable[ResourceId], due_at: float) -> None:
+        """Note that it has to say when nothing runs any more under the grant on these resources."""
+        self.owed.setdefault(grant_id, Owed(due_at, set())).resource_ids.update(resource_ids)
+        self.timer_at = next(iter(self.owed.values())).due_at
+
+    def settle(self, resource_ids: Iterable[ResourceId], grant_id: GrantId | None = None) -> None:
+        """Note that it need not say so any more: for one grant, or whatever the grant."""
+        for owed_id in [grant_id] if grant_id is not None else list(self.owed):
+            owed = self.owed.get(owed_id)
+            if owed is not None:
+                owed.resource_ids.difference_update(resource_ids)
+                if not owed.resource_ids:
+                    del self.owed[owed_id]
+        self.timer_at = next((owed.due_at for owed in self.owed.values()), None)
 
 
 @frozen

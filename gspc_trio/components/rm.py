@@ -1,0 +1,106 @@
+"""The shell of the resource manager: it lives with the RTS and speaks to jobs over their connections."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from gspc_trio.core.exchange import Demand, Grant, Interrupt, Lapsed, Recall, Refuse, Release, Revoke, Revoked
+from gspc_trio.core.ids import JobId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.records import RECORD_TYPES, Record, ResourceChanged
+from gspc_trio.core.rm import ResourceManager
+from gspc_trio.core.rm.events import Added, Removed
+from gspc_trio.core.rts.events import ResourcesLeft, RmAnswered
+from gspc_trio.nursery.drive import Inbox, drive
+from gspc_trio.nursery.rpc import Peer
+
+log = logging.getLogger(__name__)
+
+FROM_JOBS = (Demand, Release, Interrupt)
+"""What a job may say to the resource manager."""
+
+
+class RmShell:
+    """Drives the resource manager's machine.
+
+    Args:
+        machine: the resource manager.
+        tell_rts: takes an event for the RTS machine.
+        record: takes a record.
+    """
+
+    def __init__(
+        self, machine: ResourceManager, tell_rts: Callable[[Any], None], record: Callable[[Record], None]
+    ) -> None:
+        self.machine = machine
+        self.inbox: Inbox[Any] = Inbox()
+        self.peers: dict[JobId, Peer] = {}
+        self._tell_rts = tell_rts
+        self._record = record
+
+    async def run(self) -> None:
+        """Drive the machine until cancelled."""
+        await drive(_Answering(self.machine), self.inbox, self._perform, refused=self._refused)
+
+    def take(self, peer: Peer, job: JobId, message: Demand | Release | Interrupt) -> None:
+        """Take what a job says; one that speaks for another job loses its connection."""
+        if message.job == job:
+            self.inbox.put(message)
+        else:
+            drop_offender(peer, f"job {job} sent {type(message).__name__} in the name of {message.job}")
+
+    def _perform(self, action: Any) -> None:
+        kind = type(action)
+        if kind is Grant or kind is Recall or kind is Refuse or kind is Lapsed:
+            peer = self.peers.get(action.job)
+            if peer is not None:  # who is gone hears nothing any more
+                peer.post(action)
+        elif isinstance(action, RECORD_TYPES):
+            self._record(action)
+        elif kind is Revoke or kind is ResourcesLeft or kind is RmAnswered:
+            self._tell_rts(action)
+        else:
+            raise TypeError(f"nobody carries out {kind.__name__} of the resource manager")
+
+    def _refused(self, event: Any, error: IllegalEvent) -> None:
+        """An event was illegal and has changed nothing: tell whoever sent it."""
+        if isinstance(event, FROM_JOBS):
+            peer = self.peers.get(event.job)
+            if peer is not None:
+                drop_offender(peer, f"{type(event).__name__} of job {event.job}: {error}")
+        elif isinstance(event, Added | Removed):
+            self._tell_rts(RmAnswered(event, str(error)))
+        elif isinstance(event, Revoked):
+            log.info("%s is late: %s", event, error)
+        else:
+            raise error
+
+
+class _Answering:
+    """The machine, which also tells the RTS what it has taken in and what it has no more."""
+
+    def __init__(self, machine: ResourceManager) -> None:
+        self.deadline = machine.deadline
+        self.check = machine.check
+        self._handle = machine.handle
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        actions = self._handle(event, now)
+        left = tuple(
+            action.resource_id
+            for action in actions
+            if type(action) is ResourceChanged and action.state == "removed"
+        )
+        if left:
+            actions.append(ResourcesLeft(left))
+        if isinstance(event, Added | Removed):
+            actions.append(RmAnswered(event))
+        return actions
+
+
+def drop_offender(peer: Peer, reason: str) -> None:
+    """End the connection of a peer that said what it must not say."""
+    log.warning("connection of %s %s at %s ended: %s", peer.role, peer.name, peer.remote, reason)
+    peer.drop(reason)

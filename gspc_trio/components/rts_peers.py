@@ -1,0 +1,256 @@
+"""Who connects to the run-time system, and what they may say: RIFs, jobs, and clients that control it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+from attrs import define, field
+
+from gspc_trio.components.records import Watcher
+from gspc_trio.components.rm import FROM_JOBS, drop_offender
+from gspc_trio.core.exchange import DagReport, Revoked
+from gspc_trio.core.ids import Counter, JobId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.records import StreamOpened
+from gspc_trio.core.rts import actions, events
+from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
+from gspc_trio.protocol import messages
+
+if TYPE_CHECKING:
+    from gspc_trio.components.rts import RtsService
+
+log = logging.getLogger(__name__)
+
+GOODBYE_TIMEOUT_S = 0.2
+"""How long the last answers to clients may take to be sent when the run-time system goes."""
+
+
+class RtsError(Exception):
+    """The run-time system cannot do what was asked; the message is one line for people."""
+
+
+def as_message(result: actions.Result) -> messages.BootstrapReport | messages.TeardownReport | DagReport:
+    """Return an answer of the RTS machine as it travels."""
+    if isinstance(result, actions.Bootstrapped):
+        return messages.BootstrapReport(result.started, result.failed)
+    if isinstance(result, actions.TornDown):
+        return messages.TeardownReport(result.stopped)
+    return result
+
+
+@define(eq=False)
+class _JobLink:
+    """A job server and its wish to join."""
+
+    peer: Peer
+    call: IncomingCall
+    answered: trio.Event = field(factory=trio.Event)
+    job: JobId = ""
+    left: bool = False
+
+
+class PeerServer:
+    """Serves every connection according to the role of its other end.
+
+    Args:
+        service: to which what they say goes.
+    """
+
+    def __init__(self, service: RtsService) -> None:
+        self.rifs: dict[int, Peer] = {}
+        self._service = service
+        self._links = Counter()
+        self._jobs: dict[int, _JobLink] = {}
+        self._clients: dict[Peer, None] = {}
+
+    async def serve(self, peer: Peer) -> None:
+        """Serve one connection until it is over."""
+        if peer.role == "rif":
+            await self._serve_rif(peer)
+        elif peer.role == "job":
+            await self._serve_job(peer)
+        elif peer.role == "control":
+            await self._serve_client(peer)
+        else:
+            drop_offender(peer, f"a run-time system serves rif, job and control, not {peer.role}")
+
+    # RIFs ---------------------------------------------------------------------------------------------------
+
+    async def _serve_rif(self, peer: Peer) -> None:
+        first, *more = await peer.receive()
+        if not isinstance(first, messages.RifHello) or first.rif_id != peer.name:
+            drop_offender(peer, f"a RIF begins with its hello, not with {_name_of(first)}")
+            return
+        put = self._service.inbox.put
+        link = self._links.next()
+        self.rifs[link] = peer
+        put(events.RifUp(link, first.rif_id, first.incarnation, first.address, first.hardware, first.pid))
+        try:
+            late_s = 0.0
+            while True:
+                for message in more:
+                    if isinstance(message, Revoked):
+                        put(events.RevokedBy(link, message))
+                    elif isinstance(message, messages.RecordBatch):
+                        late_s = self._take_records(message, late_s)
+                    else:
+                        drop_offender(peer, f"a RIF does not say {_name_of(message)}")
+                more = await peer.receive()
+        finally:
+            del self.rifs[link]
+            put(events.RifLost(link, peer.reason or "the run-time system goes"))
+
+    def _take_records(self, batch: messages.RecordBatch, late_s: float) -> float:
+        """Add records of a RIF, on this process's clock; return the difference between the clocks."""
+        records = self._service.records
+        for record in batch.records:
+            if isinstance(record, StreamOpened):
+                late_s = record.wall_offset_s - records.opened.wall_offset_s
+            else:
+                records.append(attrs.evolve(record, at_s=record.at_s + late_s) if late_s else record)
+        return late_s
+
+    # Jobs ---------------------------------------------------------------------------------------------------
+
+    async def _serve_job(self, peer: Peer) -> None:
+        first, *more = await peer.receive()
+        if not isinstance(first, IncomingCall) or not isinstance(first.body, messages.RegisterJob):
+            drop_offender(peer, f"a job begins with its registration, not with {_name_of(first)}")
+            return
+        wish = first.body
+        link = self._links.next()
+        joining = self._jobs[link] = _JobLink(peer, first)
+        put = self._service.inbox.put
+        put(events.JobAsked(link, wish.name, wish.pid, wish.host, wish.address, wish.weight))
+        try:
+            await joining.answered.wait()
+            if joining.job:
+                joining.left = await self._listen_to_job(joining, more)
+        finally:
+            del self._jobs[link]
+            if joining.job:
+                del self._service.rm.peers[joining.job]
+                reason = "" if joining.left else peer.reason or "the run-time system goes"
+                put(events.JobGone(joining.job, reason, joining.left))
+
+    async def _listen_to_job(self, joined: _JobLink, more: list[Any]) -> bool:
+        """Take what a job says; return True when it leaves."""
+        peer, job, take = joined.peer, joined.job, self._service.rm.take
+        while True:
+            for message in more:
+                if isinstance(message, FROM_JOBS):
+                    take(peer, job, message)
+                elif isinstance(message, IncomingCall) and isinstance(message.body, messages.LeaveJob):
+                    message.reply(messages.Done())
+                    return True
+                else:
+                    drop_offender(peer, f"job {job} may not say {_name_of(message)} here")
+            more = await peer.receive()
+
+    def accept_job(self, link: int, job: JobId) -> None:
+        """Tell the job server its id; it may be gone already."""
+        joining = self._jobs.get(link)
+        if joining is None:
+            self._service.inbox.put(events.JobGone(job, "it went before it was registered"))
+            return
+        joining.job = job
+        self._service.rm.peers[job] = joining.peer
+        joining.call.reply(messages.JobRegistered(job))
+        joining.answered.set()
+
+    def refuse_job(self, link: int, reason: str) -> None:
+        """Tell the job server why it cannot join."""
+        joining = self._jobs.get(link)
+        if joining is not None:
+            joining.call.fail(PermissionError(reason))
+            joining.answered.set()
+
+    def dismiss_jobs(self, reason: str) -> None:
+        """End the connections of all jobs."""
+        for joined in list(self._jobs.values()):
+            joined.peer.drop(reason)
+
+    # Clients ------------------------------------------------------------------------------------------------
+
+    async def _serve_client(self, peer: Peer) -> None:
+        self._clients[peer] = None
+        watcher: Watcher | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                try:
+                    while True:
+                        for message in await peer.receive():
+                            if isinstance(message, messages.Watch):
+                                if watcher is None:
+                                    watcher = Watcher()
+                                    nursery.start_soon(self._service.records.feed, peer, watcher)
+                                watcher.add_credit(message.credit)
+                            elif isinstance(message, IncomingCall):
+                                self._answer(message)
+                            else:
+                                drop_offender(peer, f"a client does not say {_name_of(message)}")
+                except PeerGone:
+                    nursery.cancel_scope.cancel()
+        finally:
+            del self._clients[peer]
+
+    def _answer(self, call: IncomingCall) -> None:
+        """Answer a call of a client, now or when the machine has its answer."""
+        body = call.body
+        question = _QUESTIONS.get(type(body))
+        if question is not None:
+            self._service.ask(lambda ask: question(ask, body), lambda answer: _reply(call, answer))
+            return
+        known = _ANSWERS.get(type(body))
+        if known is None:
+            call.fail(TypeError(f"a run-time system does not answer {_name_of(body)}"))
+            return
+        try:
+            call.reply(known(self._service, body))
+        except IllegalEvent as error:
+            call.fail(error)
+            return
+        if isinstance(body, messages.StopRts):
+            self._service.stopped.set()
+
+    async def say_goodbye(self) -> None:
+        """Send clients what is still to be sent."""
+        with trio.move_on_after(GOODBYE_TIMEOUT_S):
+            async with trio.open_nursery() as nursery:
+                for peer in list(self._clients):
+                    nursery.start_soon(peer.aclose)
+
+
+def _reply(call: IncomingCall, answer: actions.Answer | actions.Refused) -> None:
+    if isinstance(answer, actions.Refused):
+        call.fail(RtsError(answer.reason))
+    else:
+        call.reply(as_message(answer.result))
+
+
+def _name_of(message: Any) -> str:
+    return type(message.body if isinstance(message, IncomingCall) else message).__name__
+
+
+_QUESTIONS: dict[type, Callable[[int, Any], Any]] = {
+    messages.Bootstrap: lambda ask, body: events.BootstrapAsked(
+        ask, body.hosts, body.strategy, body.cores, body.options
+    ),
+    messages.Teardown: lambda ask, body: events.TeardownAsked(ask, body.rif_ids),
+    messages.AddDag: lambda ask, body: events.AddAsked(ask, body.rif_id, body.resources),
+    messages.RemoveDag: lambda ask, body: events.RemoveAsked(
+        ask, body.rif_id, body.resource_ids, body.policy
+    ),
+}
+
+_ANSWERS: dict[type, Callable[[RtsService, Any], Any]] = {
+    messages.GetStatus: lambda service, _: messages.Status(service.status()),
+    messages.GetHostToResource: lambda service, _: messages.HostToResource(service.host_to_resource()),
+    messages.ListJobs: lambda service, _: messages.JobList(service.jobs()),
+    messages.Explain: lambda service, body: messages.Status({"waiting": service.explain(body.job)}),
+    messages.StopRts: lambda _, __: messages.Done(),
+}

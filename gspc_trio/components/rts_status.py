@@ -1,0 +1,73 @@
+"""The state of a run-time system as plain data, for people and scripts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gspc_trio.core.rm import ResourceManager
+from gspc_trio.core.rts import Rts
+from gspc_trio.version import VERSION
+
+
+def describe(rts: Rts, rm: ResourceManager, addresses: Sequence[str], uptime_s: float) -> dict[str, Any]:
+    """Return the state as ``gspc-rts status --json`` prints it.
+
+    ``version``, ``pid``, ``addresses``, ``uptime_s``;
+    ``rifs``: a list of ``rif_id``, ``host``, ``state`` (starting, up, lost, failed, stopping),
+    ``incarnation``, ``strategy``, ``address``, ``pid``, ``workers`` (their number), ``detail`` (why not up);
+    ``hosts``: host -> list of resource ids;
+    ``classes``: class -> ``total``, ``free``, ``held``, ``blocked`` (by a held relative);
+    ``jobs``: a list of ``job``, ``name``, ``pid``, ``host``, ``address``, ``weight``, ``demand`` (grants it
+    waits for), ``held`` (resources it holds), ``share`` (fraction of all that is held), ``waiting`` (shape ->
+    number of grants) and ``holds`` (class -> number of resources).
+    """
+    counts = rm.status()
+    per_job = counts["jobs"]
+    return {
+        "version": VERSION,
+        "pid": os.getpid(),
+        "addresses": list(addresses),
+        "uptime_s": uptime_s,
+        "rifs": [
+            {
+                "rif_id": rif.rif_id,
+                "host": rif.host,
+                "state": str(rif.state),
+                "incarnation": rif.incarnation,
+                "strategy": rif.strategy,
+                "address": rif.address,
+                "pid": rif.pid,
+                "workers": len(rif.resources),
+                "detail": rif.reason,
+            }
+            for rif in rts.rifs
+        ],
+        "hosts": {host: list(ids) for host, ids in rts.host_to_resource().items()},
+        "classes": counts["classes"],
+        "jobs": [
+            {
+                "job": job.job,
+                "name": job.name,
+                "pid": job.pid,
+                "host": job.host,
+                "address": job.address,
+                "weight": job.weight,
+                **_figures(per_job.get(job.job, {})),
+            }
+            for job in rts.jobs
+        ],
+    }
+
+
+def _figures(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the RM says of a job; it may not know it yet."""
+    waiting, holds = counts.get("demand", {}), counts.get("held", {})
+    return {
+        "demand": sum(waiting.values()),
+        "held": sum(holds.values()),
+        "share": counts.get("share", 0.0),
+        "waiting": waiting,
+        "holds": holds,
+    }

@@ -1,0 +1,74 @@
+"""How a RIF is started on a host (RTS-1): what a strategy is told, and what it has to do."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from attrs import field, frozen
+
+from gspc_trio.core.ids import RifId
+
+LINES_KEPT = 8
+"""How many of the last lines that a RIF printed are kept, to say why it did not come up."""
+
+
+class StrategyError(Exception):
+    """A RIF cannot be started this way; the message is one line for people."""
+
+
+def _last_lines() -> deque[str]:
+    return deque(maxlen=LINES_KEPT)
+
+
+@frozen
+class RifOrder:
+    """What a strategy is to start, once.
+
+    Attributes:
+        rif_id, incarnation: what the RIF is to call itself.
+        host: where.
+        cores: number of cores it is to offer, 0 for what its hardware has.
+        options: of the strategy, as the user gave them.
+        rts_addresses: where the RTS listens.
+        token: the secret that the RIF proves to know; it must show up in no command line, environment or log.
+        said: the last lines that the RIF printed; the strategy appends, the RTS tells them if it fails.
+    """
+
+    rif_id: RifId
+    incarnation: int
+    host: str
+    cores: int
+    options: dict[str, str]
+    rts_addresses: tuple[str, ...]
+    token: bytes = field(repr=False)
+    said: deque[str] = field(factory=_last_lines, eq=False)
+
+    def rts_address(self, scheme: str) -> str:
+        """Return the first address of the RTS that begins with ``scheme``, e.g. ``ws:``.
+
+        Raises:
+            StrategyError: the RTS has none.
+        """
+        for address in self.rts_addresses:
+            if address.startswith(scheme):
+                return address
+        there = ", ".join(self.rts_addresses)
+        raise StrategyError(
+            f"the RIF would need an address {scheme}... of the RTS, which listens on {there} only"
+        )
+
+
+class Strategy(Protocol):
+    """A way to start RIFs."""
+
+    async def run(self, order: RifOrder) -> str:
+        """Start a RIF and return when nothing is left of it, saying how it ended.
+
+        Cancellation takes the RIF down, within a second or two, and only then goes on. The RIF itself tells
+        the RTS when it is up.
+
+        Raises:
+            StrategyError, OSError: it could not be started, or ended in error; one line for people.
+        """
+        ...

@@ -1,0 +1,459 @@
+"""The run-time system's service among RIFs, jobs and clients that speak messages in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from gspc_trio.components.rts import RtsError, RtsService, open_rts_service
+from gspc_trio.components.strategy import RifOrder, StrategyError
+from gspc_trio.core.exchange import (
+    AddResources,
+    DagReport,
+    Demand,
+    Grant,
+    Lapsed,
+    Release,
+    RemoveResources,
+    Revoke,
+    Revoked,
+    WorkerEndpoint,
+)
+from gspc_trio.core.ids import NO_GRANT
+from gspc_trio.core.records import ResourceChanged, RifChanged, StreamOpened, WorkerChanged
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import CORE
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone, RemoteError
+from gspc_trio.protocol import messages
+
+RTS = "memory:rts"
+
+# The clock of a test is found among its own arguments, so each names ``autojump_clock``.
+# ruff: noqa: ARG001
+
+
+@pytest.fixture(autouse=True)
+def checked(monkeypatch):
+    monkeypatch.setenv("GSPC_CHECK", "1")
+
+
+class FakeRifs:
+    """A strategy whose RIFs have a node with two cores, and do and say what a test wants."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.peers: dict[str, Peer] = {}
+        self.orders: list[RifOrder] = []
+        self.scopes: dict[str, trio.CancelScope] = {}
+        self.closed_jobs: list[str] = []
+        self.revoked: list[Revoke] = []
+        self.broken: dict[str, str] = {}
+        self.mute = False
+        self.ended: list[str] = []
+
+    async def run(self, order: RifOrder) -> str:
+        self.orders.append(order)
+        if order.host in self.broken:
+            order.said.append("Traceback")
+            raise StrategyError(self.broken[order.host])
+        try:
+            with trio.CancelScope() as scope:
+                self.scopes[order.rif_id] = scope
+                return await self._live(order)
+            return "killed"
+        finally:
+            self.ended.append(order.rif_id)
+
+    async def _live(self, order: RifOrder) -> str:
+        cores = order.cores or 2
+        rif = order.rif_id
+        below = [Resource(f"{rif}.core{number}", "core", (f"{rif}.node",)) for number in range(cores)]
+        hardware = (Resource(f"{rif}.node", "node"), *below)
+        async with self.network.connect(
+            order.rts_address("memory:"), role="rif", name=rif, expect="rts"
+        ) as peer:
+            self.peers[rif] = peer
+            peer.post(messages.RifHello(rif, order.incarnation, 7, order.host, f"memory:{rif}", hardware))
+            try:
+                while True:
+                    for message in await peer.receive():
+                        if isinstance(message, messages.StopRif):
+                            if not self.mute:
+                                return "stopped"
+                        else:
+                            self._hear(peer, order, message)
+            except PeerGone as gone:
+                return gone.reason
+
+    def _hear(self, peer: Peer, order: RifOrder, message: object) -> None:
+        if isinstance(message, IncomingCall):
+            body = message.body
+            if isinstance(body, AddResources):
+                ids = tuple(resource.resource_id for resource in body.resources)
+            else:
+                assert isinstance(body, RemoveResources)
+                ids = body.resource_ids
+            address = f"memory:{order.rif_id}"
+            message.reply(
+                DagReport(
+                    tuple(WorkerEndpoint(name, "core", order.rif_id, order.host, address) for name in ids)
+                )
+            )
+        elif isinstance(message, messages.CloseJobEverywhere):
+            self.closed_jobs.append(message.job)
+        elif isinstance(message, Revoke):
+            self.revoked.append(message)
+            if not self.mute:
+                peer.post(Revoked(message.grant_id, message.resources))
+
+
+class Cluster:
+    def __init__(self, network: Network, rifs: FakeRifs, service: RtsService) -> None:
+        self.network = network
+        self.rifs = rifs
+        self.service = service
+
+    @asynccontextmanager
+    async def job(self, name: str = "count") -> AsyncIterator[JobServer]:
+        async with self.network.connect(RTS, role="job", name=name, expect="rts") as peer:
+            answer = await peer.call(messages.RegisterJob(name, 5, "anna"))
+            yield JobServer(peer, answer.job)
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Peer]:
+        async with self.network.connect(RTS, role="control", name="client", expect="rts") as peer:
+            yield peer
+
+
+class JobServer:
+    def __init__(self, peer: Peer, job: str) -> None:
+        self.peer = peer
+        self.job = job
+        self.heard: list[object] = []
+
+    async def hear(self, kind: type, number: int = 1) -> list[object]:
+        """Wait until so many messages of this kind have come; return them and forget all."""
+        with trio.fail_after(100):
+            while sum(isinstance(message, kind) for message in self.heard) < number:
+                self.heard += await self.peer.receive()
+        found = [message for message in self.heard if isinstance(message, kind)]
+        self.heard.clear()
+        return found
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    network = Network()
+    rifs = FakeRifs(network)
+    async with open_rts_service(network, listen=(RTS,), strategies={"fake": rifs}, epoch=3) as service:
+        yield Cluster(network, rifs, service)
+
+
+def demand(job: str, credit: int, seen: tuple[int, int] = NO_GRANT) -> Demand:
+    return Demand(job, CORE, credit, seen)
+
+
+async def test_bootstrap_reports_hosts_that_fail_beside_those_that_came_up(cluster, autojump_clock):
+    cluster.rifs.broken["bert"] = "no route to host"
+    report = await cluster.service.bootstrap(("anna", "bert", "cleo"), "fake")
+    assert report == messages.BootstrapReport(
+        {"anna": "r1", "cleo": "r3"}, {"bert": "no route to host; it said: Traceback"}
+    )
+    assert cluster.service.host_to_resource() == {
+        "anna": ("r1.node", "r1.core0", "r1.core1"),
+        "cleo": ("r3.node", "r3.core0", "r3.core1"),
+    }
+
+
+async def test_what_cannot_be_done_is_one_clear_line(cluster, autojump_clock):
+    with pytest.raises(RtsError, match="there is no strategy 'ssh'; there are: fake"):
+        await cluster.service.bootstrap(("anna",), "ssh")
+    async with cluster.client() as client:
+        with pytest.raises(RemoteError, match="there is no RIF r9; there are: none") as caught:
+            await client.call(messages.Teardown(("r9",)))
+        assert caught.value.kind == "RtsError"
+        with pytest.raises(RemoteError, match="does not answer WaitJob"):
+            await client.call(messages.WaitJob())
+        with pytest.raises(RemoteError, match="j7"):
+            await client.call(messages.Explain("j7"))
+
+
+async def test_a_client_can_do_all_that_a_user_may(cluster, autojump_clock):
+    async with cluster.client() as client, cluster.job() as job:
+        report = await client.call(messages.Bootstrap(("anna",), "fake", 1))
+        assert report == messages.BootstrapReport({"anna": "r1"}, {})
+        added = await client.call(messages.AddDag("r1", (Resource("r1.gpu", "gpu", ("r1.node",)),)))
+        assert [worker.resource_id for worker in added.workers] == ["r1.gpu"]
+        removed = await client.call(messages.RemoveDag("r1", ("r1.core0",)))
+        assert [worker.resource_id for worker in removed.workers] == ["r1.core0"]
+        hosts = await client.call(messages.GetHostToResource())
+        assert hosts == messages.HostToResource({"anna": ("r1.node", "r1.gpu")})
+        jobs = await client.call(messages.ListJobs())
+        assert jobs == messages.JobList((messages.JobEntry("j1", "count", 5, "anna", "", 1.0),))
+        waiting = await client.call(messages.Explain(job.job))
+        assert waiting == messages.Status({"waiting": []})
+        stopped = await client.call(messages.Teardown(("r1",)))
+        assert stopped == messages.TeardownReport(("r1",))
+        assert not cluster.service.stopped.is_set()
+        assert await client.call(messages.StopRts()) == messages.Done()
+        assert cluster.service.stopped.is_set()
+
+
+async def test_a_job_hears_of_rifs_first_then_gets_what_it_demands(cluster, autojump_clock):
+    await cluster.service.bootstrap(("anna",), "fake")
+    async with cluster.job() as job:
+        job.peer.post(demand(job.job, 2))
+        heard: list[object] = []
+        while sum(isinstance(message, Grant) for message in heard) < 2:
+            heard += await job.peer.receive()
+        assert isinstance(heard[0], messages.RifUp)
+        assert heard[0].endpoint.resources == (
+            Resource("r1.node", "node"),
+            Resource("r1.core0", "core", ("r1.node",)),
+            Resource("r1.core1", "core", ("r1.node",)),
+        )
+        assert heard[1:] == [
+            Grant("j1", CORE, (3, 1), ("r1.core0",)),
+            Grant("j1", CORE, (3, 2), ("r1.core1",)),
+        ]
+        status = cluster.service.status()
+        assert status["classes"]["core"] == {"total": 2, "free": 0, "held": 2, "blocked": 0}
+        assert status["jobs"][0]["held"] == 2
+        assert status["jobs"][0]["share"] == 1.0
+        assert status["rifs"][0]["workers"] == 3
+        assert status["rifs"][0]["state"] == "up"
+
+
+async def test_a_demand_before_the_first_rif_is_up_is_met_by_it(cluster, autojump_clock):
+    async with cluster.job() as job, trio.open_nursery() as nursery:
+        nursery.start_soon(cluster.service.bootstrap, ("anna",), "fake")
+        await trio.testing.wait_all_tasks_blocked()
+        job.peer.post(demand(job.job, 1))
+        assert await job.hear(Grant) == [Grant("j1", CORE, (3, 1), ("r1.core0",))]
+
+
+async def test_a_job_that_is_cut_off_gives_everything_back_when_its_work_has_stopped(cluster, autojump_clock):
+    await cluster.service.bootstrap(("anna",), "fake")
+    async with cluster.job() as other:
+        async with cluster.job() as job:
+            job.peer.post(demand(job.job, 2))
+            await job.hear(Grant, 2)
+            other.peer.post(demand(other.job, 2))
+            await trio.testing.wait_all_tasks_blocked()
+            job.peer.drop("killed")
+            before = trio.current_time()
+            assert len(await other.hear(Grant, 2)) == 2
+            assert trio.current_time() - before <= 1.0
+        assert cluster.rifs.closed_jobs == ["j2"]
+        assert [revoke.grant_id for revoke in cluster.rifs.revoked] == [(3, 1), (3, 2)]
+        assert [job.job for job in cluster.service.jobs()] == ["j1"]
+
+
+async def test_a_job_that_leaves_is_told_so_and_forgotten(cluster, autojump_clock):
+    await cluster.service.bootstrap(("anna",), "fake")
+    async with cluster.job() as job:
+        assert await job.peer.call(messages.LeaveJob()) == messages.Done()
+        await job.peer.lost.wait()
+    assert cluster.service.jobs() == ()
+    assert cluster.service.status()["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Release("j1", (3, 77)), "grant"),
+        (demand("j2", 1), "in the name of j2"),
+        (demand("j1", -1), "credit"),
+        (messages.StopRif(), "may not say StopRif"),
+    ],
+)
+async def test_a_job_that_says_what_it_must_not_loses_its_connection_and_nobody_else_does(
+    cluster, message, reason, autojump_clock
+):
+    await cluster.service.bootstrap(("anna",), "fake")
+    async with cluster.job() as bad, cluster.job() as good:
+        bad.peer.post(message)
+        await bad.peer.lost.wait()
+        assert reason in bad.peer.reason
+        good.peer.post(demand(good.job, 1))
+        assert len(await good.hear(Grant)) == 1
+
+
+async def test_a_rif_that_is_killed_is_started_again_and_jobs_are_told_of_all_of_it(cluster, autojump_clock):
+    await cluster.service.bootstrap(("anna",), "fake", 1)
+    async with cluster.job() as job:
+        job.peer.post(demand(job.job, 1))
+        (grant,) = await job.hear(Grant)
+        cluster.rifs.scopes["r1"].cancel()
+        job.heard += [await one(job, messages.RifGone)]
+        lapsed = await one(job, Lapsed)
+        assert lapsed.grant_ids == (grant.grant_id,)
+        job.peer.post(demand(job.job, 1, grant.grant_id))
+        up = await one(job, messages.RifUp)
+        assert up.endpoint.incarnation == 2
+        assert [resource.resource_id for resource in up.endpoint.resources] == ["r1.node", "r1.core0"]
+        assert await one(job, Grant) == Grant("j1", CORE, (3, 2), ("r1.core0",))
+    assert [order.incarnation for order in cluster.rifs.orders] == [1, 2]
+    assert [order.cores for order in cluster.rifs.orders] == [1, 1]
+
+
+async def one(job: JobServer, kind: type) -> object:
+    """Return the next message of this kind, forgetting those before it."""
+    with trio.fail_after(100):
+        while True:
+            while job.heard:
+                message = job.heard.pop(0)
+                if isinstance(message, kind):
+                    return message
+            job.heard += await job.peer.receive()
+
+
+async def test_a_rif_that_fails_for_good_leaves_jobs_with_a_clear_refusal(cluster, autojump_clock):
+    await cluster.service.bootstrap(("anna",), "fake", 1)
+    async with cluster.job() as job:
+        cluster.rifs.broken["anna"] = "host is down"
+        cluster.rifs.scopes["r1"].cancel()
+        await one(job, messages.RifGone)
+        job.peer.post(demand(job.job, 1))
+        (refusal,) = await job.hear(messages.exchange.Refuse)
+        assert "core" in refusal.reason
+    rif = cluster.service.status()["rifs"][0]
+    assert (rif["state"], rif["incarnation"]) == ("failed", 4)
+    assert rif["detail"] == "host is down; it said: Traceback"
+
+
+async def test_a_rif_that_does_not_confirm_a_revoke_is_replaced(cluster, autojump_clock):
+    await cluster.service.bootstrap(("anna",), "fake", 1)
+    async with cluster.job() as other:
+        async with cluster.job() as job:
+            job.peer.post(demand(job.job, 1))
+            await job.hear(Grant)
+            cluster.rifs.mute = True
+        other.peer.post(demand(other.job, 1))
+        gone = await one(other, messages.RifGone)
+        assert gone.reason == "it did not say in time that revoked work has ended"
+        cluster.rifs.mute = False
+        assert (await one(other, Grant)).resources == ("r1.core0",)
+
+
+async def test_a_late_old_incarnation_is_cut_off(cluster, autojump_clock):
+    await cluster.service.bootstrap(("anna",), "fake")
+    async with cluster.network.connect(RTS, role="rif", name="r1", expect="rts") as old:
+        old.post(messages.RifHello("r1", 0, 1, "anna", "memory:old", ()))
+        await old.lost.wait()
+        assert old.reason == "r1 incarnation 0 is refused: the newest is 1"
+    assert cluster.service.status()["rifs"][0]["state"] == "up"
+
+
+async def test_a_rif_that_answers_for_another_one_is_cut_off_and_started_again(cluster, autojump_clock):
+    await cluster.service.bootstrap(("anna", "bert"), "fake")
+    cluster.rifs.peers["r1"].post(Revoked((3, 1), ("r2.core0",)))
+    await cluster.rifs.peers["r1"].lost.wait()
+    await trio.sleep(5)
+    assert [rif["state"] for rif in cluster.service.status()["rifs"]] == ["up", "up"]
+    assert [rif["incarnation"] for rif in cluster.service.status()["rifs"]] == [2, 1]
+
+
+@pytest.mark.parametrize("role", ["rif", "job", "iml"])
+async def test_who_begins_with_something_else_is_cut_off(cluster, role, autojump_clock):
+    async with cluster.network.connect(RTS, role=role, name="x", expect="rts") as peer:
+        peer.post(messages.StopRif())
+        await peer.lost.wait()
+    assert cluster.service.status()["rifs"] == []
+
+
+async def test_a_rif_that_never_speaks_fails_its_bootstrap_in_thirty_seconds(autojump_clock):
+    class Silent:
+        async def run(self, order: RifOrder) -> str:
+            order.said.append("loading")
+            await trio.sleep_forever()
+            raise AssertionError
+
+    network = Network()
+    async with open_rts_service(network, listen=(RTS,), strategies={"silent": Silent()}) as service:
+        before = trio.current_time()
+        report = await service.bootstrap(("anna",), "silent")
+        assert trio.current_time() - before == pytest.approx(30)
+        reason = "it did not come up within 30 s; it was ended; it said: loading"
+        assert report == messages.BootstrapReport({}, {"anna": reason})
+
+
+async def test_a_watcher_gets_a_snapshot_then_what_changes(cluster, autojump_clock):
+    await cluster.service.bootstrap(("anna",), "fake")
+    async with cluster.client() as client:
+        client.post(messages.Watch(10))
+        (first,) = await client.receive()
+        assert first.snapshot
+        assert isinstance(first.records[0], StreamOpened)
+        await cluster.service.bootstrap(("bert",), "fake", 1)
+        records = []
+        while not any(isinstance(one, RifChanged) and one.state == "up" for one in records):
+            for batch in await client.receive():
+                assert not batch.snapshot
+                records += batch.records
+        states = [(one.rif_id, one.state) for one in records if isinstance(one, RifChanged)]
+        assert states == [("r2", "starting"), ("r2", "up")]
+        added = [(one.resource_id, one.host) for one in records if isinstance(one, ResourceChanged)]
+        assert added in ([], [("r2.node", "bert"), ("r2.core0", "bert")])
+
+
+async def test_records_of_a_rif_join_the_stream_on_the_clock_of_the_rts(cluster, autojump_clock):
+    await cluster.service.bootstrap(("anna",), "fake")
+    async with cluster.client() as client:
+        client.post(messages.Watch(10))
+        ((opened, *_),) = [batch.records for batch in await client.receive()]
+        ahead = StreamOpened(0.0, opened.wall_offset_s + 100.0, "1")
+        busy = WorkerChanged(5.0, "r1.core0", "busy", "j1", 9)
+        cluster.rifs.peers["r1"].post(messages.RecordBatch((ahead, busy)))
+        (batch,) = await client.receive()
+        assert batch.records == (WorkerChanged(105.0, "r1.core0", "busy", "j1", 9),)
+
+
+async def test_leaving_the_service_takes_rifs_down_in_good_order(autojump_clock):
+    network = Network()
+    rifs = FakeRifs(network)
+    before = trio.current_time()
+    async with open_rts_service(network, listen=(RTS,), strategies={"fake": rifs}) as service:
+        await service.bootstrap(("anna", "bert"), "fake")
+    assert sorted(rifs.ended) == ["r1", "r2"]
+    assert trio.current_time() - before < 0.5
+
+
+async def test_a_rif_that_does_not_stop_is_killed_after_a_second(autojump_clock):
+    network = Network()
+    rifs = FakeRifs(network)
+    async with open_rts_service(network, listen=(RTS,), strategies={"fake": rifs}) as service:
+        await service.bootstrap(("anna",), "fake")
+        rifs.mute = True
+        before = trio.current_time()
+        assert await service.teardown(("r1",)) == ("r1",)
+        assert trio.current_time() - before == pytest.approx(1.0)
+        assert rifs.ended == ["r1"]
+
+
+async def test_cancelling_the_owner_leaves_nothing_behind(autojump_clock):
+    network = Network()
+    rifs = FakeRifs(network)
+    with trio.move_on_after(1):
+        async with open_rts_service(network, listen=(RTS,), strategies={"fake": rifs}) as service:
+            await service.bootstrap(("anna",), "fake")
+            await trio.sleep_forever()
+    assert rifs.ended == ["r1"]
+    assert trio.current_time() == pytest.approx(1.0, abs=0.1)
+
+
+async def test_a_job_learns_that_the_run_time_system_was_stopped(autojump_clock):
+    network = Network()
+    async with trio.open_nursery() as nursery:
+        async with open_rts_service(network, listen=(RTS,), strategies={}):
+            connection = network.connect(RTS, role="job", name="j", expect="rts")
+            peer = await connection.__aenter__()
+            await peer.call(messages.RegisterJob("count", 1, "anna"))
+        await peer.lost.wait()
+        assert peer.reason == "the run-time system was stopped"
+        await connection.__aexit__(None, None, None)
+        nursery.cancel_scope.cancel()
