@@ -17,6 +17,9 @@ DEPTH_MAX = 64
 BYTES_MAX = (1 << 32) - 1
 """Longest encoded value: messages carry it as one piece."""
 
+LONG_BYTES = 1 << 16
+"""Bytes longer than this are worth sparing a copy."""
+
 _TUPLE = 1  # msgpack extension type of a tuple
 _PICKLED = b"\xc1"  # the one byte that no msgpack value begins with
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
@@ -37,6 +40,8 @@ def dumps(value: Any) -> bytes:
     Raises:
         BadValue: it cannot be pickled either; the message says why.
     """
+    if type(value) is bytes and LONG_BYTES < len(value) < BYTES_MAX - 5:
+        return b"\xc6" + len(value).to_bytes(4, "big") + value  # as msgpack does, but copied only once
     if _is_plain(value, DEPTH_MAX):
         try:
             data = _pack(value)
@@ -53,8 +58,7 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(data: bytes | bytearray | memoryview) -> Any:
-    """Return the value that ``data`` stands for; what :func:`dumps` was given, equal and of the same exact
-    type.
+    """Return the value that ``data`` stands for, equal to what :func:`dumps` was given and of the same type.
 
     Raises:
         BadValue: not an encoded value.

@@ -1,0 +1,149 @@
+"""Encoded values come back equal and of the same exact types, whatever they are."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gspc_trio.protocol.values import DEPTH_MAX, LONG_BYTES, BadValue, dumps, is_plain, loads
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+class Word(str):
+    pass
+
+
+Point = collections.namedtuple("Point", "x y")
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal and of the same exact type, all the way down; NaN is itself, -0.0 is not 0.0."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, float):
+        return math.copysign(1, left) == math.copysign(1, right) and (left == right or left != left)
+    if isinstance(left, dict):
+        return len(left) == len(right) and all(
+            same(one, other) and same(left[one], right[other]) for one, other in zip(left, right, strict=True)
+        )
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+plain_atoms = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary()
+)
+odd_atoms = (
+    st.integers()
+    | st.text(st.characters(categories=["Cs"]), min_size=1)
+    | st.sampled_from([Colour.RED, Word("a"), Point(1, 2), 1j, frozenset({1}), range(3), bytearray(b"b")])
+)
+keys = (
+    st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.tuples(st.integers(), st.text())
+)
+
+
+def nested(atoms: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.recursive(
+        atoms,
+        lambda inner: (
+            st.lists(inner)
+            | st.lists(inner).map(tuple)
+            | st.dictionaries(keys, inner)
+            | st.tuples(inner, inner)
+        ),
+        max_leaves=20,
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(nested(plain_atoms | odd_atoms))
+def test_any_value_comes_back_equal_and_of_the_same_exact_types(value: Any) -> None:
+    assert same(loads(dumps(value)), value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(nested(plain_atoms))
+def test_plain_data_needs_no_pickle(value: Any) -> None:
+    assert is_plain(dumps(value)) is not _has_wide_int(value)
+
+
+def _has_wide_int(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_wide_int(part) for item in value.items() for part in item)
+    if isinstance(value, list | tuple):
+        return any(map(_has_wide_int, value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**64
+
+
+@pytest.mark.parametrize(
+    "value", [True, (), [()], {(1, (2,)): [(3,)]}, [1, True, 1.0], {1: "int", "1": "str", b"1": "bytes"}]
+)
+def test_plain_data_with_tuples_and_like_numbers_is_msgpack(value: Any) -> None:
+    assert is_plain(dumps(value))
+    assert same(loads(dumps(value)), value)
+
+
+@pytest.mark.parametrize(
+    "value", [Colour.RED, Word("x"), Point(1, 2), [bytearray(b"x")], {1, 2}, 2**64, "\ud800"]
+)
+def test_what_msgpack_would_change_is_pickled(value: Any) -> None:
+    assert not is_plain(dumps(value))
+    assert same(loads(dumps(value)), value)
+
+
+def test_deep_nesting_and_cycles_are_pickled() -> None:
+    deep: list[Any] = []
+    for _ in range(DEPTH_MAX + 1):
+        deep = [deep]
+    assert not is_plain(dumps(deep))
+    assert loads(dumps(deep)) == deep
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    back = loads(dumps(cycle))
+    assert back[0] is back
+
+
+def test_lambdas_and_things_of_main_travel_by_value() -> None:
+    assert loads(dumps(lambda x: x + 1))(1) == 2
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec("class Local:\n    value = 7", namespace)
+    assert loads(dumps(namespace["Local"]())).value == 7
+
+
+def test_long_bytes_are_msgpack_like_short_ones() -> None:
+    for size in (LONG_BYTES, LONG_BYTES + 1):
+        data = dumps(bytes(size))
+        assert is_plain(data)
+        assert loads(data) == bytes(size)
+
+
+def test_a_value_that_nothing_can_pickle_is_refused_in_one_line() -> None:
+    with pytest.raises(BadValue, match="a value of type generator cannot be sent to another process"):
+        dumps(number for number in ())
+    too_deep: list[Any] = []
+    for _ in range(100_000):
+        too_deep = [too_deep]
+    with pytest.raises(BadValue, match="a value of type list cannot be sent"):
+        dumps(too_deep)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x92\x01", b"\xd4\x07\x00", b"\x01\x02", b"\xa2\xff\xfe"])
+def test_bytes_that_are_no_value_are_refused(data: bytes) -> None:
+    with pytest.raises(BadValue):
+        loads(data)
+
+
+def test_views_are_read_without_a_copy_of_their_own() -> None:
+    for value in ({"a": (1,)}, Colour.RED):
+        assert loads(memoryview(dumps(value))) == value
