@@ -38,7 +38,11 @@ class RmShell:
         self.inbox: Inbox[Any] = Inbox()
         self.peers: dict[JobId, Peer] = {}
         self._tell_rts = tell_rts
-        self._record = record
+        self._performers: dict[type, Callable[[Any], None]] = {
+            **dict.fromkeys((Grant, Recall, Refuse, Lapsed), self._tell_job),
+            **dict.fromkeys((Revoke, ResourcesLeft, RmAnswered), tell_rts),
+            **dict.fromkeys(RECORD_TYPES, record),
+        }
 
     async def run(self) -> None:
         """Drive the machine until cancelled."""
@@ -52,17 +56,12 @@ class RmShell:
             drop_offender(peer, f"job {job} sent {type(message).__name__} in the name of {message.job}")
 
     def _perform(self, action: Any) -> None:
-        kind = type(action)
-        if kind is Grant or kind is Recall or kind is Refuse or kind is Lapsed:
-            peer = self.peers.get(action.job)
-            if peer is not None:  # who is gone hears nothing any more
-                peer.post(action)
-        elif isinstance(action, RECORD_TYPES):
-            self._record(action)
-        elif kind is Revoke or kind is ResourcesLeft or kind is RmAnswered:
-            self._tell_rts(action)
-        else:
-            raise TypeError(f"nobody carries out {kind.__name__} of the resource manager")
+        self._performers[type(action)](action)
+
+    def _tell_job(self, action: Grant | Recall | Refuse | Lapsed) -> None:
+        peer = self.peers.get(action.job)
+        if peer is not None:  # who is gone hears nothing any more
+            peer.post(action)
 
     def _refused(self, event: Any, error: IllegalEvent) -> None:
         """An event was illegal and has changed nothing: tell whoever sent it."""
