@@ -35,6 +35,8 @@ from gspc_trio.protocol.signals import Begin, Dead, HandshakeReceived, Lost, Ope
 
 RECEIVE_BYTES = 256 * 1024
 QUEUED_FRAMES = 16
+UNPROVED_MESSAGES = 3
+"""The HTTP request, and two of ours: what is read before the other side has proved itself."""
 _PROBLEMS: dict[str, type[ConnectionProblem]] = {
     "version": VersionMismatch,
     "token": AuthenticationFailed,
@@ -88,31 +90,19 @@ async def connect_stream(
         VersionMismatch: it speaks no version that we speak.
     """
     limits = codec.limits
-    gate = Gate(stream, 3 * limits.handshake_bytes_max)
+    gate = Gate(stream, UNPROVED_MESSAGES * limits.handshake_bytes_max)
     session = Session(identity, limits)
-    async with open_scope() as nursery:
+    async with _closing(gate), open_scope() as nursery:
+        end: Dead | None = None
         with trio.move_on_after(limits.handshake_s) as scope:
             starter = _Starter(nursery, scope.cancel)
-            try:
-                connection = await wrap_client_stream(
-                    cast(trio.Nursery, starter),
-                    gate,
-                    host,
-                    "/",
-                    **_options(limits),  # type: ignore[arg-type]
-                )
-                starter.upgraded = True
-                end = await _shake(connection, session)
-            except BaseException:
-                nursery.cancel_scope.cancel()
-                await trio.aclose_forcefully(gate)
-                raise
+            connection = await wrap_client_stream(starter.as_nursery, gate, host, "/", **_options(limits))  # type: ignore[arg-type]
+            starter.upgraded = True
+            end = await _shake(connection, session)
         if scope.cancelled_caught:
-            await trio.aclose_forcefully(gate)
             raise ConnectFailed(address, f"{address} {starter.why_not() or 'does not answer'}")
         if end is not None:
-            await _part(connection, gate, limits)
-            nursery.cancel_scope.cancel()
+            await _part(connection, limits)
             problem = _PROBLEMS.get(end.kind, ConnectFailed)
             raise problem(address, f"{address}: {end.reason}")
         gate.open()
@@ -130,8 +120,7 @@ async def serve_stream(
     *,
     remote: str,
 ) -> str:
-    """Serve one connection that was accepted: the handshake, then the handler; the stream is closed at the
-    end.
+    """Serve one accepted connection: the handshake, then the handler; the stream is closed at the end.
 
     Args:
         stream: from a dialer.
@@ -145,40 +134,34 @@ async def serve_stream(
         Why the dialer was not let in, or "".
     """
     limits = codec.limits
-    gate = Gate(stream, 3 * limits.handshake_bytes_max)
+    gate = Gate(stream, UNPROVED_MESSAGES * limits.handshake_bytes_max)
     session = Session(identity, limits)
-    async with open_scope() as nursery:
-        refused = "it did not finish the handshake"
+    async with _closing(gate), open_scope() as nursery:
+        refused = ""
         with doorkeeper.vestibule.place(trio.current_time() + limits.handshake_s) as scope:
             starter = _Starter(nursery, scope.cancel)
             try:
-                request = await wrap_server_stream(cast(trio.Nursery, starter), gate, **_options(limits))
+                request = await wrap_server_stream(starter.as_nursery, gate, **_options(limits))
+                starter.upgraded = True
                 refused = doorkeeper.objection(request)
                 if refused:
                     await request.reject(403, body=refused.encode())
                 else:
                     connection = await request.accept()
-                    starter.upgraded = True
                     end = await _shake(connection, session)
-                    refused = "" if end is None else end.reason
+                    refused = end.reason if end is not None else ""
+                    if end is not None:
+                        await _part(connection, limits)
             except ConnectionClosed:
                 refused = "it went away"
-            except BaseException:
-                nursery.cancel_scope.cancel()
-                await trio.aclose_forcefully(gate)
-                raise
-        if scope.cancelled_caught or refused:
-            if starter.upgraded and not scope.cancelled_caught:
-                await _part(connection, gate, limits)
-            else:
-                await trio.aclose_forcefully(gate)
-            nursery.cancel_scope.cancel()
-            return starter.why_not() or refused
-        gate.open()
-        async with _carry(connection, gate, session, codec, remote) as peer:
-            await handler(peer)
+        if scope.cancelled_caught:
+            refused = refused or starter.why_not() or "it did not finish the handshake"
+        if not refused:
+            gate.open()
+            async with _carry(connection, gate, session, codec, remote) as peer:
+                await handler(peer)
         nursery.cancel_scope.cancel()
-    return ""
+    return refused
 
 
 class _Starter:
@@ -194,6 +177,11 @@ class _Starter:
         self.upgraded = False
         self._error: Exception | None = None
         self._ended = False
+
+    @property
+    def as_nursery(self) -> trio.Nursery:
+        """This, for a signature that wants a nursery."""
+        return cast(trio.Nursery, self)
 
     def start_soon(self, function: Callable[[], Awaitable[None]]) -> None:
         """Start the reader."""
@@ -214,9 +202,7 @@ class _Starter:
         if isinstance(self._error, ConnectionRejected):
             body = (self._error.body or b"").decode(errors="replace")
             return f"refused the connection: {' '.join(body.split())[:200] or self._error.status_code}"
-        if self._error is not None:
-            return "does not speak websocket"
-        return "closed the connection before it was complete" if self._ended else ""
+        return "closed the connection or does not speak websocket" if self._ended else ""
 
 
 def _options(limits: Limits) -> dict[str, Any]:
@@ -249,11 +235,20 @@ async def _shake(connection: WebSocketConnection, session: Session) -> Dead | No
         actions = actions or session.handle(Tick(), now)
 
 
-async def _part(connection: WebSocketConnection, gate: Gate, limits: Limits) -> None:
+async def _part(connection: WebSocketConnection, limits: Limits) -> None:
     """Say goodbye after a handshake that failed, so that the last message arrives before the end does."""
     with trio.move_on_after(limits.flush_s):
         await connection.aclose()
-    await trio.aclose_forcefully(gate)
+
+
+@asynccontextmanager
+async def _closing(gate: Gate) -> AsyncIterator[None]:
+    """Close the stream at once when the block is left, however that comes about."""
+    try:
+        yield
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.aclose_forcefully(gate)
 
 
 @asynccontextmanager

@@ -53,7 +53,7 @@ class Codec:
     def __init__(
         self, message_types: Sequence[type] = MESSAGE_TYPES, limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        converter = make_converter(limits, {Record: RECORD_TYPES})
+        self.converter = converter = make_converter(limits, {Record: RECORD_TYPES})
         register_hot_hooks(converter)
         self.limits = limits
         self._types = frozenset(message_types)

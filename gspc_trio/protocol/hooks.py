@@ -43,9 +43,6 @@ def make_converter(
     plain = _plain_reader(limits)
     rules: list[tuple[Callable[[Any], bool], _Factory, _Factory]] = [
         (lambda kind: kind is Any, lambda _, __: plain, lambda _, __: lambda value: plain(value, None)),
-        (lambda kind: kind in _EXACT, _exact_reader, _same),
-        (lambda kind: kind is float, lambda _, __: _read_float, _same),
-        (_is_enum, _enum_reader, _same),
         (lambda kind: get_origin(kind) is tuple, _tuple_reader, _tuple_writer),
         (lambda kind: get_origin(kind) is dict, _dict_reader, _dict_writer),
         (_is_optional, _optional_reader, _optional_writer),
@@ -56,6 +53,9 @@ def make_converter(
         ),
         (lambda kind: isinstance(kind, type) and attrs.has(kind), class_reader, class_writer),
     ]
+    for kind in (*_EXACT, float):  # cattrs would convert what is of another type
+        converter.register_structure_hook(kind, _read_float if kind is float else _exact_reader(kind))
+        converter.register_unstructure_hook(kind, as_it_is)
     for applies, reader, writer in rules:
         converter.register_structure_hook_factory(applies, reader)
         converter.register_unstructure_hook_factory(applies, writer)
@@ -240,15 +240,12 @@ def as_it_is(value: Any) -> Any:
     return value
 
 
-def _same(_: Any, __: Converter) -> Write:
-    return as_it_is
-
-
-def _exact_reader(kind: type, _: Converter) -> Read:
-    def read(data: Any, _: Any) -> Any:
-        if type(data) is not kind:
-            raise BadField(f"not {kind.__name__} but {_name(data)}")
-        return data
+def _exact_reader(expected: type) -> Read:
+    def read(data: Any, kind: Any) -> Any:
+        if type(data) is not expected:
+            raise BadField(f"not {expected.__name__} but {_name(data)}")
+        # cattrs hands subclasses to the hook of their base: StrEnum to that of str.
+        return data if kind is expected else _member(kind, data)
 
     return read
 
@@ -261,20 +258,11 @@ def _read_float(data: Any, _: Any) -> float:
     raise BadField(f"not float but {_name(data)}")
 
 
-def _is_enum(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Enum)
-
-
-def _enum_reader(kind: type[Enum], _: Converter) -> Read:
-    members = {member.value: member for member in kind}
-
-    def read(data: Any, _: Any) -> Enum:
-        member = members.get(data) if type(data) is str else None
-        if member is None:
-            raise BadField(f"no {kind.__name__} is {data!r:.40}")
-        return member
-
-    return read
+def _member(kind: type[Enum], data: Any) -> Enum:
+    try:
+        return kind(data)
+    except ValueError:
+        raise BadField(f"no {kind.__name__} is {data!r:.40}") from None
 
 
 def _plain_reader(limits: Limits) -> Read:

@@ -1,0 +1,326 @@
+"""Messages come back from bytes as they were; whatever else the bytes are is one clear error."""
+
+from __future__ import annotations
+
+import types
+from contextlib import suppress
+from enum import Enum
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import attrs
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gspc_trio.core import exchange
+from gspc_trio.core.records import RECORD_TYPES, Record, TaskChanged
+from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, TaskError, TaskOptions, TaskState
+from gspc_trio.protocol import messages
+from gspc_trio.protocol.codec import Codec, DecodeError, EncodeError
+from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
+from gspc_trio.protocol.hooks import class_writer, make_converter
+from gspc_trio.protocol.limits import Limits
+
+LIMITS = Limits(
+    message_bytes_max=64 * 1024,
+    frame_bytes_gather=1024,
+    array_items_max=2000,
+    map_items_max=100,
+    frame_items_max=20,
+)
+CODEC = Codec(limits=LIMITS)
+NUMBERS = {kind: number for number, kind in enumerate(messages.MESSAGE_TYPES)}
+
+# Whatever a type allows ----
+
+INTEGERS = st.integers(min_value=-(2**63), max_value=2**64 - 1)
+TEXTS = st.text(st.characters(), max_size=6)  # surrogates too: file names that are not UTF-8
+PLAIN = st.recursive(
+    st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | TEXTS | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2),
+    max_leaves=5,
+)
+LEAVES: dict[Any, st.SearchStrategy[Any]] = {
+    int: INTEGERS,
+    str: TEXTS,
+    bytes: st.binary(max_size=6),
+    bool: st.booleans(),
+    float: st.floats(allow_nan=False),
+    Any: PLAIN,
+    type(None): st.none(),
+}
+
+
+def instances(kind: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for the values that a type annotation allows."""
+    if kind in LEAVES:
+        return LEAVES[kind]
+    arguments = get_args(kind)
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return st.one_of([instances(member) for member in arguments])
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return st.lists(instances(arguments[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(instances, arguments))
+    if origin is dict:
+        return st.dictionaries(instances(arguments[0]), instances(arguments[1]), max_size=2)
+    if issubclass(kind, Enum):
+        return st.sampled_from(list(kind))
+    hints = get_type_hints(kind)
+    return st.builds(kind, *[instances(hints[field.name]) for field in attrs.fields(kind)])
+
+
+MESSAGES = {kind: instances(kind) for kind in messages.MESSAGE_TYPES}
+
+
+@pytest.mark.parametrize("kind", messages.MESSAGE_TYPES, ids=lambda kind: kind.__name__)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_every_message_comes_back_as_it_was(kind: type, data: st.DataObject) -> None:
+    message = data.draw(MESSAGES[kind])
+    assert CODEC.decode_batch(CODEC.encode_batch([message])) == [message]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [exchange.Submit, exchange.Submission, exchange.Finished, Outcome, TaskOptions, Shape],
+    ids=lambda k: k.__name__,
+)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_the_hooks_by_hand_read_what_the_general_ones_write(kind: type, data: st.DataObject) -> None:
+    general = make_converter(LIMITS, {Record: RECORD_TYPES})
+    by_hand = CODEC.converter
+    message = data.draw(instances(kind))
+    written = msgpack.unpackb(
+        msgpack.packb(class_writer(kind, general)(message), unicode_errors="surrogatepass"),
+        use_list=False,
+        unicode_errors="surrogatepass",
+    )
+    assert by_hand.structure(written, kind) == message
+    again = msgpack.unpackb(
+        msgpack.packb(by_hand.unstructure(message, kind), unicode_errors="surrogatepass"),
+        use_list=False,
+        unicode_errors="surrogatepass",
+    )
+    assert general.structure(again, kind) == message
+
+
+def test_envelopes_travel_among_messages_in_order() -> None:
+    batch = [
+        messages.Done(),
+        Call(7, messages.GetStatus()),
+        Reply(3, messages.Status({"cores": [1, {"free": 2}]})),
+        Failure(4, "ValueError", "no such host"),
+        Beat(),
+        exchange.Interrupt("j1"),
+    ]
+    assert CODEC.decode_batch(CODEC.encode_batch(batch)) == batch
+
+
+def test_an_encoded_message_is_the_body_of_any_call() -> None:
+    body = CODEC.encode(messages.GetStatus())
+    assert CODEC.encode_item(Call(1, body)) == CODEC.encode_item(Call(1, messages.GetStatus()))
+
+
+def test_defaults_cost_no_bytes() -> None:
+    short = CODEC.encode(exchange.Submit("j1", (1, 2), ("r1.core0",), (exchange.Submission(1, 1, 0),)))
+    shape = CODEC.encode(exchange.Demand("j1", CORE, 1, (0, 0)))
+    assert msgpack.unpackb(shape.data) == [NUMBERS[exchange.Demand], "j1", [], 1, [0, 0]]
+    assert len(short.data) <= 25
+
+
+def test_a_whole_number_will_do_for_a_float() -> None:
+    entry = messages.RegisterJob("wordcount", 1, "here", weight=2)
+    assert CODEC.decode_batch(CODEC.encode_batch([entry])) == [entry]
+
+
+def test_states_and_reasons_come_back_as_what_they_are() -> None:
+    records = messages.RecordBatch((TaskChanged(1.0, "j1", 1, TaskState.FAILED),))
+    finished = [
+        exchange.Finished("j1", "c", (Outcome(1, 1, Reason.LOST),)),
+        exchange.Finished("j1", "c", (Outcome(1, 1, Reason.FAILED, error=TaskError("E", "m")),)),
+    ]
+    batch = CODEC.decode_batch(CODEC.encode_batch([records, *finished]))
+    assert type(batch[0].records[0].state) is TaskState
+    assert [type(message.outcomes[0].reason) for message in batch[1:]] == [Reason, Reason]
+
+
+# What must not be sent ----
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (object(), "object is not a message"),
+        (CORE, "Shape is not a message"),
+        (messages.Status({"a": object()}), "plain data has no object"),
+        (messages.Status({"a": {1: 2}}), "texts for keys"),
+        (messages.ApplicationCall("f", object()), "cannot be encoded"),  # type: ignore[arg-type]
+        (exchange.Release("j1", (1, 2**70)), "cannot be encoded"),
+        (messages.ApplicationCall("f", bytes(65 * 1024)), "65536 are allowed: pass large data by file"),
+    ],
+)
+def test_what_cannot_travel_is_refused_where_it_is_sent(message: Any, says: str) -> None:
+    with pytest.raises(EncodeError, match=says):
+        CODEC.encode(message)
+    # and leaves nothing behind
+    assert CODEC.decode_batch(CODEC.encode_batch([messages.Done()])) == [messages.Done()]
+
+
+def test_data_nested_too_deep_is_refused_on_both_sides() -> None:
+    deep: Any = 1
+    for _ in range(LIMITS.plain_depth_max + 2):
+        deep = [deep]
+    with pytest.raises(EncodeError, match="nested more than 32"):
+        CODEC.encode(messages.Status({"a": deep}))
+    frame = msgpack.packb([[NUMBERS[messages.Status], {"a": deep}]])
+    with pytest.raises(DecodeError, match="nested more than 32"):
+        CODEC.decode_batch(frame)
+
+
+# What must not get in ----
+
+
+def frame_of(kind: type, *fields: Any) -> bytes:
+    packed: bytes = msgpack.packb([[NUMBERS[kind], *fields]])
+    return packed
+
+
+SUBMISSION = [1, 1, 0, [b"x"]]
+OUTCOME = [1, 1, "finished", [[b"x"]], None, b"", b"", 0.0, 0.5]
+
+
+def changed(fields: list[Any], place: int, value: Any) -> list[Any]:
+    return [*fields[:place], value, *fields[place + 1 :]]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        *[
+            frame_of(exchange.Submit, "j", [1, 2], ["c"], [changed(SUBMISSION, place, {})])
+            for place in range(4)
+        ],
+        frame_of(exchange.Submit, "j", [1, 2], ["c"], [changed(SUBMISSION, 0, True)]),
+        frame_of(exchange.Submit, "j", [1, 2], ["c"], [changed(SUBMISSION, 3, ["text"])]),
+        frame_of(exchange.Submit, "j", [1, 2], ["c"], [[*SUBMISSION, ["many"]]]),
+        frame_of(exchange.Submit, "j", [1, 2], ["c"], [[1, 1]]),
+        frame_of(exchange.Submit, "j", [1, 2], ["c"], [SUBMISSION], 5),
+        frame_of(exchange.Submit, "j", [1, 2], [b"c"], [SUBMISSION]),
+        frame_of(exchange.Submit, "j", [1, 2, 3], ["c"], [SUBMISSION]),
+        frame_of(exchange.Submit, "j", [1, "2"], ["c"], [SUBMISSION]),
+        frame_of(exchange.Submit, "j", [1, 2], ["c"], {}),
+        frame_of(exchange.Submit, "j", [1, 2], ["c"]),
+        *[frame_of(exchange.Finished, "j", "c", [changed(OUTCOME, place, {1: 2})]) for place in range(9)],
+        frame_of(exchange.Finished, "j", "c", [changed(OUTCOME, 2, "happy")]),
+        frame_of(exchange.Finished, "j", "c", [changed(OUTCOME, 3, [b"x"])]),
+        frame_of(exchange.Finished, "j", "c", [changed(OUTCOME, 3, [["x"]])]),
+        frame_of(exchange.Finished, "j", "c", [changed(OUTCOME, 4, ["kind", 3])]),
+        frame_of(exchange.Finished, "j", b"c", []),
+        frame_of(exchange.Demand, "j", [[["core", [], 1]]], 1, [0, 0]),
+        frame_of(exchange.Demand, "j", [], 1.0, [0, 0]),
+        frame_of(messages.RecordBatch, [[2, 1.0, "j", 1, "asleep"]]),
+        frame_of(messages.RecordBatch, [[99, 1.0]]),
+        frame_of(messages.RecordBatch, [[-1, 1.0]]),
+        frame_of(messages.Done, 1),
+        msgpack.packb([[len(NUMBERS)]]),
+        msgpack.packb([[-9]]),
+        msgpack.packb([[1.0]]),
+        msgpack.packb([[None]]),
+        msgpack.packb([[]]),
+        msgpack.packb([5]),
+        msgpack.packb([[-1, 1]]),
+        msgpack.packb([[-1, "1", [25]]]),
+        msgpack.packb([[-2, 1, [-1, 1, [25]]]]),
+        msgpack.packb([[-3, 1, "kind"]]),
+        msgpack.packb([[-4, 1]]),
+        msgpack.packb({"a": 1}),
+        msgpack.packb([[NUMBERS[messages.Status], {"t": msgpack.Timestamp(1)}]]),
+        msgpack.packb([[NUMBERS[messages.Status], {"t": msgpack.ExtType(5, b"x")}]]),
+        b"",
+        b"\xc1",
+        b"\x91" * 5000 + b"\x00",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        msgpack.packb([[25]] * (LIMITS.frame_items_max + 1)),
+        frame_of(exchange.Recall, "j", [[1, 1]] * (LIMITS.array_items_max + 1)),
+        frame_of(messages.Bootstrap, [], "local", 0, {str(i): "" for i in range(LIMITS.map_items_max + 1)}),
+        bytes(LIMITS.frame_bytes_max + 1),
+        CODEC.encode_batch([messages.Done()]) + b"\x00",
+    ],
+    ids=lambda frame: frame[:16].hex(),
+)
+def test_a_hostile_frame_is_one_clear_error(frame: bytes) -> None:
+    with pytest.raises(DecodeError) as caught:
+        CODEC.decode_batch(frame)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 300
+
+
+def test_the_error_names_the_field() -> None:
+    with pytest.raises(DecodeError, match=r"Demand\.credit: not int but str"):
+        CODEC.decode_batch(frame_of(exchange.Demand, "j", [], "3", [0, 0]))
+
+
+def test_text_longer_than_allowed_is_refused() -> None:
+    codec = Codec(limits=Limits(string_bytes_max=10))
+    with pytest.raises(DecodeError):
+        codec.decode_batch(frame_of(exchange.Interrupt, "j" * 11))
+    assert codec.decode_batch(frame_of(exchange.Interrupt, "j" * 10)) == [exchange.Interrupt("j" * 10)]
+
+
+def test_a_value_that_equals_another_of_a_wrong_type_is_not_let_in_by_the_cache() -> None:
+    right = frame_of(exchange.Demand, "j", [[["core", [], True]], 1], 1, [0, 0])
+    wrong = frame_of(exchange.Demand, "j", [[["core", [], 1]], True], 1, [0, 0])
+    shape = Shape((Requirement(hard=True),), 1)
+    assert CODEC.decode_batch(right) == [exchange.Demand("j", shape, 1, (0, 0))]
+    # Equal keys find the value that was read properly before: whatever comes out has the right types.
+    try:
+        (demand,) = CODEC.decode_batch(wrong)
+    except DecodeError:
+        return
+    assert type(demand.shape.memory_bytes) is int
+    assert type(demand.shape.requirements[0].hard) is bool
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200))
+def test_random_bytes_never_do_worse_than_an_error(data: bytes) -> None:
+    for frame in (data, b"\x91" + data, b"\x91\x92\x0e" + data):
+        with suppress(DecodeError):
+            CODEC.decode_batch(frame)
+
+
+SAMPLE = CODEC.encode_batch(
+    [
+        exchange.Submit(
+            "j1", (1, 2), ("r1.core0",), (exchange.Submission(1, 1, 0, (b"abc",), TaskOptions(2)),)
+        ),
+        exchange.Finished(
+            "j1", "r1.core0", (Outcome(1, 1, Reason.FAILED, error=TaskError("E", "m", "t", b"p")),)
+        ),
+        messages.RecordBatch((TaskChanged(1.0, "j1", 1, TaskState.READY),)),
+        Call(1, messages.GetStatus()),
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255))
+def test_a_frame_with_a_flipped_byte_has_well_typed_messages_or_is_an_error(place: int, value: int) -> None:
+    frame = SAMPLE[:place] + bytes((value,)) + SAMPLE[place + 1 :]
+    try:
+        batch = CODEC.decode_batch(frame)
+    except DecodeError:
+        return
+    assert CODEC.decode_batch(CODEC.encode_batch(batch)) == batch
+
+
+@given(st.integers(0, len(SAMPLE) - 1))
+@settings(max_examples=60, deadline=None)
+def test_a_truncated_frame_is_an_error(length: int) -> None:
+    with pytest.raises(DecodeError):
+        CODEC.decode_batch(SAMPLE[:length])
