@@ -54,6 +54,11 @@ class Aborted:
 
 
 @frozen
+class ComputeOpening:
+    """There is no compute process yet for what was handed over: no time counts before ComputeReady."""
+
+
+@frozen
 class ComputeReady:
     """The compute process is there: what it was handed begins now."""
 

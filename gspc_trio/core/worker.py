@@ -46,6 +46,7 @@ class Worker:
         self._wanted_back: set[AttemptKey] = set()
         self._killing = False
         self._retracting = False
+        self._opening = False
         self._loss: work.ComputeLost | None = None
         self._stopped = False
         self._ended: list[Outcome] = []
@@ -60,6 +61,7 @@ class Worker:
             work.StagedOut: self._staged_out,
             work.StagingFailed: self._staging_failed,
             work.Aborted: self._aborted,
+            work.ComputeOpening: self._compute_opening,
             work.ComputeReady: self._compute_ready,
             work.ComputeLost: self._compute_lost,
             work.ComputeKilled: self._compute_killed,
@@ -102,7 +104,7 @@ class Worker:
     def deadline(self) -> float | None:
         """Return when the attempt in compute has used up its ``timeout_s``, or None."""
         head = self._phases.head
-        if head is None or self._killing or head.options.timeout_s is None:
+        if head is None or self._killing or self._opening or head.options.timeout_s is None:
             return None
         return self._phases.head_since_s + head.options.timeout_s
 
@@ -129,8 +131,7 @@ class Worker:
         doomed = head is not None and key_of(head) in self._verdicts
         assert not doomed or self._killing, "nobody ends the task in compute"
         assert self._wanted_back <= handed, "wanted back, but not handed over"
-        awaits = self._retracting or self._killing
-        assert not self._wanted_back or awaits, "wanted back, but nobody takes back"
+        assert not self._wanted_back or self._retracting or self._killing, "nobody takes back"
         assert not self._loss or self._retracting, "a loss was not seen to"
         assert bool(self.job) == self.busy, "it has a job exactly while it is busy"
         assert not self._ended, "an outcome was not reported"
@@ -298,7 +299,11 @@ class Worker:
 
     # The compute process answers
 
+    def _compute_opening(self, _event: work.ComputeOpening) -> None:
+        self._opening = True
+
     def _compute_ready(self, _event: work.ComputeReady) -> None:
+        self._opening = False
         self._phases.head_since_s = self._now
 
     def _retracted(self, event: work.Retracted) -> None:
@@ -337,6 +342,7 @@ class Worker:
     def _empty_compute(self) -> None:
         """No compute process has anything any more: report what has a verdict, run the rest again."""
         phases = self._phases
+        self._opening = False
         if not phases.handed:
             return
         handed = list(phases.handed)
@@ -363,8 +369,6 @@ class Worker:
             else:
                 self._end_all((submission,), verdict)
         self._phases.again.extendleft(reversed(again))
-
-    # Ends
 
     def _end(self, outcome: Outcome) -> None:
         del self._phases.present[outcome.task_id, outcome.attempt]

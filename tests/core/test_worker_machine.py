@@ -32,6 +32,7 @@ from gspc_trio.core.work import (
     Computed,
     ComputeKilled,
     ComputeLost,
+    ComputeOpening,
     ComputeReady,
     EndWork,
     ForgetCompute,
@@ -176,6 +177,8 @@ def test_timeout_runs_from_when_the_task_became_the_one_in_compute(bench: Bench)
     assert bench.worker.deadline() is None
     bench(Computed((ok(1),)), 10.0)
     assert bench.worker.deadline() == 13.0
+    bench(ComputeOpening(), 10.0)
+    assert bench.worker.deadline() is None
     bench(ComputeReady(), 11.0)
     assert bench.worker.deadline() == 14.0
     assert bench(Tick(), 13.9) == []

@@ -1,0 +1,388 @@
+"""The shell of a RIF: its connections to the RTS and to schedulers, and the shells of its workers.
+
+It is the proxy for all workers of its host (RIF-4): one connection per scheduler, one loop that feeds the
+machines.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import trio
+from attrs import evolve
+
+from gspc_trio.components.compute import ComputeBackend
+from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, NoStaging, Staging, WorkerShell
+from gspc_trio.core.exchange import (
+    AddResources,
+    Cancel,
+    CloseJob,
+    DefineCode,
+    Finished,
+    Hold,
+    OpenJob,
+    RemoveResources,
+    Revoke,
+    Revoked,
+    Submit,
+    TakeBack,
+)
+from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.records import StreamOpened, WorkerChanged
+from gspc_trio.core.resources import BadResources, Resource
+from gspc_trio.core.rif_events import (
+    Called,
+    EndJob,
+    ForgetJob,
+    Reply,
+    ReplyError,
+    StartWorker,
+    Stop,
+    Stopped,
+    StopWorker,
+)
+from gspc_trio.core.rif_host import RifHost
+from gspc_trio.core.task import Outcome, Reason, TaskError
+from gspc_trio.nursery.drive import Inbox, drive
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
+from gspc_trio.nursery.scope import open_scope, open_service
+from gspc_trio.protocol.codec import EncodeError
+from gspc_trio.protocol.messages import CloseJobEverywhere, Done, RecordBatch, RifHello, StopRif
+from gspc_trio.version import VERSION
+
+log = logging.getLogger(__name__)
+
+STOP_S = 2.0
+"""How long the workers may take to end when the RIF is to stop; then the rest is killed."""
+
+KILL_S = 6.0
+"""How long killing what is left may take at most."""
+
+RECORDS_INTERVAL_S = 0.2
+"""Seconds between two batches of records; of what changes more often only the last state is sent."""
+
+FROM_SCHEDULER = frozenset({OpenJob, DefineCode, Submit, Cancel, TakeBack, Hold, CloseJob})
+
+
+class RifService:
+    """A running RIF; made by :func:`open_rif`.
+
+    Attributes:
+        rif_id, incarnation, host: what it is called, and where it runs.
+        address: where schedulers reach it.
+        machine: decides.
+    """
+
+    machine: RifHost
+    address: str
+
+    def __init__(
+        self,
+        network: Network,
+        backend: ComputeBackend,
+        staging: Staging,
+        rif_id: RifId,
+        incarnation: int,
+        host: str,
+    ) -> None:
+        self.rif_id = rif_id
+        self.incarnation = incarnation
+        self.host = host
+        self._network = network
+        self._backend = backend
+        self._staging = staging
+        self._inbox: Inbox[Any] = Inbox()
+        self._rts: Peer
+        self._nursery: trio.Nursery
+        self._schedulers: dict[JobId, Peer] = {}
+        self._jobs: dict[JobId, JobCode] = {}
+        self._shells: dict[ResourceId, WorkerShell] = {}
+        self._closing: set[WorkerShell] = set()
+        self._calls: dict[int, IncomingCall] = {}
+        self._call_number = 0
+        self._records: dict[ResourceId, WorkerChanged] = {}
+        self._news = trio.Event()
+        self._ended = trio.Event()
+        self._reason = ""
+        self._performers: dict[type, Callable[[Any], None]] = {
+            Finished: self._send_finished,
+            WorkerChanged: self._note_record,
+            StartWorker: self._start_worker,
+            StopWorker: self._stop_worker,
+            OpenJob: self._open_job,
+            DefineCode: self._define_code,
+            ForgetJob: self._forget_job,
+            Revoked: lambda action: self._rts.post(action),
+            Reply: lambda action: self._calls.pop(action.call).reply(action.report),
+            ReplyError: lambda action: self._calls.pop(action.call).fail(BadResources(action.message)),
+            Stopped: self._stopped,
+        }
+        self._performers |= dict.fromkeys(WORKER_ACTIONS, self._perform_at_worker)
+
+    def stop(self, reason: str = "its scope was left") -> None:
+        """Have the RIF end all work and then itself."""
+        self._inbox.put(Stop(reason))
+
+    async def wait_ended(self) -> str:
+        """Wait until the RIF has ended, and return why."""
+        await self._ended.wait()
+        return self._reason
+
+    async def run(
+        self,
+        listen: str,
+        rts: str,
+        hardware: tuple[Resource, ...],
+        *,
+        task_status: trio.TaskStatus[RifService] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until stopped; nothing is left then."""
+        try:
+            async with open_scope() as nursery:
+                self._nursery = nursery
+                serve = partial(self._network.listen, role="rif", name=self.rif_id)
+                self.address = await nursery.start(serve, listen, self._serve_scheduler)
+                self.machine = RifHost(self.rif_id, self.host, self.address)
+                connection = self._network.connect(rts, role="rif", name=self.rif_id, expect="rts")
+                async with connection as self._rts:
+                    hello = RifHello(
+                        self.rif_id, self.incarnation, os.getpid(), self.host, self.address, hardware
+                    )
+                    self._rts.post(hello)
+                    nursery.start_soon(self._listen_to_rts)
+                    nursery.start_soon(self._send_records)
+                    task_status.started(self)
+                    await drive(self.machine, self._inbox, self._perform, refused=self._refused)
+                    self._post_records()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._inbox.close()
+            with trio.CancelScope(shield=True), trio.move_on_after(KILL_S):
+                await self._kill_all()
+            self._reason = self._reason or "it was cancelled"
+            self._ended.set()
+
+    async def _kill_all(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for shell in (*self._shells.values(), *self._closing):
+                nursery.start_soon(shell.aclose)
+
+    # Connections
+
+    async def _serve_scheduler(self, peer: Peer) -> None:
+        """Take what a job's scheduler says until it is gone; then its work is ended at once."""
+        if peer.role != "job":
+            peer.drop(f"a RIF serves jobs, not {peer.role}")
+            return
+        job: JobId | None = None
+        put = self._inbox.put
+        try:
+            while True:
+                for message in await peer.receive():
+                    kind = type(message)
+                    if kind not in FROM_SCHEDULER:
+                        _drop_offender(peer, f"a RIF does not understand {kind.__name__}")
+                        return
+                    if kind is OpenJob and job is None:
+                        job = message.job
+                        self._attach(message.job, peer)
+                    elif kind is OpenJob or message.job != job:
+                        _drop_offender(peer, f"{kind.__name__} of job {message.job} instead of {job}")
+                        return
+                    put(message)
+        finally:
+            if job is not None and self._schedulers.get(job) is peer:
+                del self._schedulers[job]
+                put(EndJob(job, f"its job server is gone: {peer.reason or 'the RIF stops'}"))
+
+    def _attach(self, job: JobId, peer: Peer) -> None:
+        before = self._schedulers.get(job)
+        self._schedulers[job] = peer
+        if before is not None:
+            before.drop(f"job {job} has connected again")
+
+    async def _listen_to_rts(self) -> None:
+        """Do what the RTS says; without it a RIF ends."""
+        try:
+            while True:
+                for message in await self._rts.receive():
+                    self._take_from_rts(message)
+        except PeerGone as gone:
+            self._inbox.put(Stop(f"its run-time system is gone: {gone.reason}"))
+        self._nursery.start_soon(self._cancel_later)
+
+    def _take_from_rts(self, message: Any) -> None:
+        if isinstance(message, IncomingCall):
+            if isinstance(message.body, AddResources | RemoveResources):
+                self._call_number += 1
+                self._calls[self._call_number] = message
+                self._inbox.put(Called(self._call_number, message.body))
+            elif isinstance(message.body, StopRif):
+                message.reply(Done())
+                self._take_from_rts(message.body)
+            else:
+                message.fail(TypeError(f"a RIF cannot be asked for {type(message.body).__name__}"))
+        elif isinstance(message, Revoke):
+            self._inbox.put(message)
+        elif isinstance(message, CloseJobEverywhere):
+            self._inbox.put(EndJob(message.job, "its job is over"))
+        elif isinstance(message, StopRif):
+            self._inbox.put(Stop("it was told to stop"))
+            self._nursery.start_soon(self._cancel_later)
+        else:
+            _drop_offender(self._rts, f"a RIF does not understand {type(message).__name__}")
+
+    async def _cancel_later(self) -> None:
+        """Workers that do not end in time are killed with everything."""
+        await trio.sleep(STOP_S)
+        log.warning("%s: its workers did not end within %g s", self.rif_id, STOP_S)
+        self._nursery.cancel_scope.cancel()
+
+    # Actions
+
+    def _perform(self, action: Any) -> None:
+        self._performers[type(action)](action)
+
+    def _perform_at_worker(self, action: Any) -> None:
+        self._shells[action.resource_id].perform(action)
+
+    def _refused(self, event: Any, error: IllegalEvent) -> None:
+        """A scheduler that says what cannot be is dropped; everything else is an error of ours."""
+        peer = self._schedulers.get(event.job) if type(event) in FROM_SCHEDULER else None
+        if peer is None:
+            raise error
+        log.warning("%s drops job %s: %s", self.rif_id, event.job, error)
+        peer.drop(str(error))
+
+    def _send_finished(self, finished: Finished) -> None:
+        peer = self._schedulers.get(finished.job)
+        if peer is None:
+            return
+        try:
+            peer.post(finished)
+        except EncodeError as error:
+            if len(finished.outcomes) > 1:
+                for outcome in finished.outcomes:
+                    self._send_finished(Finished(finished.job, finished.resource_id, (outcome,)))
+            else:
+                failed = without_values(finished.outcomes[0], error)
+                peer.post(Finished(finished.job, finished.resource_id, (failed,)))
+
+    def _start_worker(self, action: StartWorker) -> None:
+        self._shells[action.resource.resource_id] = WorkerShell(
+            action.resource, self._jobs, self._backend, self._staging, self._inbox.put, self._nursery
+        )
+
+    def _stop_worker(self, action: StopWorker) -> None:
+        shell = self._shells.pop(action.resource_id)
+        self._closing.add(shell)
+        self._nursery.start_soon(self._close_shell, shell)
+
+    async def _close_shell(self, shell: WorkerShell) -> None:
+        await shell.aclose()
+        self._closing.discard(shell)
+
+    def _open_job(self, opening: OpenJob) -> None:
+        self._jobs[opening.job] = JobCode(opening)
+
+    def _define_code(self, define: DefineCode) -> None:
+        self._jobs[define.job].codes[define.code_id] = define.data
+
+    def _forget_job(self, action: ForgetJob) -> None:
+        del self._jobs[action.job]
+        for shell in self._shells.values():
+            shell.forget_job(action.job)
+
+    def _stopped(self, action: Stopped) -> None:
+        self._reason = action.reason
+        self._inbox.close()
+
+    # Records
+
+    def _note_record(self, record: WorkerChanged) -> None:
+        before = self._records.get(record.resource_id)
+        if before is not None and before.state == "lost":
+            self._rts.post(RecordBatch((before,)))
+        self._records[record.resource_id] = record
+        self._news.set()
+
+    async def _send_records(self) -> None:
+        """Tell the RTS, for watchers, how workers are; never faster than anybody can look."""
+        now = trio.current_time()
+        self._rts.post(RecordBatch((StreamOpened(now, time.time() - now, VERSION),)))
+        while True:
+            await self._news.wait()
+            self._news = trio.Event()
+            self._post_records()
+            await trio.sleep(RECORDS_INTERVAL_S)
+
+    def _post_records(self) -> None:
+        records = tuple(map(self._with_pid, self._records.values()))
+        self._records.clear()
+        if records:
+            self._rts.post(RecordBatch(records))
+
+    def _with_pid(self, record: WorkerChanged) -> WorkerChanged:
+        shell = self._shells.get(record.resource_id)
+        pid = shell.pid_for(record.job) if shell is not None and record.job else 0
+        return evolve(record, pid=pid) if pid else record
+
+
+def without_values(outcome: Outcome, error: Exception) -> Outcome:
+    """Return the outcome of an attempt whose results cannot travel: it has failed, and says why."""
+    return Outcome(
+        outcome.task_id,
+        outcome.attempt,
+        Reason.FAILED,
+        error=TaskError(type(error).__name__, f"its results cannot be sent: {error}"),
+        started_s=outcome.started_s,
+        duration_s=outcome.duration_s,
+    )
+
+
+def _drop_offender(peer: Peer, reason: str) -> None:
+    log.warning("%s %s is dropped: %s", peer.role, peer.name, reason)
+    peer.drop(reason)
+
+
+@asynccontextmanager
+async def open_rif(
+    network: Network,
+    *,
+    rif_id: RifId,
+    incarnation: int,
+    host: str,
+    hardware: tuple[Resource, ...],
+    backend: ComputeBackend,
+    listen: str,
+    rts: str,
+    staging: Staging | None = None,
+) -> AsyncIterator[RifService]:
+    """Run a RIF for as long as the block lasts, or until its RTS is gone or tells it to stop.
+
+    Args:
+        network: where it listens, and reaches its RTS.
+        rif_id, incarnation: as the RTS named it.
+        host: where it runs, for people.
+        hardware: what the host has; nothing is added before the RTS says so.
+        backend: computes what the workers are given; whoever opened it closes it.
+        listen: address for schedulers, ``memory:rif-r1`` or ``ws://127.0.0.1:0``.
+        rts: address of the RTS.
+        staging: brings data to the workers and takes it away; None: it travels with the tasks.
+
+    Raises:
+        ConnectionProblem: the RTS cannot be reached.
+        OSError: the address is taken.
+    """
+    service = RifService(network, backend, staging or NoStaging(), rif_id, incarnation, host)
+    run = partial(service.run, listen, rts, hardware)
+    async with open_service(run, stop=service.stop, grace_s=STOP_S) as rif:
+        yield rif

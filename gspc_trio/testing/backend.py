@@ -1,0 +1,222 @@
+"""A compute backend on trio's clock: tasks take the time, and end, as a table says. No processes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import trio
+from attrs import define, frozen
+
+from gspc_trio.components.compute import ComputeError, ComputeEvents
+from gspc_trio.core.exchange import OpenJob, Submission
+from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Outcome, Reason, TaskError
+
+
+@frozen
+class Behaviour:
+    """What a simulated task does.
+
+    Attributes:
+        duration_s: how long it computes.
+        values: what it returns, for each output of its code the encoded values.
+        error: why it fails, or None.
+        dies: the compute process ends after ``duration_s`` instead, and this says how; or "".
+    """
+
+    duration_s: float = 0.0
+    values: tuple[tuple[bytes, ...], ...] = ()
+    error: TaskError | None = None
+    dies: str = ""
+
+
+Behave: TypeAlias = Callable[[Submission, bytes], Behaviour]
+"""Says what a submission does, given its code."""
+
+
+def by_task(
+    table: Mapping[TaskId, Behaviour | Sequence[Behaviour]], default: Behaviour = Behaviour()
+) -> Behave:
+    """Return what to do by a table: task id -> behaviour, or one for each attempt (the last also later)."""
+
+    def behave(submission: Submission, code: bytes) -> Behaviour:
+        del code
+        found = table.get(submission.task_id, default)
+        if isinstance(found, Behaviour):
+            return found
+        return found[min(submission.attempt, len(found)) - 1]
+
+    return behave
+
+
+@define
+class Run:
+    """One task in compute: where, which, when; ``end_s`` is None until it ends, ``how`` says how it did."""
+
+    resource_id: ResourceId
+    job: JobId
+    task_id: TaskId
+    attempt: Attempt
+    begin_s: float
+    end_s: float | None = None
+    how: str = ""
+
+
+class SimulatedCompute:
+    """The compute of one worker for one job; made by :class:`SimulatedBackend`."""
+
+    def __init__(
+        self, backend: SimulatedBackend, resource: Resource, job: OpenJob, events: ComputeEvents, pid: int
+    ) -> None:
+        self.resource = resource
+        self.job = job
+        self.pid = pid
+        self.gone = trio.Event()
+        self._backend = backend
+        self._events = events
+        self._codes: dict[int, bytes] = {}
+        self._queue: deque[Submission] = deque()
+        self._more = trio.Event()
+        self._scope = trio.CancelScope()
+        self._dying = ""
+        self._killed = False
+
+    def define(self, code_id: int, data: bytes) -> None:
+        """Make an entry of the code table known."""
+        self._codes[code_id] = data
+
+    def hand(self, submissions: Sequence[Submission]) -> None:
+        """Run these after what was handed before."""
+        for submission in submissions:
+            assert submission.code_id in self._codes, f"code {submission.code_id} was not defined"
+        self._queue.extend(submissions)
+        self._more.set()
+
+    def retract(self) -> tuple[tuple[TaskId, Attempt], ...]:
+        """Take back all but what has begun and the ``read_ahead`` that follow."""
+        kept = [self._queue.popleft() for _ in range(min(self._backend.read_ahead + 1, len(self._queue)))]
+        taken = tuple((s.task_id, s.attempt) for s in self._queue)
+        self._queue.clear()
+        self._queue.extend(kept)
+        return taken
+
+    async def kill(self) -> None:
+        """End it; what it had computed has been reported."""
+        self._killed = True
+        self._scope.cancel()
+        await self.gone.wait()
+
+    def die(self, detail: str) -> None:
+        """End it as if its process had died."""
+        self._dying = detail
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Compute until it is killed or dies."""
+        try:
+            with self._scope:
+                while True:
+                    while not self._queue:
+                        self._more = trio.Event()
+                        await self._more.wait()
+                    await self._compute_head()
+        finally:
+            self._backend.computes.remove(self)
+            self.gone.set()
+        if self._dying and not self._killed:
+            self._events.compute_lost(self._dying)
+
+    async def _compute_head(self) -> None:
+        head = self._queue[0]
+        now = trio.current_time()
+        run = Run(self.resource.resource_id, self.job.job, head.task_id, head.attempt, now)
+        self._backend.runs.append(run)
+        try:
+            behaviour = self._backend.behave(head, self._codes[head.code_id])
+            await trio.sleep(behaviour.duration_s)
+            if behaviour.dies:
+                self.die(behaviour.dies)
+                await trio.lowlevel.checkpoint()
+            run.how = "failed" if behaviour.error else "finished"
+        finally:
+            run.end_s = trio.current_time()
+            run.how = run.how or ("died" if self._dying else "killed")
+        self._queue.popleft()
+        reason = Reason.FAILED if behaviour.error else Reason.FINISHED
+        self._events.computed(
+            (
+                Outcome(
+                    head.task_id, head.attempt, reason, behaviour.values, behaviour.error,
+                    started_s=now, duration_s=behaviour.duration_s,
+                ),
+            )
+        )  # fmt: skip
+
+
+class SimulatedBackend:
+    """A ComputeBackend without processes; made by :func:`open_simulated_backend`.
+
+    Attributes:
+        behave: says what each submission does; may be replaced at any time.
+        read_ahead: how many submissions a compute has read beyond the one that it computes.
+        open_s: how long it takes to open a compute.
+        open_error: why none can be opened, or "".
+        runs: every task that was in compute, in the order of their begin.
+        computes: those that live now.
+    """
+
+    def __init__(self, nursery: trio.Nursery, behave: Behave, *, read_ahead: int, open_s: float) -> None:
+        self.behave = behave
+        self.read_ahead = read_ahead
+        self.open_s = open_s
+        self.open_error = ""
+        self.runs: list[Run] = []
+        self.computes: list[SimulatedCompute] = []
+        self._nursery = nursery
+        self._pids = 0
+
+    async def open(self, resource: Resource, job: OpenJob, events: ComputeEvents) -> SimulatedCompute:
+        """Open a compute.
+
+        Raises:
+            ComputeError: ``open_error`` says so.
+        """
+        await trio.sleep(self.open_s)
+        if self.open_error:
+            raise ComputeError(self.open_error)
+        self._pids += 1
+        compute = SimulatedCompute(self, resource, job, events, self._pids)
+        self.computes.append(compute)
+        self._nursery.start_soon(compute.run)
+        return compute
+
+    def die(self, resource_id: ResourceId, detail: str = "killed by signal 9") -> None:
+        """Let the compute processes of a worker die."""
+        for compute in list(self.computes):
+            if compute.resource.resource_id == resource_id:
+                compute.die(detail)
+
+    async def aclose(self) -> None:
+        """End all computes."""
+        for compute in list(self.computes):
+            await compute.kill()
+
+
+@asynccontextmanager
+async def open_simulated_backend(
+    behave: Behave | None = None, *, read_ahead: int = 0, open_s: float = 0.0
+) -> AsyncIterator[SimulatedBackend]:
+    """A simulated backend for as long as the block lasts.
+
+    Args:
+        behave: says what each submission does; None: every task finishes at once and returns nothing.
+        read_ahead: see :class:`SimulatedBackend`.
+        open_s: see :class:`SimulatedBackend`.
+    """
+    async with trio.open_nursery() as nursery:
+        yield SimulatedBackend(nursery, behave or by_task({}), read_ahead=read_ahead, open_s=open_s)
+        nursery.cancel_scope.cancel()
