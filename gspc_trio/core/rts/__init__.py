@@ -6,6 +6,6 @@ and remove, ``expected`` what the RM is told to wait for, ``state`` what is reme
 """
 
 from gspc_trio.core.rts.machine import Rts
-from gspc_trio.core.rts.state import JobEntry, Limits, Rif, RifState
+from gspc_trio.core.rts.state import TRANSITIONS, JobEntry, Limits, Rif, RifState
 
-__all__ = ["JobEntry", "Limits", "Rif", "RifState", "Rts"]
+__all__ = ["TRANSITIONS", "JobEntry", "Limits", "Rif", "RifState", "Rts"]

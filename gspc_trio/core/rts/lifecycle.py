@@ -26,7 +26,7 @@ from gspc_trio.core.rts.actions import (
 )
 from gspc_trio.core.rts.events import BootstrapAsked, RifEnded, RifLost, RifUp, TeardownAsked
 from gspc_trio.core.rts.expected import Expected
-from gspc_trio.core.rts.state import Add, JobEntry, Limits, Rif, RifState, checked_dag
+from gspc_trio.core.rts.state import Add, JobEntry, Limits, Rif, RifState, check_rif, checked_dag
 
 Actions = list[Any]
 
@@ -112,7 +112,8 @@ class LifeCycle:
         return ""
 
     def _start(self, rif: Rif, now: float, out: Actions) -> None:
-        rif.state = RifState.STARTING
+        if rif.incarnation:
+            rif.move(RifState.STARTING)
         rif.incarnation += 1
         rif.running, rif.killed, rif.reason = True, False, ""
         rif.timer_at = now + self.limits.bootstrap_timeout_s
@@ -153,7 +154,8 @@ class LifeCycle:
 
     def open(self, rif: Rif, now: float, out: Actions) -> None:
         """The RIF is up, with what it was to have at first."""
-        rif.state, rif.up_at, rif.timer_at, rif.wanted = RifState.UP, now, None, None
+        rif.move(RifState.UP)
+        rif.up_at, rif.timer_at, rif.wanted = now, None, None
         self._record(rif, now, out)
         self.announce(rif, out)
         if rif.resources:
@@ -202,7 +204,8 @@ class LifeCycle:
             rif.wanted = tuple(r for name, r in rif.resources.items() if name not in rif.leaving)
             if now - rif.up_at >= self.limits.stable_after_s:
                 rif.tries = 0
-        rif.state, rif.reason, rif.timer_at = RifState.LOST, reason, None
+        rif.move(RifState.LOST)
+        rif.reason, rif.timer_at = reason, None
         self._record(rif, now, out)
         self._cut(rif, reason, out)
         if was_up:
@@ -233,7 +236,7 @@ class LifeCycle:
             rif.timer_at = now + delays[rif.tries]
             rif.tries += 1
             return
-        rif.state = RifState.FAILED
+        rif.move(RifState.FAILED)
         self._record(rif, now, out)
         self._conclude(rif, rif.reason, out)
 
@@ -280,7 +283,8 @@ class LifeCycle:
             self._forget(rif, now, out)
             return
         was_up = rif.state is RifState.UP
-        rif.state, rif.reason, rif.timer_at = RifState.STOPPING, "it was taken down", None
+        rif.move(RifState.STOPPING)
+        rif.reason, rif.timer_at = "it was taken down", None
         self.expected.changed(rif)
         if was_up:
             self._withdraw(rif, rif.reason, out)
@@ -297,7 +301,8 @@ class LifeCycle:
         self._cut(rif, rif.reason, out)
         del self.rifs[rif.rif_id]
         del self._hosts[rif.host]
-        rif.state = RifState.STOPPING
+        if rif.state is not RifState.STOPPING:
+            rif.move(RifState.STOPPING)
         self.expected.changed(rif)
         out.append(RifChanged(now, rif.rif_id, rif.host, "down", rif.reason))
         self._answer_teardowns(rif.rif_id, out)
@@ -359,39 +364,10 @@ class LifeCycle:
         assert self._hosts == {rif.host: rif for rif in self.rifs.values()}
         assert self.by_link == {rif.link: rif for rif in self.rifs.values() if rif.link is not None}
         for rif in self.rifs.values():
-            _check_rif(rif)
+            check_rif(rif)
         asked = {rif.rif_id: rif.ask for rif in self.rifs.values() if rif.ask is not None}
         waiting = {rif_id: ask for ask, batch in self._batches.items() for rif_id in batch.waiting}
         assert asked == waiting, (asked, waiting)
         for teardown in self._teardowns.values():
             assert teardown.waiting, "a teardown with nothing to wait for is answered"
             assert all(self.rifs[rif_id].state is RifState.STOPPING for rif_id in teardown.waiting)
-
-
-def _check_rif(rif: Rif) -> None:
-    state = rif.state
-    assert rif.running or state in (RifState.LOST, RifState.FAILED), rif
-    assert not rif.running or state is not RifState.FAILED, rif
-    assert rif.link is None or state in (RifState.STARTING, RifState.UP, RifState.STOPPING), rif
-    assert rif.link is not None or state is not RifState.UP, rif
-    assert not rif.resources or state is RifState.UP, rif
-    assert rif.killed or state is not RifState.LOST or not rif.running, rif
-    assert rif.ask is None or state in (RifState.STARTING, RifState.LOST), rif
-    assert (rif.timer_at is not None) == (
-        state is RifState.STARTING
-        or (state is RifState.LOST and not rif.running)
-        or (state is RifState.STOPPING and not rif.killed)
-        or bool(rif.owed)
-    ), rif
-    assert not (rif.waiting or rif.removals or rif.request) or rif.link is not None, rif
-    assert rif.left <= rif.leaving <= set(rif.resources), rif
-    outstanding = [name for removal in rif.removals for name in removal.outstanding]
-    assert len(outstanding) == len(set(outstanding)), rif
-    assert set(outstanding) == rif.leaving - rif.left, rif
-    assert not rif.owed or state is RifState.UP, rif
-    owed = [name for revoke in rif.owed.values() for name in revoke.resource_ids]
-    assert set(owed) <= set(rif.resources) - rif.left, rif
-    assert all(revoke.resource_ids for revoke in rif.owed.values()), rif
-    assert rif.report is None or rif.request is not None, rif
-    staying = [one for name, one in rif.resources.items() if name not in rif.leaving]
-    assert all(parent in rif.resources for one in staying for parent in one.parents), rif

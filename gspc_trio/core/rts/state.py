@@ -52,6 +52,16 @@ class RifState(StrEnum):
     STOPPING = "stopping"
 
 
+TRANSITIONS: dict[RifState, frozenset[RifState]] = {
+    RifState.STARTING: frozenset({RifState.UP, RifState.LOST, RifState.STOPPING}),
+    RifState.UP: frozenset({RifState.LOST, RifState.STOPPING}),
+    RifState.LOST: frozenset({RifState.STARTING, RifState.FAILED, RifState.STOPPING}),
+    RifState.FAILED: frozenset({RifState.STOPPING}),
+    RifState.STOPPING: frozenset(),
+}
+"""Where a RIF may go from where it is; a new one is starting, one that has stopped is forgotten."""
+
+
 @frozen
 class Add:
     """A RIF is to start workers for these; ``ask`` is None for those that it gets when it comes up."""
@@ -151,6 +161,11 @@ class Rif:
     waiting: deque[Request] = field(factory=deque)
     removals: list[Removal] = field(factory=list)
 
+    def move(self, state: RifState) -> None:
+        """Go on to another state, as :data:`TRANSITIONS` allows."""
+        assert state in TRANSITIONS[self.state], f"{self.rif_id} from {self.state} to {state}"
+        self.state = state
+
     def usable(self) -> tuple[Resource, ...]:
         """Return the resources that the RM still has, parents before children."""
         return tuple(resource for name, resource in self.resources.items() if name not in self.left)
@@ -224,3 +239,33 @@ def with_descendants(rif: Rif, resource_ids: tuple[ResourceId, ...]) -> tuple[Re
         if not chosen.isdisjoint(resource.parents) and resource.resource_id not in rif.leaving:
             chosen.add(resource.resource_id)
     return tuple(resource_id for resource_id in rif.resources if resource_id in chosen)
+
+
+def check_rif(rif: Rif) -> None:
+    """Assert the invariants of one RIF."""
+    state = rif.state
+    assert rif.running or state in (RifState.LOST, RifState.FAILED), rif
+    assert not rif.running or state is not RifState.FAILED, rif
+    assert rif.link is None or state in (RifState.STARTING, RifState.UP, RifState.STOPPING), rif
+    assert rif.link is not None or state is not RifState.UP, rif
+    assert not rif.resources or state is RifState.UP, rif
+    assert rif.killed or state is not RifState.LOST or not rif.running, rif
+    assert rif.ask is None or state in (RifState.STARTING, RifState.LOST), rif
+    assert (rif.timer_at is not None) == (
+        state is RifState.STARTING
+        or (state is RifState.LOST and not rif.running)
+        or (state is RifState.STOPPING and not rif.killed)
+        or bool(rif.owed)
+    ), rif
+    assert not (rif.waiting or rif.removals or rif.request) or rif.link is not None, rif
+    assert rif.left <= rif.leaving <= set(rif.resources), rif
+    outstanding = [name for removal in rif.removals for name in removal.outstanding]
+    assert len(outstanding) == len(set(outstanding)), rif
+    assert set(outstanding) == rif.leaving - rif.left, rif
+    assert not rif.owed or state is RifState.UP, rif
+    owed = [name for revoke in rif.owed.values() for name in revoke.resource_ids]
+    assert set(owed) <= set(rif.resources) - rif.left, rif
+    assert all(revoke.resource_ids for revoke in rif.owed.values()), rif
+    assert rif.report is None or rif.request is not None, rif
+    staying = [one for name, one in rif.resources.items() if name not in rif.leaving]
+    assert all(parent in rif.resources for one in staying for parent in one.parents), rif
