@@ -42,7 +42,7 @@ def dump_net(running: RunningNet, codec: Codec) -> dict[str, Any]:
         serials = [token.serial for token in place] if isinstance(place, WatchedPlace) else []
         places[name] = [serials, [codec.encode(token) for token in place]]
     ready = [transition.description.name for queue in running.queues for transition in queue]
-    return {"places": places, "ready": ready, "clock": running.clock.last}
+    return {"places": places, "ready": ready}
 
 
 def load_net(running: RunningNet, state: Mapping[str, Any]) -> None:
@@ -60,7 +60,6 @@ def load_net(running: RunningNet, state: Mapping[str, Any]) -> None:
     for serial, place, token in sorted(watched, key=lambda item: item[0]):
         running.clock.last = serial - 1  # so that it arrives with its old number
         place.put(token)
-    running.clock.last = state["clock"]
     for queue in running.queues:  # putting tokens has marked transitions, in another order than they were in
         for transition in queue:
             transition.is_ready = False

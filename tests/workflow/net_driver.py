@@ -33,7 +33,7 @@ def compute(engine: WorkflowEngine, task: Task) -> tuple[tuple[bytes, ...], ...]
 
 
 class Driver:
-    """Drives an engine; ``order`` picks which of the extracted tasks ends next, ``between`` is called between steps."""
+    """Drives an engine; ``order`` picks which task ends next, ``between`` is called after each."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class Driver:
         self._order = order
         self._between = between
 
-    def run(self) -> Driver:
+    def run(self, tasks_max: int = 1_000_000) -> Driver:
         extracted: list[Task] = []
         while True:
             while (task_id := self.engine.next()) is not None:
                 extracted.append(self.engine.extract(task_id))
             self.engine.check()
-            if not extracted:
+            if not extracted or len(self.fired) == tasks_max:
                 return self
             task = extracted.pop(self._order(len(extracted)))
             self.fired.append(task.name)
