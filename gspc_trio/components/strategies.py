@@ -1,0 +1,161 @@
+"""The strategies: ``embedded`` and ``local`` are built in, installed packages may offer others (RTS-1).
+
+A package offers one under the entry point group ``gspc_trio.strategies``: a name and a callable without
+arguments that returns a :class:`~gspc_trio.components.strategy.Strategy`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import trio
+
+import gspc_trio
+from gspc_trio.components.compute import ComputeBackend
+from gspc_trio.components.hardware import discover_hardware
+from gspc_trio.components.rif import open_rif
+from gspc_trio.components.strategy import RifOrder, Strategy
+from gspc_trio.core.ids import RifId
+from gspc_trio.core.resources import Resource
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.process import Process, open_process
+
+log = logging.getLogger(__name__)
+
+ENTRY_POINTS = "gspc_trio.strategies"
+"""Group in which packages offer strategies."""
+
+LINE_LENGTH_MAX = 500
+"""Longer lines are cut."""
+
+TERMINATE_GRACE_S = 0.5
+"""How long the process of a RIF may take to end when it is told to; then it is killed with all it started."""
+
+LAST_WORDS_S = 0.1
+"""How long to read on what a RIF printed after its process has ended."""
+
+Discover = Callable[[RifId, int], tuple[Resource, ...]]
+
+RIF_PROGRAM = f"""
+import os, sys
+os.dup2(1, 2)
+sys.path.append({str(Path(gspc_trio.__file__).parents[1])!r})
+from gspc_trio.components.rif_process import main
+sys.exit(main())
+"""
+"""Runs a RIF whose standard error joins its standard output, from its first import on."""
+
+RIF_COMMAND = (sys.executable, "-P", "-c", RIF_PROGRAM)
+"""Without the working directory on the path, in which a user's module may have the name of one of ours."""
+
+
+class EmbeddedStrategy:
+    """Runs RIFs in this process, reached over memory.
+
+    Args:
+        network: in which RTS and RIFs listen.
+        backend: computes what the RIFs' workers are given.
+        discover: ``discover(rif_id, cores)`` returns what a host has.
+    """
+
+    def __init__(
+        self, network: Network, backend: ComputeBackend, discover: Discover = discover_hardware
+    ) -> None:
+        self._network = network
+        self._backend = backend
+        self._discover = discover
+
+    async def run(self, order: RifOrder) -> str:
+        """Run the RIF until it ends or this is cancelled."""
+        rts = order.rts_address("memory:")
+        hardware = self._discover(order.rif_id, order.cores)
+        async with open_rif(
+            self._network,
+            rif_id=order.rif_id,
+            incarnation=order.incarnation,
+            host=order.host,
+            hardware=hardware,
+            backend=self._backend,
+            listen=f"memory:{order.rif_id}.{order.incarnation}",
+            rts=rts,
+        ) as rif:
+            reason: str = await rif.wait_ended()
+            return reason
+
+
+class LocalStrategy:
+    """Runs each RIF in a process of its own on this machine; the host names are logical.
+
+    Args:
+        command: the program, which reads one line of JSON on standard input (``components.rif_process``).
+    """
+
+    def __init__(self, command: Sequence[str] = RIF_COMMAND) -> None:
+        self._command = tuple(command)
+
+    async def run(self, order: RifOrder) -> str:
+        """Run the process until it ends or this is cancelled."""
+        line = json.dumps(
+            {
+                "rts": order.rts_address("ws:"),
+                "token": base64.b64encode(order.token).decode(),
+                "rif_id": order.rif_id,
+                "incarnation": order.incarnation,
+                "host": order.host,
+                "cores": order.cores,
+                "options": order.options,
+            }
+        )
+        async with open_process(
+            self._command, stdin=line.encode() + b"\n", hold_stdin=True, grace_s=TERMINATE_GRACE_S
+        ) as process:
+            async with trio.open_nursery() as nursery:
+                silent = trio.Event()
+                nursery.start_soon(_listen_to, process, order, silent)
+                status = await process.wait()
+                # What it printed at its very end is in the pipe; a child that it left may hold the pipe open.
+                with trio.move_on_after(LAST_WORDS_S):
+                    await silent.wait()
+                nursery.cancel_scope.cancel()
+        return describe_exit(status)
+
+
+async def _listen_to(process: Process, order: RifOrder, silent: trio.Event) -> None:
+    """Keep the last lines that a RIF prints; set ``silent`` when there will be no more."""
+    while True:
+        try:
+            line = await process.receive_line()
+        except (trio.EndOfChannel, ValueError):  # a line without end is as good as the end
+            silent.set()
+            return
+        if line.strip():
+            order.said.append(line.strip()[:LINE_LENGTH_MAX])
+            log.info("%s says: %s", order.rif_id, line.rstrip())
+
+
+def describe_exit(status: int) -> str:
+    """Return how a process ended, for people."""
+    if status >= 0:
+        return f"its process ended with exit status {status}"
+    try:
+        return f"its process was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"its process was ended by signal {-status}"
+
+
+def find_strategies() -> dict[str, Strategy]:
+    """Return the strategies for RIFs outside this process: ``local`` and those of installed packages."""
+    found: dict[str, Strategy] = {"local": LocalStrategy()}
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            found[entry.name] = entry.load()()
+        except Exception as error:
+            log.warning("strategy %s of %s cannot be used: %s", entry.name, entry.value, error)
+    return found
