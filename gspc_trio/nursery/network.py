@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
 
@@ -14,9 +14,9 @@ from attrs import define
 
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, ConnectionProblem, VersionMismatch
 from gspc_trio.nursery.gate import Vestibule
-from gspc_trio.nursery.rpc import Peer, PeerGone, memory_pair
+from gspc_trio.nursery.rpc import Peer, memory_pair
 from gspc_trio.nursery.scope import leaves, open_scope
-from gspc_trio.nursery.websocket import Doorkeeper, connect_stream, serve_stream
+from gspc_trio.nursery.websocket import Doorkeeper, Handler, connect_stream, handle_until_gone, serve_stream
 from gspc_trio.protocol.address import BadAddress, MemoryAddress, WebSocketAddress, parse_address
 from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.handshake import NONCE_BYTES
@@ -33,8 +33,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-
-Handler = Callable[[Peer], Awaitable[None]]
 
 TOKEN_BYTES_MIN = 16
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -174,7 +172,7 @@ class Network:
             raise AuthenticationFailed(str(where), f"{where}: {reason}")
         here, there = memory_pair(role, name, listener.role, listener.name, limits=self.limits)
         here.remote = there.remote = str(where)
-        listener.nursery.start_soon(_handle, listener.handler, there)
+        listener.nursery.start_soon(handle_until_gone, listener.handler, there)
         return here
 
     # Websockets ----
@@ -219,11 +217,7 @@ class Network:
                 doorkeeper.hosts | {stream.socket.getsockname()[0]} if doorkeeper.hosts is not None else None
             )
             keeper = Doorkeeper(doorkeeper.vestibule, hosts, doorkeeper.origins)
-
-            async def handle(peer: Peer) -> None:
-                await _handle(handler, peer)
-
-            refused = await serve_stream(stream, identity, self.codec, handle, keeper, remote=remote)
+            refused = await serve_stream(stream, identity, self.codec, handler, keeper, remote=remote)
             if refused:
                 log.info("%s %r let nobody in from %s: %s", role, name, remote, refused)
 
@@ -246,20 +240,6 @@ class Network:
                 (leaf.strerror for leaf in tried if isinstance(leaf, OSError) and leaf.strerror), str(error)
             )
             raise ConnectFailed(str(where), f"cannot reach {where}: {why}") from error
-
-
-async def _handle(handler: Handler, peer: Peer) -> None:
-    """Run a handler; the end of its connection is no error."""
-    try:
-        await handler(peer)
-    except PeerGone:
-        pass
-    except BaseExceptionGroup as group:
-        _, others = group.split(PeerGone)
-        if others is not None:
-            raise others from None
-    finally:
-        await peer.aclose()
 
 
 def _endpoint(stream: trio.SocketStream) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import trio
 from attrs import field, frozen
@@ -26,7 +26,7 @@ from gspc_trio.core.machine import Tick
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, ConnectionProblem, VersionMismatch
 from gspc_trio.nursery.gate import Gate, Vestibule
 from gspc_trio.nursery.link import WebSocketLink
-from gspc_trio.nursery.rpc import Peer
+from gspc_trio.nursery.rpc import Peer, PeerGone
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.limits import Limits
@@ -42,6 +42,9 @@ _PROBLEMS: dict[str, type[ConnectionProblem]] = {
     "token": AuthenticationFailed,
     "role": AuthenticationFailed,
 }
+
+
+Handler: TypeAlias = Callable[[Peer], Awaitable[None]]
 
 
 @frozen
@@ -102,7 +105,7 @@ async def connect_stream(
         if scope.cancelled_caught:
             raise ConnectFailed(address, f"{address} {starter.why_not() or 'does not answer'}")
         if end is not None:
-            await _part(connection, limits)
+            await _part(connection, end, limits)
             problem = _PROBLEMS.get(end.kind, ConnectFailed)
             raise problem(address, f"{address}: {end.reason}")
         gate.open()
@@ -115,7 +118,7 @@ async def serve_stream(
     stream: trio.abc.Stream,
     identity: Identity,
     codec: Codec,
-    handler: Callable[[Peer], Awaitable[None]],
+    handler: Handler,
     doorkeeper: Doorkeeper,
     *,
     remote: str,
@@ -151,7 +154,7 @@ async def serve_stream(
                     end = await _shake(connection, session)
                     refused = end.reason if end is not None else ""
                     if end is not None:
-                        await _part(connection, limits)
+                        await _part(connection, end, limits)
             except ConnectionClosed:
                 refused = "it went away"
         if scope.cancelled_caught:
@@ -159,7 +162,7 @@ async def serve_stream(
         if not refused:
             gate.open()
             async with _carry(connection, gate, session, codec, remote) as peer:
-                await handler(peer)
+                await handle_until_gone(handler, peer)
         nursery.cancel_scope.cancel()
     return refused
 
@@ -235,10 +238,11 @@ async def _shake(connection: WebSocketConnection, session: Session) -> Dead | No
         actions = actions or session.handle(Tick(), now)
 
 
-async def _part(connection: WebSocketConnection, limits: Limits) -> None:
+async def _part(connection: WebSocketConnection, end: Dead, limits: Limits) -> None:
     """Say goodbye after a handshake that failed, so that the last message arrives before the end does."""
-    with trio.move_on_after(limits.flush_s):
-        await connection.aclose()
+    if end.kind != "lost":
+        with trio.move_on_after(limits.flush_s):
+            await connection.aclose()
 
 
 @asynccontextmanager
@@ -249,6 +253,20 @@ async def _closing(gate: Gate) -> AsyncIterator[None]:
     finally:
         with trio.CancelScope(shield=True):
             await trio.aclose_forcefully(gate)
+
+
+async def handle_until_gone(handler: Handler, peer: Peer) -> None:
+    """Run a handler; the end of its connection is no error."""
+    try:
+        await handler(peer)
+    except PeerGone:
+        pass
+    except BaseExceptionGroup as group:
+        _, others = group.split(PeerGone)
+        if others is not None:
+            raise others from None
+    finally:
+        await peer.aclose()
 
 
 @asynccontextmanager

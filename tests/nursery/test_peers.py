@@ -253,9 +253,10 @@ async def test_an_error_in_a_handler_ends_the_listener(address: str) -> None:
 
 async def test_cancelling_the_block_closes_at_once(address: str) -> None:
     async with connected(address) as outer:
-        with trio.move_on_after(0.05) as scope:
+        with trio.CancelScope() as scope:
             async with connected(address if address == WEBSOCKET else "memory:second") as peer:
                 await peer.call(Done())
+                scope.cancel()
                 await trio.sleep_forever()
         assert scope.cancelled_caught
         assert peer.lost.is_set()

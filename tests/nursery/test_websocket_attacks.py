@@ -31,6 +31,8 @@ from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.messages import Done
 
 SHORT = Limits(handshake_s=0.2)
+BOUND_S = 20
+"""Against hanging tests only: nothing here depends on how long things take."""
 
 
 async def never(peer: Peer) -> None:
@@ -135,15 +137,16 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_a_malformed_request_ends_its_own_connection_only(name: str) -> None:
-    async with door(limits=SHORT) as address:
+    async with door(limits=Limits(handshake_s=0.5)) as address:
         async with await raw_connection(address) as stream:
             with suppress(trio.BrokenResourceError):
                 await stream.send_all(MALFORMED[name])
-            with trio.fail_after(2):
+            with trio.fail_after(BOUND_S):
                 await until_closed(stream)
-        with pytest.raises(AuthenticationFailed):
-            async with Network(b"x" * 32).connect(address, role="job", name="j", expect="rts"):
-                raise AssertionError
+        async with await raw_connection(address) as stream:
+            await stream.send_all(upgrade_request("Origin: x"))
+            with trio.fail_after(BOUND_S):
+                assert b"web pages" in await until_closed(stream)
 
 
 HALVES = [b"", upgrade_request()[:50], upgrade_request(), upgrade_request() + b"\x82"]
@@ -154,7 +157,7 @@ async def test_a_half_written_handshake_is_cut_at_the_deadline(part: bytes) -> N
     async with door(limits=SHORT) as address, await raw_connection(address) as stream:
         if part:
             await stream.send_all(part)
-        with trio.fail_after(2):
+        with trio.fail_after(BOUND_S):
             await until_closed(stream)
 
 
@@ -178,13 +181,13 @@ async def test_of_too_many_strangers_the_oldest_goes(nursery: trio.Nursery) -> N
         assert gone() == []
         async with network.connect(address, role="job", name="j", expect="rts") as peer:
             assert await peer.call(Done()) == Done()
-            with trio.fail_after(2):
+            with trio.fail_after(BOUND_S):
                 await closed[0].wait()
             assert gone() == [0]
             # Those who have proved themselves take no place: there is one free again.
             for number in range(64, 66):
                 await nursery.start(stranger, number)
-            with trio.fail_after(2):
+            with trio.fail_after(BOUND_S):
                 await closed[1].wait()
             assert gone() == [0, 1]
             assert await peer.call(Done()) == Done()
@@ -258,7 +261,7 @@ async def test_a_listener_that_is_none_of_ours_is_recognised(
     listeners = await nursery.start(trio.serve_tcp, serve, 0)
     address = f"ws://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
     network = Network(TOKEN, limits=SHORT)
-    with trio.fail_after(2), pytest.raises(ConnectFailed) as caught:
+    with trio.fail_after(BOUND_S), pytest.raises(ConnectFailed) as caught:
         async with network.connect(address, role="job", name="j", expect="rts"):
             raise AssertionError
     assert str(caught.value) == f"{address} {says}"
@@ -300,7 +303,7 @@ async def test_a_peer_killed_in_the_middle_of_a_frame_is_lost() -> None:
             stream = peer._link._gate._stream  # type: ignore[attr-defined]
             await stream.send_all(b"\x82\xfe\x01\x00half a frame")
             await trio.aclose_forcefully(stream)
-        with trio.fail_after(1):
+        with trio.fail_after(BOUND_S):
             await over.wait()
     assert reasons == ["the connection was cut"]
 

@@ -88,7 +88,7 @@ def test_every_message_comes_back_as_it_was(kind: type, data: st.DataObject) -> 
     [exchange.Submit, exchange.Submission, exchange.Finished, Outcome, TaskOptions, Shape],
     ids=lambda k: k.__name__,
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_the_hooks_by_hand_read_what_the_general_ones_write(kind: type, data: st.DataObject) -> None:
     general = make_converter(LIMITS, {Record: RECORD_TYPES})

@@ -41,19 +41,22 @@ def test_both_sides_learn_who_the_other_is() -> None:
     assert (other.peer_role, other.peer_name, other.peer_instance) == ("job", "j1", "d")
 
 
+NO_RIF = "the dialer looks for the role 'rif', the listener is 'rts'"
+TWO_TO_ONE = "the dialer speaks versions 2 to 3, the listener version 1"
+ONE_TO_FOUR = "the dialer speaks version 1, the listener version 4"
+
+
 @pytest.mark.parametrize(
     ("one", "other", "kind", "reason"),
     [
         (dialer(token=b"x" * 32), listener(), "token", "dialer and listener have different tokens"),
-        (dialer(expect="rif"), listener(), "role", "the dialer looks for the role 'rif', the listener is 'rts'"),
+        (dialer(expect="rif"), listener(), "role", NO_RIF),
         (dialer(), listener(expect="rif"), "role", "the dialer is 'job', the listener takes 'rif' only"),
-        (dialer(version_min=2, version_max=3), listener(), "version",
-         "the dialer speaks versions 2 to 3, the listener version 1"),
-        (dialer(), listener(version_min=4, version_max=4), "version",
-         "the dialer speaks version 1, the listener version 4"),
+        (dialer(version_min=2, version_max=3), listener(), "version", TWO_TO_ONE),
+        (dialer(), listener(version_min=4, version_max=4), "version", ONE_TO_FOUR),
     ],
     ids=["token", "role of the listener", "role of the dialer", "newer dialer", "newer listener"],
-)  # fmt: skip
+)
 def test_both_sides_get_the_same_distinct_reason(one: Any, other: Any, kind: str, reason: str) -> None:
     a, b = Session(one), Session(other)
     of_a, of_b = conversation(a, b)

@@ -1,0 +1,185 @@
+# ruff: noqa: ARG001 - the clock is a fixture
+"""The loop between an inbox and a machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.nursery.drive import CHECK_VARIABLE, Inbox, drive
+
+
+class Notebook:
+    """A machine that notes what it is told; a number asks for a tick so many seconds later."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, float]] = []
+        self.due_s: float | None = None
+        self.checks = 0
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        if event == "illegal":
+            raise IllegalEvent("not now")
+        self.told.append((event, now))
+        if isinstance(event, Tick):
+            self.due_s = None
+        if isinstance(event, float):
+            self.due_s = now + event
+        return [("did", event), ("and then", event)]
+
+    def deadline(self) -> float | None:
+        return self.due_s
+
+    def check(self) -> None:
+        self.checks += 1
+
+
+async def test_events_are_handled_in_order_and_actions_carried_out_in_order() -> None:
+    machine, inbox, done = Notebook(), Inbox[Any](), list[Any]()
+    for event in ("a", "b"):
+        inbox.put(event)
+    inbox.close()
+    await drive(machine, inbox, done.append)
+    assert done == [("did", "a"), ("and then", "a"), ("did", "b"), ("and then", "b")]
+
+
+async def test_an_action_may_put_events() -> None:
+    machine, inbox = Notebook(), Inbox[Any]()
+
+    def perform(action: Any) -> None:
+        if action == ("did", "a"):
+            inbox.put("b")
+        if action == ("did", "b"):
+            inbox.close()
+
+    inbox.put("a")
+    await drive(machine, inbox, perform)
+    assert [event for event, _ in machine.told] == ["a", "b"]
+
+
+async def test_a_tick_comes_at_the_deadline(autojump_clock: MockClock) -> None:
+    machine, inbox = Notebook(), Inbox[Any]()
+
+    def perform(action: Any) -> None:
+        if action == ("and then", Tick()):
+            inbox.close()
+
+    inbox.put(7.5)
+    await drive(machine, inbox, perform)
+    assert machine.told == [(7.5, 0.0), (Tick(), 7.5)]
+
+
+async def test_a_deadline_in_the_past_is_not_starved_by_events(mock_clock: MockClock) -> None:
+    machine, inbox = Notebook(), Inbox[Any]()
+
+    def perform(action: Any) -> None:
+        mock_clock.jump(1)
+        if len(machine.told) < 20:
+            inbox.put("more")
+        else:
+            inbox.close()
+
+    inbox.put(3.0)
+    await drive(machine, inbox, perform)
+    assert Tick() in [event for event, _ in machine.told][:5]
+
+
+async def test_an_illegal_event_is_raised_or_reported(nursery: trio.Nursery) -> None:
+    inbox = Inbox[Any]()
+    inbox.put("illegal")
+    with pytest.raises(IllegalEvent, match="not now"):
+        await drive(Notebook(), inbox, print)
+
+    machine, reported = Notebook(), list[Any]()
+    for event in ("illegal", "a"):
+        inbox.put(event)
+    inbox.close()
+    await drive(
+        machine, inbox, lambda _: None, refused=lambda event, error: reported.append((event, str(error)))
+    )
+    assert reported == [("illegal", "not now")]
+    assert [event for event, _ in machine.told] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "argument", "checks"), [("1", None, 2), ("", None, 0), ("1", False, 0), ("", True, 2)]
+)
+async def test_invariants_are_checked_when_asked_for(
+    variable: str, argument: bool | None, checks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CHECK_VARIABLE, variable)
+    machine, inbox = Notebook(), Inbox[Any]()
+    for event in ("a", "b"):
+        inbox.put(event)
+    inbox.close()
+    await drive(machine, inbox, lambda _: None, check=argument)
+    assert machine.checks == checks
+
+
+async def test_the_driver_is_woken_once_for_all_that_gathered(nursery: trio.Nursery) -> None:
+    inbox = Inbox[int]()
+    batches: list[list[int]] = []
+
+    async def take() -> None:
+        while True:
+            batches.append(await inbox.take())
+
+    nursery.start_soon(take)
+    await wait_all_tasks_blocked()
+    for number in range(5):
+        inbox.put(number)
+    assert len(inbox) == 5
+    await wait_all_tasks_blocked()
+    inbox.put(5)
+    await wait_all_tasks_blocked()
+    assert batches == [[0, 1, 2, 3, 4], [5]]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_closed_inbox_is_drained_and_takes_nothing_more() -> None:
+    inbox = Inbox[str]()
+    inbox.put("a")
+    inbox.close()
+    inbox.put("late")
+    assert await inbox.take() == ["a"]
+    with pytest.raises(trio.EndOfChannel):
+        await inbox.take()
+
+
+async def test_closing_wakes_who_waits(nursery: trio.Nursery) -> None:
+    inbox = Inbox[str]()
+    ended = trio.Event()
+
+    async def take() -> None:
+        with pytest.raises(trio.EndOfChannel):
+            await inbox.take()
+        ended.set()
+
+    nursery.start_soon(take)
+    await wait_all_tasks_blocked()
+    inbox.close()
+    await ended.wait()
+
+
+async def test_a_cancelled_take_loses_nothing(nursery: trio.Nursery) -> None:
+    inbox = Inbox[str]()
+    with trio.move_on_after(0):
+        await inbox.take()
+    inbox.put("a")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await inbox.take()
+    assert await inbox.take() == ["a"]
+
+
+async def test_only_one_task_takes(nursery: trio.Nursery) -> None:
+    inbox = Inbox[str]()
+    nursery.start_soon(inbox.take)
+    await wait_all_tasks_blocked()
+    with pytest.raises(trio.BusyResourceError):
+        await inbox.take()
+    inbox.put("a")
