@@ -137,6 +137,7 @@ class ProcessBackend:
         self._closed = True
         if self._template is not None:
             await self._template.aclose()
+        self._hosts.close()
 
     async def _fork(
         self, job: OpenJob, cpus: Sequence[int], gpus: Sequence[int], host: bool, descriptors: Sequence[int]

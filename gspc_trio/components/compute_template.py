@@ -173,9 +173,9 @@ class Template:
         try:
             with trio.move_on_after(ANSWER_S) as scope:
                 message = [FORK, forked.number, cpus, gpus, host]
-                await self._send(message, (forked.job.descriptor, *descriptors))
-                sent = True
-                await forked.forked.wait()
+                sent = await self._send(message, (forked.job.descriptor, *descriptors))
+                if sent:
+                    await forked.forked.wait()
         finally:
             if not sent:
                 self._forget(forked)
@@ -189,8 +189,8 @@ class Template:
         """End a compute process and everything below it; return when it is gone (bounded)."""
         self._kills[forked.number] = forked
         with trio.move_on_after(ANSWER_S) as scope:
-            await self._send([KILL, forked.number])
-            await forked.killed.wait()
+            if await self._send([KILL, forked.number]):
+                await forked.killed.wait()
         if scope.cancelled_caught:
             await self._give_up()
         if forked.survivors:
@@ -203,7 +203,8 @@ class Template:
         return file
 
     def _forget(self, forked: Forked) -> None:
-        self._forked.pop(forked.number, None)
+        if self._forked.pop(forked.number, None) is None:
+            return
         file = forked.job
         file.users -= 1
         if not file.users:
@@ -211,17 +212,18 @@ class Template:
             if self._jobs.get(file.job.job) is file:
                 del self._jobs[file.job.job]
 
-    async def _send(self, message: list[Any], descriptors: Sequence[int] = ()) -> None:
-        """Send a packet; if the template is gone, or goes, its end answers what was asked."""
+    async def _send(self, message: list[Any], descriptors: Sequence[int] = ()) -> bool:
+        """Send a packet; return False, once all is gone, if the template has died."""
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
         async with self._sending:
             try:
                 if self._control is not None and not self.lost:
                     await self._control.sendmsg([pack(message)], ancillary)
-                    return
+                    return True
             except (OSError, trio.ClosedResourceError):
                 self.lost = True
         await self.gone.wait()
+        return False
 
     async def _listen(self, control: trio.socket.SocketType, task_status: trio.TaskStatus[None]) -> None:
         ready = b""
@@ -253,8 +255,8 @@ class Template:
 
     async def _give_up(self) -> None:
         """The template does not answer: end it; what it should have ended is then swept up."""
-        self.why = f"its template did not answer for {ANSWER_S:g} s"
-        if self._process is not None:
+        if self._process is not None and not self.lost:
+            self.why = f"its template did not answer for {ANSWER_S:g} s"
             self._process.kill()
         await self.gone.wait()
 

@@ -6,7 +6,6 @@ import logging
 import socket
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
-from weakref import WeakValueDictionary
 
 import trio
 from attrs import define, field
@@ -40,7 +39,7 @@ class _Host:
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
         try:
             await self.control.sendmsg([pack(message)], ancillary)
-        except OSError:
+        except (OSError, trio.ClosedResourceError):
             return False
         return True
 
@@ -50,7 +49,7 @@ class ThreadHosts:
 
     def __init__(self, fork: ForkHost) -> None:
         self._fork = fork
-        self._hosts: WeakValueDictionary[JobId, _Host] = WeakValueDictionary()
+        self._hosts: dict[JobId, _Host] = {}
         self._starting = trio.Lock()
 
     async def open(self, job: OpenJob, resource: Resource, descriptors: Sequence[int]) -> ThreadOrigin:
@@ -70,7 +69,30 @@ class ThreadHosts:
         if not sent:
             host.users -= 1
             raise ComputeError(f"cannot start a thread: {host.forked.why()}")
-        return ThreadOrigin(host, number, resource.resource_id)
+        return ThreadOrigin(self, host, number, resource.resource_id)
+
+    async def leave(self, host: _Host, number: int) -> None:
+        """End a thread: ask it, or take its host down if it is the last one there."""
+        host.users -= 1
+        if host.users:
+            await host.send([INTERRUPT_THREAD, number])
+            return
+        host.ending = True
+        try:
+            await host.forked.end(host.forked.exited)
+        finally:
+            self._forget(host)
+
+    def close(self) -> None:
+        """Close the control channels of all hosts, which are gone or about to go."""
+        for host in list(self._hosts.values()):
+            self._forget(host)
+
+    def _forget(self, host: _Host) -> None:
+        host.control.close()
+        job = host.forked.job.job.job
+        if self._hosts.get(job) is host:
+            del self._hosts[job]
 
     async def _host(self, job: OpenJob) -> _Host:
         async with self._starting:
@@ -83,6 +105,8 @@ class ThreadHosts:
                     except BaseException:
                         ours.close()
                         raise
+                if host is not None:
+                    self._forget(host)
                 host = self._hosts[job.job] = _Host(forked, trio.socket.from_stdlib_socket(ours))
             return host
 
@@ -90,9 +114,10 @@ class ThreadHosts:
 class ThreadOrigin:
     """The thread behind a compute."""
 
-    def __init__(self, host: _Host, number: int, resource_id: str) -> None:
+    def __init__(self, hosts: ThreadHosts, host: _Host, number: int, resource_id: str) -> None:
         self.pid = host.forked.pid
         self.exited = host.forked.exited
+        self._hosts = hosts
         self._host = host
         self._number = number
         self._resource_id = resource_id
@@ -103,14 +128,7 @@ class ThreadOrigin:
         A thread that does not end (it may be in a long call of compiled code) is named in a warning; its
         worker is out of use until this returns.
         """
-        host = self._host
-        host.users -= 1
-        if not host.users:
-            host.ending = True
-            await host.forked.end(drained)
-            host.control.close()
-            return
-        await host.send([INTERRUPT_THREAD, self._number])
+        await self._hosts.leave(self._host, self._number)
         with trio.move_on_after(PATIENCE_S):
             await drained.wait()
         if not drained.is_set():

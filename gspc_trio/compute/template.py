@@ -127,6 +127,8 @@ class Template:
     ) -> None:
         output: list[int] = []
         try:
+            if len(descriptors) != (2 if host else 3):
+                raise OSError("too many open files to take its channels")
             output = [open_nameless_file(), open_nameless_file()]
             pid = os.fork()
         except OSError as error:
@@ -202,7 +204,9 @@ class Template:
             if child.reaped or taken_s > KILL_S:
                 survivors = self._kill_orphans()
                 if not survivors or taken_s > KILL_S:
-                    del self._children[number]
+                    child.kill_began_s = None  # done; one that could not be ended may still exit later
+                    if child.reaped:
+                        del self._children[number]
                     self._say([KILLED, number, survivors + (not child.reaped)])
 
     def _end_everything(self) -> bool:

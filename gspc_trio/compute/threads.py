@@ -217,8 +217,9 @@ class ThreadOutput:
         """Keep the last part of what the calling thread prints; a thread of a task's own keeps nothing."""
         parts: Any = getattr(self._kept, "parts", None)
         if parts is not None:
-            parts[index] += data
-            del parts[index][:-OUTPUT_BYTES_MAX]
+            kept = parts[index]
+            kept += data
+            del kept[:-OUTPUT_BYTES_MAX]
 
 
 class _ThreadStream(io.TextIOBase):
