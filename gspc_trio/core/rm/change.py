@@ -100,6 +100,8 @@ class Changer:
 
     def _check_clash(self, name: ResourceId, parent: Vertex) -> None:
         for vertex in (parent, *parent.place.ancestors):
+            if vertex in self.pool.leaving:
+                raise AddClashes(f"{name} cannot be added below {parent}: {vertex} is being removed")
             holding = vertex.holding
             if holding is not None:
                 raise AddClashes(

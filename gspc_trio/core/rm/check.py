@@ -154,8 +154,8 @@ def _check_wants(state: State) -> None:
     assert all(want.owner.job in state.jobs for want in state.waiting)
     if state.reservation is not None:
         assert state.reservation.want in state.waiting
-    assert bool(state.pool.closed) <= (state.reservation is not None or bool(state.leaving))
-    assert set(state.leaving) <= set(state.pool.resources.values())
+    assert bool(state.pool.closed) <= (state.reservation is not None or bool(state.pool.leaving))
+    assert set(state.pool.leaving) <= set(state.pool.resources.values())
 
 
 def _check_memories(state: State) -> None:

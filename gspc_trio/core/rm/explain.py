@@ -48,7 +48,7 @@ def status(state: State) -> dict[str, Any]:
         "jobs": jobs,
         "coming": dict(state.coming or {}),
         "revoking": [list(grant_id) for grant_id in state.lapsing],
-        "leaving": [vertex.resource_id for vertex in state.leaving],
+        "leaving": [vertex.resource_id for vertex in state.pool.leaving],
         "reserved": None
         if reservation is None
         else {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.rm.backfill import from_reservation
 from gspc_trio.core.rm.jobs import Form, Holding, Need, Want
-from gspc_trio.core.rm.parts import Host, Vertex
+from gspc_trio.core.rm.parts import ClassQueue, Host, Vertex
 from gspc_trio.core.rm.pool import Pool
 from gspc_trio.core.rm.search import Search, allocate_all, host_has_room, preferred
 from gspc_trio.core.rm.state import State
@@ -90,16 +90,20 @@ def _hosts(pool: Pool, form: Form) -> list[Host]:
     if not first.hard:
         hosts.update(dict.fromkeys(pool.hosts_in_turn(HOSTS_TRIED)))
     needed = form.counts.items() if form.shape.same_host else ((first.queue, 1),)
-    return [host for host in hosts if all(_offers(host, queue.name, count) for queue, count in needed)]
+    return [host for host in hosts if all(_offers(host, queue, count) for queue, count in needed)]
 
 
-def _offers(host: Host, name: str, count: int) -> bool:
+def _offers(host: Host, queue: ClassQueue, count: int) -> bool:
     """Whether the host may have so many of the class free, judged by its roots alone."""
     offered = 0
     for root in host.roots:
-        if root.holding is None:
-            offered += root.queue.name == name
-            offered += sum(number for queue, number in root.kinds.counts if queue.name == name)
+        if root.holding is not None:
+            continue
+        if root.queue is queue:
+            offered += 1
+        for below, number in root.kinds.counts:
+            if below is queue:
+                offered += number or count  # 0: there are some, shared with another root
     return offered >= count
 
 

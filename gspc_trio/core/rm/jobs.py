@@ -198,6 +198,12 @@ class Want:
         else:
             self.fresh -= 1
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would be lost if it were forgotten: nothing wanted, held or underway."""
+        self.forget_seen(self.owner.seen)
+        return not (self.unmet or self.grants or self.sent)
+
     def forget_seen(self, seen: GrantId) -> None:
         """The job has received all grants up to this one."""
         sent = self.sent

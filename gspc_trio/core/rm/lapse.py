@@ -118,12 +118,14 @@ def _lose(state: State, vertices: list[Vertex], now: float, actions: list[Any]) 
 def _wait(state: State, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
     """Remove what is free, give out nothing more of the rest, and have it given back."""
     for vertex in vertices:
-        state.leaving[vertex] = None
+        state.pool.leaving[vertex] = None
     chosen: dict[JobId, list[GrantId]] = {}
     for vertex in vertices:
         for holding in state.pool.related_holdings(vertex, limit=4096):
             recall_holding(holding, chosen)
-    if state.reservation is not None and any(vertex in state.leaving for vertex in state.reservation.targets):
+    if state.reservation is not None and any(
+        vertex in state.pool.leaving for vertex in state.reservation.targets
+    ):
         state.reservation = None
     state.close_again()
     state.leave(now, actions)

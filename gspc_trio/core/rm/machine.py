@@ -45,6 +45,7 @@ class ResourceManager:
             limits: times and numbers; the defaults suit people's machines.
         """
         self._state = State(epoch, limits or Limits())
+        self._judged_at = -1
         self._handlers: dict[type, Callable[[Any, float, list[Any]], None]] = {
             Demand: self._demand,
             Release: self._release,
@@ -165,7 +166,7 @@ class ResourceManager:
         state = self._state
         most = state.limits.shapes_max
         if len(job.wants) >= most:
-            for want in [want for want in job.wants.values() if not want.unmet and not want.grants]:
+            for want in [want for want in job.wants.values() if want.is_idle]:
                 del job.wants[want.form.shape]
             if sum(1 for want in job.wants.values() if want.unmet) >= most:
                 raise TooManyShapes(
@@ -183,7 +184,7 @@ class ResourceManager:
             return False
         kind, reason = found
         self._drop(want)
-        if not want.grants:
+        if want.is_idle:
             del want.owner.wants[want.form.shape]
             state.forget_queues(want.form)
         actions.append(Refuse(want.owner.job, want.form.shape, reason, kind))
@@ -260,7 +261,6 @@ class ResourceManager:
 
     def _removed(self, event: Removed, now: float, actions: list[Any]) -> None:
         lapse.removed(self._state, event, now, actions)
-        self._refuse_hopeless(actions)
         self._after(now, actions)
 
     def _coming(self, event: Coming, now: float, actions: list[Any]) -> None:
@@ -271,23 +271,27 @@ class ResourceManager:
 
     def _settled(self, _event: Settled, now: float, actions: list[Any]) -> None:
         self._state.coming = None
-        self._refuse_hopeless(actions)
+        self._judged_at = -1
         self._after(now, actions)
 
     def _refuse_hopeless(self, actions: list[Any]) -> None:
-        for want in list(self._state.waiting):
-            self._refuse(want, actions)
+        """Refuse those who wait for what has been removed, or has not come."""
+        state = self._state
+        if self._judged_at != state.pool.changed:
+            self._judged_at = state.pool.changed
+            for want in list(state.waiting):
+                self._refuse(want, actions)
 
     # Time ---------------------------------------------------------------------------------------------------
 
     def _tick(self, _event: Tick, now: float, actions: list[Any]) -> None:
         lapse.expire(self._state, now, actions)
-        self._refuse_hopeless(actions)
         self._after(now, actions)
 
     def _after(self, now: float, actions: list[Any]) -> None:
         """After whatever may have freed or asked for something: give, reserve, recall."""
         state = self._state
+        self._refuse_hopeless(actions)
         if not state.waiting:
             state.recall_at = state.reserve_at = state.patience_at = None
             return

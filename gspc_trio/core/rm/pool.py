@@ -31,6 +31,7 @@ class Pool:
         hosts: by name.
         loose: resource -> descendants that have it among their loose ancestors.
         lost: resource -> number of resources removed below it whose work may still run: it stays blocked.
+        leaving: resources to be removed when they are released.
         closed: resources put aside for a reservation, with everything related to them.
         closed_above: their ancestors.
         shelf: entries of closed resources, by queue.
@@ -44,6 +45,7 @@ class Pool:
         self.hosts: dict[str, Host] = {}
         self.loose: dict[Vertex, list[Vertex]] = {}
         self.lost: dict[Vertex, int] = {}
+        self.leaving: dict[Vertex, None] = {}
         self.closed: dict[Vertex, None] = {}
         self.closed_above: set[Vertex] = set()
         self.shelf: dict[ClassQueue, deque[Entry]] = {}
@@ -201,7 +203,7 @@ class Pool:
                 if not ancestor.queued:
                     ancestor.queued = True
                     ancestor.queue.entries.append(ancestor)
-        if vertex.children:
+        if vertex.children or vertex.parked:
             self._free_below(vertex, in_front)
 
     def _free_below(self, vertex: Vertex, in_front: bool) -> None:

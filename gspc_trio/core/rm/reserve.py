@@ -55,7 +55,7 @@ def _is_sound(state: State, reservation: Reservation) -> bool:
 
 def _is_hopeless(state: State, vertex: Vertex) -> bool:
     """Whether the resource will not come free, because it goes or work below it cannot be stopped."""
-    return vertex.holding is GONE or vertex in state.leaving or vertex in state.pool.lost
+    return vertex.holding is GONE or vertex in state.pool.leaving or vertex in state.pool.lost
 
 
 def _make(state: State, now: float) -> Reservation | None:

@@ -72,7 +72,6 @@ class State:
         special: those of them that not any resource of one class satisfies.
         hungry: queues for which plain wants wait.
         lapsing: grants that are being revoked.
-        leaving: resources to be removed when they are released.
         coming: class -> number that are on their way; None when nothing is.
         reservation: at most one.
         recall_at, recalled_at: when to look next whom to recall, and when that was last done.
@@ -94,7 +93,6 @@ class State:
         self.special: dict[Want, None] = {}
         self.hungry: dict[ClassQueue, None] = {}
         self.lapsing: dict[GrantId, Holding] = {}
-        self.leaving: dict[Vertex, None] = {}
         self.coming: Mapping[str, int] | None = None
         self.reservation: Reservation | None = None
         self.recall_at: float | None = None
@@ -175,7 +173,7 @@ class State:
         """Keep from being taken what is reserved and what is to leave, and nothing else."""
         pool = self.pool
         pool.reopen()
-        pool.close(self.leaving)
+        pool.close(self.pool.leaving)
         if self.reservation is not None:
             pool.close(self.reservation.targets)
         for want in self.special:
@@ -243,7 +241,7 @@ class State:
         self._count_released(holding, units)
         names = tuple([vertex.resource_id for vertex in released])
         actions.append(GrantChanged(now, want.owner.job, holding.grant_id, names, False))
-        if self.leaving:
+        if self.pool.leaving:
             self.leave(now, actions)
 
     def _count_released(self, holding: Holding, units: int) -> None:
@@ -283,9 +281,9 @@ class State:
     def remove(self, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
         """Take resources, none of them held by a live grant, out of the pool."""
         self.changer.remove(vertices)
-        closed = bool(self.leaving)
+        closed = bool(self.pool.leaving)
         for vertex in vertices:
-            self.leaving.pop(vertex, None)
+            self.pool.leaving.pop(vertex, None)
             for want in vertex.host.wanted.pop(vertex, ()):
                 want.tried = -1
             actions.append(
@@ -298,7 +296,7 @@ class State:
         """Remove those resources that were to go when they are released and are free now."""
         gone = [
             vertex
-            for vertex in self.leaving
+            for vertex in self.pool.leaving
             if all(self.may_leave(below) for below in self.pool.walk(vertex))
         ]
         if gone:
