@@ -184,9 +184,10 @@ class Worker:
     def _on_computed(self, event: work.Computed) -> None:
         phases, handed = self._phases, self._phases.handed
         outcomes = event.outcomes
-        if len(outcomes) > len(handed) or any(
-            o.task_id != s.task_id or o.attempt != s.attempt for o, s in zip(outcomes, handed, strict=False)
-        ):
+        known = len(outcomes) <= len(handed)
+        for outcome, submission in zip(outcomes, handed, strict=False):
+            known = known and outcome.task_id == submission.task_id and outcome.attempt == submission.attempt
+        if not known:
             raise IllegalEvent(f"{self.resource.resource_id} computed what it was not given next")
         for outcome in outcomes:
             submission = handed.popleft()
