@@ -76,12 +76,11 @@ class Codec:
         except Exception as error:  # whatever msgpack and attribute access make of wrong fields
             self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
             raise EncodeError(f"{type(message).__name__} cannot be encoded: {error}") from error
-        self._check_size(type(message).__name__, len(data))
+        self._check_size(type(message).__name__, data)
         return Encoded(data)
 
     def encode_item(self, item: Any) -> bytes:
-        """Return a message or an envelope as an item of a frame; the body of a call or reply may be
-        :class:`Encoded`.
+        """Return a message or an envelope as an item of a frame; the body of a call may be encoded already.
 
         Raises:
             EncodeError: as :meth:`encode`.
@@ -89,10 +88,9 @@ class Codec:
         kind = type(item)
         if kind is Call or kind is Reply:
             body = item.body if type(item.body) is Encoded else self.encode(item.body)
-            head: bytes = self._packer.pack(_CALL if kind is Call else _REPLY) + self._packer.pack(
-                item.call_id
-            )
-            return b"\x93" + head + body.data
+            number = bytes((256 + (_CALL if kind is Call else _REPLY),))
+            call_id: bytes = self._packer.pack(item.call_id)
+            return b"\x93" + number + call_id + body.data
         if kind is Failure:
             texts = [text[: self.limits.handshake_bytes_max] for text in (item.kind, item.message)]
             packed: bytes = self._packer.pack((_FAILURE, item.call_id, *texts))
@@ -114,12 +112,18 @@ class Codec:
         """
         return self.frame([self.encode_item(item) for item in items])
 
-    def _check_size(self, name: str, size_bytes: int) -> None:
-        if size_bytes > self.limits.message_bytes_max:
-            raise EncodeError(
-                f"{name} has {size_bytes} bytes, {self.limits.message_bytes_max} are allowed: "
-                "pass large data by file"
-            )
+    def _check_size(self, name: str, data: bytes) -> None:
+        """Refuse here what the other side would refuse by closing the connection."""
+        limits = self.limits
+        if len(data) > limits.message_bytes_max:
+            allowed = f"{limits.message_bytes_max} are allowed: pass large data by file"
+            raise EncodeError(f"{name} has {len(data)} bytes, {allowed}")
+        # An element takes a byte at least, so only what is this long can break another limit.
+        if len(data) > min(limits.array_items_max, limits.map_items_max, limits.string_bytes_max):
+            try:
+                self._unpack(data)
+            except Exception as error:  # the text of msgpack's error names the limit
+                raise EncodeError(f"{name} is too large: {_line(error)}") from error
 
     # Decoding ----
 
@@ -129,21 +133,11 @@ class Codec:
         Raises:
             DecodeError: anything at all is wrong with it.
         """
-        limits, size = self.limits, len(frame)
-        if size > limits.frame_bytes_max:
-            raise DecodeError(f"a frame of {size} bytes, {limits.frame_bytes_max} are allowed")
+        limits = self.limits
+        if len(frame) > limits.frame_bytes_max:
+            raise DecodeError(f"a frame of {len(frame)} bytes, {limits.frame_bytes_max} are allowed")
         try:
-            items = msgpack.unpackb(
-                frame,
-                use_list=False,
-                unicode_errors=_TEXT_ERRORS,
-                ext_hook=_no_extension,
-                max_str_len=min(limits.string_bytes_max, size),
-                max_bin_len=min(limits.message_bytes_max, size),
-                max_array_len=min(limits.array_items_max, size),
-                max_map_len=min(limits.map_items_max, size),
-                max_ext_len=0,
-            )
+            items = self._unpack(frame)
         except Exception as error:  # whatever msgpack makes of hostile bytes
             raise DecodeError(f"a frame that is not msgpack within the limits ({_line(error)})") from error
         if type(items) is not tuple or len(items) > limits.frame_items_max:
@@ -152,10 +146,22 @@ class Codec:
             return [self._decode_item(item) for item in items]
         except BadField as error:
             raise DecodeError(f"a message that is none: {_line(error)}") from error
-        except (
-            Exception
-        ) as error:  # what classes make of fields that have the right types but contradict each other
+        except Exception as error:  # what classes make of fields that contradict each other
             raise DecodeError(f"a message that contradicts itself: {_line(error)}") from error
+
+    def _unpack(self, data: bytes) -> Any:
+        limits, size = self.limits, len(data)
+        return msgpack.unpackb(
+            data,
+            use_list=False,
+            unicode_errors=_TEXT_ERRORS,
+            ext_hook=_no_extension,
+            max_str_len=min(limits.string_bytes_max, size),
+            max_bin_len=min(limits.message_bytes_max, size),
+            max_array_len=min(limits.array_items_max, size),
+            max_map_len=min(limits.map_items_max, size),
+            max_ext_len=0,
+        )
 
     def _decode_item(self, item: Any) -> Any:
         if type(item) is not tuple or not item:

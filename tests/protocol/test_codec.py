@@ -160,6 +160,12 @@ def test_states_and_reasons_come_back_as_what_they_are() -> None:
         (messages.Status({"a": {1: 2}}), "texts for keys"),
         (messages.ApplicationCall("f", object()), "cannot be encoded"),  # type: ignore[arg-type]
         (exchange.Release("j1", (1, 2**70)), "cannot be encoded"),
+        (exchange.Recall("j", ((1, 1),) * 2001), "Recall is too large: .*2001"),
+        (
+            exchange.Finished("j", "c", (Outcome(1, 1, Reason.FINISHED, ((b"",) * 2001,)),)),
+            "Finished is too large",
+        ),
+        (messages.HostToResource({str(number): () for number in range(101)}), "too large: .*101"),
         (messages.ApplicationCall("f", bytes(65 * 1024)), "65536 are allowed: pass large data by file"),
     ],
 )
