@@ -61,10 +61,9 @@ def check_run(run: Any, arcs: Sequence[InputArc]) -> None:
     try:
         signature.bind(*[None] * (len(passed) - len(named)), **dict.fromkeys(named))
     except TypeError as error:
-        inputs = ", ".join(passed) or "(none)"
-        raise WorkflowError(
-            f"{function_name(run)}{signature} does not fit its inputs {inputs}: {error}"
-        ) from None
+        inputs = ", ".join(arc.place if arc.name.isdigit() else arc.name for arc in arcs if arc.passed)
+        head = f"{function_name(run)}({', '.join(signature.parameters)})"
+        raise WorkflowError(f"{head} does not fit its inputs ({inputs}): {error}") from None
 
 
 def call_of_run(run: Callable[..., Any], arcs: Sequence[InputArc]) -> Call:

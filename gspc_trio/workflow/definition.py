@@ -118,6 +118,8 @@ def _convert(parameter: inspect.Parameter, text: str) -> Any:
     for candidate in _alternatives(kind):
         try:
             return _convert_to(candidate, text)
+        except SettingError:
+            raise
         except ValueError:
             continue
     raise SettingError(f"the setting {parameter.name!r} is to be {_describe(kind)}, not {text!r}")
@@ -152,4 +154,7 @@ def _convert_to(kind: Any, text: str) -> Any:
 
 
 def _describe(kind: Any) -> str:
-    return getattr(kind, "__name__", None) or str(kind)
+    """Return what to call a type before people: ``int``, ``list[int]``, ``'fast' or 'slow'``."""
+    if typing.get_origin(kind) is Literal:
+        return " or ".join(map(repr, typing.get_args(kind)))
+    return kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)

@@ -108,5 +108,9 @@ def _plain(value: Any) -> Any:
 
 
 def _load_shape(row: list[Any]) -> Shape:
-    requirements = tuple(Requirement(kind, tuple(preferred), hard) for kind, preferred, hard in row[0])
-    return Shape(requirements, *row[1:])
+    requirements, *rest = _tuples(row)
+    return Shape(tuple(Requirement(*fields) for fields in requirements), *rest)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value

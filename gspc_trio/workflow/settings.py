@@ -23,6 +23,7 @@ class TaskSettings(TypedDict, total=False):
     timeout_s: float | None
     may_rerun: bool
     memory_bytes: int
+    memories: Sequence[int]
     estimate_s: float | None
     stage_in: bool
     stage_out: bool
@@ -53,6 +54,7 @@ def task_settings(settings: TaskSettings) -> tuple[Shape, TaskOptions]:
     shape = Shape(
         requirements=requirements(settings.get("requires", "core")),
         memory_bytes=memory_bytes,
+        memories=tuple(settings.get("memories", ())),
         estimate_s=None if estimate_s is None else 2.0 ** math.ceil(math.log2(estimate_s)),
         wait=settings.get("wait", False),
         same_host=settings.get("same_host", False),

@@ -357,3 +357,26 @@ def test_a_transition_states_what_its_tasks_need() -> None:
         (program, ("number",)),
         (SourceFile("a.py"), ()),
     ]
+
+
+@pytest.mark.parametrize("bystanders", [0, 50])
+def test_a_firing_touches_nothing_but_its_neighbours(bystanders: int) -> None:
+    asked = []
+
+    def never(number: int) -> bool:
+        asked.append(number)
+        return False
+
+    net = Net("bystanders")
+    numbers, out = net.input("numbers"), net.output("out")
+    for index in range(bystanders):
+        place = net.place(f"place {index}", range(10))
+        net.transition(f"bystander {index}", None, {"number": place}, [], condition=never)
+    net.transition("move", None, {"number": numbers}, out, condition=lambda number: number >= 0)
+    engine = engine_for(net, numbers=[])
+    assert engine.next() is None
+    asked.clear()
+    engine.put("numbers", range(100))
+    assert engine.next() is None
+    assert asked == []
+    assert engine.outputs() == {"out": list(range(100))}
