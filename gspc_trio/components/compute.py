@@ -117,16 +117,15 @@ class ProcessBackend:
         Raises:
             ComputeError: it cannot be started; one line says why.
         """
-        channels = Channels.make()
         try:
-            origin: Origin
-            if job.threads:
-                origin = await self._hosts.open(job, resource, channels.theirs)
-            else:
-                origin = await self._fork(job, resource.cpus, resource.gpus, False, channels.theirs)
-        except BaseException:
-            channels.close()
-            raise
+            channels = Channels.make()
+            try:
+                origin = await self._origin(resource, job, channels)
+            except BaseException:
+                channels.close()
+                raise
+        except OSError as error:
+            raise ComputeError(f"cannot start a compute process: {error.strerror or error}") from error
         times = self._times.setdefault(job.job, CodeTimes())
         compute = ChannelCompute(self._nursery, channels, origin, times, events)
         compute.start()
@@ -138,6 +137,11 @@ class ProcessBackend:
         if self._template is not None:
             await self._template.aclose()
         self._hosts.close()
+
+    async def _origin(self, resource: Resource, job: OpenJob, channels: Channels) -> Origin:
+        if job.threads:
+            return await self._hosts.open(job, resource, channels.theirs)
+        return await self._fork(job, resource.cpus, resource.gpus, False, channels.theirs)
 
     async def _fork(
         self, job: OpenJob, cpus: Sequence[int], gpus: Sequence[int], host: bool, descriptors: Sequence[int]

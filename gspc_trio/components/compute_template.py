@@ -33,6 +33,10 @@ from gspc_trio.protocol.compute_channel import (
     unpack,
 )
 
+TEMPLATE = "gspc_trio.compute.template"
+SWEEP = "gspc_trio.compute.sweep"
+"""Modules that run as programs of their own: not imported here, their processes stay small."""
+
 START_S = 30.0
 """Bound on the start of the template."""
 
@@ -135,7 +139,7 @@ class Template:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs, trio.socket.from_stdlib_socket(ours) as control, self._scope:
                 self._control = control
-                command = _python("template", theirs.fileno(), os.getpid())
+                command = _python(TEMPLATE, theirs.fileno(), os.getpid())
                 async with open_process(
                     command, environment=self._environment(), pass_fds=(theirs.fileno(),), grace_s=GRACE_S
                 ) as process:
@@ -220,7 +224,7 @@ class Template:
                 if self._control is not None and not self.lost:
                     await self._control.sendmsg([pack(message)], ancillary)
                     return True
-            except (OSError, trio.ClosedResourceError):
+            except (ConnectionError, trio.ClosedResourceError):
                 self.lost = True
         await self.gone.wait()
         return False
@@ -279,7 +283,7 @@ class Template:
     async def _sweep(self) -> None:
         with trio.move_on_after(SWEEP_S):
             try:
-                async with open_process(_python("sweep", self.marker), grace_s=0) as process:
+                async with open_process(_python(SWEEP, self.marker), grace_s=0) as process:
                     if await process.wait() == 0:
                         return
             except ProcessStartError as error:
@@ -302,14 +306,14 @@ async def _receive(control: trio.socket.SocketType) -> bytes:
 
 
 def _python(module: str, *arguments: object) -> list[str]:
-    """The command that runs ``main`` of a module of ``gspc_trio.compute``, whatever the search path is.
+    """The command that runs ``main`` of a module of this package, whatever the search path is.
 
     ``-P`` and the order of imports keep files of the working directory from standing in for library modules.
     """
     root = Path(gspc_trio.__file__).parent.parent
     code = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); import gspc_trio; del sys.path[0]; "
-        f"from gspc_trio.compute.{module} import main; main()"
+        f"from {module} import main; main()"
     )
     return [sys.executable, "-P", "-c", code, str(root), *map(str, arguments)]
 

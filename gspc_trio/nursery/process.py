@@ -17,6 +17,9 @@ LINE_BYTES_MAX = 1 << 20
 STDIN_BYTES_MAX = 1 << 15
 """Most data for standard input: it must fit into the empty pipe, because nobody writes the rest later."""
 
+UNKNOWN_STATUS = 255
+"""Stands for an exit status that the system has not kept."""
+
 
 class UnsupportedSystem(RuntimeError):
     """gspc-trio runs on Linux only."""
@@ -49,23 +52,15 @@ class Process:
         self._stdin = stdin
         self._stdout = trio.lowlevel.FdStream(stdout)
         self._unread = b""
-        self._ended = trio.Event()
-        self._waited_for = False
+        self._waiting = trio.Lock()
 
     async def wait(self) -> int:
         """Wait until the program has ended and return its exit status; what it started may still run."""
-        if self._waited_for:
-            await self._ended.wait()
-        else:
-            self._waited_for = True
-            try:
+        async with self._waiting:  # one at a time may wait for a descriptor
+            if self.exit_status is None:
                 await trio.lowlevel.wait_readable(self._pidfd)
-            except trio.Cancelled:
-                self._waited_for = False
-                raise
-            self._note_end()
-        assert self.exit_status is not None
-        return self.exit_status
+                self.exit_status = self._find_exit_status()
+            return self.exit_status
 
     async def receive_line(self) -> str:
         """Return the next line of its standard output, without the line break.
@@ -115,17 +110,15 @@ class Process:
         os.close(self._pidfd)
         await self._stdout.aclose()
 
-    def _note_end(self) -> None:
+    def _find_exit_status(self) -> int:
         try:
             # WNOWAIT leaves it a zombie: the group is killed before it is reaped.
             found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
-        except ChildProcessError:  # SIGCHLD is ignored in this process: the kernel has reaped it
+        except ChildProcessError:
             found = None
-        if found is None:
-            self.exit_status = 255
-        else:
-            self.exit_status = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-        self._ended.set()
+        if found is None:  # SIGCHLD is ignored in this process: the kernel has reaped it
+            return UNKNOWN_STATUS
+        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
 @asynccontextmanager
