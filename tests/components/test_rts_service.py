@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from rts_stage import RTS, Cluster, FakeRifs, one
 
-from gspc_trio.components.rts import RtsError, RtsService, open_rts_service
-from gspc_trio.components.strategy import RifOrder, StrategyError
+from gspc_trio.components.rts import RtsError, open_rts_service
+from gspc_trio.components.strategy import RifOrder
 from gspc_trio.core.exchange import (
-    AddResources,
-    DagReport,
     Demand,
     Grant,
     Lapsed,
     Release,
-    RemoveResources,
-    Revoke,
     Revoked,
-    WorkerEndpoint,
 )
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.records import ResourceChanged, RifChanged, StreamOpened, WorkerChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE
 from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone, RemoteError
+from gspc_trio.nursery.rpc import RemoteError
 from gspc_trio.protocol import messages
-
-RTS = "memory:rts"
 
 # The clock of a test is found among its own arguments, so each names ``autojump_clock``.
 # ruff: noqa: ARG001
@@ -39,110 +32,6 @@ RTS = "memory:rts"
 @pytest.fixture(autouse=True)
 def checked(monkeypatch):
     monkeypatch.setenv("GSPC_CHECK", "1")
-
-
-class FakeRifs:
-    """A strategy whose RIFs have a node with two cores, and do and say what a test wants."""
-
-    def __init__(self, network: Network) -> None:
-        self.network = network
-        self.peers: dict[str, Peer] = {}
-        self.orders: list[RifOrder] = []
-        self.scopes: dict[str, trio.CancelScope] = {}
-        self.closed_jobs: list[str] = []
-        self.revoked: list[Revoke] = []
-        self.broken: dict[str, str] = {}
-        self.mute = False
-        self.ended: list[str] = []
-
-    async def run(self, order: RifOrder) -> str:
-        self.orders.append(order)
-        if order.host in self.broken:
-            order.said.append("Traceback")
-            raise StrategyError(self.broken[order.host])
-        try:
-            with trio.CancelScope() as scope:
-                self.scopes[order.rif_id] = scope
-                return await self._live(order)
-            return "killed"
-        finally:
-            self.ended.append(order.rif_id)
-
-    async def _live(self, order: RifOrder) -> str:
-        cores = order.cores or 2
-        rif = order.rif_id
-        below = [Resource(f"{rif}.core{number}", "core", (f"{rif}.node",)) for number in range(cores)]
-        hardware = (Resource(f"{rif}.node", "node"), *below)
-        async with self.network.connect(
-            order.rts_address("memory:"), role="rif", name=rif, expect="rts"
-        ) as peer:
-            self.peers[rif] = peer
-            peer.post(messages.RifHello(rif, order.incarnation, 7, order.host, f"memory:{rif}", hardware))
-            try:
-                while True:
-                    for message in await peer.receive():
-                        if isinstance(message, messages.StopRif):
-                            if not self.mute:
-                                return "stopped"
-                        else:
-                            self._hear(peer, order, message)
-            except PeerGone as gone:
-                return gone.reason
-
-    def _hear(self, peer: Peer, order: RifOrder, message: object) -> None:
-        if isinstance(message, IncomingCall):
-            body = message.body
-            if isinstance(body, AddResources):
-                ids = tuple(resource.resource_id for resource in body.resources)
-            else:
-                assert isinstance(body, RemoveResources)
-                ids = body.resource_ids
-            address = f"memory:{order.rif_id}"
-            message.reply(
-                DagReport(
-                    tuple(WorkerEndpoint(name, "core", order.rif_id, order.host, address) for name in ids)
-                )
-            )
-        elif isinstance(message, messages.CloseJobEverywhere):
-            self.closed_jobs.append(message.job)
-        elif isinstance(message, Revoke):
-            self.revoked.append(message)
-            if not self.mute:
-                peer.post(Revoked(message.grant_id, message.resources))
-
-
-class Cluster:
-    def __init__(self, network: Network, rifs: FakeRifs, service: RtsService) -> None:
-        self.network = network
-        self.rifs = rifs
-        self.service = service
-
-    @asynccontextmanager
-    async def job(self, name: str = "count") -> AsyncIterator[JobServer]:
-        async with self.network.connect(RTS, role="job", name=name, expect="rts") as peer:
-            answer = await peer.call(messages.RegisterJob(name, 5, "anna"))
-            yield JobServer(peer, answer.job)
-
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[Peer]:
-        async with self.network.connect(RTS, role="control", name="client", expect="rts") as peer:
-            yield peer
-
-
-class JobServer:
-    def __init__(self, peer: Peer, job: str) -> None:
-        self.peer = peer
-        self.job = job
-        self.heard: list[object] = []
-
-    async def hear(self, kind: type, number: int = 1) -> list[object]:
-        """Wait until so many messages of this kind have come; return them and forget all."""
-        with trio.fail_after(100):
-            while sum(isinstance(message, kind) for message in self.heard) < number:
-                self.heard += await self.peer.receive()
-        found = [message for message in self.heard if isinstance(message, kind)]
-        self.heard.clear()
-        return found
 
 
 @pytest.fixture
@@ -299,17 +188,6 @@ async def test_a_rif_that_is_killed_is_started_again_and_jobs_are_told_of_all_of
         assert await one(job, Grant) == Grant("j1", CORE, (3, 2), ("r1.core0",))
     assert [order.incarnation for order in cluster.rifs.orders] == [1, 2]
     assert [order.cores for order in cluster.rifs.orders] == [1, 1]
-
-
-async def one(job: JobServer, kind: type) -> object:
-    """Return the next message of this kind, forgetting those before it."""
-    with trio.fail_after(100):
-        while True:
-            while job.heard:
-                message = job.heard.pop(0)
-                if isinstance(message, kind):
-                    return message
-            job.heard += await job.peer.receive()
 
 
 async def test_a_rif_that_fails_for_good_leaves_jobs_with_a_clear_refusal(cluster, autojump_clock):
