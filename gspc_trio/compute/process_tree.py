@@ -44,10 +44,10 @@ def kill(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def kill_descendants(pid: int) -> int:
-    """Stop and kill everything below a process, in one pass; return how many were alive.
+def kill_descendants(pid: int) -> list[int]:
+    """Stop and kill everything below a process, in one pass; return those that were alive.
 
-    A process may appear behind the pass: call it until it returns 0, best with the process itself stopped.
+    A process may appear behind the pass: call it until it finds none, best with the process itself stopped.
     """
     alive: list[int] = []
     pending = children(pid)
@@ -58,15 +58,17 @@ def kill_descendants(pid: int) -> int:
         pending.extend(children(child))
     for child in alive:
         kill(child, signal.SIGKILL)
-    return len(alive)
+    return alive
 
 
 def kill_all_descendants(pid: int, within_s: float) -> bool:
     """Repeat :func:`kill_descendants` until nothing is left but zombies; return False if time runs out."""
     deadline = monotonic() + within_s
+    killed: set[int] = set()
     passes = 0
     while passes < 2:  # twice, because a process may be missed while its parent dies
-        passes = 0 if kill_descendants(pid) else passes + 1
+        killed.update(kill_descendants(pid))
+        passes = 0 if any(map(is_alive, killed)) else passes + 1
         if monotonic() > deadline:
             return False
         if passes == 0:

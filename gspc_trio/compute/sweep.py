@@ -41,13 +41,15 @@ def marked(marker: str) -> list[int]:
 def sweep(marker: str) -> bool:
     """End all marked processes and what is below them; return whether nothing is left."""
     deadline = monotonic() + SWEEP_S
-    while found := marked(marker):
+    killed: set[int] = set()
+    while found := [*marked(marker), *filter(process_tree.is_alive, killed)]:
         for pid in found:
             process_tree.kill(pid, signal.SIGSTOP)
         for pid in found:
-            process_tree.kill_descendants(pid)
+            killed.update(process_tree.kill_descendants(pid))
         for pid in found:
             process_tree.kill(pid, signal.SIGKILL)
+        killed.update(found)
         if monotonic() > deadline:
             return False
         sleep(0.001)

@@ -1,0 +1,169 @@
+"""The loop of a compute process, in this process: what it sends, and when."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gspc_trio.compute.loop import QUICK_S, UNSENT_BYTES_MAX, Loop
+from gspc_trio.compute.output import last_line, open_nameless_file
+from gspc_trio.protocol.code import function_code
+from gspc_trio.protocol.compute_channel import DEFINE, FRAME_HEADER, RUN, pack, unpack
+from gspc_trio.protocol.values import dumps, loads
+
+
+class Printed:
+    """Output with something new each time it is asked for."""
+
+    def __init__(self, *texts: bytes) -> None:
+        self.texts = list(texts)
+
+    def take(self) -> tuple[bytes, bytes]:
+        return (self.texts.pop(0), b"") if self.texts else (b"", b"")
+
+
+class World:
+    """The RIF's ends of both channels."""
+
+    def __init__(self) -> None:
+        self.tasks, self._their_tasks = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.results, self._their_results = socket.socketpair()
+
+    def hand(self, *items: list[Any]) -> None:
+        self.tasks.send(pack(items))
+
+    def run(self, output: Printed | None = None) -> list[list[Any]]:
+        """Run the loop to its end; return the frames that it sent."""
+        self.tasks.close()
+        loop = Loop(self._their_tasks, self._their_results, output or Printed())
+        loop.run()
+        loop.send()
+        self._their_results.close()
+        data = b"".join(iter(lambda: self.results.recv(1 << 20), b""))
+        return list(_frames(data))
+
+    def waiting(self) -> int:
+        """How many results have been sent by now (only for what runs in the loop)."""
+        try:
+            data = self.results.recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        return sum(map(len, _frames(data)))
+
+    def close(self) -> None:
+        for each in (self.tasks, self._their_tasks, self.results, self._their_results):
+            each.close()
+
+
+def _frames(data: bytes) -> Iterator[list[Any]]:
+    while data:
+        (size,) = FRAME_HEADER.unpack_from(data)
+        yield unpack(data[FRAME_HEADER.size : FRAME_HEADER.size + size])
+        data = data[FRAME_HEADER.size + size :]
+
+
+current: World
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    global current
+    current = World()
+    yield current
+    current.close()
+
+
+def define(code_id: int, function: Callable[..., Any]) -> list[Any]:
+    return [DEFINE, code_id, function_code(function)]
+
+
+def task(
+    task_id: int, code_id: int, *arguments: Any, memory_bytes: int = 0, may_rerun: bool = True
+) -> list[Any]:
+    return [RUN, task_id, 1, code_id, list(map(dumps, arguments)), memory_bytes, may_rerun]
+
+
+def sent_before() -> int:
+    return current.waiting()
+
+
+def identity(value: Any) -> Any:
+    return value
+
+
+def values(frames: list[list[Any]]) -> list[Any]:
+    return [loads(result[2][0][0]) for frame in frames for result in frame]
+
+
+def test_results_of_quick_tasks_gather_in_frames(world: World) -> None:
+    world.hand(define(1, identity), *(task(number, 1, number) for number in range(1, 101)))
+    frames = world.run()
+    assert values(frames) == list(range(1, 101))
+    assert len(frames) < 100
+
+
+def test_a_task_that_may_not_run_again_starts_after_all_results_are_sent(world: World) -> None:
+    items = [
+        define(1, identity),
+        define(2, sent_before),
+        task(1, 2),
+        *(task(number, 1, 0) for number in (2, 3)),
+    ]
+    world.hand(*items, task(4, 2, may_rerun=False))
+    assert values(world.run())[-1] == 3
+
+
+def test_a_code_that_is_not_known_to_be_quick_starts_after_all_results_are_sent(world: World) -> None:
+    world.hand(define(1, identity), define(2, sent_before), task(1, 1, 0), task(2, 1, 0), task(3, 2))
+    assert values(world.run())[-1] == 2
+
+
+def test_results_do_not_wait_for_longer_than_a_quick_task(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr("gspc_trio.compute.loop.perf_counter", lambda: next(clock) * QUICK_S * 0.9)
+    world.hand(define(1, sent_before), *(task(number, 1) for number in range(5)))
+    assert values(world.run()) == [0, 0, 2, 2, 4]
+
+
+def test_many_bytes_of_results_do_not_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gspc_trio.compute.loop.UNSENT_BYTES_MAX", 1000)
+    world.hand(define(1, identity), define(2, sent_before), task(1, 1, 0), task(2, 2), task(3, 1, "x" * 1001))
+    world.hand(task(4, 2))
+    assert UNSENT_BYTES_MAX > 1001
+    assert values(world.run())[-1] == 3
+
+
+def test_before_it_waits_for_more_it_sends_everything(world: World) -> None:
+    world.hand(define(1, identity), task(1, 1, "a"))
+    world.hand(task(2, 1, "b"))
+    assert values(world.run()) == ["a", "b"]
+
+
+def test_output_comes_with_the_result_it_belongs_to(world: World) -> None:
+    world.hand(define(1, identity), task(1, 1, 0), task(2, 1, 0), task(3, 1))
+    results = [result for frame in world.run(Printed(b"", b"hello", b"ouch")) for result in frame]
+    assert [len(result) for result in results] == [5, 7, 8]
+    assert results[1][5:] == [b"hello", b""]
+    assert results[2][2] == []
+    assert results[2][5:7] == [b"ouch", b""]
+    assert results[2][7][0] == "TypeError"
+
+
+def test_the_last_line_of_a_file_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for directory in ("/tmp", "/no/such"):
+        monkeypatch.setenv("TMPDIR", directory)
+        descriptor = open_nameless_file()
+        try:
+            assert last_line(descriptor) == ""
+            os.write(descriptor, b"x" * 5000 + b"\nfirst\nlast \n\n")
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, b"appended\n")
+            assert last_line(descriptor) == "appended"
+        finally:
+            os.close(descriptor)
