@@ -285,9 +285,7 @@ class WorkerShell:
 
     async def _kill_and_tell(self, compute: JobCompute) -> None:
         await self._end_compute(compute)
-        job = compute.job.opening.job
-        if self._computes.get(job) is compute:
-            del self._computes[job]
+        self._computes.pop(compute.job.opening.job, None)
         self._put(work.ComputeKilled())
 
     async def _end_compute(self, compute: JobCompute) -> None:

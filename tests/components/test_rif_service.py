@@ -103,8 +103,11 @@ async def test_cancel_while_the_compute_is_still_opening(autojump_clock: MockClo
     ):
         job.submit("r1.core0", 1, 2)
         await trio.sleep(1)
+        begin = trio.current_time()
         job.peer.post(Cancel("j1", "r1.core0", ((1, 1),)))
-        assert await job.wait(2) == [(1, "cancelled"), (2, "finished")]
+        assert await job.wait(1) == [(1, "cancelled")]
+        assert trio.current_time() == begin
+        assert (await job.wait(2))[1] == (2, "finished")
         assert [run.task_id for run in backend.runs] == [2]
 
 
@@ -179,6 +182,10 @@ async def test_remove_kills_what_runs_there(autojump_clock: MockClock) -> None:
         await stage.rts.peer.call(AddResources((CORES[0],)))
         job.submit("r1.core0", 2)
         assert (await job.wait(2))[1] == (2, "finished")
+        assert len(backend.computes) == 1
+        await stage.rts.peer.call(RemoveResources(("r1.core0",)))
+        await trio.sleep(1)
+        assert backend.computes == []
 
 
 async def test_the_end_of_a_scheduler_kills_its_work_at_once(autojump_clock: MockClock) -> None:

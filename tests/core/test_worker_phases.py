@@ -226,3 +226,11 @@ def test_removal_loses_what_has_begun_returns_the_rest_and_stops_the_worker(benc
     ]
     [answer] = bench.give(sub(9))
     assert answer.outcomes == (with_reason(9, Reason.RETURNED, "refused", "r1.core0 has been removed"),)
+
+
+def test_what_runs_again_comes_before_what_was_staged_meanwhile(bench: Bench) -> None:
+    bench.give(sub(1), sub(2), sub(3, IN), fate=False)
+    bench(StagedIn((3, 1)))
+    bench(Cancel("j1", R, ((1, 1),)))
+    assert bench(ComputeKilled()) == [finished(ended(1, CANCELLED)), compute(sub(2))]
+    assert bench(Computed((ok(2),))) == [finished(ok(2)), compute(sub(3, IN))]
