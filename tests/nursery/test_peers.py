@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import trio
 from network_world import MEMORY, TOKEN, WEBSOCKET, connected, echo, listening, receive_count, status
@@ -341,3 +343,17 @@ async def test_an_address_can_be_listened_at_again(address: str) -> None:
         assert again == actual
         async with network.connect(actual, role="job", name="j1", expect="rts") as peer:
             assert await peer.call(Done()) == Done()
+
+
+async def test_many_connections_leave_nothing_behind(address: str) -> None:
+    network = Network(TOKEN)
+    async with listening(network, address) as actual:
+        before = len(os.listdir("/proc/self/fd")), trio.lowlevel.current_statistics().tasks_living
+        for number in range(30):
+            async with network.connect(actual, role="job", name="j1", expect="rts") as peer:
+                if number % 3:
+                    await peer.call(Done())
+                if number % 2:
+                    peer.drop("enough")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert (len(os.listdir("/proc/self/fd")), trio.lowlevel.current_statistics().tasks_living) == before

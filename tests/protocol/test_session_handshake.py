@@ -41,6 +41,7 @@ def test_both_sides_learn_who_the_other_is() -> None:
     assert (other.peer_role, other.peer_name, other.peer_instance) == ("job", "j1", "d")
 
 
+NO_RTS = "the dialer looks for the role 'rts', the listener is 'rif'"
 NO_RIF = "the dialer looks for the role 'rif', the listener is 'rts'"
 TWO_TO_ONE = "the dialer speaks versions 2 to 3, the listener version 1"
 ONE_TO_FOUR = "the dialer speaks version 1, the listener version 4"
@@ -63,6 +64,24 @@ def test_both_sides_get_the_same_distinct_reason(one: Any, other: Any, kind: str
     assert of_a[-1] == of_b[-1] == Dead(kind, reason)
     assert Opened not in {type(action) for action in of_b}
     assert a.phase is b.phase is Phase.OVER
+
+
+def test_a_listener_of_another_role_that_does_not_mind_is_refused_by_the_dialer() -> None:
+    """It has the token: one of ours, at an address that was somebody else's before."""
+    session = Session(dialer(expect="rts"))
+    told = said(begin(session))
+    signed = shake.sign_welcome(1, "rif", "r1", b"l" * 32, "l", 5)
+    welcome = shake.encode_welcome(signed, shake.prove(TOKEN, shake.LISTENER_LABEL, told, signed))
+    assert feed(session, welcome)[-1] == Dead("role", NO_RTS)
+
+
+def test_a_listener_that_chooses_a_version_not_offered_is_refused_by_the_dialer() -> None:
+    session = Session(dialer())
+    told = said(begin(session))
+    signed = shake.sign_welcome(2, "rts", "main", b"l" * 32, "l", 5)
+    welcome = shake.encode_welcome(signed, shake.prove(TOKEN, shake.LISTENER_LABEL, told, signed))
+    reason = "the listener chose version 2, the dialer speaks version 1"
+    assert feed(session, welcome)[-1] == Dead("version", reason)
 
 
 def test_they_agree_on_the_highest_version_that_both_speak() -> None:
