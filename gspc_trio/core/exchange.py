@@ -7,11 +7,12 @@ from attrs import field, frozen
 from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Shape, TaskOptions
+from gspc_trio.core.value import value
 
 # Scheduler to resource manager -----------------------------------------------------------------------------------------
 
 
-@frozen
+@value
 class Demand:
     """Job ``job`` can use ``credit`` more grants of ``shape`` than it had when it last received grant ``seen``."""
 
@@ -21,7 +22,7 @@ class Demand:
     seen: GrantId
 
 
-@frozen
+@value
 class Release:
     """Give back a grant, or the named part of it (empty: all)."""
 
@@ -40,7 +41,7 @@ class Interrupt:
 # Resource manager to scheduler -----------------------------------------------------------------------------------------
 
 
-@frozen
+@value
 class Grant:
     """The job holds these resources, one for each requirement of the shape, until it releases the grant.
 
@@ -124,7 +125,7 @@ class DefineCode:
     data: bytes
 
 
-@frozen
+@value
 class Submission:
     """One attempt of a task, on its way to a worker."""
 

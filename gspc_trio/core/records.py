@@ -1,4 +1,4 @@
-"""The facts a run leaves behind: progress bar, status, ``--records`` and the terminal interface are folds of these.
+"""The facts a run leaves behind; progress bar, status, ``--records`` and the terminal are folds of them.
 
 A machine emits a record as an action. ``at_s`` is the machine's time; a stream of records begins with a
 :class:`StreamOpened` that says how to turn it into wall-clock time.
@@ -12,6 +12,7 @@ from attrs import frozen
 
 from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.task import TaskState
+from gspc_trio.core.value import value
 
 
 @frozen
@@ -34,7 +35,7 @@ class JobChanged:
     detail: str = ""
 
 
-@frozen
+@value
 class TaskChanged:
     """A task is now in ``state``.
 
@@ -58,6 +59,21 @@ class TaskChanged:
 
 
 @frozen
+class TaskCounts:
+    """What a snapshot says of a job's tasks that are not named in it: how many are in each state.
+
+    Attributes:
+        counts: state -> number; a TaskChanged that follows in the snapshot is not counted here.
+        computed_s: seconds of compute of the finished ones.
+    """
+
+    at_s: float
+    job: JobId
+    counts: dict[str, int]
+    computed_s: float = 0.0
+
+
+@value
 class GrantChanged:
     """A job holds (or no longer holds) resources under a grant."""
 
@@ -68,7 +84,7 @@ class GrantChanged:
     held: bool
 
 
-@frozen
+@value
 class ResourceChanged:
     """A resource was ``added`` or ``removed``."""
 
@@ -81,7 +97,7 @@ class ResourceChanged:
 
 @frozen
 class WorkerChanged:
-    """A worker is ``idle``, ``busy`` (computing for ``job``), ``lost`` (its compute process died) or ``stopped``."""
+    """A worker is ``idle``, ``busy`` (for ``job``), ``lost`` (its compute process died) or ``stopped``."""
 
     at_s: float
     resource_id: ResourceId
@@ -103,7 +119,14 @@ class RifChanged:
 
 
 Record: TypeAlias = (
-    StreamOpened | JobChanged | TaskChanged | GrantChanged | ResourceChanged | WorkerChanged | RifChanged
+    StreamOpened
+    | JobChanged
+    | TaskChanged
+    | TaskCounts
+    | GrantChanged
+    | ResourceChanged
+    | WorkerChanged
+    | RifChanged
 )
 
 RECORD_TYPES: tuple[type, ...] = (
@@ -114,4 +137,5 @@ RECORD_TYPES: tuple[type, ...] = (
     ResourceChanged,
     WorkerChanged,
     RifChanged,
+    TaskCounts,
 )

@@ -7,6 +7,7 @@ from enum import StrEnum
 from attrs import frozen
 
 from gspc_trio.core.ids import Attempt, ResourceId, TaskId
+from gspc_trio.core.value import value
 
 
 class TaskState(StrEnum):
@@ -115,7 +116,7 @@ class TaskOptions:
 DEFAULT_OPTIONS = TaskOptions()
 
 
-@frozen
+@value
 class Task:
     """One activity of a workflow, as the engine hands it out.
 
@@ -153,7 +154,7 @@ class TaskError:
     pickled: bytes = b""
 
 
-@frozen
+@value
 class Outcome:
     """How one attempt ended, as a worker reports it.
 

@@ -1,0 +1,144 @@
+"""What workers report: attempts that ended, one way or the other."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from gspc_trio.core.exchange import Finished
+from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.records import TaskChanged
+from gspc_trio.core.scheduler.grants import leave, lose
+from gspc_trio.core.scheduler.interface import TaskDone
+from gspc_trio.core.scheduler.state import Asked, CodeTime, Entry, Held, State
+from gspc_trio.core.scheduler.tasks import again, end, fail, start_timer
+from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+
+_FINISHED = TaskState.FINISHED
+_BY_ITSELF = Reason.FINISHED
+_AWAITED = Asked.AWAITED
+
+
+def finished(state: State, event: Finished) -> None:
+    """Take the outcomes of attempts; unknown and old ones are only counted."""
+    tasks, out, now, job = state.tasks, state.out, state.now, state.job
+    resource_id = event.resource_id
+    held: Held | None = None
+    code_id, seconds, measured = 0, 0.0, 0
+    done = stale = 0
+    for outcome in event.outcomes:
+        task_id = outcome.task_id
+        entry = tasks.get(task_id)
+        if entry is None or entry.held is None or entry.attempt != outcome.attempt:
+            stale += 1
+            continue
+        if entry.held is not held:
+            if measured:
+                _learn(state, held, code_id, seconds, measured)
+                seconds, measured = 0.0, 0
+            held = entry.held
+            state.touched[held] = state.turned[held.queue] = None
+        queue = entry.queue
+        queue.sent -= 1
+        del held.sent[task_id]
+        held.work_s -= entry.cost_s
+        if entry.asked is _AWAITED:
+            queue.awaited -= 1
+        if outcome.reason is not _BY_ITSELF:
+            entry.held = None
+            _ended_otherwise(state, entry, held, outcome, resource_id)
+            continue
+        task = entry.task
+        if task.code_id != code_id and measured:
+            _learn(state, held, code_id, seconds, measured)
+            seconds, measured = 0.0, 0
+        code_id = task.code_id
+        seconds += outcome.duration_s
+        measured += 1
+        done += 1
+        del tasks[task_id]
+        out.append(TaskDone(task_id, _FINISHED, outcome, task.name, resource_id))
+        out.append(
+            TaskChanged(
+                now, job, task_id, _FINISHED, outcome.attempt, task.name, resource_id, "",
+                outcome.started_s, outcome.duration_s,
+            )
+        )  # fmt: skip
+    if measured:
+        _learn(state, held, code_id, seconds, measured)
+    state.finished += done
+    state.stale += stale
+
+
+def _learn(state: State, held: Held | None, code_id: int, seconds: float, count: int) -> None:
+    """Note that ``count`` tasks of a code took ``seconds`` together."""
+    assert held is not None
+    held.refusals = 0
+    key = held.queue.resource_class, code_id
+    times = state.times.get(key)
+    if times is None:
+        times = state.times[key] = CodeTime()
+    times.average_s = state.work_ahead.learn(times.average_s, times.samples, seconds / count, count)
+    times.samples += count
+
+
+def _ended_otherwise(
+    state: State, entry: Entry, held: Held, outcome: Outcome, resource_id: ResourceId
+) -> None:
+    """An attempt did not finish; the task is no longer at the worker."""
+    reason = outcome.reason
+    if reason is Reason.FAILED:
+        _failed(state, entry, outcome, resource_id)
+    elif reason is Reason.LOST:
+        lose(state, entry, outcome, resource_id)
+    elif entry.cancelling:
+        end(state, entry, TaskState.CANCELLED, evolve(outcome, reason=Reason.CANCELLED), resource_id)
+    elif entry.asked is not Asked.NO and reason is Reason.RETURNED:
+        state.taken_back += 1
+        again(state, entry, "taken back")
+    else:
+        _given_back(state, entry, held, outcome, resource_id)
+
+
+def _failed(state: State, entry: Entry, outcome: Outcome, resource_id: ResourceId) -> None:
+    entry.failures += 1
+    delay_s = None
+    if not entry.cancelling:
+        delay_s = state.retry.after_failure(entry.task.options, entry.failures, state.random)
+    if delay_s is None:
+        fail(state, entry, outcome, resource_id)
+        return
+    state.retries += 1
+    entry.avoid |= {resource_id}
+    error = outcome.error
+    detail = f"{error.kind}: {error.message}" if error is not None else "failed"
+    again(state, entry, detail, delay_s)
+
+
+def _given_back(state: State, entry: Entry, held: Held, outcome: Outcome, resource_id: ResourceId) -> None:
+    """A worker gave a task back unasked: fate, or it refuses the grant."""
+    error = outcome.error
+    if error is not None and error.kind == "refused":
+        _refused(state, held)
+        again(state, entry, f"refused: {error.message}")
+        return
+    entry.returns += 1
+    delay_s = state.retry.after_return(entry.returns)
+    detail = error.message if error is not None else "its worker gave it back"
+    if delay_s is None:
+        message = f"workers gave it back {entry.returns} times, the last time: {detail}"
+        fail(state, entry, outcome, resource_id, TaskError("refused", message))
+        return
+    entry.alone = entry.alone or state.retry.alone_after(entry.returns)
+    again(state, entry, f"returned: {detail}", delay_s)
+
+
+def _refused(state: State, held: Held) -> None:
+    """A worker does not take tasks under the grant: it rests for a while, and in the end goes back."""
+    if held.timer or held.leaving:
+        return
+    held.refusals += 1
+    delay_s = state.retry.after_refusal(held.refusals)
+    if delay_s is None:
+        leave(state, held)
+    else:
+        start_timer(state, held, delay_s)

@@ -1,0 +1,170 @@
+"""A scheduler's own events and actions, beside those of ``core.exchange``, and what it asks its policies."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+from attrs import frozen
+
+from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Outcome, Shape, Task, TaskOptions, TaskState
+from gspc_trio.core.value import value
+
+# Events -----------------------------------------------------------------------------------------------------
+
+
+@frozen
+class TasksReady:
+    """These tasks can run now; none of their ids is known to the scheduler."""
+
+    tasks: tuple[Task, ...]
+
+
+@frozen
+class ResourcesUp:
+    """The workers of these resources can be reached; said again, it changes nothing."""
+
+    resources: tuple[Resource, ...]
+
+
+@frozen
+class ResourcesLost:
+    """The workers of these resources can no longer be reached; what they had is lost."""
+
+    resource_ids: tuple[ResourceId, ...]
+    reason: str
+
+
+@frozen
+class CancelTasks:
+    """Cancel these tasks wherever they are; those that have ended are left as they are."""
+
+    task_ids: tuple[TaskId, ...]
+
+
+@frozen
+class RetryTask:
+    """Try a failed task again, as if its failures had not been."""
+
+    task_id: TaskId
+
+
+@frozen
+class Stop:
+    """Start nothing more, cancel what runs, give everything back."""
+
+    reason: str
+
+
+# Actions ----------------------------------------------------------------------------------------------------
+
+
+@value
+class TaskDone:
+    """A task has ended.
+
+    Attributes:
+        task_id: of the task.
+        state: finished, failed or cancelled; it is final, but for a failed one that gets RetryTask.
+        outcome: of its last attempt; one that never was at a worker has attempt 0.
+        name: of the task.
+        resource_id: where its last attempt was, or "".
+    """
+
+    task_id: TaskId
+    state: TaskState
+    outcome: Outcome
+    name: str = ""
+    resource_id: ResourceId = ""
+
+
+@frozen
+class Stopped:
+    """After Stop: no task is left and nothing is held."""
+
+
+# Policies ---------------------------------------------------------------------------------------------------
+
+
+class RetryPolicy(Protocol):
+    """Whether and when an attempt is followed by another."""
+
+    @property
+    def elsewhere_s(self) -> float:
+        """Seconds for which a task waits for another resource than those that failed it."""
+        ...
+
+    def after_failure(self, options: TaskOptions, failures: int, rng: Random | None) -> float | None:
+        """Return the seconds to wait after the task's own ``failures``-th failure; None: it has failed."""
+        ...
+
+    def after_loss(self, options: TaskOptions, losses: int) -> float | None:
+        """Return the seconds to wait after loss number ``losses``; None: it has failed."""
+        ...
+
+    def after_return(self, returns: int) -> float | None:
+        """Return the seconds to wait after ``returns`` unasked returns; None: it has failed."""
+        ...
+
+    def after_refusal(self, refusals: int) -> float | None:
+        """Return the seconds for which a grant refused ``refusals`` times rests; None: it is given back."""
+        ...
+
+    def alone_after(self, returns: int) -> bool:
+        """Return whether a task given back unasked ``returns`` times has no others beside it from now on."""
+        ...
+
+
+class WorkAheadPolicy(Protocol):
+    """How many tasks are sent ahead to one worker."""
+
+    @property
+    def ahead_s(self) -> float:
+        """Seconds of work after which nothing more is sent ahead."""
+        ...
+
+    @property
+    def patrol_s(self) -> float:
+        """Seconds that one task may keep others waiting behind it before they are taken back."""
+        ...
+
+    @property
+    def settle_s(self) -> float:
+        """Seconds after the last grant during which more grants are expected and work is kept for them."""
+        ...
+
+    def depth(self, samples: int, average_s: float, staged: bool) -> tuple[int, int]:
+        """Return how many tasks one grant gets: (in any case, as long as it has less than ``ahead_s``).
+
+        Args:
+            samples: how often the task's code was measured.
+            average_s: its measured seconds of compute.
+            staged: whether it fetches or stores data.
+        """
+        ...
+
+    def learn(self, average_s: float, samples: int, mean_s: float, count: int) -> float:
+        """Return the new average after ``count`` more measurements with the given mean (seconds)."""
+        ...
+
+    def worth_taking_back(self, work_s: float) -> bool:
+        """Return whether an idle worker should get part of ``work_s`` seconds of another's work."""
+        ...
+
+
+class LookAheadPolicy(Protocol):
+    """Which queue a task joins, and what the resource manager is told of it."""
+
+    def shape_of(self, task: Task) -> Shape:
+        """Return the shape whose queue the task joins."""
+        ...
+
+    def credit(self, waiting: int) -> int:
+        """Return how many more grants ``waiting`` tasks can use."""
+        ...
+
+    def worth_telling(self, told: int, wanted: int) -> bool:
+        """Return whether the resource manager, told of ``told`` more grants, should learn of ``wanted``."""
+        ...

@@ -1,0 +1,211 @@
+"""Brings tasks and grants together after each event: submits, sends ahead, takes back, asks for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from gspc_trio.core.exchange import Demand, Submission, Submit, TakeBack
+from gspc_trio.core.records import TaskChanged
+from gspc_trio.core.scheduler.state import Asked, ClassQueue, CodeTime, Entry, Held, Place, State
+from gspc_trio.core.task import TaskState
+
+TRIES = 8
+"""Equal candidates that are looked at before a search is given up."""
+
+VICTIMS_MAX = 64
+"""Workers from which tasks are taken back in one event."""
+
+_UNMEASURED = CodeTime()
+_SENT = Place.SENT
+_SUBMITTED = TaskState.SUBMITTED
+_RUNNING = TaskState.RUNNING
+
+
+def serve(state: State, queue: ClassQueue) -> None:
+    """Submit what can be submitted, and see to it that no worker idles while another has much to do."""
+    while queue.waiting or queue.elsewhere:
+        level = min(queue.levels.by_count, default=None)
+        if level is None:
+            return
+        share = _share(state, queue)
+        if level >= share:
+            return
+        tries = 2 if level else TRIES
+        if not any(_fill(state, held, share) for held in list(islice(queue.levels.by_count[level], tries))):
+            return
+    _take_back_for_idle(state, queue)
+
+
+def _share(state: State, queue: ClassQueue) -> int:
+    """Return how many tasks each grant gets, spread over those in hand and those to be expected."""
+    width = queue.levels.size
+    if queue.told and state.now - queue.changed_s <= state.work_ahead.settle_s:
+        width = max(width, min(width + queue.told, state.class_sizes.get(queue.resource_class, 0)))
+    return -(-(queue.unserved + queue.sent) // width)
+
+
+def _fill(state: State, held: Held, share: int) -> bool:
+    """Submit tasks to a grant until it has its share or enough work; return whether any was."""
+    queue, sent = held.queue, held.sent
+    waiting, elsewhere = queue.waiting, queue.elsewhere
+    count, work_s, ahead_s = len(sent), held.work_s, state.work_ahead.ahead_s
+    enough_s = ahead_s / 2  # to begin with, so that it is filled by the half and not by the task
+    first = held.head()
+    if first is not None and first.alone:
+        return False
+    submissions: list[Submission] = []
+    records: list[TaskChanged] = []
+    now, job, resource_id = state.now, state.job, held.resource_id
+    code_id, at_least, at_most, cost_s = -1, 1, 1, 0.0
+    while count < share:
+        entry = _pick(elsewhere.values(), held) if elsewhere else None
+        if entry is None:
+            if not waiting:
+                break
+            entry = waiting.popitem(last=False)[1]
+        else:
+            del elsewhere[entry.task.task_id]
+        task = entry.task
+        if task.code_id != code_id:
+            code_id = task.code_id
+            time = state.times.get((queue.resource_class, code_id), _UNMEASURED)
+            cost_s = time.average_s
+            staged = task.options.stage_in or task.options.stage_out
+            at_least, at_most = state.work_ahead.depth(time.samples, cost_s, staged)
+        if count and (entry.alone or count >= at_most or (count >= at_least and work_s >= enough_s)):
+            _put_back(entry)
+            break
+        attempt = entry.attempt = entry.attempt + 1
+        entry.place = _SENT
+        entry.held = held
+        entry.cost_s = cost_s
+        entry.timer = 0
+        task_id = task.task_id
+        sent[task_id] = entry
+        submissions.append(Submission(task_id, attempt, code_id, task.arguments, task.options))
+        records.append(
+            TaskChanged(now, job, task_id, _SUBMITTED if count else _RUNNING, attempt, task.name, resource_id)
+        )
+        count += 1
+        work_s += cost_s
+        enough_s = ahead_s
+        if entry.alone:
+            break
+    if not submissions:
+        return False
+    held.work_s = work_s
+    queue.sent += len(submissions)
+    queue.levels.place(held)
+    state.attempts += len(submissions)
+    state.out.append(
+        Submit(state.job, held.grant_id, held.resources, tuple(submissions), queue.resource_class)
+    )
+    state.out += records
+    if first is None:
+        held.announced = held.head()
+    if count > 1 and state.patrol_s is None:
+        state.patrol_s = state.now + state.work_ahead.patrol_s
+    return True
+
+
+def _pick(candidates: Iterable[Entry], held: Held) -> Entry | None:
+    """Return the first of a few candidates that does not avoid the grant's resource."""
+    resource_id = held.resource_id
+    for entry in islice(candidates, TRIES):
+        if resource_id not in entry.avoid:
+            return entry
+    return None
+
+
+def _put_back(entry: Entry) -> None:
+    """Undo the taking of an entry out of its queue."""
+    elsewhere = entry.place is Place.ELSEWHERE
+    target = entry.queue.elsewhere if elsewhere else entry.queue.waiting
+    target[entry.task.task_id] = entry
+    target.move_to_end(entry.task.task_id, last=False)
+
+
+def follow_head(state: State, held: Held) -> None:
+    """Note which task runs on a grant after some have ended there."""
+    head = held.head()
+    if head is held.announced:
+        return
+    held.announced = head
+    held.blocked = False
+    if head is None:
+        held.work_s = 0.0
+        return
+    if head.asked is Asked.AWAITED:
+        head.asked = Asked.BEGUN
+        head.queue.awaited -= 1
+    task = head.task
+    state.out.append(
+        TaskChanged(state.now, state.job, task.task_id, _RUNNING, head.attempt, task.name, held.resource_id)
+    )
+
+
+def take_back(state: State, held: Held, number: int) -> int:
+    """Ask the last ``number`` tasks of a grant back, the running one excepted; return how many were asked."""
+    entries = [entry for entry in held.sent.values() if entry.asked is Asked.NO and not entry.cancelling]
+    if entries and entries[0] is held.head():
+        del entries[0]
+    entries = entries[max(0, len(entries) - number) :]
+    if not entries:
+        return 0
+    for entry in entries:
+        entry.asked = Asked.AWAITED
+    held.queue.awaited += len(entries)
+    attempts = tuple((entry.task.task_id, entry.attempt) for entry in entries)
+    state.out.append(TakeBack(state.job, held.resource_id, attempts))
+    return len(entries)
+
+
+def _take_back_for_idle(state: State, queue: ClassQueue) -> None:
+    """Nothing waits and some grants are empty: take their share from those that have most."""
+    by_count = queue.levels.by_count
+    idle = len(by_count.get(0, ()))
+    if not idle:
+        return
+    missing = idle - queue.awaited
+    victims = VICTIMS_MAX
+    for level in sorted(by_count, reverse=True):
+        if level < 2:
+            return
+        for held in by_count[level]:
+            if missing <= 0 or victims == 0:
+                return
+            victims -= 1
+            if state.work_ahead.worth_taking_back(held.work_s):
+                missing -= take_back(state, held, max(1, (level - 1) * idle // (idle + 1)))
+
+
+def patrol(state: State) -> None:
+    """Take back what waits behind a task that has run since the last patrol: nobody foresaw its length."""
+    if state.patrol_s is None or state.now < state.patrol_s:
+        return
+    state.patrol_s = None
+    for held in state.grants.values():
+        head = held.head()
+        if head is None or len(held.sent) < 2:
+            continue
+        watched = (head.task.task_id, head.attempt)
+        if held.watched == watched:
+            held.blocked = True
+            state.touched[held] = None
+            take_back(state, held, len(held.sent))
+        held.watched = watched
+        if not held.blocked:
+            state.patrol_s = state.now + state.work_ahead.patrol_s
+
+
+def tell_demand(state: State, queue: ClassQueue) -> None:
+    """Tell the resource manager how many further grants the queue can use, if that has changed much."""
+    wanted = 0
+    if state.stopping is None and queue.live:
+        wanted = state.look_ahead.credit(queue.unserved)
+    if state.look_ahead.worth_telling(queue.told, wanted):
+        if not queue.told:
+            queue.changed_s = state.now
+        queue.told = wanted
+        state.out.append(Demand(state.job, queue.shape, wanted, state.seen))

@@ -1,0 +1,268 @@
+"""What a scheduler remembers: live tasks, grants, a queue for each shape."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from enum import IntEnum
+from random import Random
+from typing import Any
+
+from attrs import define, field
+
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
+from gspc_trio.core.scheduler.interface import LookAheadPolicy, RetryPolicy, WorkAheadPolicy
+from gspc_trio.core.task import Shape, Task
+
+SHAPES_MAX = 1024
+"""Shapes for which grants may be asked at a time; the others wait."""
+
+
+class Place(IntEnum):
+    """Where a task's entry is; a live task is in one of the first four."""
+
+    WAITING = 0
+    ELSEWHERE = 1
+    DELAYED = 2
+    SENT = 3
+    FAILED = 4
+
+
+class Asked(IntEnum):
+    """Whether a submitted task was asked back, and whether the answer is still awaited."""
+
+    NO = 0
+    AWAITED = 1
+    BEGUN = 2
+
+
+@define(eq=False)
+class Entry:
+    """A task that has not ended, or has failed and may be retried.
+
+    Attributes:
+        task: as the engine handed it out.
+        queue: that it belongs to.
+        alone: it shares no worker with others.
+        attempt: number of its last submission.
+        failures, losses, returns: attempts used up by its own error, by a loss, and given back unasked.
+        place: where it is.
+        held: the grant it is submitted to.
+        cost_s: seconds of work it was taken for when it was sent.
+        cancelling: it was asked to end.
+        asked: it was asked back.
+        avoid: resources that failed it.
+        timer: number of its latest timer; older ones are void.
+    """
+
+    task: Task
+    queue: ClassQueue
+    alone: bool
+    attempt: int = 0
+    failures: int = 0
+    losses: int = 0
+    returns: int = 0
+    place: Place = Place.WAITING
+    held: Held | None = None
+    cost_s: float = 0.0
+    cancelling: bool = False
+    asked: Asked = Asked.NO
+    avoid: frozenset[ResourceId] = frozenset()
+    timer: int = 0
+
+
+@define(eq=False)
+class Held:
+    """A grant in hand.
+
+    Attributes:
+        grant_id, resources: as granted; tasks run on the worker of the first resource.
+        queue: of its shape.
+        sent: what was submitted and has not ended, in order; the first one runs.
+        announced: the task that was last recorded as running.
+        work_s: seconds of work in ``sent``, as measured so far.
+        up: every resource can be reached.
+        lost: a resource was lost; nothing more is submitted.
+        leaving: it goes back when the running task has ended, for it was recalled or its worker refuses.
+        blocked: the running task takes long; nothing is sent behind it.
+        refusals: how often its worker refused it since a task last finished there.
+        timer: number of the timer that ends its rest after a refusal, 0 if it does not rest.
+        watched: attempt that ran at the last patrol.
+        level: number of tasks under which it is found in the queue's levels, -1 if it is not there.
+    """
+
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...]
+    queue: ClassQueue
+    sent: dict[TaskId, Entry] = field(factory=dict)
+    announced: Entry | None = None
+    work_s: float = 0.0
+    up: bool = True
+    lost: bool = False
+    leaving: bool = False
+    blocked: bool = False
+    refusals: int = 0
+    timer: int = 0
+    watched: tuple[TaskId, int] = (0, 0)
+    level: int = -1
+
+    @property
+    def resource_id(self) -> ResourceId:
+        """Whose worker runs the tasks."""
+        return self.resources[0]
+
+    @property
+    def usable(self) -> bool:
+        """Whether tasks may be submitted to it."""
+        return self.up and not (self.lost or self.leaving or self.blocked or self.timer)
+
+    def head(self) -> Entry | None:
+        """Return the running task."""
+        for entry in self.sent.values():
+            return entry
+        return None
+
+
+class Levels:
+    """The usable grants of a queue by number of tasks on them: finds the emptiest and the fullest."""
+
+    __slots__ = ("by_count", "size")
+
+    def __init__(self) -> None:
+        self.by_count: dict[int, dict[Held, None]] = {}
+        self.size = 0
+
+    def place(self, held: Held) -> None:
+        """Put a grant where its number of tasks says, or nowhere if it is not usable."""
+        count = len(held.sent) if held.usable else -1
+        level = held.level
+        if level == count:
+            return
+        if level >= 0:
+            group = self.by_count[level]
+            del group[held]
+            if not group:
+                del self.by_count[level]
+            self.size -= 1
+        if count >= 0:
+            group = self.by_count.setdefault(count, {})
+            group[held] = None
+            self.size += 1
+        held.level = count
+
+
+@define
+class CodeTime:
+    """Measured seconds of compute of one code."""
+
+    samples: int = 0
+    average_s: float = 0.0
+
+
+@define(eq=False)
+class ClassQueue:
+    """The tasks of one shape and the grants for them (SCH-3).
+
+    Attributes:
+        shape: of all of them.
+        resource_class: of the resource whose worker runs them.
+        single: it is a single resource, not a co-allocation.
+        waiting: tasks that can run on any grant, first come first.
+        elsewhere: tasks that wait for another resource than those that failed them.
+        delayed: number of tasks that wait for a time.
+        sent: number of tasks submitted.
+        grants: all that are held.
+        levels: the usable ones.
+        told: further grants the RM thinks that can be used.
+        awaited: tasks asked back that may still come.
+        changed_s: time of the last grant, or of asking when nothing was asked before.
+        live: whether grants are asked for.
+    """
+
+    shape: Shape
+    resource_class: str
+    single: bool
+    waiting: OrderedDict[TaskId, Entry] = field(factory=OrderedDict)
+    elsewhere: OrderedDict[TaskId, Entry] = field(factory=OrderedDict)
+    delayed: int = 0
+    sent: int = 0
+    grants: dict[GrantId, Held] = field(factory=dict)
+    levels: Levels = field(factory=Levels)
+    told: int = 0
+    awaited: int = 0
+    changed_s: float = 0.0
+    live: bool = True
+
+    @property
+    def unserved(self) -> int:
+        """Number of tasks that a further grant would run."""
+        return len(self.waiting) + len(self.elsewhere)
+
+    @property
+    def tasks(self) -> int:
+        """Number of live tasks."""
+        return len(self.waiting) + len(self.elsewhere) + self.delayed + self.sent
+
+
+@define(eq=False)
+class State:
+    """Everything one scheduler knows, and the actions of the event it is handling.
+
+    Attributes:
+        tasks: the live ones.
+        failed: those that failed, for RetryTask.
+        grants, by_resource: what is held, by grant and by resource.
+        known, class_sizes: resources that are up with their class, and how many of each class.
+        times: (resource class, code id) -> measured time.
+        queues: one for each shape; ``dormant`` are those that wait until another one is given up.
+        timers: (due, number, whose), a heap.
+        seen: newest grant received.
+        patrol_s: time of the next patrol, or None.
+        stopping: reason of Stop, or None.
+        again: tasks that go back to the front of their queue when the event is done.
+        touched, turned: grants and queues that the event has changed.
+    """
+
+    job: JobId
+    retry: RetryPolicy
+    work_ahead: WorkAheadPolicy
+    look_ahead: LookAheadPolicy
+    random: Random | None
+    tasks: dict[TaskId, Entry] = field(factory=dict)
+    failed: dict[TaskId, Entry] = field(factory=dict)
+    grants: dict[GrantId, Held] = field(factory=dict)
+    by_resource: dict[ResourceId, Held] = field(factory=dict)
+    known: dict[ResourceId, str] = field(factory=dict)
+    class_sizes: dict[str, int] = field(factory=dict)
+    times: dict[tuple[str, int], CodeTime] = field(factory=dict)
+    queues: dict[Shape, ClassQueue] = field(factory=dict)
+    dormant: OrderedDict[Shape, ClassQueue] = field(factory=OrderedDict)
+    timers: list[tuple[float, int, Entry | Held]] = field(factory=list)
+    timer_count: int = 0
+    seen: GrantId = NO_GRANT
+    patrol_s: float | None = None
+    stopping: str | None = None
+    stopped: bool = False
+    finished: int = 0
+    cancelled: int = 0
+    stale: int = 0
+    attempts: int = 0
+    retries: int = 0
+    taken_back: int = 0
+    now: float = 0.0
+    out: list[Any] = field(factory=list)
+    again: list[Entry] = field(factory=list)
+    touched: dict[Held, None] = field(factory=dict)
+    turned: dict[ClassQueue, None] = field(factory=dict)
+
+    def queue_for(self, shape: Shape) -> ClassQueue:
+        """Return the queue of a shape, made when the shape first appears."""
+        queue = self.queues.get(shape)
+        if queue is None:
+            first = shape.requirements[0]
+            queue = ClassQueue(shape, first.resource_class, len(shape.requirements) == 1)
+            if len(self.queues) - len(self.dormant) >= SHAPES_MAX:
+                queue.live = False
+                self.dormant[shape] = queue
+                self.turned.update(dict.fromkeys(q for q in self.queues.values() if q.live and not q.tasks))
+            self.queues[shape] = queue
+        return queue

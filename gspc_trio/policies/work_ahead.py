@@ -1,0 +1,62 @@
+"""How many tasks to send ahead to a worker that is at work already.
+
+A round trip costs some tenths of a millisecond, a no-op task some microseconds: a worker that got one task at
+a time would idle for most of its time. One that got all of them would keep them from the others. About 2 ms
+of work is enough to hide the round trip and little enough to be fair.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from attrs import frozen
+
+
+@frozen
+class WorkAhead:
+    """Send ahead by measured time.
+
+    Attributes:
+        ahead_s: seconds of work sent ahead.
+        tasks_max: bound of the number of tasks behind the running one.
+        longest_s: tasks that take longer than this are not sent ahead: the round trip does not matter to
+            them.
+        patrol_s: how long one task may keep others waiting behind it.
+        settle_s: how long after a grant more are expected.
+        worth_s: least work of one worker of which part goes to an idle one.
+        weight: of one measurement in the average.
+    """
+
+    ahead_s: float = 0.002
+    tasks_max: int = 1024
+    longest_s: float = 0.1
+    patrol_s: float = 0.1
+    settle_s: float = 0.02
+    worth_s: float = 0.0005
+    weight: float = 0.125
+
+    def depth(self, samples: int, average_s: float, staged: bool) -> tuple[int, int]:
+        """Return (at_least, at_most) tasks for one grant, the running one among them.
+
+        What was never measured goes alone; then the number at most doubles with each round, so that few early
+        measurements do not decide much. A task that stages data has two others beside it in any case (WRK-2).
+        """
+        if samples == 0:
+            return (1, 1)
+        if average_s > self.longest_s:
+            return (3, 3) if staged else (1, 1)
+        at_least = 3 if staged else 2
+        by_time = self.tasks_max
+        if average_s * by_time > self.ahead_s:
+            by_time = ceil(self.ahead_s / average_s)
+        return (at_least, max(at_least, min(1 + by_time, 2 * samples)))
+
+    def learn(self, average_s: float, samples: int, mean_s: float, count: int) -> float:
+        """Return the exponential average after ``count`` more measurements, each taken to be ``mean_s``."""
+        if samples == 0:
+            return mean_s
+        return mean_s + (average_s - mean_s) * (1.0 - self.weight) ** count
+
+    def worth_taking_back(self, work_s: float) -> bool:
+        """Return whether the work is worth the messages that move it."""
+        return work_s >= self.worth_s
