@@ -58,7 +58,7 @@ class _Job:
 
 @frozen
 class _Hold:
-    """A resource that is part of a grant whose task runs at another RIF."""
+    """A resource that is part of a grant whose task runs at another worker, here or elsewhere."""
 
     job: JobId
     grant_id: GrantId
@@ -278,7 +278,9 @@ class Rif:
             if objection:
                 return objection
             hold = self._held.get(name)
-            if hold is not None and hold.grant_id == event.grant_id:
+            # The other parts of a grant may be held for a task that runs here.
+            other_part = name != here[0] and hold is not None and hold.job == event.job
+            if hold is not None and hold.grant_id == event.grant_id and not other_part:
                 return f"{name} is held for a task of job {hold.job} that runs elsewhere"
         return ""
 

@@ -199,6 +199,21 @@ def test_held_resources_refuse_other_submits(bench: Bench) -> None:
     assert bench(Hold("j1", (1, 7), ("r1.core0",))) == [Forward("r1.core0", overtaken)]
 
 
+def test_parts_may_be_held_at_the_rif_that_runs_the_task(bench: Bench) -> None:
+    hold = Hold("j1", (1, 5), ("r1.core1",))
+    both = submit(CORE0, 5, more=("r1.core1",))
+    assert bench(hold) == []
+    bench.refuses(
+        submit(CORE0, 5, more=("r1.core1",), job="j2"),
+        "r1.core1 is held for a task of job j1 that runs elsewhere",
+    )
+    bench.takes(both)
+    assert bench(hold) == []
+    bench.takes(both)
+    bench(WorkerIdle("r1.core0"))
+    bench.takes(both)
+
+
 def test_a_hold_ends_with_its_job_or_its_grant(bench: Bench) -> None:
     held = "r1.core0 is held for a task of job j1 that runs elsewhere"
     bench(Hold("j1", (1, 5), ("r1.core0",)))
