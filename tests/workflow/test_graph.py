@@ -95,6 +95,18 @@ def test_a_kept_task_stays_until_it_is_forgotten() -> None:
     graph.check()
 
 
+def test_a_kept_task_that_has_used_others_can_be_forgotten() -> None:
+    graph = TaskGraph()
+    a = graph.add("a", 0)
+    b = graph.add("b", 0, [Ref(a)], keep=True)
+    for task_id in (a, b):
+        graph.extract(graph.next() or 0)
+        graph.inject(task_id, ((b"r",),))
+    assert [a in graph, b in graph] == [False, True]
+    graph.forget(b)
+    assert len(graph) == 0
+
+
 def test_a_task_that_is_forgotten_before_it_ends_still_runs() -> None:
     graph = TaskGraph()
     a = graph.add("a", 0, keep=True)

@@ -95,6 +95,15 @@ class GraphMachine(RuleBasedStateMachine):
             self.graph.inject(task_id, ((b"%d" % task_id,),))
             self.tasks[task_id].state = FINISHED
 
+    @rule(number=st.integers(1, 4))
+    def run(self, number: int) -> None:
+        for _ in range(number):
+            task_id = self.graph.next()
+            if task_id is not None:
+                self.graph.extract(task_id)
+                self.graph.inject(task_id, ((b"%d" % task_id,),))
+                self.tasks[task_id].state = FINISHED
+
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
         task_id = self.pick(data, SUBMITTED)
