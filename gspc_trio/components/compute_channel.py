@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import msgpack
 import trio
 from attrs import frozen
 
@@ -20,6 +22,8 @@ READ_BYTES = 1 << 18
 
 EXIT_S = 1.0
 """A process that has closed its results but does not exit within this is killed."""
+
+_log = logging.getLogger(__name__)
 
 
 class ComputeEvents(Protocol):
@@ -203,10 +207,16 @@ class ChannelCompute:
             if not data:
                 return
             received += data
-            self._deliver(received)
+            try:
+                outcomes = self._take_outcomes(received)
+            except (ValueError, TypeError, KeyError, msgpack.exceptions.UnpackException):
+                _log.error("compute process %d sent what is no result; it is ended", self.pid)
+                return
+            if outcomes:
+                self._events.computed(outcomes)
 
-    def _deliver(self, received: bytearray) -> None:
-        """Report what is complete, and remove it."""
+    def _take_outcomes(self, received: bytearray) -> tuple[Outcome, ...]:
+        """Return what is complete, and remove it."""
         outcomes: list[Outcome] = []
         begin = 0
         while len(received) - begin >= FRAME_HEADER.size:
@@ -217,9 +227,8 @@ class ChannelCompute:
             begin = content + size
             with memoryview(received) as view, view[content:begin] as frame:
                 outcomes.extend(self._outcome(*fields) for fields in unpack(frame))
-        if begin:
-            del received[:begin]
-            self._events.computed(tuple(outcomes))
+        del received[:begin]
+        return tuple(outcomes)
 
     def _outcome(
         self,

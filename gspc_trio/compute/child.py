@@ -127,5 +127,6 @@ def _enter_job(job: dict[str, Any]) -> None:
         os.chdir(job["cwd"])
     paths = [path for path in job["sys_path"] if path == "" or os.path.exists(path)]
     sys.path[:] = paths + [path for path in sys.path if path not in paths]
+    sys.argv = [""]
     sys.modules["__main__"] = ModuleType("__main__")
     modules.install({name: (file_name, text) for name, (file_name, text) in job["modules"].items()})

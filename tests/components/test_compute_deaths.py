@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import compute_support as support
@@ -154,6 +156,21 @@ async def test_a_process_that_closes_its_channels_is_lost(
     compute.define(1, function_code(os.closerange))
     compute.hand([submission(1, 1, 3, 1000)])
     assert str(compute.pid) in await recorder.wait_lost()
+    assert not process_tree.is_alive(compute.pid)
+
+
+async def test_a_process_that_sends_nonsense_is_ended_and_lost(
+    compute: ChannelCompute, recorder: Recorder
+) -> None:
+    def write_everywhere() -> None:
+        for descriptor in range(3, 20):
+            with suppress(OSError):
+                os.write(descriptor, bytes((8, 0, 0, 0, 0, 0, 0, 0)) + b"nonsense")
+        time.sleep(3600)
+
+    compute.define(1, function_code(write_everywhere))
+    compute.hand([submission(1, 1)])
+    await recorder.wait_lost()
     assert not process_tree.is_alive(compute.pid)
 
 
