@@ -105,7 +105,7 @@ class RifService:
         self._schedulers: dict[JobId, Peer] = {}
         self._jobs: dict[JobId, JobCode] = {}
         self._shells: dict[ResourceId, WorkerShell] = {}
-        self._closing: set[WorkerShell] = set()
+        self._closing: dict[WorkerShell, None] = {}
         self._calls: dict[int, IncomingCall] = {}
         self._call_number = 0
         self._records: dict[ResourceId, WorkerChanged] = {}
@@ -283,12 +283,12 @@ class RifService:
 
     def _stop_worker(self, action: StopWorker) -> None:
         shell = self._shells.pop(action.resource_id)
-        self._closing.add(shell)
+        self._closing[shell] = None
         self._nursery.start_soon(self._close_shell, shell)
 
     async def _close_shell(self, shell: WorkerShell) -> None:
         await shell.aclose()
-        self._closing.discard(shell)
+        del self._closing[shell]
 
     def _open_job(self, opening: OpenJob) -> None:
         self._jobs[opening.job] = JobCode(opening)

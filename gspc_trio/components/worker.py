@@ -222,7 +222,7 @@ class WorkerShell:
         self._put_at_worker = put
         self._nursery = nursery
         self._computes: dict[JobId, JobCompute] = {}
-        self._living: set[JobCompute] = set()
+        self._living: dict[JobCompute, None] = {}  # in order, for simulations
         self._stagings: dict[AttemptKey, trio.CancelScope] = {}
         self._performers: dict[type, Callable[[Any], None]] = {
             work.Compute: self._compute,
@@ -264,10 +264,10 @@ class WorkerShell:
         compute = self._computes.get(action.job)
         if compute is None or (compute.over and not compute.lost_work):
             if compute is not None:  # it died while it had nothing to do
-                self._living.discard(compute)
+                self._living.pop(compute, None)
             compute = JobCompute(self.resource, self._jobs[action.job], self._backend, self._put)
             self._computes[action.job] = compute
-            self._living.add(compute)
+            self._living[compute] = None
             self._nursery.start_soon(compute.open)
             self._put(work.ComputeOpening())
         compute.hand(action.submissions)
@@ -290,12 +290,12 @@ class WorkerShell:
 
     async def _end_compute(self, compute: JobCompute) -> None:
         await compute.kill()
-        self._living.discard(compute)
+        self._living.pop(compute, None)
 
     def _forget_compute(self, action: work.ForgetCompute) -> None:
         compute = self._computes.pop(action.job, None)
         if compute is not None:
-            self._living.discard(compute)
+            self._living.pop(compute, None)
 
     def _stage_in(self, action: work.StageIn) -> None:
         key = (action.submission.task_id, action.submission.attempt)

@@ -337,8 +337,9 @@ class Rif:
         work = self.at_work.of_worker(event.resource_id)
         if work is not None:
             self.at_work.end(work)
-            for name in self._parts_stopped.intersection(work.resources):
-                self._remove_resource(name)
+            for name in work.resources:
+                if name in self._parts_stopped:
+                    self._remove_resource(name)
         if event.resource_id not in self._removing:
             self._answer_pending(event.resource_id)
 
