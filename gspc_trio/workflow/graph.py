@@ -78,7 +78,7 @@ class TaskGraph:
         return task_id
 
     def _add_dependent(self, node: Node) -> None:
-        task_id, references = node.task.task_id, node.references()
+        task_id, references = node.task.task_id, node.references
         for reference in references:
             other = self._nodes.get(reference)
             if other is None or other.state is _FAILED or other.state is _CANCELLED:
@@ -282,12 +282,11 @@ class TaskGraph:
 
     def _release(self, node: Node) -> list[TaskId]:
         """The node no longer needs what it refers to; return which tasks those are."""
-        references = list(node.references())
-        for reference in references:
+        for reference in node.references:
             users = self._nodes[reference].users
             assert users is not None
             del users[node.task.task_id]
-        return references
+        return list(node.references)
 
     def _illegal(self, task_id: TaskId, what: str) -> IllegalEvent:
         node = self._nodes.get(task_id)
@@ -336,7 +335,7 @@ class TaskGraph:
                 continue
             if node.state is _SUBMITTED:
                 graph._change(node, _READY)
-            for reference in node.references():
+            for reference in node.references:
                 other = nodes[reference]
                 other.users = other.users or {}
                 other.users[task_id] = None
@@ -356,7 +355,7 @@ class TaskGraph:
             assert (node.error is not None) == (state in (_FAILED, _CANCELLED)), f"task {task_id}: error"
             assert node.is_queued == (task_id in queued), f"task {task_id}: mark and queue differ"
             if state is not _FINISHED:
-                others = {reference: self._nodes[reference] for reference in node.references()}
+                others = {reference: self._nodes[reference] for reference in node.references}
                 waits = [reference for reference, other in others.items() if other.state is not _FINISHED]
                 assert node.missing == len(waits), f"task {task_id} waits for {waits}, not {node.missing}"
                 assert all(task_id in (other.users or {}) for other in others.values()), f"task {task_id}"

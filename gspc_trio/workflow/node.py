@@ -43,6 +43,7 @@ class Node:
     Attributes:
         task: what it runs; without arguments if it refers to other tasks.
         arguments: those of a task that refers to others, else None.
+        references: ids of the tasks that it refers to, each once.
         keep: whether its owner has not forgotten it.
         state: READY also while it waits for others.
         missing: number of tasks that it waits for.
@@ -52,11 +53,25 @@ class Node:
         error: why it failed.
     """
 
-    __slots__ = ("arguments", "error", "is_queued", "keep", "missing", "result", "state", "task", "users")
+    __slots__ = (
+        "arguments",
+        "error",
+        "is_queued",
+        "keep",
+        "missing",
+        "references",
+        "result",
+        "state",
+        "task",
+        "users",
+    )
 
     def __init__(self, task: Task, arguments: tuple[Argument, ...] | None, keep: bool) -> None:
         self.task = task
         self.arguments = arguments
+        self.references: tuple[TaskId, ...] = ()
+        if arguments is not None:
+            self.references = tuple({item.task_id: None for item in arguments if type(item) is Ref})
         self.keep = keep
         self.state = TaskState.READY
         self.missing = 0
@@ -64,10 +79,6 @@ class Node:
         self.users: dict[TaskId, None] | None = None
         self.result: bytes | None = None
         self.error: TaskError | None = None
-
-    def references(self) -> dict[TaskId, None]:
-        """Return the ids of the tasks that it refers to, each once, in order."""
-        return {item.task_id: None for item in self.arguments or () if isinstance(item, Ref)}
 
 
 def dump_node(node: Node) -> list[Any]:
