@@ -19,7 +19,7 @@ from gspc_trio.nursery.scope import leaves, open_scope
 from gspc_trio.nursery.websocket import Doorkeeper, Handler, connect_stream, handle_until_gone, serve_stream
 from gspc_trio.protocol.address import BadAddress, MemoryAddress, WebSocketAddress, parse_address
 from gspc_trio.protocol.codec import Codec
-from gspc_trio.protocol.handshake import NONCE_BYTES
+from gspc_trio.protocol.handshake import NAME_CHARACTERS_MAX, NONCE_BYTES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.session import Identity
 
@@ -140,7 +140,9 @@ class Network:
     def identity(self, role: str, name: str, *, dialer: bool, expect: str = "") -> Identity:
         """Return what one side of a new websocket connection says of itself, with a fresh nonce."""
         nonce = self._random_bytes(NONCE_BYTES)
-        return Identity(role, name, self.instance, self.token, nonce, dialer=dialer, expect=expect)
+        return Identity(
+            role, name[:NAME_CHARACTERS_MAX], self.instance, self.token, nonce, dialer=dialer, expect=expect
+        )
 
     @cached_property
     def codec(self) -> Codec:

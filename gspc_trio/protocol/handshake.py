@@ -27,6 +27,7 @@ from gspc_trio.protocol.limits import Limits
 MAGIC = "gspc-trio"
 NONCE_BYTES = 32
 NAME_CHARACTERS_MAX = 256
+TEXT_CHARACTERS_MAX = 1024
 LISTENER_LABEL = b"gspc-trio listener"
 DIALER_LABEL = b"gspc-trio dialer"
 
@@ -119,7 +120,13 @@ def encode_proof(proof: bytes) -> bytes:
 
 def encode_refused(refused: Refused) -> bytes:
     """Return the refusal as it travels."""
-    return _pack("refused", refused.kind, refused.message[:1024], refused.version_min, refused.version_max)
+    return _pack(
+        "refused",
+        refused.kind,
+        refused.message[:TEXT_CHARACTERS_MAX],
+        refused.version_min,
+        refused.version_max,
+    )
 
 
 def decode_handshake(data: bytes, limits: Limits) -> HandshakeMessage:
@@ -140,8 +147,10 @@ def decode_handshake(data: bytes, limits: Limits) -> HandshakeMessage:
         return Hello(*_typed(body, (int, int, str, str, bytes, str, str, int)))
     if kind == "welcome":
         signed, proof = _typed(body, (bytes, bytes))
-        said = _typed(_unpack(signed), (int, str, str, bytes, str, int))
-        return Welcome(*said, signed, proof)
+        version, role, name, nonce, instance, credit = _typed(
+            _unpack(signed), (int, str, str, bytes, str, int)
+        )
+        return Welcome(version, role, name, nonce, instance, credit, signed, proof)
     if kind == "proof":
         return Proof(*_typed(body, (bytes,)))
     if kind == "refused":
@@ -171,8 +180,8 @@ def _typed(fields: tuple[Any, ...], types: tuple[type, ...]) -> tuple[Any, ...]:
     for value, expected in zip(fields, types, strict=False):
         if type(value) is not expected:
             raise BadHandshake("a handshake message with a field of a wrong type")
-        if expected is int and value < 0:
+        if isinstance(value, int) and value < 0:
             raise BadHandshake("a handshake message with a negative number")
-        if expected is str and len(value) > NAME_CHARACTERS_MAX * 4:
+        if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX:
             raise BadHandshake("a handshake message with too long a name")
     return fields[: len(types)]

@@ -6,6 +6,7 @@ Types are checked all the same. Shapes are few and come often, so that they are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -88,7 +89,7 @@ def _register_outcomes(converter: Converter) -> None:
     read_general = class_reader(Outcome, converter)
     write_general = class_writer(Outcome, converter)
 
-    def write_outcome(it: Outcome) -> tuple[Any, ...]:
+    def write_outcome(it: Outcome) -> Sequence[Any]:
         if it.error is None:
             return (
                 it.task_id,
@@ -101,7 +102,8 @@ def _register_outcomes(converter: Converter) -> None:
                 it.started_s,
                 it.duration_s,
             )
-        return write_general(it)
+        fields: list[Any] = write_general(it)
+        return fields
 
     def read_outcome(data: Any) -> Outcome:
         if type(data) is not tuple or len(data) != 9 or data[4] is not None:

@@ -165,9 +165,17 @@ class Session:
             self.phase = Phase.AWAITS_HELLO
             return []
         self.phase = Phase.HELLO_SENT
-        versions = (me.version_min, me.version_max)
-        who = (me.role, me.name, me.nonce, me.instance)
-        self._hello = shake.encode_hello(shake.Hello(*versions, *who, me.expect, self.limits.calls_max))
+        hello = shake.Hello(
+            version_min=me.version_min,
+            version_max=me.version_max,
+            role=me.role,
+            name=me.name,
+            nonce=me.nonce,
+            instance=me.instance,
+            expect=me.expect,
+            call_credit=self.limits.calls_max,
+        )
+        self._hello = shake.encode_hello(hello)
         return [SendHandshake(self._hello)]
 
     def _handshake_received(self, event: HandshakeReceived, now: float) -> list[Action]:
@@ -207,8 +215,9 @@ class Session:
         self._hello = data
         self.version = version
         self._remember(hello.role, hello.name, hello.instance, hello.call_credit)
-        who = (me.role, me.name, me.nonce, me.instance)
-        self._welcome_signed = shake.sign_welcome(version, *who, self.limits.calls_max)
+        self._welcome_signed = shake.sign_welcome(
+            version, me.role, me.name, me.nonce, me.instance, self.limits.calls_max
+        )
         self.phase = Phase.WELCOME_SENT
         proof = shake.prove(me.token, shake.LISTENER_LABEL, data, self._welcome_signed)
         return [SendHandshake(shake.encode_welcome(self._welcome_signed, proof))]
