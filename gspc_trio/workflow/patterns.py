@@ -44,6 +44,48 @@ def farm(
     """
     name = name or function_name(run)
     net = Net(name)
+    items, results = net.input(input_port, default), net.output(output_port)
+    net.transition(name, run, _one_input(run, items), results, **settings)
+    return net
+
+
+def map_reduce(
+    map: Any,
+    reduce: Any,
+    *,
+    initial: Any = None,
+    fan_in: int = FAN_IN,
+    name: str = "map_reduce",
+    default: Iterable[Any] | None = None,
+    input_port: str = "items",
+    output_port: str = "result",
+    map_settings: TaskSettings | None = None,
+    reduce_settings: TaskSettings | None = None,
+) -> Net:
+    """Return a net that maps each item at its input port and reduces the results to one, at its output port.
+
+    Results are reduced as they come, in a tree: ``reduce`` has to be associative and commutative. A lone
+        result is not reduced. The items all have to be there when the net is started.
+
+    Args:
+        map: function of one item, or a Program that uses ``{item}``, or a SourceFile.
+        reduce: function of a list of 2 to ``fan_in`` results of ``map`` or ``reduce``, which returns one of
+            the kind.
+        initial: the result if there are no items.
+        fan_in: how many results one reduce task combines at most.
+        name: of the net.
+        default: items to use if none are given when the net is started.
+        input_port, output_port: names of the ports.
+        map_settings: what the map tasks need and state.
+        reduce_settings: what the reduce tasks need and state.
+
+    Raises:
+        WorkflowError: ``map`` or ``reduce`` cannot be called so, ``fan_in`` is less than 2, or a setting
+            makes no sense.
+    """
+    if fan_in < 2:
+        raise WorkflowError(f"map_reduce needs a fan_in of at least 2, not {fan_in}")
+    net = Net(name)
     items, result = net.input(input_port, default), net.output(output_port)
     counted, parts = net.place("counted"), net.place("parts")
     left = net.place("left", [0])  # one token: how many results are there or still to come
