@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Unpack
 
+from gspc_trio.core.code import Program
 from gspc_trio.workflow.arcs import Place, WorkflowError, each, forward, take
 from gspc_trio.workflow.calls import function_name
 from gspc_trio.workflow.net import Net
@@ -65,7 +66,7 @@ def map_reduce(
     """Return a net that maps each item at its input port and reduces the results to one, at its output port.
 
     Results are reduced as they come, in a tree: ``reduce`` has to be associative and commutative. A lone
-        result is not reduced. The items all have to be there when the net is started.
+    result is not reduced. The items all have to be there when the net is started.
 
     Args:
         map: function of one item, or a Program that uses ``{item}``, or a SourceFile.
@@ -134,7 +135,7 @@ def _add_reduction(net: Net, reduce: Any, fan_in: int, settings: TaskSettings) -
 
 def _one_input(run: Any, place: Place) -> Any:
     """Return the input of what gets one item: by name for programs, which know arguments only so."""
-    return [place] if callable(run) or not hasattr(run, "names") else {"item": place}
+    return {"item": place} if isinstance(run, Program) else [place]
 
 
 def _add_number(items: Batch, left: int) -> int:
