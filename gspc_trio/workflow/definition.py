@@ -56,8 +56,8 @@ def build_workflow(
 
     Args:
         function: returns a Workflow or a Net; its parameters are the settings, converted as they are
-            annotated (str,
-            int, float, bool, Path, Literal, each also optional; without annotation like their default).
+            annotated (str, int, float, bool, Path, Literal, each also optional; without annotation like
+            their default).
         settings: texts ``name=value``, or a mapping name -> text.
 
     Raises:
