@@ -60,17 +60,21 @@ class TaskChanged:
 
 @frozen
 class TaskCounts:
-    """What a snapshot says of a job's tasks that are not named in it: how many are in each state.
+    """What a snapshot says of a job's tasks that it does not name; ``at_s`` is that of its last record.
 
     Attributes:
-        counts: state -> number; a TaskChanged that follows in the snapshot is not counted here.
+        counts: state -> number, to which the records that follow in the snapshot are added.
         computed_s: seconds of compute of the finished ones.
+        first_s: time of the job's first record.
+        recent: (second, number of tasks finished in it), oldest first.
     """
 
     at_s: float
     job: JobId
     counts: dict[str, int]
     computed_s: float = 0.0
+    first_s: float = 0.0
+    recent: tuple[tuple[int, int], ...] = ()
 
 
 @value

@@ -26,6 +26,7 @@ from gspc_trio.core.exchange import (
 )
 from gspc_trio.core.ids import GrantId
 from gspc_trio.core.machine import Tick
+from gspc_trio.core.progress import Progress
 from gspc_trio.core.records import GrantChanged, TaskChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import (
@@ -65,6 +66,7 @@ class SchedulerModel(RuleBasedStateMachine):
         self.live: set[int] = set()
         self.failed: set[int] = set()
         self.states: dict[int, TaskState] = {}
+        self.progress = Progress()
         self.held: dict[GrantId, tuple[str, ...]] = {}
         self.recalled: set[GrantId] = set()
         self.up: set[str] = set()
@@ -96,6 +98,7 @@ class SchedulerModel(RuleBasedStateMachine):
                 self.failed.add(action.task_id)
         elif isinstance(action, TaskChanged):
             self.states[action.task_id] = action.state
+            self.progress.apply(action)
         elif isinstance(action, Release):
             del self.held[action.grant_id]
             self.to_manager.append(action)
@@ -113,6 +116,7 @@ class SchedulerModel(RuleBasedStateMachine):
             self.stopped = True
         else:
             assert isinstance(action, GrantChanged)
+            self.progress.apply(action)
 
     def check_submit(self, submit: Submit) -> None:
         assert not self.stopping
@@ -253,6 +257,11 @@ class SchedulerModel(RuleBasedStateMachine):
         status = self.scheduler.status()
         assert self.scheduler.live == len(self.live)
         assert Counter(self.states.values()) == Counter({state: n for state, n in status.items() if n})
+        job = self.progress.jobs.get(JOB)
+        if job is not None:
+            assert job.counts == status
+            assert job.live.keys() == self.live
+            assert job.held.keys() == self.scheduler._state.grants.keys()
 
     @invariant()
     def what_may_not_run_again_does_not(self) -> None:
