@@ -1,4 +1,4 @@
-"""What the tests of the resource manager share: small hosts, shapes, and a driver that checks after every event."""
+"""What the tests of the resource manager share: hosts, shapes, and a driver that checks after every event."""
 
 from __future__ import annotations
 

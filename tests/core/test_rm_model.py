@@ -14,9 +14,20 @@ from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, Coming, JobGone, JobJoined, Limits, Removed, ResourceManager, Settled
+from gspc_trio.core.rm import (
+    Added,
+    Coming,
+    JobGone,
+    JobJoined,
+    Limits,
+    Placement,
+    Removed,
+    ResourceManager,
+    Settled,
+)
 from gspc_trio.core.rm.errors import AddClashes, ResourceHeld
 from gspc_trio.core.task import Requirement, Shape
+from gspc_trio.policies.placement import PLACEMENTS
 
 CLASSES = ("node", "core", "gpu")
 JOBS = {"a": 1.0, "b": 2.0, "c": 0.5}
@@ -114,13 +125,13 @@ def shapes(draw: st.DrawFn, names: list[str]) -> Shape:
 
 
 class AgainstTheModel(RuleBasedStateMachine):
-    """Every operation, any DAG, removals, deaths; what the machine does is judged by recomputing everything."""
+    """Every operation, any DAG, removals, deaths; what the machine does is judged by recomputing all."""
 
     limits = Limits(recall_after_s=0.05, reserve_after_s=0.5, patience_s=0.1, lease_s=6.0)
 
-    @initialize()
-    def start(self) -> None:
-        self.rm = ResourceManager(3, self.limits)
+    @initialize(placement=st.sampled_from([None, *PLACEMENTS.values()]))
+    def start(self, placement: Placement | None) -> None:
+        self.rm = ResourceManager(3, self.limits, placement)
         self.now = 1.0
         self.pool = Pool()
         self.jobs: set[str] = set()
@@ -135,7 +146,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         self.known: list[str] = []
         self.last: GrantId = NO_GRANT
 
-    # What is so, by definition -----------------------------------------------------------------------------------
+    # What is so, by definition ------------------------------------------------------------------------------
 
     def held(self) -> set[str]:
         return {name for live in self.grants.values() for name in live.left}
@@ -202,7 +213,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             for i, gap in enumerate(gaps)
         )
 
-    # One event ---------------------------------------------------------------------------------------------------
+    # One event ----------------------------------------------------------------------------------------------
 
     def send(self, event: Any) -> list[Any]:
         """Let the machine take the event, and judge each action in turn."""
@@ -212,7 +223,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             judge(action, event)
         return actions
 
-    def on_Grant(self, grant: Grant, event: Any) -> None:
+    def on_Grant(self, grant: Grant, _event: Any) -> None:
         assert grant.grant_id > self.last
         self.last = grant.grant_id
         ages = self.ages[grant.job, grant.shape]
@@ -248,7 +259,7 @@ class AgainstTheModel(RuleBasedStateMachine):
                 assert other != memory or offset + size <= start or start + length <= offset, "memory twice"
 
     def judge_turn(self, grant: Grant) -> None:
-        """Of those who would take any of the class, the job with least for its weight comes first, then age."""
+        """Of those who take any of the class, the job with least for its weight comes first, then age."""
         if not is_plain(grant.shape) or self.rm.status()["reserved"]:
             return
         mine = self.ratio(grant.job)
@@ -289,7 +300,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         for grant_id in lapsed.grant_ids:
             self.lapsed.add(grant_id)
 
-    def on_Revoke(self, revoke: Revoke, event: Any) -> None:
+    def on_Revoke(self, revoke: Revoke, _event: Any) -> None:
         live = self.grants[revoke.grant_id]
         assert live.left == set(revoke.resources)
         assert live.lease_until is None
@@ -313,7 +324,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             del self.grants[record.grant_id]
             self.over[record.grant_id] = live.job
 
-    def on_ResourceChanged(self, record: ResourceChanged, event: Any) -> None:
+    def on_ResourceChanged(self, record: ResourceChanged, _event: Any) -> None:
         if record.state == "removed":
             name = record.resource_id
             assert name not in self.held()
@@ -321,7 +332,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             self.pool.lost_below.discard(name)
             self.leaving.discard(name)
 
-    # Rules -------------------------------------------------------------------------------------------------------
+    # Rules --------------------------------------------------------------------------------------------------
 
     @rule(data=st.data(), name=st.sampled_from(HOSTS))
     def add(self, data: st.DataObject, name: str) -> None:
@@ -467,7 +478,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             raise AssertionError("Ticks without end")
         self.now = until
 
-    # At rest -----------------------------------------------------------------------------------------------------
+    # At rest ------------------------------------------------------------------------------------------------
 
     @invariant()
     def everything_adds_up(self) -> None:
@@ -506,7 +517,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             }
 
     def judge_idleness(self, status: dict[str, Any]) -> None:
-        """Nobody waits for what is free and not put aside, unless for something he prefers; nor for the impossible."""
+        """Nobody waits for what is free, except for what he prefers; nor for the impossible."""
         free, closed = self.free(), self.closed()
         reserved = status["reserved"]
         for (job, shape), ages in self.ages.items():

@@ -8,6 +8,18 @@ ends grants whose job or resources are gone, ``explain`` tells people.
 
 from gspc_trio.core.rm.events import Added, Coming, JobGone, JobJoined, Removed, Settled
 from gspc_trio.core.rm.machine import ResourceManager
+from gspc_trio.core.rm.placing import Offer, Placement
 from gspc_trio.core.rm.state import Limits
 
-__all__ = ["Added", "Coming", "JobGone", "JobJoined", "Limits", "Removed", "ResourceManager", "Settled"]
+__all__ = [
+    "Added",
+    "Coming",
+    "JobGone",
+    "JobJoined",
+    "Limits",
+    "Offer",
+    "Placement",
+    "Removed",
+    "ResourceManager",
+    "Settled",
+]

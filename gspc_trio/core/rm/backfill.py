@@ -19,11 +19,11 @@ def from_reservation(state: State, reservation: Reservation, holding: Holding, n
     estimate_s = form.shape.estimate_s
     if estimate_s is None or now + estimate_s > gap_ends_at(state.pool, reservation, now):
         return None
-    vertex = state.pool.take_closed(form.needs[0].queue)
+    vertex = state.pool.take_closed(form.queue)
     if vertex is None:
         return None
     state.pool.hold(vertex, holding)
-    holding.vertices.append(vertex)
+    holding.vertices = (vertex,)
     return holding
 
 
@@ -40,15 +40,15 @@ def _all_of_it(pool: Pool, reservation: Reservation, holding: Holding) -> bool:
         holding.pieces = pieces
     for vertex in targets:
         pool.hold(vertex, holding)
-    holding.vertices = list(targets)
+    holding.vertices = tuple(targets)
     return True
 
 
 def gap_ends_at(pool: Pool, reservation: Reservation, now: float) -> float:
     """Return the time before which the reservation cannot be used, as far as is known; ``now`` if nothing is.
 
-    Those that hold what it waits for, and have said how long they take, are over by then; of the others nothing
-    is known, so they lengthen no gap.
+    Those that hold what it waits for, and have said how long they take, are over by then; of the others
+    nothing is known, so they lengthen no gap.
     """
     latest = now
     for vertex in reservation.targets:

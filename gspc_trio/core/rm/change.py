@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import ResourceId
@@ -72,6 +72,9 @@ class Changer:
         self._enqueue(added)
         pool.version += 1
         pool.changed += 1
+        if pool.placer is not None:
+            for host in dict.fromkeys(vertex.host for vertex in added):
+                pool.placer.refresh(host, there=True)
         return added
 
     def _validated(self, resources: tuple[Resource, ...]) -> Iterable[Resource]:
@@ -125,22 +128,19 @@ class Changer:
                 units[vertex] = units.get(vertex, 0) - 1
                 for ancestor in vertex.place.ancestors:
                     units[ancestor] = units.get(ancestor, 0) - 1
-        for vertex in added:
-            place = vertex.place
-            loose = place.loose
-            leaf = not vertex.children
-            queue = vertex.queue
+        for place, queue, run in _runs(added):
+            leaves = sum([not vertex.children for vertex in run])
             for ancestor in place.ancestors:
-                if leaf:
-                    units[ancestor] = units.get(ancestor, 0) + 1
-                if loose and ancestor in loose:
-                    self.pool.loose.setdefault(ancestor, []).append(vertex)
-                    counts.setdefault(ancestor, {}).setdefault(queue, 0)
-                    continue
+                if leaves:
+                    units[ancestor] = units.get(ancestor, 0) + leaves
                 below = counts.get(ancestor)
                 if below is None:
                     below = counts[ancestor] = {}
-                below[queue] = below.get(queue, 0) + 1
+                number = len(run)
+                if place.loose and ancestor in place.loose:
+                    self.pool.loose.setdefault(ancestor, []).extend(run)
+                    number = 0
+                below[queue] = below.get(queue, 0) + number
         for ancestor, below in counts.items():
             old = ancestor.kinds
             leaves = units.get(ancestor, 0) + (old.units if ancestor not in new else 0)
@@ -158,23 +158,23 @@ class Changer:
         vertex.kinds = kinds
         queue = vertex.queue
         queue.largest = max(queue.largest, units)
-        queue.nested = queue.nested or queue in kinds.queues
+        queue.contains |= kinds.queues
+        queue.nested = queue in queue.contains
 
     def _enqueue(self, added: list[Vertex]) -> None:
         """Add to the queues: what hangs below a new root as one chunk, hidden at once when it is held."""
         new_roots = {vertex for vertex in added if not vertex.place.parents}
         chunks: dict[tuple[Vertex, ClassQueue], list[Vertex | Chunk]] = {}
-        for vertex in added:
-            ancestors = vertex.place.ancestors
-            if ancestors and ancestors[-1] in new_roots:
-                key = (ancestors[-1], vertex.queue)
-                entries = chunks.get(key)
+        for place, queue, run in _runs(added):
+            if place.ancestors and place.ancestors[-1] in new_roots:
+                root = place.ancestors[-1]
+                entries = chunks.get((root, queue))
                 if entries is None:
-                    entries = chunks[key] = []
-                    vertex.queue.entries.append(Chunk(ancestors[-1], entries))
-                entries.append(vertex)
+                    entries = chunks[root, queue] = []
+                    queue.entries.append(Chunk(root, entries))
+                entries.extend(run)
             else:
-                vertex.queue.entries.append(vertex)
+                queue.entries.extend(run)
 
     # Remove -------------------------------------------------------------------------------------------------
 
@@ -220,6 +220,9 @@ class Changer:
             self._tidy(queue)
         pool.version += 1
         pool.changed += 1
+        if pool.placer is not None:
+            for host in dict.fromkeys(vertex.host for vertex in going):
+                pool.placer.refresh(host, there=host.count > 0)
 
     def _uncount(self, going: dict[Vertex, None]) -> None:
         """Bring the summaries of the ancestors that stay up to date."""
@@ -259,6 +262,22 @@ class Changer:
                 for entry in queue.entries
                 if (entry.vertex if isinstance(entry, Chunk) else entry).holding is not GONE
             )
+
+
+def _runs(vertices: list[Vertex]) -> Iterator[tuple[Place, ClassQueue, list[Vertex]]]:
+    """Yield (place, queue, resources) for each run of resources with the same ones."""
+    place: Place | None = None
+    queue: ClassQueue | None = None
+    run: list[Vertex] = []
+    for vertex in vertices:
+        if vertex.place is place and vertex.queue is queue:
+            run.append(vertex)
+            continue
+        if place is not None and queue is not None:
+            yield place, queue, run
+        place, queue, run = vertex.place, vertex.queue, [vertex]
+    if place is not None and queue is not None:
+        yield place, queue, run
 
 
 def _place(parents: tuple[Vertex, ...]) -> Place:

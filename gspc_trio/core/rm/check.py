@@ -17,6 +17,8 @@ def check_state(state: State) -> None:
     _check_grants(state)
     _check_wants(state)
     _check_memories(state)
+    if state.pool.placer is not None:
+        state.pool.placer.check(state.pool)
 
 
 def _check_tree(pool: Pool) -> None:
@@ -126,7 +128,6 @@ def _check_grants(state: State) -> None:
         )
     for job in state.jobs.values():
         assert job.units == sum(want.units for want in job.wants.values())
-        assert job.ratio == job.units / job.weight
         for want in job.wants.values():
             assert want.units == sum(holding.units for holding in want.grants.values())
             assert (want in state.holders) == bool(want.grants)
@@ -143,7 +144,7 @@ def _check_wants(state: State) -> None:
             assert (want in state.special) == (want in state.waiting and not want.form.plain)
             assert all(state.pool.queues.get(queue.name) is queue for queue in want.form.counts)
             if want in state.waiting and want.form.plain:
-                queue = want.form.needs[0].queue
+                queue = want.form.queue
                 valid = [
                     entry for entry in queue.plain.get(job, ()) if entry[2] is want and entry[0] == want.since
                 ]

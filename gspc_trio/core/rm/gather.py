@@ -7,7 +7,8 @@ request is looked at. So list requests cannot deadlock, and none can block anoth
 
 from __future__ import annotations
 
-from gspc_trio.core.ids import NO_GRANT
+from collections.abc import Sequence
+
 from gspc_trio.core.rm.backfill import from_reservation
 from gspc_trio.core.rm.jobs import Form, Holding, Need, Want
 from gspc_trio.core.rm.parts import ClassQueue, Host, Vertex
@@ -23,9 +24,9 @@ def gather(state: State, want: Want, now: float) -> Holding | None:
     """Return a grant in the making that holds what the want asks for, or None."""
     form = want.form
     pool = state.pool
-    holding = Holding(NO_GRANT, want, now)
+    holding = Holding(want, now)
     if form.plain:
-        vertex = pool.take(form.needs[0].queue)
+        vertex = pool.take(form.queue)
     elif form.preferring:
         need = form.needs[0]
         vertex = open_preferred(pool, need, None)
@@ -37,7 +38,7 @@ def gather(state: State, want: Want, now: float) -> Holding | None:
         vertex = None
     if vertex is not None:
         pool.hold(vertex, holding)
-        holding.vertices.append(vertex)
+        holding.vertices = (vertex,)
         return holding
     if state.reservation is not None:
         return from_reservation(state, state.reservation, holding, now)
@@ -49,8 +50,10 @@ def open_preferred(pool: Pool, need: Need, host: Host | None) -> Vertex | None:
     queue = need.queue
     if not queue.free:
         return None
-    for vertex in preferred(pool, need):
-        if host is not None and vertex.host is not host:
+    resources = pool.resources
+    for name in need.preferences:
+        vertex = resources.get(name)
+        if vertex is None or (host is not None and vertex.host is not host):
             continue
         if vertex.queue is queue and pool.is_open(vertex):
             return vertex
@@ -120,7 +123,7 @@ def _pick_all(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bo
         pool.hold(vertex, holding)
         taken.append(vertex)
         chosen[position] = vertex
-    holding.vertices = [vertex for vertex in chosen if vertex is not None]
+    holding.vertices = tuple([vertex for vertex in chosen if vertex is not None])
     return True
 
 
@@ -157,16 +160,16 @@ def _search(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bool
         return False
     for vertex in found:
         pool.hold(vertex, holding)
-    holding.vertices = found
+    holding.vertices = tuple(found)
     return True
 
 
 def _give_up(pool: Pool, holding: Holding) -> None:
     _release_all(pool, holding.vertices)
-    holding.vertices = []
+    holding.vertices = ()
 
 
-def _release_all(pool: Pool, taken: list[Vertex]) -> None:
+def _release_all(pool: Pool, taken: Sequence[Vertex]) -> None:
     """Free what was held for a grant that does not come to be, as if nothing had been."""
     version = pool.version
     for vertex in reversed(taken):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
@@ -38,6 +39,7 @@ class Form:
         needs: its requirements, in its order.
         counts: queue -> number of resources needed.
         sizes: pieces of memory, bytes.
+        queue: of the first need.
         plain: any one resource of the class will do.
         preferring: one resource, with preferences and nothing else.
         order: positions of the needs, those first that leave the least choice.
@@ -45,7 +47,7 @@ class Form:
             is.
     """
 
-    __slots__ = ("counts", "needs", "order", "plain", "possible_at", "preferring", "shape", "sizes")
+    __slots__ = ("counts", "needs", "order", "plain", "possible_at", "preferring", "queue", "shape", "sizes")
 
     def __init__(self, shape: Shape, pool: Pool) -> None:
         self.shape = shape
@@ -58,6 +60,7 @@ class Form:
             self.counts[need.queue] = self.counts.get(need.queue, 0) + 1
         self.sizes = tuple(size for size in (shape.memory_bytes, *shape.memories) if size)
         first = self.needs[0]
+        self.queue = first.queue
         single = len(self.needs) == 1 and not self.sizes
         self.plain = single and not first.preferences and not first.hard
         self.preferring = single and not self.plain
@@ -83,26 +86,24 @@ class Job:
         weight: its share relative to others.
         wants: by shape.
         units: leaves of the hierarchy that it holds: a node counts as the cores below it.
-        ratio: units over weight; the next resource goes to the least.
         seen: the newest grant that it is known to have received.
         lapsed: grants taken from it, of which a late release is no error.
     """
 
-    __slots__ = ("job", "lapsed", "ratio", "seen", "units", "wants", "weight")
+    __slots__ = ("job", "lapsed", "seen", "units", "wants", "weight")
 
     def __init__(self, job: JobId, weight: float) -> None:
         self.job = job
         self.weight = weight
         self.wants: dict[Shape, Want] = {}
         self.units = 0
-        self.ratio = 0.0
         self.seen: GrantId = NO_GRANT
         self.lapsed: dict[GrantId, None] = {}
 
-    def count(self, units: int) -> None:
-        """It holds so many leaves more (or less)."""
-        self.units += units
-        self.ratio = self.units / self.weight
+    @property
+    def ratio(self) -> float:
+        """Units over weight: the next resource goes to the job for which it is least."""
+        return self.units / self.weight
 
     def remember_lapsed(self, grant_id: GrantId) -> None:
         """A release of this grant may still come."""
@@ -126,7 +127,7 @@ class Want:
         units: leaves that it holds of this shape.
         tried: version of the pool at which it could not be met.
         patient: waits for a preferred resource, and has not waited too long.
-        called: targets that are being recalled for it.
+        called: grants that have been recalled for it, and how many resources it gains by each.
     """
 
     __slots__ = (
@@ -146,7 +147,7 @@ class Want:
         self.units = 0
         self.tried = -1
         self.patient = False
-        self.called: dict[Vertex, None] = {}
+        self.called: dict[Holding, int] = {}
 
     @property
     def since(self) -> float:
@@ -177,6 +178,11 @@ class Want:
             less -= int(youngest[1])
             self.ages.pop()
         return change
+
+    def add(self, credit: int) -> int:
+        """Take credit where there was none that is unmet, and return it."""
+        self.unmet = self.fresh = credit
+        return credit
 
     def settle(self, now: float) -> None:
         """What came with the present event and was not met waits from now on."""
@@ -230,13 +236,13 @@ class Holding:
         "grant_id", "lease_until", "pieces", "recalled", "resources", "since", "units", "vertices", "want",
     )  # fmt: skip
 
-    def __init__(self, grant_id: GrantId, want: Want, since: float) -> None:
-        self.grant_id = grant_id
+    def __init__(self, want: Want, since: float, vertices: tuple[Vertex, ...] = ()) -> None:
+        self.grant_id: GrantId = NO_GRANT
         self.want = want
         self.since = since
         self.resources: tuple[ResourceId, ...] = ()
-        self.vertices: list[Vertex] = []
-        self.pieces: list[tuple[Allocator, int]] = []
+        self.vertices = vertices
+        self.pieces: Sequence[tuple[Allocator, int]] = ()
         self.units = 0
         self.recalled = False
         self.lease_until: float | None = None

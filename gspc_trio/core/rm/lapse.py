@@ -130,4 +130,4 @@ def _wait(state: State, vertices: list[Vertex], now: float, actions: list[Any]) 
     state.close_again()
     state.leave(now, actions)
     for job, grant_ids in chosen.items():
-        actions.append(Recall(job, tuple(grant_ids)))
+        actions.append(Recall(job, tuple(sorted(grant_ids))))

@@ -21,8 +21,9 @@ from gspc_trio.core.rm.errors import (
 )
 from gspc_trio.core.rm.events import Added, Coming, JobGone, JobJoined, Removed, Settled
 from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
+from gspc_trio.core.rm.placing import Placement
 from gspc_trio.core.rm.search import impossible
-from gspc_trio.core.rm.serve import give, lose_patience, serve, start_waiting
+from gspc_trio.core.rm.serve import give_at_once, lose_patience, serve, start_waiting
 from gspc_trio.core.rm.state import Limits, State
 
 
@@ -37,14 +38,16 @@ class ResourceManager:
     Illegal events raise a subclass of :class:`~gspc_trio.core.rm.errors.RmError` that names what is wrong.
     """
 
-    def __init__(self, epoch: int, limits: Limits | None = None) -> None:
+    def __init__(self, epoch: int, limits: Limits | None = None, placement: Placement | None = None) -> None:
         """Start empty.
 
         Args:
             epoch: first part of its grant ids; higher than that of every resource manager before it.
             limits: times and numbers; the defaults suit people's machines.
+            placement: rates hosts (see ``policies.placement``); without it the queues are served in their
+                order.
         """
-        self._state = State(epoch, limits or Limits())
+        self._state = State(epoch, limits or Limits(), placement)
         self._judged_at = -1
         self._handlers: dict[type, Callable[[Any, float, list[Any]], None]] = {
             Demand: self._demand,
@@ -118,20 +121,22 @@ class ResourceManager:
 
     def _demand(self, event: Demand, now: float, actions: list[Any]) -> None:
         state = self._state
-        job = state.job(event.job)
+        job = state.jobs.get(event.job) or state.job(event.job)
+        credit, seen = event.credit, event.seen
+        if credit < 0 or (seen > job.seen and seen > (state.epoch, state.last)):
+            raise self._bad_demand(event)
         want = job.wants.get(event.shape)
-        self._check_demand(event)
         if want is None:
-            if not event.credit:
+            if not credit:
                 return
             want = self._new_want(job, event)
-        seen = event.seen
         if seen > job.seen:
             job.seen = seen
         sent = want.sent
         while sent and sent[0] <= seen:
             sent.popleft()
-        change = want.set_credit(event.credit)
+        unmet = credit - len(sent)
+        change = want.set_credit(credit) if want.unmet or unmet <= 0 else want.add(unmet)
         if not want.unmet:
             if change:
                 self._drop(want)
@@ -140,30 +145,25 @@ class ResourceManager:
         form = want.form
         if change > 0 and form.possible_at != state.pool.changed and self._refuse(want, actions):
             return
-        if form.plain and not state.waiting:
-            queue = form.needs[0].queue
-            while want.unmet and queue.free and give(state, want, now, actions):
-                pass
-            if not want.unmet:
-                return
+        if not state.waiting and give_at_once(state, want, now, actions):
+            return
         start_waiting(state, want, now)
         if change > 0:
             recall.soon(state, now)
         self._after(now, actions)
 
-    def _check_demand(self, event: Demand) -> None:
+    def _bad_demand(self, event: Demand) -> BadDemand:
         if event.credit < 0:
-            raise BadDemand(f"job {event.job} demands the credit {event.credit}: it must not be negative")
-        if not event.shape.requirements:
-            raise BadDemand(f"job {event.job} demands a shape without requirements")
-        if event.seen > (self._state.epoch, self._state.last):
-            raise BadDemand(f"job {event.job} says it has seen grant {event.seen}, which was never given")
-        shape = event.shape
-        if shape.memory_bytes < 0 or any(size < 1 for size in shape.memories):
-            raise BadDemand(f"job {event.job} demands memory of a size that is not positive: {shape}")
+            return BadDemand(f"job {event.job} demands the credit {event.credit}: it must not be negative")
+        return BadDemand(f"job {event.job} says it has seen grant {event.seen}, which was never given")
 
     def _new_want(self, job: Job, event: Demand) -> Want:
         state = self._state
+        shape = event.shape
+        if not shape.requirements:
+            raise BadDemand(f"job {job.job} demands a shape without requirements")
+        if shape.memory_bytes < 0 or any(size < 1 for size in shape.memories):
+            raise BadDemand(f"job {job.job} demands memory of a size that is not positive: {shape}")
         most = state.limits.shapes_max
         if len(job.wants) >= most:
             for want in [want for want in job.wants.values() if want.is_idle]:
@@ -299,9 +299,9 @@ class ResourceManager:
         serve(state, now, actions)
         if state.waiting:
             reserve.reserve(state, now, actions)
-            if state.recall_at is None:
-                state.recall_at = max(now, state.recalled_at + state.limits.recall_after_s)
-            if now >= state.recall_at:
+            if state.recall_at is None and recall.may_help(state):
+                state.recall_at = max(now, state.recalled_at + recall.pause_s(state))
+            if state.recall_at is not None and now >= state.recall_at:
                 recall.recall(state, now, actions)
         if not state.waiting:
             state.recall_at = state.reserve_at = state.patience_at = None

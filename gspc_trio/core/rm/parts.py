@@ -114,10 +114,11 @@ class ClassQueue:
         total, free: how many there are, and how many of them are free.
         largest: most leaves below one of them.
         nested: one of them is below another.
+        contains: queues of what is, or was, below one of them.
         plain: for each job that waits for any one resource of the class, a heap of (age, number, want).
     """
 
-    __slots__ = ("entries", "free", "largest", "name", "nested", "plain", "total")
+    __slots__ = ("contains", "entries", "free", "largest", "name", "nested", "plain", "total")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -126,6 +127,7 @@ class ClassQueue:
         self.free = 0
         self.largest = 1
         self.nested = False
+        self.contains: set[ClassQueue] = set()
         self.plain: dict[Job, list[tuple[float, int, Want]]] = {}
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from gspc_trio.core.rm.parts import GONE, Chunk, ClassQueue, Entry, Host, Vertex
 
 if TYPE_CHECKING:
     from gspc_trio.core.rm.jobs import Holding
+    from gspc_trio.core.rm.placing import Placer
 
 
 class Pool:
@@ -37,9 +38,11 @@ class Pool:
         shelf: entries of closed resources, by queue.
         version: goes up whenever something may have become free.
         changed: goes up whenever resources are added or removed.
+        placer: which free resource is taken, if not the first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, placer: Placer | None = None) -> None:
+        self.placer = placer
         self.resources: dict[ResourceId, Vertex] = {}
         self.queues: dict[str, ClassQueue] = {}
         self.hosts: dict[str, Host] = {}
@@ -96,10 +99,15 @@ class Pool:
     def take(self, queue: ClassQueue) -> Vertex | None:
         """Return the first free resource of the queue, taken out of it, or None.
 
-        The caller holds it next, or puts it back with :meth:`put_back`.
+        A placement policy may prefer another one, which then leaves its entry behind. The caller holds it
+        next.
         """
         if not queue.free:
             return None
+        if self.placer is not None:
+            picked = self.placer.pick(self, queue)
+            if picked is not None:
+                return picked
         return self._take(queue, queue.entries, bool(self.closed))
 
     def take_closed(self, queue: ClassQueue) -> Vertex | None:
@@ -109,14 +117,15 @@ class Pool:
 
     def _take(self, queue: ClassQueue, entries: deque[Entry], mind_closed: bool) -> Vertex | None:
         while entries:
-            entry = entries.popleft()
+            entry: Any = entries[0]
             if entry.__class__ is Chunk:
-                inner = self._open_chunk(queue, entries, entry, mind_closed)
+                inner = self._next_of_chunk(queue, entries, entry, mind_closed)
                 if inner is None:
                     continue
                 vertex = inner
             else:
-                vertex = entry  # type: ignore[assignment]
+                vertex = entry
+                entries.popleft()
             if vertex.holding is not None or vertex.below:
                 vertex.queued = False
                 continue
@@ -132,36 +141,33 @@ class Pool:
                 return vertex
         return None
 
-    def _open_chunk(
-        self, queue: ClassQueue, entries: deque[Entry], chunk: Any, mind_closed: bool
+    def _next_of_chunk(
+        self, queue: ClassQueue, entries: deque[Entry], chunk: Chunk, mind_closed: bool
     ) -> Vertex | None:
-        """Return the chunk's next resource and put the rest back; None: look at the first entry again."""
-        top: Vertex = chunk.vertex
+        """Take the next resource out of the chunk that comes first; None: look at the first entry again."""
+        top = chunk.vertex
         if top.holding is not None:
+            entries.popleft()
             if top.holding is not GONE:
                 _park(top, queue, chunk)
             return None
         for ancestor in top.place.ancestors:
             if ancestor.holding is not None:
+                entries.popleft()
                 _park(ancestor, queue, chunk)
                 return None
         if mind_closed and (top in self.closed or any(a in self.closed for a in top.place.ancestors)):
+            entries.popleft()
             self.shelf.setdefault(queue, deque()).append(chunk)
             return None
-        inner: Entry = chunk.entries[chunk.at]
+        inner = chunk.entries[chunk.at]
         chunk.at += 1
-        if chunk.at < len(chunk.entries):
-            entries.appendleft(chunk)
+        if chunk.at == len(chunk.entries):
+            entries.popleft()
         if isinstance(inner, Chunk):
             entries.appendleft(inner)
             return None
         return inner
-
-    def put_back(self, vertex: Vertex) -> None:
-        """Put a resource that :meth:`take` returned back in front of its queue."""
-        if not vertex.queued:
-            vertex.queued = True
-            vertex.queue.entries.appendleft(vertex)
 
     # Hold and free ------------------------------------------------------------------------------------------
 
@@ -169,6 +175,8 @@ class Pool:
         """Let the grant hold a free resource."""
         vertex.holding = holding
         vertex.queue.free -= 1
+        if self.placer is not None:
+            self.placer.moved(vertex, vertex.kinds.units)
         for ancestor in vertex.place.ancestors:
             if not ancestor.below:
                 ancestor.queue.free -= 1
@@ -188,6 +196,8 @@ class Pool:
         """
         vertex.holding = None
         self.version += 1
+        if self.placer is not None:
+            self.placer.moved(vertex, -vertex.kinds.units)
         queue = vertex.queue
         queue.free += 1
         if not vertex.queued:

@@ -8,22 +8,25 @@ while, so that resources do not change hands more often than is useful.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 from gspc_trio.core.exchange import Recall
 from gspc_trio.core.ids import GrantId, JobId
-from gspc_trio.core.rm.jobs import Holding, Want
+from gspc_trio.core.rm.jobs import Holding, Job, Want
 from gspc_trio.core.rm.parts import ClassQueue, Vertex
 from gspc_trio.core.rm.search import preferred
 from gspc_trio.core.rm.state import State
 
-TARGETS_AT_ONCE = 256
-"""How many resources are recalled for one want at a time."""
+GRANTS_AT_ONCE = 256
+"""How many grants of one want are looked at, and recalled for another, at a time."""
 
 HOSTS_SAMPLED = 64
 """On how many hosts a larger resource to be freed is looked for at a time."""
+
+SHORTEST_PAUSE_S = 0.01
+"""How long, at least, the resource manager leaves between looks at the same state."""
 
 LOOKS_PER_QUANTUM = 5
 """How often, at most, new demands make the resource manager look for grants to recall."""
@@ -34,27 +37,41 @@ def recall(state: State, now: float, actions: list[Any]) -> None:
     state.recalled_at = now
     state.recall_at = None
     chosen: dict[JobId, list[GrantId]] = {}
+    balance = _Balance(state)
     again = False
     for want in sorted(state.waiting, key=lambda want: (want.owner.ratio, want.since, want.number)):
         if not any(holder is not want for holder in state.holders):
             continue
         again = True
-        _forget_returned(state, want)
+        underway = sum(want.called.values())
         for queue, count in want.form.counts.items():
-            missing = min(want.unmet * count - queue.free, TARGETS_AT_ONCE) - len(want.called)
+            missing = min(want.unmet * count - queue.free, GRANTS_AT_ONCE) - underway
             if missing > 0:
-                _call(state, want, queue, missing, now, chosen)
+                _Call(state, want, queue, missing, now, balance, chosen).run()
     if again:
-        state.recall_at = now + state.limits.recall_after_s
+        state.recall_at = now + pause_s(state)
     for job, grant_ids in chosen.items():
-        actions.append(Recall(job, tuple(grant_ids)))
+        actions.append(Recall(job, tuple(sorted(grant_ids))))
 
 
 def soon(state: State, now: float) -> None:
     """Somebody new waits: look soon, but not at every demand."""
-    due = max(now, state.recalled_at + state.limits.recall_after_s / LOOKS_PER_QUANTUM)
+    if not may_help(state):
+        return
+    due = max(now, state.recalled_at + pause_s(state) / LOOKS_PER_QUANTUM)
     if state.recall_at is None or due < state.recall_at:
         state.recall_at = due
+
+
+def pause_s(state: State) -> float:
+    """Return after how long to look again while somebody waits."""
+    return max(state.limits.recall_after_s, SHORTEST_PAUSE_S)
+
+
+def may_help(state: State) -> bool:
+    """Whether anybody holds something who is not the only one that waits."""
+    holders, waiting = state.holders, state.waiting
+    return bool(holders) and (len(holders) > 1 or len(waiting) > 1 or holders.keys() != waiting.keys())
 
 
 def recall_holding(holding: Holding, chosen: dict[JobId, list[GrantId]]) -> None:
@@ -64,97 +81,134 @@ def recall_holding(holding: Holding, chosen: dict[JobId, list[GrantId]]) -> None
         chosen.setdefault(holding.owner, []).append(holding.grant_id)
 
 
-def _forget_returned(state: State, want: Want) -> None:
-    for vertex in list(want.called):
-        if not any(
-            holding.recalled or holding.lease_until for holding in state.pool.related_holdings(vertex, 8)
-        ):
-            del want.called[vertex]
+class _Balance:
+    """How many units jobs and wants will hold when everything that has been recalled has changed hands."""
+
+    def __init__(self, state: State) -> None:
+        self._jobs: dict[Job, int] = {}
+        self._wants: dict[Want, int] = {}
+        for want in state.waiting:
+            want.called = {holding: count for holding, count in want.called.items() if holding.vertices}
+            for holding in want.called:
+                self.move(holding, want)
+
+    def move(self, holding: Holding, want: Want) -> None:
+        """The grant's resources will go to the one who waits."""
+        units = holding.units
+        for key, change in ((holding.want, -units), (want, units)):
+            self._wants[key] = self._wants.get(key, 0) + change
+            self._jobs[key.owner] = self._jobs.get(key.owner, 0) + change
+
+    def of_job(self, job: Job) -> int:
+        return job.units + self._jobs.get(job, 0)
+
+    def of_want(self, want: Want) -> int:
+        return want.units + self._wants.get(want, 0)
 
 
-def _call(
-    state: State, want: Want, queue: ClassQueue, missing: int, now: float, chosen: dict[JobId, list[GrantId]]
-) -> None:
-    """Recall what blocks up to ``missing`` resources of the class."""
-    for vertex in _targets(state, want, queue):
-        if missing <= 0:
+class _Call:
+    """Recalls what keeps a want from up to ``missing`` resources of a class, the likely ones first."""
+
+    def __init__(
+        self,
+        state: State,
+        want: Want,
+        queue: ClassQueue,
+        missing: int,
+        now: float,
+        balance: _Balance,
+        chosen: dict[JobId, list[GrantId]],
+    ) -> None:
+        self.state = state
+        self.want = want
+        self.queue = queue
+        self.missing = missing
+        self.now = now
+        self.balance = balance
+        self.chosen = chosen
+
+    def run(self) -> None:
+        want, queue = self.want, self.queue
+        needs = [need for need in want.form.needs if need.queue is queue and need.hard]
+        if needs:
+            for need in needs:
+                for top in preferred(self.state.pool, need):
+                    self._free_one_of(_of_class_below(top, queue))
             return
-        if vertex in want.called:
-            continue
-        blocking = state.pool.related_holdings(vertex, limit=1024)
-        if not blocking or not all(_may_recall(state, holding, want, vertex, now) for holding in blocking):
-            continue
-        want.called[vertex] = None
-        missing -= 1
-        for holding in blocking:
-            recall_holding(holding, chosen)
+        holders = [holder for holder in self.state.holders if holder is not want]
+        # Those who cannot use more first: what they hold may be idle. Then those with most for their weight.
+        holders.sort(key=lambda holder: (holder.unmet > 0, -holder.owner.ratio, -holder.units))
+        for holder in holders:
+            if queue in holder.form.counts:
+                self._call_from(holder, lambda vertex: int(vertex.queue is queue))
+        for holder in holders:
+            if any(queue in need.queue.contains for need in holder.form.needs):
+                self._call_from(holder, lambda vertex: dict(vertex.kinds.counts).get(queue, 0))
+        if self.missing > 0 and queue.largest > 1:
+            hosts = self.state.pool.hosts_in_turn(HOSTS_SAMPLED)
+            roots = [root for host in hosts for root in host.roots]
+            larger = [vertex for root in roots for vertex in _of_class_below(root, queue) if vertex.below]
+            self._free_one_of(sorted(larger, key=lambda vertex: vertex.below))
+
+    def _call_from(self, holder: Want, gain: Callable[[Vertex], int]) -> None:
+        """Recall grants of one holder, the oldest first."""
+        for holding in islice(holder.grants.values(), GRANTS_AT_ONCE):
+            if self.missing <= 0:
+                return
+            if holding.recalled or holding.lease_until is not None:
+                continue
+            if self.now < holding.since + self.state.limits.recall_after_s:
+                return
+            gained = sum(map(gain, holding.vertices))
+            if gained and self._may_recall(holding, holding.units // gained or 1):
+                self._take(holding, gained)
+
+    def _free_one_of(self, vertices: Iterable[Vertex]) -> None:
+        """Recall all that is in the way of one resource after the other, if all of it may be recalled."""
+        for vertex in vertices:
+            if self.missing <= 0:
+                return
+            blocking = self.state.pool.related_holdings(vertex, limit=1024)
+            units = vertex.kinds.units
+            if not blocking or any(holding in self.want.called for holding in blocking):
+                continue
+            if all(self._may_recall(holding, units) for holding in blocking):
+                for holding in blocking:
+                    self._take(holding, int(holding is blocking[0]))
+
+    def _may_recall(self, holding: Holding, units: int) -> bool:
+        """Whether the one who waits for so many units may have this grant's resources."""
+        if holding.recalled or holding.lease_until is not None:
+            return True
+        want, holder = self.want, holding.want
+        if holder is want or self.now < holding.since + self.state.limits.recall_after_s:
+            return False
+        if not holder.unmet:
+            return True
+        balance = self.balance
+        if holder.owner is want.owner:
+            mine, theirs = balance.of_want(want), float(balance.of_want(holder))
+        else:
+            mine, theirs = balance.of_job(want.owner), balance.of_job(holder.owner) / holder.owner.weight
+        weight = 1.0 if holder.owner is want.owner else want.owner.weight
+        return not mine or (mine + units) / weight <= theirs
+
+    def _take(self, holding: Holding, gained: int) -> None:
+        self.want.called[holding] = gained
+        self.missing -= gained
+        if not holding.recalled:
+            self.balance.move(holding, self.want)
+        recall_holding(holding, self.chosen)
 
 
-def _targets(state: State, want: Want, queue: ClassQueue) -> Iterator[Vertex]:
-    """Yield resources of the class that could be freed, the likely ones first."""
-    hard = [need for need in want.form.needs if need.queue is queue and need.hard]
-    if hard:
-        for need in hard:
-            for vertex in preferred(state.pool, need):
-                yield from _below(vertex, queue)
-        return
-    holders = [holder for holder in state.holders if holder is not want]
-    # Those who cannot use more first: what they hold may well be idle. Then those who hold most for their
-    # weight.
-    holders.sort(key=lambda holder: (holder.unmet > 0, -holder.owner.ratio, -holder.units))
-    for holder in holders:
-        if queue in holder.form.counts:
-            for holding in islice(holder.grants.values(), TARGETS_AT_ONCE):
-                yield from (vertex for vertex in holding.vertices if vertex.queue is queue)
-    for holder in holders:
-        if any(queue in vertex.kinds.queues for vertex in _first_vertices(holder)):
-            for holding in islice(holder.grants.values(), TARGETS_AT_ONCE):
-                for top in holding.vertices:
-                    yield from islice(_below(top, queue), TARGETS_AT_ONCE)
-    if queue.largest == 1:
-        return
-    larger = [
-        vertex
-        for host in state.pool.hosts_in_turn(HOSTS_SAMPLED)
-        for root in host.roots
-        for vertex in _below(root, queue)
-        if vertex.below
-    ]
-    larger.sort(key=lambda vertex: vertex.below)
-    yield from larger
-
-
-def _first_vertices(holder: Want) -> Iterable[Vertex]:
-    return next(iter(holder.grants.values())).vertices
-
-
-def _below(top: Vertex, queue: ClassQueue) -> Iterator[Vertex]:
+def _of_class_below(top: Vertex, queue: ClassQueue) -> Iterator[Vertex]:
+    """Yield the resources of a class at or below ``top``, without looking where there are none."""
     if top.queue is queue:
         yield top
-    if queue in top.kinds.queues:
-        stack = [top]
-        while stack:
-            vertex = stack.pop()
-            for child in reversed(vertex.children):
-                if child.queue is queue:
-                    yield child
-                if queue in child.kinds.queues:
-                    stack.append(child)
-
-
-def _may_recall(state: State, holding: Holding, want: Want, vertex: Vertex, now: float) -> bool:
-    """Whether the one who waits may have this grant's resources for ``vertex``."""
-    if holding.recalled or holding.lease_until is not None:
-        return True
-    if now < holding.since + state.limits.recall_after_s:
-        return False
-    holder = holding.want
-    if holder is want:
-        return False
-    if not holder.unmet:
-        return True
-    size = vertex.kinds.units
-    if holder.owner is want.owner:
-        return not want.units or want.units + size <= holder.units
-    owner = want.owner
-    return not owner.units or (owner.units + size) / owner.weight <= holder.owner.ratio
+    stack = [top] if queue in top.kinds.queues else []
+    while stack:
+        for child in stack.pop().children:
+            if child.queue is queue:
+                yield child
+            if queue in child.kinds.queues:
+                stack.append(child)

@@ -17,7 +17,7 @@ from gspc_trio.core.ids import GrantId, JobId
 from gspc_trio.core.rm.gather import HOSTS_TRIED
 from gspc_trio.core.rm.jobs import Want
 from gspc_trio.core.rm.parts import GONE, Host, Vertex
-from gspc_trio.core.rm.recall import recall_holding
+from gspc_trio.core.rm.recall import SHORTEST_PAUSE_S, recall_holding
 from gspc_trio.core.rm.search import Search, host_has_room
 from gspc_trio.core.rm.serve import may_reserve
 from gspc_trio.core.rm.state import Reservation, State
@@ -42,9 +42,9 @@ def reserve(state: State, now: float, actions: list[Any]) -> None:
         for holding in state.pool.related_holdings(vertex, limit=4096):
             if now >= holding.since + quantum_s:
                 recall_holding(holding, chosen)
-    state.reserve_at = now + max(quantum_s, 0.01)
+    state.reserve_at = now + _look_again_s(state)
     for job, grant_ids in chosen.items():
-        actions.append(Recall(job, tuple(grant_ids)))
+        actions.append(Recall(job, tuple(sorted(grant_ids))))
 
 
 def _is_sound(state: State, reservation: Reservation) -> bool:
@@ -74,8 +74,13 @@ def _make(state: State, now: float) -> Reservation | None:
             state.pool.close(targets)
             return state.reservation
     if due:
-        state.reserve_at = now + max(after_s, state.limits.recall_after_s, 0.01)
+        state.reserve_at = now + _look_again_s(state)
     return None
+
+
+def _look_again_s(state: State) -> float:
+    """Return after how long to look whether there is more to be recalled, or another to reserve for."""
+    return max(min(state.limits.recall_after_s, state.limits.reserve_after_s), SHORTEST_PAUSE_S)
 
 
 def _choose(state: State, want: Want) -> list[Vertex] | None:

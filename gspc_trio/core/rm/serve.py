@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from gspc_trio.core.rm.gather import gather
-from gspc_trio.core.rm.jobs import Want
+from gspc_trio.core.rm.jobs import Holding, Want
 from gspc_trio.core.rm.parts import ClassQueue
 from gspc_trio.core.rm.pool import Pool
 from gspc_trio.core.rm.search import preferred
@@ -44,7 +44,7 @@ def may_reserve(want: Want) -> bool:
 
 def _push(state: State, want: Want) -> None:
     """Enter the want into its queue's heap; it has at most one entry that is not stale."""
-    queue = want.form.needs[0].queue
+    queue = want.form.queue
     heap = queue.plain.get(want.owner)
     if heap is None:
         heap = queue.plain[want.owner] = []
@@ -94,6 +94,29 @@ def serve(state: State, now: float, actions: list[Any]) -> None:
             want.tried = state.pool.version
 
 
+def give_at_once(state: State, want: Want, now: float, actions: list[Any]) -> bool:
+    """Give to a want while nobody waits, and no more than it prefers; return whether that met it."""
+    form = want.form
+    if not form.plain:
+        want.patient = form.preferring
+        while want.unmet:
+            found = gather(state, want, now)
+            if found is None:
+                return False
+            state.give(found, now, actions)
+        return True
+    pool = state.pool
+    queue = form.queue
+    while want.unmet:
+        vertex = pool.take(queue)
+        if vertex is None:
+            return False
+        holding = Holding(want, now, (vertex,))
+        pool.hold(vertex, holding)
+        state.give(holding, now, actions)
+    return True
+
+
 def give(state: State, want: Want, now: float, actions: list[Any]) -> bool:
     """Give the want one grant if it can be met now."""
     holding = gather(state, want, now)
@@ -103,9 +126,9 @@ def give(state: State, want: Want, now: float, actions: list[Any]) -> bool:
     state.give(holding, now, actions)
     if state.reservation is not None and state.reservation.want is want:
         state.end_reservation()
+        state.reserve_at = now
     if not want.unmet:
-        if want in state.waiting:
-            state.not_waiting(want)
+        state.not_waiting(want)
     elif want.ages and want.since != before:
         if want.form.plain:
             _push(state, want)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -14,6 +14,7 @@ from gspc_trio.core.rm.change import Changer
 from gspc_trio.core.rm.errors import UnknownJob
 from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
 from gspc_trio.core.rm.parts import ClassQueue, Vertex
+from gspc_trio.core.rm.placing import Placement, Placer
 from gspc_trio.core.rm.pool import Pool
 
 SENT_REMEMBERED = 64
@@ -80,11 +81,11 @@ class State:
         wants_made: number of wants so far.
     """
 
-    def __init__(self, epoch: int, limits: Limits) -> None:
+    def __init__(self, epoch: int, limits: Limits, placement: Placement | None = None) -> None:
         self.epoch = epoch
         self.last = 0
         self.limits = limits
-        self.pool = Pool()
+        self.pool = Pool(None if placement is None else Placer(placement))
         self.changer = Changer(self.pool)
         self.jobs: dict[JobId, Job] = {}
         self.grants: dict[GrantId, Holding] = {}
@@ -134,7 +135,6 @@ class State:
         """The want asks for nothing more."""
         want.unmet = want.fresh = 0
         want.ages.clear()
-        want.called.clear()
         self.not_waiting(want)
 
     def not_waiting(self, want: Want) -> None:
@@ -184,6 +184,7 @@ class State:
     def give(self, holding: Holding, now: float, actions: list[Any]) -> None:
         """Make a live grant of resources that are held already."""
         want = holding.want
+        job = want.owner
         self.last += 1
         grant_id = holding.grant_id = (self.epoch, self.last)
         vertices = holding.vertices
@@ -195,82 +196,83 @@ class State:
             units = sum([vertex.kinds.units for vertex in vertices])
         holding.resources = resources
         holding.units = units
-        job = want.owner
         job.units += units
-        job.ratio = job.units / job.weight
         want.units += units
-        if not want.grants:
+        grants = want.grants
+        if not grants:
             self.holders[want] = None
-        want.grants[grant_id] = holding
-        self.grants[grant_id] = holding
-        want.sent.append(grant_id)
-        if len(want.sent) > SENT_REMEMBERED:
+        grants[grant_id] = self.grants[grant_id] = holding
+        sent = want.sent
+        sent.append(grant_id)
+        if len(sent) > SENT_REMEMBERED:
             want.forget_seen(job.seen)
-        want.use_credit()
-        if want.called:
-            for vertex in vertices:
-                want.called.pop(vertex, None)
-        if holding.pieces:
-            memories = tuple((self.memory_id(vertices[0], piece[0]), piece[1]) for piece in holding.pieces)
-            actions.append(Grant(job.job, want.form.shape, grant_id, resources, memories))
+        if want.ages:
+            want.use_credit()
         else:
-            actions.append(Grant(job.job, want.form.shape, grant_id, resources))
-        actions.append(GrantChanged(now, job.job, grant_id, resources, True))
+            want.unmet -= 1
+            want.fresh -= 1
+        name = job.job
+        if holding.pieces:
+            first = vertices[0]
+            memories = tuple([(self.memory_id(first, memory), offset) for memory, offset in holding.pieces])
+            actions.append(Grant(name, want.form.shape, grant_id, resources, memories))
+        else:
+            actions.append(Grant(name, want.form.shape, grant_id, resources))
+        actions.append(GrantChanged(now, name, grant_id, resources, True))
 
     @staticmethod
     def memory_id(vertex: Vertex, allocator: Any) -> str:
         """Return the id of a memory on the resource's host."""
         return next(name for name, memory in vertex.host.memories.items() if memory is allocator)
 
-    def release(self, holding: Holding, vertices: Iterable[Vertex], now: float, actions: list[Any]) -> None:
+    def release(self, holding: Holding, vertices: Sequence[Vertex], now: float, actions: list[Any]) -> None:
         """Free these resources of a grant; with the last of them the grant is over."""
-        want = holding.want
-        released = list(vertices)
         pool = self.pool
-        for vertex in released:
+        for vertex in vertices:
             pool.free(vertex)
             if vertex.host.wanted:
                 _wake(vertex)
-        if len(released) == len(holding.vertices):
-            units = holding.units
-            holding.vertices.clear()
+        if vertices is holding.vertices or len(vertices) == len(holding.vertices):
+            names = holding.resources
+            if len(names) != len(vertices):
+                names = tuple([vertex.resource_id for vertex in vertices])
+            self._end(holding)
         else:
-            units = sum(vertex.kinds.units for vertex in released)
-            for vertex in released:
-                holding.vertices.remove(vertex)
-        self._count_released(holding, units)
-        names = tuple([vertex.resource_id for vertex in released])
-        actions.append(GrantChanged(now, want.owner.job, holding.grant_id, names, False))
-        if self.pool.leaving:
+            names = tuple([vertex.resource_id for vertex in vertices])
+            units = min(sum([vertex.kinds.units for vertex in vertices]), holding.units)
+            holding.vertices = tuple([vertex for vertex in holding.vertices if vertex not in vertices])
+            holding.units -= units
+            holding.want.units -= units
+            holding.want.owner.units -= units
+        actions.append(GrantChanged(now, holding.want.owner.job, holding.grant_id, names, False))
+        if pool.leaving:
             self.leave(now, actions)
 
-    def _count_released(self, holding: Holding, units: int) -> None:
+    def _end(self, holding: Holding) -> None:
+        """The grant is over: nothing counts it any more."""
         want = holding.want
-        units = min(units, holding.units)
-        holding.units -= units
+        units = holding.units
+        holding.vertices = ()
+        holding.units = 0
         want.units -= units
-        job = want.owner
-        job.units -= units
-        job.ratio = job.units / job.weight
-        if holding.vertices:
-            return
+        want.owner.units -= units
+        grant_id = holding.grant_id
+        del self.grants[grant_id]
+        grants = want.grants
+        del grants[grant_id]
+        if not grants:
+            self.holders.pop(want, None)
         for memory, offset in holding.pieces:
             memory.free(offset)
-        holding.pieces.clear()
-        del self.grants[holding.grant_id]
-        del want.grants[holding.grant_id]
-        if not want.grants:
-            self.holders.pop(want, None)
         if holding.lease_until is not None:
-            self.lapsing.pop(holding.grant_id, None)
+            self.lapsing.pop(grant_id, None)
 
     def condemn(self, holding: Holding, now: float, actions: list[Any]) -> None:
         """Remove what a grant holds without freeing it: its work may still run. All above stays blocked."""
         pool = self.pool
         lost = list(holding.vertices)
         names = tuple(vertex.resource_id for vertex in lost)
-        holding.vertices.clear()
-        self._count_released(holding, holding.units)
+        self._end(holding)
         going = dict.fromkeys(vertex for top in lost for vertex in pool.walk(top))
         for vertex in lost:
             for ancestor in vertex.place.ancestors:
