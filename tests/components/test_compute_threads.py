@@ -171,8 +171,7 @@ async def test_a_thread_that_does_not_end_is_named_and_out_of_use_until_it_retur
     os.mkfifo(fifo)
 
     def block(path: str) -> None:
-        support.note(path + ".begun")
-        os.open(path, os.O_WRONLY)  # a long call: it returns when somebody reads
+        os.system(f"echo > {path}.begun; read line < {path}")  # one long call, until somebody writes
 
     one.compute.define(1, function_code(block))
     one.compute.hand([submission(1, 1, str(fifo))])
@@ -181,7 +180,7 @@ async def test_a_thread_that_does_not_end_is_named_and_out_of_use_until_it_retur
         nursery.start_soon(one.compute.kill)
         await until(lambda: "the worker of r1.core1 is out of use" in caplog.text)
         assert await two.answers()
-        os.close(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))
+        os.close(os.open(fifo, os.O_WRONLY))
     assert one.recorder.outcomes == []
 
 
