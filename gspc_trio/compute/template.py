@@ -54,6 +54,7 @@ class _Child:
         self.stderr = stderr
         self.reaped = reaped
         self.kill_began_s: float | None = None
+        self.dying = False
 
 
 class Template:
@@ -194,13 +195,14 @@ class Template:
             if child.kill_began_s is None:
                 continue
             taken_s = monotonic() - child.kill_began_s
-            if not child.reaped:
+            if not child.reaped and not child.dying:
                 process_tree.kill(child.pid, signal.SIGSTOP)
                 stopped = process_tree.state(child.pid) in "TtZX"
                 # Twice, because a process may be missed while its parent dies.
                 busy = process_tree.kill_descendants(child.pid) or process_tree.kill_descendants(child.pid)
                 if (stopped and not busy) or taken_s > STOP_S:
                     process_tree.kill(child.pid, signal.SIGKILL)
+                    child.dying = True
             if child.reaped or taken_s > KILL_S:
                 survivors = self._kill_orphans()
                 if not survivors or taken_s > KILL_S:
@@ -233,4 +235,5 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    sys.exit(0 if template.run() else 1)
+    # Without Python's own way out: there a late SIGTERM would end it with another status.
+    os._exit(0 if template.run() else 1)

@@ -210,7 +210,9 @@ async def test_a_template_that_does_not_answer_is_replaced(
     assert process_tree.is_alive(again.pid)
 
 
-async def test_leaving_the_backend_ends_everything_in_it(tmp_path: Path) -> None:
+async def test_leaving_the_backend_ends_everything_in_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     recorder = Recorder()
     async with open_process_backend() as backend:
         compute = await backend.open(CORE, a_job(), recorder)
@@ -219,6 +221,7 @@ async def test_leaving_the_backend_ends_everything_in_it(tmp_path: Path) -> None
     assert marked(marker) == []
     assert not any(map(process_tree.is_alive, pids))
     assert recorder.losses == []
+    assert caplog.records == []
     with trio.fail_after(PATIENCE_S):
         await compute.kill()
     with pytest.raises(ComputeError, match="the backend is closed"):
