@@ -82,8 +82,11 @@ class PeerServer:
 
     async def _serve_rif(self, peer: Peer) -> None:
         first, *more = await peer.receive()
-        if not isinstance(first, messages.RifHello) or first.rif_id != peer.name:
+        if not isinstance(first, messages.RifHello):
             drop_offender(peer, f"a RIF begins with its hello, not with {_name_of(first)}")
+            return
+        if first.rif_id != peer.name:
+            drop_offender(peer, f"{peer.name} says hello as {first.rif_id}")
             return
         put = self._service.inbox.put
         link = self._links.next()

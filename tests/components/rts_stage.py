@@ -30,6 +30,7 @@ class FakeRifs:
         self.revoked: list[Revoke] = []
         self.broken: dict[str, str] = {}
         self.mute = False
+        self.lingers = False
         self.ended: list[str] = []
 
     async def run(self, order: RifOrder) -> str:
@@ -64,6 +65,8 @@ class FakeRifs:
                         else:
                             self._hear(peer, order, message)
             except PeerGone as gone:
+                if self.lingers:
+                    await trio.sleep_forever()
                 return gone.reason
 
     def _hear(self, peer: Peer, order: RifOrder, message: object) -> None:
@@ -131,3 +134,9 @@ async def one(job: JobServer, kind: type) -> object:
                 if isinstance(message, kind):
                     return message
             job.heard += await job.peer.receive()
+
+
+async def lost(peer: Peer) -> None:
+    """Wait until the connection is over."""
+    with trio.fail_after(100):
+        await peer.lost.wait()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from rts_stage import RTS, Cluster, FakeRifs, one
+from rts_stage import RTS, Cluster, FakeRifs, lost, one
 
 from gspc_trio.components.rts import RtsError, open_rts_service
 from gspc_trio.components.strategy import RifOrder
@@ -146,7 +146,7 @@ async def test_a_job_that_leaves_is_told_so_and_forgotten(cluster, autojump_cloc
     await cluster.service.bootstrap(("anna",), "fake")
     async with cluster.job() as job:
         assert await job.peer.call(messages.LeaveJob()) == messages.Done()
-        await job.peer.lost.wait()
+        await lost(job.peer)
     assert cluster.service.jobs() == ()
     assert cluster.service.status()["jobs"] == []
 
@@ -166,7 +166,7 @@ async def test_a_job_that_says_what_it_must_not_loses_its_connection_and_nobody_
     await cluster.service.bootstrap(("anna",), "fake")
     async with cluster.job() as bad, cluster.job() as good:
         bad.peer.post(message)
-        await bad.peer.lost.wait()
+        await lost(bad.peer)
         assert reason in bad.peer.reason
         good.peer.post(demand(good.job, 1))
         assert len(await good.hear(Grant)) == 1
@@ -218,11 +218,29 @@ async def test_a_rif_that_does_not_confirm_a_revoke_is_replaced(cluster, autojum
         assert (await one(other, Grant)).resources == ("r1.core0",)
 
 
+async def test_a_rif_that_runs_on_without_its_connection_is_ended_and_started_again(cluster, autojump_clock):
+    await cluster.service.bootstrap(("anna",), "fake")
+    cluster.rifs.lingers = True
+    async with cluster.job() as job:
+        cluster.rifs.peers["r1"].drop("cable cut")
+        assert (await one(job, messages.RifGone)).reason == "cable cut"
+        up = await one(job, messages.RifUp)
+        assert up.endpoint.incarnation == 2
+    assert cluster.rifs.ended == ["r1"]
+
+
+async def test_a_rif_with_the_name_of_another_one_is_cut_off(cluster, autojump_clock):
+    async with cluster.network.connect(RTS, role="rif", name="r2", expect="rts") as other:
+        other.post(messages.RifHello("r1", 1, 1, "anna", "memory:x", ()))
+        await lost(other)
+        assert other.reason == "r2 says hello as r1"
+
+
 async def test_a_late_old_incarnation_is_cut_off(cluster, autojump_clock):
     await cluster.service.bootstrap(("anna",), "fake")
     async with cluster.network.connect(RTS, role="rif", name="r1", expect="rts") as old:
         old.post(messages.RifHello("r1", 0, 1, "anna", "memory:old", ()))
-        await old.lost.wait()
+        await lost(old)
         assert old.reason == "r1 incarnation 0 is refused: the newest is 1"
     assert cluster.service.status()["rifs"][0]["state"] == "up"
 
@@ -230,7 +248,7 @@ async def test_a_late_old_incarnation_is_cut_off(cluster, autojump_clock):
 async def test_a_rif_that_answers_for_another_one_is_cut_off_and_started_again(cluster, autojump_clock):
     await cluster.service.bootstrap(("anna", "bert"), "fake")
     cluster.rifs.peers["r1"].post(Revoked((3, 1), ("r2.core0",)))
-    await cluster.rifs.peers["r1"].lost.wait()
+    await lost(cluster.rifs.peers["r1"])
     await trio.sleep(5)
     assert [rif["state"] for rif in cluster.service.status()["rifs"]] == ["up", "up"]
     assert [rif["incarnation"] for rif in cluster.service.status()["rifs"]] == [2, 1]
@@ -240,7 +258,7 @@ async def test_a_rif_that_answers_for_another_one_is_cut_off_and_started_again(c
 async def test_who_begins_with_something_else_is_cut_off(cluster, role, autojump_clock):
     async with cluster.network.connect(RTS, role=role, name="x", expect="rts") as peer:
         peer.post(messages.StopRif())
-        await peer.lost.wait()
+        await lost(peer)
     assert cluster.service.status()["rifs"] == []
 
 
@@ -331,7 +349,7 @@ async def test_a_job_learns_that_the_run_time_system_was_stopped(autojump_clock)
             connection = network.connect(RTS, role="job", name="j", expect="rts")
             peer = await connection.__aenter__()
             await peer.call(messages.RegisterJob("count", 1, "anna"))
-        await peer.lost.wait()
+        await lost(peer)
         assert peer.reason == "the run-time system was stopped"
         await connection.__aexit__(None, None, None)
         nursery.cancel_scope.cancel()

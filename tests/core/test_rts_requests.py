@@ -170,6 +170,21 @@ def test_what_is_being_removed_cannot_be_removed_again(machine):
     ]
 
 
+def test_what_leaves_already_is_left_out_of_the_removal_of_what_is_above_it(machine):
+    run(machine, events.RemoveAsked(2, "r1", ("r1.core0",), "wait"))
+    assert run(machine, events.RemoveAsked(3, "r1", ("r1.node",), "lose")) == [
+        actions.TellRm(Removed(("r1.node",), "lose"))
+    ]
+    assert run(machine, events.ResourcesLeft(("r1.node", "r1.core0"))) == [
+        announced(),
+        actions.AskRif(1, 2, RemoveResources(("r1.core0",))),
+    ]
+    assert run(machine, events.RifAnswered(1, 2, report("r1.core0"))) == [
+        actions.Answer(2, report("r1.core0")),
+        actions.AskRif(1, 3, RemoveResources(("r1.node",))),
+    ]
+
+
 def test_a_lost_rif_answers_whoever_waits_and_comes_back_without_what_was_leaving(machine):
     run(
         machine,
