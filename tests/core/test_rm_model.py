@@ -554,4 +554,4 @@ def is_preferring(shape: Shape) -> bool:
 
 
 TestAgainstTheModel = AgainstTheModel.TestCase
-TestAgainstTheModel.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestAgainstTheModel.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)

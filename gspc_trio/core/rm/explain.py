@@ -69,7 +69,7 @@ def _explain(state: State, want: Want) -> dict[str, Any]:
     queues = list(want.form.counts)
     holders = []
     for holding in state.grants.values():
-        if any(vertex.queue in queues for vertex in holding.vertices):
+        if any(_concerns(vertex, queues) for vertex in holding.vertices):
             holders.append(holding)
             if len(holders) == HOLDERS_NAMED:
                 break
@@ -93,6 +93,12 @@ def _explain(state: State, want: Want) -> dict[str, Any]:
         "blocking": blocking,
         "reason": _reason(state, want, blocking),
     }
+
+
+def _concerns(vertex: Vertex, queues: list[ClassQueue]) -> bool:
+    """Whether holding the resource keeps any of these classes from being taken."""
+    concerned = {vertex.queue, *vertex.kinds.queues, *(above.queue for above in vertex.place.ancestors)}
+    return not concerned.isdisjoint(queues)
 
 
 def _place(state: State, want: Want) -> int:
