@@ -26,6 +26,7 @@ from gspc_trio.core.exchange import OpenJob, Submission
 from gspc_trio.core.ids import Attempt, JobId, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.process import require_linux
+from gspc_trio.nursery.scope import open_scope
 
 __all__ = [
     "Compute",
@@ -175,7 +176,7 @@ async def open_process_backend() -> AsyncIterator[ProcessBackend]:
         UnsupportedSystem: not on Linux.
     """
     require_linux()
-    async with trio.open_nursery() as nursery:
+    async with open_scope() as nursery:
         backend = ProcessBackend(nursery)
         try:
             yield backend

@@ -127,6 +127,7 @@ class Template:
         self._scope = trio.CancelScope()
         self._control: trio.socket.SocketType | None = None
         self._process: Process | None = None
+        self._ready = False
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start it and listen to it until it ends or :meth:`aclose` is called; then leave nothing behind.
@@ -236,6 +237,7 @@ class Template:
         if not ready:
             raise ComputeError("the template of compute processes did not start: see its messages above")
         assert unpack(ready) == [READY]
+        self._ready = True
         task_status.started()
         while data := await _receive(control):
             self._handle(*unpack(data))
@@ -267,7 +269,7 @@ class Template:
     async def _clear_up(self, process: Process | None) -> None:
         self.lost = True
         status = process.exit_status if process is not None else 0
-        if status:
+        if status and self._ready:  # before that it has forked nothing
             how = f"exit status {status}" if status > 0 else _signal_name(-status)
             self.why = self.why or f"its template has died ({how})"
             _log.warning("the template of compute processes has died (%s): ending all below it", how)

@@ -228,6 +228,37 @@ async def test_leaving_the_backend_ends_everything_in_it(
         await backend.open(CORE, a_job(), recorder)
 
 
+async def test_an_open_may_be_cancelled_at_any_moment_and_the_next_one_works(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder = Recorder()
+    async with open_process_backend() as backend:
+        for step in range(60):
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(backend.open, CORE, a_job(), recorder)
+                    for _ in range(step % 30):
+                        await trio.lowlevel.checkpoint()
+                    if step % 3 == 0:
+                        await trio.sleep(0.001 * (step % 20))
+                    scope.cancel()
+        compute = await backend.open(CORE, a_job(), recorder)
+        compute.define(1, function_code(support.process_id))
+        compute.hand([submission(1, 1)])
+        await until(lambda: recorder.outcomes)
+        assert value_of(recorder.outcomes[0]) == compute.pid
+    assert marked(backend.marker) == []
+    assert caplog.records == []
+
+
+async def test_an_error_in_the_block_comes_out_as_it_is() -> None:
+    with pytest.raises(LookupError, match="mine"):  # noqa: PT012 - the block is what is tested
+        async with open_process_backend() as backend:
+            await backend.open(CORE, a_job(), Recorder())
+            raise LookupError("mine")
+    assert marked(backend.marker) == []
+
+
 async def test_a_cancelled_backend_leaves_nothing(tmp_path: Path) -> None:
     with trio.CancelScope() as scope:
         async with open_process_backend() as backend:
