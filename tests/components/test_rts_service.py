@@ -52,6 +52,7 @@ async def test_bootstrap_reports_hosts_that_fail_beside_those_that_came_up(clust
     assert report == messages.BootstrapReport(
         {"anna": "r1", "cleo": "r3"}, {"bert": "no route to host; it said: Traceback"}
     )
+    assert cluster.service.status()["classes"]["core"]["free"] == 4, "the RM knows them when the answer comes"
     assert cluster.service.host_to_resource() == {
         "anna": ("r1.node", "r1.core0", "r1.core1"),
         "cleo": ("r3.node", "r3.core0", "r3.core1"),

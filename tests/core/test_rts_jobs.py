@@ -8,7 +8,7 @@ from gspc_trio.core.exchange import DagReport, Revoke, Revoked, WorkerEndpoint
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import JobChanged, RifChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm.events import Coming, JobGone, Removed
+from gspc_trio.core.rm.events import Added, Coming, JobGone, Removed
 from gspc_trio.core.rts import Rts, actions, events
 
 CORES = (Resource("r1.node", "node"), Resource("r1.core0", "core", ("r1.node",)))
@@ -34,6 +34,7 @@ BOOT = [
     (0.0, events.BootstrapAsked(1, ("anna",))),
     (1.0, HELLO),
     (2.0, events.RifAnswered(1, 1, REPORT)),
+    (2.0, events.RmAnswered(Added(CORES, "anna"))),
 ]
 JOB = events.JobAsked(9, "count", 70, "anna", "memory:j", 2.0)
 

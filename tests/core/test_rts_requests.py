@@ -35,6 +35,7 @@ def machine() -> Rts:
         events.BootstrapAsked(1, ("anna",)),
         events.RifUp(1, "r1", 1, "memory:r1", (NODE, CORE0)),
         events.RifAnswered(1, 1, report("r1.node", "r1.core0")),
+        events.RmAnswered(Added((NODE, CORE0), "anna")),
         events.JobAsked(9, "count", 70, "anna"),
     )
     return made
@@ -105,6 +106,19 @@ def test_first_resources_that_a_rif_cannot_add_are_a_failed_bootstrap():
     assert out[-1] == actions.Answer(
         1, actions.Bootstrapped({}, {"anna": "it could not add its first resources: no template"})
     )
+
+
+def test_first_resources_that_the_rm_refuses_are_a_failed_bootstrap():
+    machine = Rts(frozenset({"local"}))
+    run(
+        machine,
+        events.BootstrapAsked(1, ("anna",)),
+        events.RifUp(1, "r1", 1, "memory:r1", (NODE,)),
+        events.RifAnswered(1, 1, report("r1.node")),
+        events.RmAnswered(Added((NODE,), "anna"), "r1.node is there already"),
+    )
+    out = run(machine, events.RifEnded("r1", 1))
+    assert out[-1] == actions.Answer(1, actions.Bootstrapped({}, {"anna": "r1.node is there already"}))
 
 
 @pytest.mark.parametrize("policy", ["lose", "wait"])
@@ -227,6 +241,7 @@ def test_waiting_requests_are_limited():
         events.BootstrapAsked(1, ("anna",)),
         events.RifUp(1, "r1", 1, "memory:r1", (NODE,)),
         events.RifAnswered(1, 1, report("r1.node")),
+        events.RmAnswered(Added((NODE,), "anna")),
         events.AddAsked(2, "r1", (CORE0,)),
         events.AddAsked(3, "r1", (CORE1,)),
     )

@@ -160,7 +160,15 @@ class LifeCycle:
         self.announce(rif, out)
         if rif.resources:
             out.append(TellRm(Added(tuple(rif.resources.values()), rif.host)))
-        self._conclude(rif, "", out)
+        else:
+            self._conclude(rif, "", out)
+
+    def taken(self, rif: Rif, refusal: str, now: float, out: Actions) -> None:
+        """The RM has taken in what a RIF came up with, or would not."""
+        if refusal:
+            self.lose(rif, refusal, now, out)
+        else:
+            self._conclude(rif, "", out)
 
     def announce(self, rif: Rif, out: Actions) -> None:
         """Tell all jobs what the RIF has now."""

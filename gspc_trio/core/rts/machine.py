@@ -54,7 +54,7 @@ class Rts:
             events.RifRefused: self._requests.refused,
             events.RevokedBy: self._revoked_by,
             events.ResourcesLeft: self._requests.left,
-            events.RmAnswered: lambda event, _, out: self._requests.rm_answered(event, out),
+            events.RmAnswered: self._requests.rm_answered,
             events.JobAsked: self._job_asked,
             events.JobGone: self._job_gone,
             Revoke: self._revoke,

@@ -162,7 +162,7 @@ class Requests:
         self.lives.announce(rif, out)
         self.pump(rif, out)
 
-    def rm_answered(self, event: RmAnswered, out: Actions) -> None:
+    def rm_answered(self, event: RmAnswered, now: float, out: Actions) -> None:
         """The RM has taken what it was told, or would not: the question is answered, the RIF set right."""
         told = event.event
         ids = (
@@ -173,7 +173,9 @@ class Requests:
         rif = self.lives.rifs.get(ids[0].partition(".")[0])
         if rif is None or rif.state is not RifState.UP:
             return
-        if isinstance(told, Added):
+        if isinstance(told, Added) and rif.ask is not None:
+            self.lives.taken(rif, event.refusal, now, out)
+        elif isinstance(told, Added):
             self._added(rif, told, event.refusal, out)
         elif event.refusal:
             for removal in [removal for removal in rif.removals if removal.resource_ids == ids]:

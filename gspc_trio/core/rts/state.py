@@ -125,7 +125,7 @@ class Rif:
         timer_at: when it must have come up, answered a revoke or stopped, or is bootstrapped again.
         owed: revokes that it has to answer, oldest first.
         reason: why it is not up.
-        ask: the question that is answered when it is up, or has failed.
+        ask: the question that is answered when it is up and the RM knows it, or it has failed.
         request, call: what it is doing, and under which number.
         report: what it said when it had done that; the RM's word is still to come.
         waiting: what it does after that.
@@ -250,7 +250,7 @@ def check_rif(rif: Rif) -> None:
     assert rif.link is not None or state is not RifState.UP, rif
     assert not rif.resources or state is RifState.UP, rif
     assert rif.killed or state is not RifState.LOST or not rif.running, rif
-    assert rif.ask is None or state in (RifState.STARTING, RifState.LOST), rif
+    assert rif.ask is None or state in (RifState.STARTING, RifState.UP, RifState.LOST), rif
     assert (rif.timer_at is not None) == (
         state is RifState.STARTING
         or (state is RifState.LOST and not rif.running)
