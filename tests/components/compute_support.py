@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -125,6 +126,12 @@ def note(path: str) -> None:
 def sleep_after_note(path: str) -> None:
     note(path)
     time.sleep(3600)
+
+
+def sleep_deaf_after_note(path: str) -> None:
+    """Sleep through a polite request to end."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sleep_after_note(path)
 
 
 def spin_after_note(path: str) -> None:

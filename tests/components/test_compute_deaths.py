@@ -179,13 +179,14 @@ async def test_kill_9_of_the_template_leaves_nothing_and_the_next_open_works(
 ) -> None:
     marker = backend.marker
     pids = await begin(compute, function_code(support.detach_children), tmp_path / "pids", 3)
-    idle_recorder = Recorder()
-    await backend.open(CORE, a_job(), idle_recorder)
+    deaf_recorder = Recorder()
+    deaf = await backend.open(CORE, a_job(), deaf_recorder)
+    pids += await begin(deaf, function_code(support.sleep_deaf_after_note), tmp_path / "begun")
     template_pid = backend.template_pid
     os.kill(template_pid, signal.SIGKILL)
     detail = await recorder.wait_lost()
     assert detail == f"compute process {compute.pid} was ended: its template has died (SIGKILL)"
-    await idle_recorder.wait_lost()
+    await deaf_recorder.wait_lost()
     assert marked(marker) == []
     assert not any(map(process_tree.is_alive, pids))
     again = await backend.open(CORE, a_job(), recorder)
