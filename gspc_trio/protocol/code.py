@@ -131,16 +131,23 @@ def program_code(
     )
 
 
-def entry_code(entry: CodeEntry, read_text: Callable[[str], str]) -> bytes:
+def read_source(path: str) -> str:
+    """Return the text of a Python source file, in the encoding that it declares; OSError if there is none."""
+    import tokenize
+
+    with tokenize.open(path) as file:
+        return file.read()
+
+
+def encode_entry(entry: CodeEntry, read_text: Callable[[str], str] = read_source) -> bytes:
     """Encode an entry of a job's code table, whatever its kind.
 
     Args:
         entry: what to run, its parameters and outputs.
-        read_text: returns the content of a source file, given its path; may raise OSError, which passes
-            through.
+        read_text: returns the text of a source file, given its path.
 
     Raises:
-        BadCode: as function_code and source_code.
+        BadCode: as function_code and source_code; or a source file that cannot be read.
     """
     from gspc_trio.core.code import Program, SourceFile
 
@@ -148,7 +155,11 @@ def entry_code(entry: CodeEntry, read_text: Callable[[str], str]) -> bytes:
         return program_code(entry.run, entry.parameters, entry.outputs)
     if isinstance(entry.run, SourceFile):
         path = entry.run.path
-        return source_code(path, read_text(path), entry.run.function, entry.parameters, entry.outputs)
+        try:
+            text = read_text(path)
+        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+            raise BadCode(f"cannot read the source file {path}: {error}") from error
+        return source_code(path, text, entry.run.function, entry.parameters, entry.outputs)
     return function_code(entry.run, entry.parameters, entry.outputs)
 
 

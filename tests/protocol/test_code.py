@@ -6,6 +6,7 @@ import functools
 import json
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from gspc_trio.protocol.code import (
     ProgramCall,
     SourceFunction,
     decode_code,
-    entry_code,
+    encode_entry,
     function_code,
     program_code,
     source_code,
@@ -112,11 +113,20 @@ def test_a_program_keeps_its_texts_as_they_are() -> None:
 
 def test_every_kind_of_entry_is_encoded() -> None:
     texts = {"job.py": "def main():\n    return 1\n"}
-    assert entry_code(CodeEntry(double), texts.__getitem__) == function_code(double)
+    assert encode_entry(CodeEntry(double), texts.__getitem__) == function_code(double)
     program = Program(["true"])
-    assert entry_code(CodeEntry(program), texts.__getitem__) == program_code(program)
-    source = entry_code(CodeEntry(SourceFile("job.py"), ("a",)), texts.__getitem__)
+    assert encode_entry(CodeEntry(program), texts.__getitem__) == program_code(program)
+    source = encode_entry(CodeEntry(SourceFile("job.py"), ("a",)), texts.__getitem__)
     assert source == source_code("job.py", texts["job.py"], parameters=("a",))
+
+
+def test_a_source_file_is_read_in_its_own_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "tool.py"
+    text = "# coding: latin-1\nmain = '\xe9'.upper\n"
+    path.write_bytes(text.encode("latin-1"))
+    assert encode_entry(CodeEntry(SourceFile(str(path)))) == source_code(str(path), text)
+    with pytest.raises(BadCode, match=r"^cannot read the source file .*/gone.py: .*No such file"):
+        encode_entry(CodeEntry(SourceFile(str(tmp_path / "gone.py"))))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x91\x63", b"\x91\x00", b"\xa1x", b"\x05"])
