@@ -129,7 +129,9 @@ async def test_several_may_wait_at_once_and_any_may_give_up() -> None:
 async def test_descriptors_are_handed_down_only_if_asked() -> None:
     read, write = os.pipe()
     try:
-        async with open_process(["sh", "-c", f"echo hi > /proc/self/fd/{write}"], pass_fds=(write,)) as process:
+        async with open_process(
+            ["sh", "-c", f"echo hi > /proc/self/fd/{write}"], pass_fds=(write,)
+        ) as process:
             assert await process.wait() == 0
         assert os.read(read, 10) == b"hi\n"
     finally:
