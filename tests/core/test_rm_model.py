@@ -2,84 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import product
-from typing import Any
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from rm_judge import Judge
+from rm_model import JOBS
 
-from gspc_trio.core.exchange import Demand, Grant, Interrupt, Lapsed, Recall, Refuse, Release, Revoke, Revoked
-from gspc_trio.core.ids import NO_GRANT, GrantId
+from gspc_trio.core.exchange import Demand, Interrupt, Release, Revoke, Revoked
+from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import (
-    Added,
-    Coming,
-    JobGone,
-    JobJoined,
-    Limits,
-    Placement,
-    Removed,
-    ResourceManager,
-    Settled,
-)
+from gspc_trio.core.rm import Added, Coming, JobGone, JobJoined, Placement, Removed, Settled
 from gspc_trio.core.rm.errors import AddClashes, ResourceHeld
 from gspc_trio.core.task import Requirement, Shape
 from gspc_trio.policies.placement import PLACEMENTS
 
 CLASSES = ("node", "core", "gpu")
-JOBS = {"a": 1.0, "b": 2.0, "c": 0.5}
 HOSTS = ("r1", "r2")
 MEMORY_BYTES = 100
-
-
-class Pool:
-    """Resources by definition: nothing is kept that could be computed."""
-
-    def __init__(self) -> None:
-        self.there: dict[str, Resource] = {}
-        self.lost_below: set[str] = set()
-
-    def ancestors(self, name: str) -> set[str]:
-        parents = set(self.there[name].parents) & set(self.there)
-        return parents.union(*(self.ancestors(parent) for parent in parents)) if parents else set()
-
-    def descendants(self, name: str) -> set[str]:
-        return {other for other in self.there if name in self.ancestors(other)}
-
-    def related(self, name: str) -> set[str]:
-        return {name} | self.ancestors(name) | self.descendants(name)
-
-    def leaves(self, name: str) -> int:
-        return sum(not self.descendants(other) for other in self.descendants(name)) or 1
-
-    def memories(self, host: str) -> dict[str, int]:
-        offering = {r.resource_id: r.memory_bytes for r in self.there.values() if r.memory_bytes}
-        return {
-            name: size
-            for name, size in offering.items()
-            if name.startswith(host + ".") and not self.ancestors(name) & set(offering)
-        }
-
-
-class Live:
-    """A grant as the model keeps it."""
-
-    def __init__(self, grant: Grant, now: float, units: int) -> None:
-        self.job = grant.job
-        self.shape = grant.shape
-        self.left = set(grant.resources)
-        self.memories = list(zip(grant.memories, sizes(grant.shape), strict=True))
-        self.since = now
-        self.units = units
-        self.recalled = False
-        self.lease_until: float | None = None
-
-
-def sizes(shape: Shape) -> list[int]:
-    return [size for size in (shape.memory_bytes, *shape.memories) if size]
 
 
 @st.composite
@@ -124,215 +64,17 @@ def shapes(draw: st.DrawFn, names: list[str]) -> Shape:
     )
 
 
-class AgainstTheModel(RuleBasedStateMachine):
+class AgainstTheModel(Judge, RuleBasedStateMachine):
     """Every operation, any DAG, removals, deaths; what the machine does is judged by recomputing all."""
-
-    limits = Limits(recall_after_s=0.05, reserve_after_s=0.5, patience_s=0.1, lease_s=6.0)
 
     @initialize(placement=st.sampled_from([None, *PLACEMENTS.values()]))
     def start(self, placement: Placement | None) -> None:
-        self.rm = ResourceManager(3, self.limits, placement)
-        self.now = 1.0
-        self.pool = Pool()
-        self.jobs: set[str] = set()
-        self.grants: dict[GrantId, Live] = {}
-        self.over: dict[GrantId, str] = {}
-        self.lapsed: set[GrantId] = set()
-        self.ages: dict[tuple[str, Shape], list[float]] = {}
-        self.sent: dict[str, list[Grant]] = {}
-        self.received: dict[str, GrantId] = {}
-        self.leaving: set[str] = set()
-        self.coming = False
-        self.known: list[str] = []
-        self.last: GrantId = NO_GRANT
+        self.begin(placement)
 
-    # What is so, by definition ------------------------------------------------------------------------------
-
-    def held(self) -> set[str]:
-        return {name for live in self.grants.values() for name in live.left}
-
-    def free(self) -> set[str]:
-        blocked: set[str] = set(self.pool.lost_below)
-        for name in self.held():
-            blocked |= self.pool.related(name)
-        return set(self.pool.there) - blocked
-
-    def closed(self) -> set[str]:
-        reserved = self.rm.status()["reserved"]
-        names = set(self.leaving) | set(reserved["resources"] if reserved else ())
-        return {other for name in names if name in self.pool.there for other in self.pool.related(name)}
-
-    def ratio(self, job: str) -> float:
-        return sum(live.units for live in self.grants.values() if live.job == job) / JOBS[job]
-
-    def fitting(self, requirement: Requirement, among: set[str]) -> list[str]:
-        names = [
-            n for n in self.pool.there if self.pool.there[n].resource_class == requirement.resource_class
-        ]
-        if requirement.hard:
-            wanted = {p for p in requirement.preferences if p in self.pool.there}
-            names = [n for n in names if n in wanted or wanted & self.pool.ancestors(n)]
-        return [n for n in names if n in among]
-
-    def preferred_there(self, requirement: Requirement) -> list[str]:
-        hard = Requirement(requirement.resource_class, requirement.preferences, True)
-        return self.fitting(hard, set(self.pool.there))
-
-    def solution(self, shape: Shape, among: set[str], empty: bool) -> tuple[str, ...] | None:
-        """Any resources that would do, by trying all."""
-        for names in product(*(self.fitting(r, among) for r in shape.requirements)):
-            if len(set(names)) < len(names):
-                continue
-            if any(one in self.pool.ancestors(other) for one in names for other in names):
-                continue
-            if shape.same_host and len({name.partition(".")[0] for name in names}) > 1:
-                continue
-            if sizes(shape) and not self.room(names[0].partition(".")[0], sizes(shape), empty):
-                continue
-            return names
-        return None
-
-    def room(self, host: str, needed: list[int], empty: bool) -> bool:
-        gaps: list[int] = []
-        for memory, size in self.pool.memories(host).items():
-            taken = []
-            if not empty:
-                for live in self.grants.values():
-                    taken += [(place[1], n) for place, n in live.memories if place[0] == memory]
-            position = 0
-            for offset, length in [*sorted(taken), (size, 0)]:
-                gaps.append(offset - position)
-                position = offset + length
-        return self.fill(gaps, needed)
-
-    def fill(self, gaps: list[int], needed: list[int]) -> bool:
-        if not needed:
-            return True
-        return any(
-            gap >= needed[0] and self.fill([*gaps[:i], gap - needed[0], *gaps[i + 1 :]], needed[1:])
-            for i, gap in enumerate(gaps)
-        )
-
-    # One event ----------------------------------------------------------------------------------------------
-
-    def send(self, event: Any) -> list[Any]:
-        """Let the machine take the event, and judge each action in turn."""
-        actions = self.rm.handle(event, self.now)
-        for action in actions:
-            judge = getattr(self, "on_" + type(action).__name__)
-            judge(action, event)
-        return actions
-
-    def on_Grant(self, grant: Grant, _event: Any) -> None:
-        assert grant.grant_id > self.last
-        self.last = grant.grant_id
-        ages = self.ages[grant.job, grant.shape]
-        assert ages, "a grant without credit"
-        free = self.free() - self.leaving
-        shape = grant.shape
-        assert len(grant.resources) == len(shape.requirements)
-        for name, requirement in zip(grant.resources, shape.requirements, strict=True):
-            assert name in self.fitting(requirement, free), f"{name} is not free or not right"
-            for other in grant.resources:
-                assert other not in self.pool.ancestors(name)
-        assert len(set(grant.resources)) == len(grant.resources)
-        hosts = {name.partition(".")[0] for name in grant.resources}
-        assert not shape.same_host or len(hosts) == 1
-        self.judge_memory(grant)
-        self.judge_turn(grant)
-        ages.pop(0)
-        units = sum(self.pool.leaves(name) for name in grant.resources)
-        self.grants[grant.grant_id] = Live(grant, self.now, units)
-        self.sent.setdefault(grant.job, []).append(grant)
-
-    def judge_memory(self, grant: Grant) -> None:
-        host = grant.resources[0].partition(".")[0]
-        needed = sizes(grant.shape)
-        assert len(grant.memories) == len(needed)
-        mine: list[tuple[str, int, int]] = []
-        for (memory, offset), size in zip(grant.memories, needed, strict=True):
-            assert 0 <= offset <= self.pool.memories(host)[memory] - size
-            mine.append((memory, offset, size))
-        others = [(p[0], p[1], n) for live in self.grants.values() for p, n in live.memories]
-        for index, (memory, offset, size) in enumerate(mine):
-            for other, start, length in (*others, *mine[:index]):
-                assert other != memory or offset + size <= start or start + length <= offset, "memory twice"
-
-    def judge_turn(self, grant: Grant) -> None:
-        """Of those who take any of the class, the job with least for its weight comes first, then age."""
-        if not is_plain(grant.shape) or self.rm.status()["reserved"]:
-            return
-        mine = self.ratio(grant.job)
-        for (job, shape), ages in self.ages.items():
-            if not ages or not is_plain(shape) or shape.requirements != grant.shape.requirements:
-                continue
-            if job == grant.job:
-                assert self.ages[job, grant.shape][0] <= ages[0], "an older one of the job waits"
-            else:
-                assert mine <= self.ratio(job), f"{job} holds less for its weight"
-
-    def on_Recall(self, recall: Recall, event: Any) -> None:
-        waiting = {key for key, ages in self.ages.items() if ages}
-        for grant_id in recall.grant_ids:
-            live = self.grants[grant_id]
-            assert live.job == recall.job
-            assert not live.recalled
-            assert live.lease_until is None
-            live.recalled = True
-            if isinstance(event, Removed):
-                continue
-            assert self.now >= live.since + self.limits.recall_after_s
-            assert waiting - {(live.job, live.shape)} or self.rm.status()["reserved"]
-
-    def on_Refuse(self, refuse: Refuse, event: Any) -> None:
-        ages = self.ages[refuse.job, refuse.shape]
-        assert ages
-        ages.clear()
-        if refuse.kind == "interrupted":
-            assert isinstance(event, Interrupt)
-            return
-        assert not self.coming
-        assert not refuse.shape.wait
-        assert self.solution(refuse.shape, set(self.pool.there), empty=True) is None, refuse.reason
-
-    def on_Lapsed(self, lapsed: Lapsed, event: Any) -> None:
-        assert isinstance(event, Removed)
-        for grant_id in lapsed.grant_ids:
-            self.lapsed.add(grant_id)
-
-    def on_Revoke(self, revoke: Revoke, _event: Any) -> None:
-        live = self.grants[revoke.grant_id]
-        assert live.left == set(revoke.resources)
-        assert live.lease_until is None
-        live.lease_until = self.now + self.limits.lease_s
-
-    def on_GrantChanged(self, record: GrantChanged, event: Any) -> None:
-        live = self.grants[record.grant_id]
-        if record.held:
-            assert live.left == set(record.resources)
-            return
-        names = set(record.resources)
-        assert names <= live.left
-        if isinstance(event, Tick):
-            assert live.lease_until is not None
-            assert live.lease_until <= self.now
-            for name in names:
-                self.pool.lost_below |= self.pool.ancestors(name)
-        live.units -= sum(self.pool.leaves(name) for name in names)
-        live.left -= names
-        if not live.left:
-            del self.grants[record.grant_id]
-            self.over[record.grant_id] = live.job
-
-    def on_ResourceChanged(self, record: ResourceChanged, _event: Any) -> None:
-        if record.state == "removed":
-            name = record.resource_id
-            assert name not in self.held()
-            del self.pool.there[name]
-            self.pool.lost_below.discard(name)
-            self.leaving.discard(name)
-
-    # Rules --------------------------------------------------------------------------------------------------
+    @invariant()
+    def at_rest(self) -> None:
+        if hasattr(self, "rm"):
+            self.everything_adds_up()
 
     @rule(data=st.data(), name=st.sampled_from(HOSTS))
     def add(self, data: st.DataObject, name: str) -> None:
@@ -477,80 +219,6 @@ class AgainstTheModel(RuleBasedStateMachine):
         else:
             raise AssertionError("Ticks without end")
         self.now = until
-
-    # At rest ------------------------------------------------------------------------------------------------
-
-    @invariant()
-    def everything_adds_up(self) -> None:
-        if not hasattr(self, "rm"):
-            return
-        self.rm.check()
-        status = self.rm.status()
-        self.judge_counts(status)
-        demand: dict[str, int] = {}
-        for job in self.jobs:
-            for text, unmet in status["jobs"][job]["demand"].items():
-                demand[job + text] = unmet
-        texts: dict[str, int] = {}
-        for (job, shape), ages in self.ages.items():
-            if ages:
-                texts[job + str(shape)] = texts.get(job + str(shape), 0) + len(ages)
-        assert set(demand) == set(texts)
-        self.judge_idleness(status)
-        for job in self.jobs:
-            waiting = [shape for (owner, shape), ages in self.ages.items() if owner == job and ages]
-            explained = self.rm.explain(job)
-            assert sorted(str(s) for s in waiting) == sorted(e["shape"] for e in explained)
-            assert all(entry["reason"] and entry["place"] >= 1 for entry in explained)
-
-    def judge_counts(self, status: dict[str, Any]) -> None:
-        free, held = self.free(), self.held()
-        for name in {r.resource_class for r in self.pool.there.values()} | set(status["classes"]):
-            members = {n for n, r in self.pool.there.items() if r.resource_class == name}
-            if not members and name not in status["classes"]:
-                continue
-            assert status["classes"][name] == {
-                "total": len(members),
-                "free": len(members & free),
-                "held": len(members & held),
-                "blocked": len(members - free - held),
-            }
-
-    def judge_idleness(self, status: dict[str, Any]) -> None:
-        """Nobody waits for what is free, except for what he prefers; nor for the impossible."""
-        free, closed = self.free(), self.closed()
-        reserved = status["reserved"]
-        for (job, shape), ages in self.ages.items():
-            if not ages:
-                continue
-            among = free - closed
-            first = shape.requirements[0]
-            if (
-                is_preferring(shape)
-                and self.now < ages[0] + self.limits.patience_s
-                and self.preferred_there(first)
-            ):
-                hard = Requirement(first.resource_class, first.preferences, True)
-                assert not self.fitting(hard, among), f"{job} waits for {shape}, which it prefers and is free"
-                continue
-            found = self.solution(shape, among, empty=False)
-            assert found is None, f"{job} waits for {shape} while {found} are free"
-            if not self.coming and not shape.wait:
-                assert self.solution(shape, set(self.pool.there), empty=True) is not None, (
-                    f"{shape} is impossible"
-                )
-        if reserved:
-            owner = reserved["job"]
-            assert any(job == owner and ages for (job, _), ages in self.ages.items())
-
-
-def is_plain(shape: Shape) -> bool:
-    return len(shape.requirements) == 1 and not shape.requirements[0].preferences and not sizes(shape)
-
-
-def is_preferring(shape: Shape) -> bool:
-    first = shape.requirements[0]
-    return len(shape.requirements) == 1 and bool(first.preferences) and not first.hard and not sizes(shape)
 
 
 TestAgainstTheModel = AgainstTheModel.TestCase

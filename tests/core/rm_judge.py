@@ -1,0 +1,198 @@
+"""Every action of the resource manager, and its state at rest, judged against the naive model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rm_model import Live, Model, is_plain, is_preferring, sizes
+
+from gspc_trio.core.exchange import Grant, Interrupt, Lapsed, Recall, Refuse, Revoke
+from gspc_trio.core.machine import Tick
+from gspc_trio.core.records import GrantChanged, ResourceChanged
+from gspc_trio.core.rm import Removed
+from gspc_trio.core.task import Requirement
+
+
+class Judge(Model):
+    """Sends events and judges what comes of them."""
+
+    # One event ----------------------------------------------------------------------------------------------
+
+    def send(self, event: Any) -> list[Any]:
+        """Let the machine take the event, and judge each action in turn."""
+        actions = self.rm.handle(event, self.now)
+        for action in actions:
+            judge = getattr(self, "on_" + type(action).__name__)
+            judge(action, event)
+        return actions
+
+    def on_Grant(self, grant: Grant, _event: Any) -> None:
+        assert grant.grant_id > self.last
+        self.last = grant.grant_id
+        ages = self.ages[grant.job, grant.shape]
+        assert ages, "a grant without credit"
+        free = self.free() - self.leaving
+        shape = grant.shape
+        assert len(grant.resources) == len(shape.requirements)
+        for name, requirement in zip(grant.resources, shape.requirements, strict=True):
+            assert name in self.fitting(requirement, free), f"{name} is not free or not right"
+            for other in grant.resources:
+                assert other not in self.pool.ancestors(name)
+        assert len(set(grant.resources)) == len(grant.resources)
+        hosts = {name.partition(".")[0] for name in grant.resources}
+        assert not shape.same_host or len(hosts) == 1
+        self.judge_memory(grant)
+        self.judge_turn(grant)
+        ages.pop(0)
+        units = sum(self.pool.leaves(name) for name in grant.resources)
+        self.grants[grant.grant_id] = Live(grant, self.now, units)
+        self.sent.setdefault(grant.job, []).append(grant)
+
+    def judge_memory(self, grant: Grant) -> None:
+        host = grant.resources[0].partition(".")[0]
+        needed = sizes(grant.shape)
+        assert len(grant.memories) == len(needed)
+        mine: list[tuple[str, int, int]] = []
+        for (memory, offset), size in zip(grant.memories, needed, strict=True):
+            assert 0 <= offset <= self.pool.memories(host)[memory] - size
+            mine.append((memory, offset, size))
+        others = [(p[0], p[1], n) for live in self.grants.values() for p, n in live.memories]
+        for index, (memory, offset, size) in enumerate(mine):
+            for other, start, length in (*others, *mine[:index]):
+                assert other != memory or offset + size <= start or start + length <= offset, "memory twice"
+
+    def judge_turn(self, grant: Grant) -> None:
+        """Of those who take any of the class, the job with least for its weight comes first, then age."""
+        if not is_plain(grant.shape) or self.rm.status()["reserved"]:
+            return
+        mine = self.ratio(grant.job)
+        for (job, shape), ages in self.ages.items():
+            if not ages or not is_plain(shape) or shape.requirements != grant.shape.requirements:
+                continue
+            if job == grant.job:
+                assert self.ages[job, grant.shape][0] <= ages[0], "an older one of the job waits"
+            else:
+                assert mine <= self.ratio(job), f"{job} holds less for its weight"
+
+    def on_Recall(self, recall: Recall, event: Any) -> None:
+        waiting = {key for key, ages in self.ages.items() if ages}
+        for grant_id in recall.grant_ids:
+            live = self.grants[grant_id]
+            assert live.job == recall.job
+            assert not live.recalled
+            assert live.lease_until is None
+            live.recalled = True
+            if isinstance(event, Removed):
+                continue
+            assert self.now >= live.since + self.limits.recall_after_s
+            assert waiting - {(live.job, live.shape)} or self.rm.status()["reserved"]
+
+    def on_Refuse(self, refuse: Refuse, event: Any) -> None:
+        ages = self.ages[refuse.job, refuse.shape]
+        assert ages
+        ages.clear()
+        if refuse.kind == "interrupted":
+            assert isinstance(event, Interrupt)
+            return
+        assert not self.coming
+        assert not refuse.shape.wait
+        assert self.solution(refuse.shape, set(self.pool.there), empty=True) is None, refuse.reason
+
+    def on_Lapsed(self, lapsed: Lapsed, event: Any) -> None:
+        assert isinstance(event, Removed)
+        for grant_id in lapsed.grant_ids:
+            self.lapsed.add(grant_id)
+
+    def on_Revoke(self, revoke: Revoke, _event: Any) -> None:
+        live = self.grants[revoke.grant_id]
+        assert live.left == set(revoke.resources)
+        assert live.lease_until is None
+        live.lease_until = self.now + self.limits.lease_s
+
+    def on_GrantChanged(self, record: GrantChanged, event: Any) -> None:
+        live = self.grants[record.grant_id]
+        if record.held:
+            assert live.left == set(record.resources)
+            return
+        names = set(record.resources)
+        assert names <= live.left
+        if isinstance(event, Tick):
+            assert live.lease_until is not None
+            assert live.lease_until <= self.now
+            for name in names:
+                self.pool.lost_below |= self.pool.ancestors(name)
+        live.units -= sum(self.pool.leaves(name) for name in names)
+        live.left -= names
+        if not live.left:
+            del self.grants[record.grant_id]
+            self.over[record.grant_id] = live.job
+
+    def on_ResourceChanged(self, record: ResourceChanged, _event: Any) -> None:
+        if record.state == "removed":
+            name = record.resource_id
+            assert name not in self.held()
+            del self.pool.there[name]
+            self.pool.lost_below.discard(name)
+            self.leaving.discard(name)
+
+    # At rest --------------------------------------------------------------------------------------------
+
+    def everything_adds_up(self) -> None:
+        self.rm.check()
+        status = self.rm.status()
+        self.judge_counts(status)
+        demand: dict[str, int] = {}
+        for job in self.jobs:
+            for text, unmet in status["jobs"][job]["demand"].items():
+                demand[job + text] = unmet
+        texts: dict[str, int] = {}
+        for (job, shape), ages in self.ages.items():
+            if ages:
+                texts[job + str(shape)] = texts.get(job + str(shape), 0) + len(ages)
+        assert set(demand) == set(texts)
+        self.judge_idleness(status)
+        for job in self.jobs:
+            waiting = [shape for (owner, shape), ages in self.ages.items() if owner == job and ages]
+            explained = self.rm.explain(job)
+            assert sorted(str(s) for s in waiting) == sorted(e["shape"] for e in explained)
+            assert all(entry["reason"] and entry["place"] >= 1 for entry in explained)
+
+    def judge_counts(self, status: dict[str, Any]) -> None:
+        free, held = self.free(), self.held()
+        for name in {r.resource_class for r in self.pool.there.values()} | set(status["classes"]):
+            members = {n for n, r in self.pool.there.items() if r.resource_class == name}
+            if not members and name not in status["classes"]:
+                continue
+            assert status["classes"][name] == {
+                "total": len(members),
+                "free": len(members & free),
+                "held": len(members & held),
+                "blocked": len(members - free - held),
+            }
+
+    def judge_idleness(self, status: dict[str, Any]) -> None:
+        """Nobody waits for what is free, except for what he prefers; nor for the impossible."""
+        free, closed = self.free(), self.closed()
+        reserved = status["reserved"]
+        for (job, shape), ages in self.ages.items():
+            if not ages:
+                continue
+            among = free - closed
+            first = shape.requirements[0]
+            if (
+                is_preferring(shape)
+                and self.now < ages[0] + self.limits.patience_s
+                and self.preferred_there(first)
+            ):
+                hard = Requirement(first.resource_class, first.preferences, True)
+                assert not self.fitting(hard, among), f"{job} waits for {shape}, which it prefers and is free"
+                continue
+            found = self.solution(shape, among, empty=False)
+            assert found is None, f"{job} waits for {shape} while {found} are free"
+            if not self.coming and not shape.wait:
+                assert self.solution(shape, set(self.pool.there), empty=True) is not None, (
+                    f"{shape} is impossible"
+                )
+        if reserved:
+            owner = reserved["job"]
+            assert any(job == owner and ages for (job, _), ages in self.ages.items())

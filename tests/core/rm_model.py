@@ -1,0 +1,158 @@
+"""A naive model of the resource manager: nothing is kept that could be computed from what was said."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from gspc_trio.core.exchange import Grant
+from gspc_trio.core.ids import NO_GRANT, GrantId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.rm import Limits, Placement, ResourceManager
+from gspc_trio.core.task import Requirement, Shape
+
+JOBS = {"a": 1.0, "b": 2.0, "c": 0.5}
+
+
+class Pool:
+    """Resources by definition: nothing is kept that could be computed."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, Resource] = {}
+        self.lost_below: set[str] = set()
+
+    def ancestors(self, name: str) -> set[str]:
+        parents = set(self.there[name].parents) & set(self.there)
+        return parents.union(*(self.ancestors(parent) for parent in parents)) if parents else set()
+
+    def descendants(self, name: str) -> set[str]:
+        return {other for other in self.there if name in self.ancestors(other)}
+
+    def related(self, name: str) -> set[str]:
+        return {name} | self.ancestors(name) | self.descendants(name)
+
+    def leaves(self, name: str) -> int:
+        return sum(not self.descendants(other) for other in self.descendants(name)) or 1
+
+    def memories(self, host: str) -> dict[str, int]:
+        offering = {r.resource_id: r.memory_bytes for r in self.there.values() if r.memory_bytes}
+        return {
+            name: size
+            for name, size in offering.items()
+            if name.startswith(host + ".") and not self.ancestors(name) & set(offering)
+        }
+
+
+class Live:
+    """A grant as the model keeps it."""
+
+    def __init__(self, grant: Grant, now: float, units: int) -> None:
+        self.job = grant.job
+        self.shape = grant.shape
+        self.left = set(grant.resources)
+        self.memories = list(zip(grant.memories, sizes(grant.shape), strict=True))
+        self.since = now
+        self.units = units
+        self.recalled = False
+        self.lease_until: float | None = None
+
+
+def sizes(shape: Shape) -> list[int]:
+    return [size for size in (shape.memory_bytes, *shape.memories) if size]
+
+
+def is_plain(shape: Shape) -> bool:
+    return len(shape.requirements) == 1 and not shape.requirements[0].preferences and not sizes(shape)
+
+
+def is_preferring(shape: Shape) -> bool:
+    first = shape.requirements[0]
+    return len(shape.requirements) == 1 and bool(first.preferences) and not first.hard and not sizes(shape)
+
+
+class Model:
+    """What has been said and granted so far, and what is so by definition."""
+
+    limits = Limits(recall_after_s=0.05, reserve_after_s=0.5, patience_s=0.1, lease_s=6.0)
+
+    def begin(self, placement: Placement | None) -> None:
+        self.rm = ResourceManager(3, self.limits, placement)
+        self.now = 1.0
+        self.pool = Pool()
+        self.jobs: set[str] = set()
+        self.grants: dict[GrantId, Live] = {}
+        self.over: dict[GrantId, str] = {}
+        self.lapsed: set[GrantId] = set()
+        self.ages: dict[tuple[str, Shape], list[float]] = {}
+        self.sent: dict[str, list[Grant]] = {}
+        self.received: dict[str, GrantId] = {}
+        self.leaving: set[str] = set()
+        self.coming = False
+        self.known: list[str] = []
+        self.last: GrantId = NO_GRANT
+
+    # What is so, by definition ------------------------------------------------------------------------------
+
+    def held(self) -> set[str]:
+        return {name for live in self.grants.values() for name in live.left}
+
+    def free(self) -> set[str]:
+        blocked: set[str] = set(self.pool.lost_below)
+        for name in self.held():
+            blocked |= self.pool.related(name)
+        return set(self.pool.there) - blocked
+
+    def closed(self) -> set[str]:
+        reserved = self.rm.status()["reserved"]
+        names = set(self.leaving) | set(reserved["resources"] if reserved else ())
+        return {other for name in names if name in self.pool.there for other in self.pool.related(name)}
+
+    def ratio(self, job: str) -> float:
+        return sum(live.units for live in self.grants.values() if live.job == job) / JOBS[job]
+
+    def fitting(self, requirement: Requirement, among: set[str]) -> list[str]:
+        names = [
+            n for n in self.pool.there if self.pool.there[n].resource_class == requirement.resource_class
+        ]
+        if requirement.hard:
+            wanted = {p for p in requirement.preferences if p in self.pool.there}
+            names = [n for n in names if n in wanted or wanted & self.pool.ancestors(n)]
+        return [n for n in names if n in among]
+
+    def preferred_there(self, requirement: Requirement) -> list[str]:
+        hard = Requirement(requirement.resource_class, requirement.preferences, True)
+        return self.fitting(hard, set(self.pool.there))
+
+    def solution(self, shape: Shape, among: set[str], empty: bool) -> tuple[str, ...] | None:
+        """Any resources that would do, by trying all."""
+        for names in product(*(self.fitting(r, among) for r in shape.requirements)):
+            if len(set(names)) < len(names):
+                continue
+            if any(one in self.pool.ancestors(other) for one in names for other in names):
+                continue
+            if shape.same_host and len({name.partition(".")[0] for name in names}) > 1:
+                continue
+            if sizes(shape) and not self.room(names[0].partition(".")[0], sizes(shape), empty):
+                continue
+            return names
+        return None
+
+    def room(self, host: str, needed: list[int], empty: bool) -> bool:
+        gaps: list[int] = []
+        for memory, size in self.pool.memories(host).items():
+            taken = []
+            if not empty:
+                for live in self.grants.values():
+                    taken += [(place[1], n) for place, n in live.memories if place[0] == memory]
+            position = 0
+            for offset, length in [*sorted(taken), (size, 0)]:
+                gaps.append(offset - position)
+                position = offset + length
+        return self.fill(gaps, needed)
+
+    def fill(self, gaps: list[int], needed: list[int]) -> bool:
+        if not needed:
+            return True
+        return any(
+            gap >= needed[0] and self.fill([*gaps[:i], gap - needed[0], *gaps[i + 1 :]], needed[1:])
+            for i, gap in enumerate(gaps)
+        )
