@@ -16,7 +16,7 @@ from cyclopts import App, CycloptsError
 
 from gspc_trio.components.job import JobFailed
 from gspc_trio.nursery.connection_file import ConnectionFileError, default_connection_file
-from gspc_trio.nursery.network import AuthenticationFailed, ConnectFailed
+from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed
 from gspc_trio.nursery.rpc import PeerGone, RemoteError
 
 log = logging.getLogger(__name__)

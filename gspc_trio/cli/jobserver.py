@@ -187,3 +187,7 @@ async def stop(job: str, *, rts: File = None) -> None:
 def main() -> None:
     """Run the command ``gspc-jobserver``."""
     run_command(app)
+
+
+if __name__ == "__main__":
+    main()

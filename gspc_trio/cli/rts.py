@@ -229,3 +229,7 @@ async def stop(*, connection_file: File = None) -> None:
 def main() -> None:
     """Run the command ``gspc-rts``."""
     run_command(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,7 +17,7 @@ from gspc_trio.components.rts import open_rts_service
 from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
 from gspc_trio.nursery.network import Network
 from gspc_trio.protocol.code import encode_entry
-from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.transformations import Transformation, terminate
@@ -85,7 +85,7 @@ async def open_job(
     """
     for transformation in transformations:
         net = transformation(net)
-    engine = WorkflowEngine(net, values or {}, dumps=dumps, loads=loads)
+    engine = WorkflowEngine(net, values or {}, dumps=dumps, loads=loads, join=join)
     settings = settings or JobSettings(name=net.name)
     if not settings.listen and not rts.embedded:
         settings = settings.listening()

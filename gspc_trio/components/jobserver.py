@@ -19,9 +19,10 @@ from gspc_trio.components.scheduler import SchedulerRoutes
 from gspc_trio.core.exchange import OpenJob
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.records import RECORD_TYPES
-from gspc_trio.core.scheduler import Scheduler, TaskDone
+from gspc_trio.core.scheduler import TaskDone
 from gspc_trio.nursery.drive import drive
 from gspc_trio.nursery.rpc import Peer, PeerGone
+from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.protocol.messages import JobRegistered, LeaveJob, RegisterJob
 from gspc_trio.workflow.job import Begin, Engine, JobEnded, JobMachine
 
@@ -146,7 +147,12 @@ class _JobServer:
     def start(self, job_id: JobId, rts: RunTimeSystem, peer: Peer, nursery: trio.Nursery) -> Job:
         settings = self.settings
         machine = JobMachine(
-            job_id, settings.name, self.engine, Scheduler(job_id), settings.keep_going, self.open_ended
+            job_id,
+            settings.name,
+            self.engine,
+            look_ahead_scheduler(job_id),
+            settings.keep_going,
+            self.open_ended,
         )
         opening = OpenJob(
             job_id, tuple(sys.path), os.getcwd(), settings.modules, settings.fate, settings.threads

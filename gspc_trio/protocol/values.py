@@ -6,6 +6,7 @@ pickled ones. Plain data can be told apart and read without pickle: :func:`is_pl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -74,6 +75,13 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
         return msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_unpack_extension)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         raise BadValue(f"these {len(data)} bytes are not an encoded value: {error}") from error
+
+
+def join(parts: Sequence[bytes]) -> bytes:
+    """Return what :func:`dumps` would for the list of the values that ``parts`` stand for, without opening plain ones."""
+    if not all(map(is_plain, parts)):
+        return dumps([loads(part) for part in parts])
+    return msgpack.Packer().pack_array_header(len(parts)) + b"".join(parts)
 
 
 def is_plain(data: bytes) -> bool:

@@ -235,6 +235,11 @@ class TaskGraph:
         """Return the number of tasks in each state, also of those that have gone; SUBMITTED are extracted."""
         return dict(self._counts)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Never: a graph goes on for as long as there are tasks."""
+        return False
+
     def explain_stuck(self) -> list[str]:
         """Return nothing: a task that refers to others either gets their results or fails."""
         return []

@@ -16,7 +16,9 @@ from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import JobChanged
 from gspc_trio.core.scheduler import Scheduler, Stop, Stopped, TaskDone, TasksReady
-from gspc_trio.core.task import Outcome, Task, TaskError, TaskState
+from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
+from gspc_trio.workflow.graph import FailedThrough
+from gspc_trio.workflow.runtime import TransitionFailed
 
 READY_MAX = 20_000
 """Tasks that are extracted ahead of being finished; the rest wait in the engine as tokens."""
@@ -40,12 +42,17 @@ class Engine(Protocol):
         """Put the result of an extracted task into the workflow."""
         ...
 
-    def fail(self, task_id: TaskId, error: TaskError) -> None:
-        """The extracted task has failed for good; it keeps what it took."""
+    def fail(self, task_id: TaskId, error: TaskError) -> tuple[FailedThrough, ...] | None:
+        """The extracted task has failed for good and keeps what it took; return those that fail through it."""
         ...
 
-    def cancelled(self, task_id: TaskId) -> None:
-        """The extracted task was cancelled; it keeps what it took."""
+    def cancelled(self, task_id: TaskId) -> tuple[FailedThrough, ...] | None:
+        """The extracted task was cancelled and keeps what it took; return those that fail through it."""
+        ...
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the workflow has ended although tasks may be under way (a termination transition fired)."""
         ...
 
     def explain_stuck(self) -> list[str]:
@@ -114,6 +121,8 @@ class JobMachine:
     ended: JobEnded | None = None
     _stop: JobEnded | None = None
     _begun: bool = False
+    _stopping: bool = False
+    _failed_through: int = 0
 
     def handle(self, event: Any, now: float) -> list[Any]:
         """Take one of the scheduler's events, Begin, Look or Close; return the scheduler's actions, and JobEnded last.
@@ -134,8 +143,9 @@ class JobMachine:
             self.open_ended = False
             actions = []
         else:
-            if isinstance(event, Stop) and self._stop is None:
-                self._stop = JobEnded("stopped", event.reason)
+            if isinstance(event, Stop):
+                self._stop = self._stop or JobEnded("stopped", event.reason)
+                self._stopping = True
             actions = self.scheduler.handle(event, now)
         self._carry(actions, now)
         return actions
@@ -150,53 +160,59 @@ class JobMachine:
         if self.ended is not None:
             assert self.scheduler.live == 0, "an ended job has live tasks"
 
-    def failed_to(self, what: str, error: Exception, now: float) -> list[Any]:
-        """The workflow's own code (a condition, an inline transition) raised: the job fails; return the actions."""
-        if self._stop is None:
-            self._stop = JobEnded("failed", f"{what}: {type(error).__name__}: {error}")
-        actions = self.scheduler.handle(Stop("the workflow itself failed"), now)
-        self._carry(actions, now)
-        return actions
-
     def _carry(self, actions: list[Any], now: float) -> None:
         """Take results into the engine and new tasks to the scheduler until neither has more; append to ``actions``."""
         position = 0
         while True:
-            failed = False
+            through: list[TaskDone] = []
             while position < len(actions):
                 action = actions[position]
                 position += 1
                 if type(action) is TaskDone:
-                    failed = self._done(action) or failed
-            if failed and not self.keep_going and self._stop is None:
-                self._stop = JobEnded("failed", "a task failed")
-                actions += self.scheduler.handle(Stop("a task failed"), now)
-                continue
+                    through += self._done(action)
+            actions += through
+            position = len(actions)
             ready = self._pull() if self._begun and self._stop is None else ()
-            if not ready:
+            if self._stop is not None and not self._stopping:
+                self._stopping = True
+                actions += self.scheduler.handle(Stop(self._stop.detail or "the workflow has ended"), now)
+            elif ready:
+                actions += self.scheduler.handle(TasksReady(ready), now)
+            else:
                 break
-            actions += self.scheduler.handle(TasksReady(ready), now)
         self._maybe_end(actions, now)
 
-    def _done(self, done: TaskDone) -> bool:
-        """Tell the engine how a task ended; return whether it failed."""
+    def _done(self, done: TaskDone) -> list[TaskDone]:
+        """Tell the engine how a task ended; return the tasks that fail through it."""
         if done.state is TaskState.FINISHED:
             self.engine.inject(done.task_id, done.outcome.values)
-            return False
+            return []
         if done.state is TaskState.CANCELLED:
-            self.engine.cancelled(done.task_id)
-            return False
-        error = done.outcome.error or TaskError("unknown", "the task failed without saying why")
-        self.engine.fail(done.task_id, error)
-        if len(self.failures) < FAILURES_KEPT_MAX:
-            self.failures.append(TaskFailure(done.task_id, done.name, done.outcome, done.resource_id))
-        return True
+            through = self.engine.cancelled(done.task_id)
+        else:
+            error = done.outcome.error or TaskError("unknown", "the task failed without saying why")
+            through = self.engine.fail(done.task_id, error)
+            if len(self.failures) < FAILURES_KEPT_MAX:
+                self.failures.append(TaskFailure(done.task_id, done.name, done.outcome, done.resource_id))
+            if not self.keep_going and self._stop is None:
+                self._stop = JobEnded("failed", "a task failed")
+        self._failed_through += len(through or ())
+        return [
+            TaskDone(failed.task_id, TaskState.FAILED, Outcome(failed.task_id, 0, Reason.FAILED, error=failed.error), failed.name)
+            for failed in through or ()
+        ]
 
     def _pull(self) -> tuple[Task, ...]:
+        """Take what is ready from the engine; the job ends when the workflow's own code raises, or says so."""
         engine, room = self.engine, READY_MAX - self.scheduler.live
         tasks: list[Task] = []
-        while len(tasks) < room and (task_id := engine.next()) is not None:
-            tasks.append(engine.extract(task_id))
+        try:
+            while len(tasks) < room and (task_id := engine.next()) is not None:
+                tasks.append(engine.extract(task_id))
+        except TransitionFailed as error:
+            self._stop = JobEnded("failed", str(error))
+        if engine.is_stopped:
+            self._stop = JobEnded("finished")
         return tuple(tasks)
 
     def _maybe_end(self, actions: list[Any], now: float) -> None:
@@ -206,6 +222,7 @@ class JobMachine:
             if self.open_ended:
                 return
             self._stop = self._verdict()
+            self._stopping = True
             actions += self.scheduler.handle(Stop("the job is over"), now)
         if any(type(action) is Stopped for action in actions):
             self.ended = self._stop
@@ -223,4 +240,6 @@ class JobMachine:
 
     def counts(self) -> Mapping[TaskState, int]:
         """Return the number of tasks in each state."""
-        return self.scheduler.status()
+        counts = dict(self.scheduler.status())
+        counts[TaskState.FAILED] = counts.get(TaskState.FAILED, 0) + self._failed_through
+        return counts
