@@ -1,0 +1,144 @@
+"""Real processes as a user starts them, and the check that nothing of them is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+HANG_S = 60.0
+"""Far more than anything here takes: a test that waits this long has found a hang."""
+
+MARK = "GSPC_TEST_MARK"
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = HANG_S) -> Any:
+    """Return the first true value of ``condition``; fail the test when it stays false."""
+    end = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        pause.wait(0.02)
+    raise AssertionError(f"waited {timeout_s} s in vain: {what}")
+
+
+class World:
+    """Commands run in one test, in a runtime directory of their own, all with the same mark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = secrets.token_hex(8)
+        self.started: list[subprocess.Popen[str]] = []
+        self.environment = {
+            **os.environ,
+            MARK: self.mark,
+            "XDG_RUNTIME_DIR": str(folder / "runtime"),
+            "TMPDIR": str(folder / "tmp"),
+        }
+        for name in ("runtime", "tmp"):
+            (folder / name).mkdir(mode=0o700)
+
+    def start(self, command: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a command of ours in a session of its own; its output is captured."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"gspc_trio.cli.{command}", *arguments],
+            cwd=options.pop("cwd", self.folder),
+            env={**self.environment, **options.pop("env", {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            **options,
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, command: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command of ours to its end."""
+        process = self.start(command, *arguments, **options)
+        out, err = process.communicate(timeout=HANG_S)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def run_json(self, command: str, *arguments: str) -> Any:
+        """Run a command of ours with --json and return what it printed."""
+        done = self.run(command, *arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def start_rts(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a run-time system and wait until it says that it is there."""
+        process = self.start("rts", "start", *arguments)
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("connection file"):
+                return process
+        _, err = process.communicate(timeout=HANG_S)
+        raise AssertionError(f"the run-time system did not start: {err}")
+
+    def workflow(self, text: str, name: str = "flow") -> str:
+        """Write a workflow file and return its path."""
+        path = self.folder / f"{name}.py"
+        path.write_text(text)
+        return str(path)
+
+    def pids(self, containing: str = "") -> list[int]:
+        """Return the live processes with this test's mark whose command line contains a text."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                marked = f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes()
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if marked and containing in command and state != "Z":
+                found.append(int(entry.name))
+        return sorted(found)
+
+    def wait_nothing_left(self, timeout_s: float = HANG_S) -> None:
+        """Wait until no process, socket file or temporary file of this test is there."""
+        wait_until(lambda: not self.pids(), f"processes are left: {self.describe()}", timeout_s)
+        left = [path for path in (self.folder / "tmp").rglob("*")]
+        assert not left, f"temporary files are left: {left}"
+
+    def describe(self) -> list[str]:
+        return [
+            f"{pid} {Path(f'/proc/{pid}/cmdline').read_bytes().decode()}" for pid in self.pids()
+        ]
+
+    def end(self) -> None:
+        """Kill whatever a failed test has left."""
+        for process in self.started:
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+        for pid in self.pids():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        for process in self.started:
+            process.wait()
+
+
+def free_port() -> int:
+    """Return a TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,367 @@
+"""Bad days, with real processes: each says one clear thing, and nothing is left (the ``world`` fixture looks)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from e2e_world import HANG_S, World, free_port, wait_until
+
+SLEEPERS = """
+import time
+from gspc_trio import farm, Workflow
+
+def sleep(seconds):
+    time.sleep(seconds)
+    return seconds
+
+def workflow(n: int = 1000, seconds: float = 0.05):
+    return Workflow(farm(sleep, name="sleepers"), {"items": [seconds] * n})
+"""
+
+MARKING = """
+import os, time
+from gspc_trio import farm, Workflow
+
+def leave_a_trace(item):
+    folder, number, seconds = item
+    with open(os.path.join(folder, f"{number}.{os.getpid()}"), "x"):
+        pass
+    time.sleep(seconds)
+    return number
+
+def workflow(folder: str, n: int = 200, seconds: float = 0.02):
+    return Workflow(farm(leave_a_trace, name="marking"), {"items": [(folder, i, seconds) for i in range(n)]})
+"""
+
+
+def failing(body: str, more: str = "") -> str:
+    return f"""
+import os, sys, time, subprocess
+from gspc_trio import Net, Program, Workflow, farm
+
+def work(item):
+{body}
+
+def workflow():
+    return Workflow(farm(work, name="failing"{more}), {{"items": [1, 2, 3]}})
+"""
+
+
+def one_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    assert len(lines) == 1, text
+    return lines[0]
+
+
+# A task's own fault ------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_raises_stops_the_job_and_tells_its_story(world: World) -> None:
+    body = "    print('before it fell'); print('a warning', file=sys.stderr)\n    return 1 / (item - 2)"
+    done = world.run("jobserver", "run", world.workflow(failing(body)), "--cores", "1")
+    assert done.returncode == 1
+    assert "ZeroDivisionError: division by zero" in done.stderr
+    assert "in work" in done.stderr
+    assert "return 1 / (item - 2)" in done.stderr
+    assert "before it fell" in done.stderr
+    assert "a warning" in done.stderr
+    assert "attempt 1" in done.stderr
+    assert "core" in done.stderr
+    assert socket.gethostname() in done.stderr
+    assert "gspc_trio/" not in done.stderr, "the traceback shows our frames"
+
+
+def test_keep_going_finishes_what_does_not_depend_on_the_failure(world: World) -> None:
+    path = world.workflow(failing("    return 10 // (item - 2)"))
+    done = world.run("jobserver", "run", path, "--keep-going", "--json")
+    assert done.returncode == 1
+    data = json.loads(done.stdout)
+    assert data["tasks"]["finished"] == 2
+    assert data["tasks"]["failed"] == 1
+    assert sorted(data["outputs"]["results"]) == [-10, 10]
+
+
+def test_a_task_with_attempts_is_tried_again(world: World) -> None:
+    trace = world.folder / "tries"
+    body = f"    with open({str(trace)!r}, 'a') as file: file.write('x')\n    return 1 / (os.path.getsize({str(trace)!r}) - 1)"
+    path = world.workflow(failing(body, ", attempts=3").replace("[1, 2, 3]", "[1]"))
+    data = world.run_json("jobserver", "run", path)
+    assert data["tasks"]["finished"] == 1
+    assert trace.read_text() == "xx"
+
+
+def test_a_task_that_exceeds_its_time_fails(world: World) -> None:
+    done = world.run("jobserver", "run", world.workflow(failing("    time.sleep(3600)", ", timeout_s=0.2")))
+    assert done.returncode == 1
+    assert "timeout" in done.stderr
+    assert "0.2" in done.stderr
+
+
+def test_a_task_that_kills_its_process_fails_clearly_when_its_attempts_are_used_up(world: World) -> None:
+    done = world.run("jobserver", "run", world.workflow(failing("    os._exit(7)")), "--cores", "1")
+    assert done.returncode == 1
+    assert "lost" in done.stderr
+    assert "attempt 3" in done.stderr
+
+
+def test_a_program_that_fails_shows_its_error_output(world: World) -> None:
+    text = """
+from gspc_trio import Program, Workflow, farm
+
+def workflow():
+    return Workflow(farm(Program(["sh", "-c", "echo so it goes >&2; exit 3"]), name="program"), {"items": [1]})
+"""
+    done = world.run("jobserver", "run", world.workflow(text))
+    assert done.returncode == 1
+    assert "exit status 3" in done.stderr
+    assert "so it goes" in done.stderr
+
+
+# Requests that cannot be met ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requires", "said"),
+    [("'quantum'", "quantum"), ("[Requirement('core')] * 64", "64"), ("'core', memory_bytes=10**18", "memory")],
+)
+def test_a_request_that_can_never_be_met_fails_at_once(world: World, requires: str, said: str) -> None:
+    text = f"""
+from gspc_trio import Requirement, Workflow, farm
+
+def same(item):
+    return item
+
+def workflow():
+    return Workflow(farm(same, name="impossible", requires={requires}), {{"items": [1]}})
+"""
+    done = world.run("jobserver", "run", world.workflow(text), "--cores", "2")
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "core" in done.stderr, "it says what there is"
+
+
+def test_a_net_that_is_stuck_says_which_tokens_are_missing(world: World) -> None:
+    text = """
+from gspc_trio import Net, Workflow
+
+def join(left, right):
+    return left + right
+
+def workflow():
+    net = Net("stuck")
+    left, right = net.place("left"), net.place("right")
+    net.transition("join", run=join, inputs={"left": left, "right": right}, outputs=net.output("sum"))
+    return Workflow(net, {"left": [1, 2], "right": [3]})
+"""
+    done = world.run("jobserver", "run", world.workflow(text))
+    assert done.returncode == 1
+    assert "can go no further" in done.stderr
+    assert "join" in done.stderr
+    assert "right" in done.stderr
+
+
+# The user's mistakes -----------------------------------------------------------------------------------------------------
+
+
+def test_mistakes_get_one_clear_line(world: World) -> None:
+    flow = world.workflow(SLEEPERS)
+    for arguments, said in [
+        (("run", "nowhere.py"), "no workflow file nowhere.py"),
+        (("run", world.workflow("def nothing(): pass", "empty")), "no function workflow()"),
+        (("run", world.workflow("def workflow(:", "broken")), "SyntaxError"),
+        (("run", flow, "--set", "count=3"), "count"),
+        (("run", flow, "--set", "n=many"), "many"),
+        (("run", flow, "--rts", "missing.json"), "missing.json"),
+        (("run", flow, "--records", "no/such/folder/records"), "no/such/folder"),
+        (("list",), "gspc-rts start"),
+        (("run", flow, "--cores", "-1"), "-1"),
+    ]:
+        done = world.run("jobserver", *arguments)
+        assert done.returncode == 1, (arguments, done.stderr)
+        assert said in one_line(done.stderr), arguments
+
+
+def test_no_rts_and_unsafe_files_get_one_clear_line(world: World) -> None:
+    world.start_rts("--connection-file", "rts.json", "--cores", "1")
+    path = world.folder / "rts.json"
+    good = path.read_text()
+    path.chmod(0o644)
+    done = world.run("rts", "status", "--connection-file", "rts.json")
+    assert done.returncode == 1
+    assert "chmod" in one_line(done.stderr)
+    path.chmod(0o600)
+
+    data = json.loads(good)
+    data["token"] = "ab" * 32 if len(data["token"]) == 64 else data["token"][::-1]
+    wrong = world.folder / "wrong.json"
+    wrong.touch(mode=0o600)
+    wrong.write_text(json.dumps(data))
+    done = world.run("rts", "status", "--connection-file", "wrong.json")
+    assert done.returncode == 1
+    assert "token" in one_line(done.stderr)
+
+    done = world.run("rts", "start", "--connection-file", "rts.json")
+    assert done.returncode == 1
+    assert "runs already" in one_line(done.stderr)
+
+    port = json.loads(good)["address"].rpartition(":")[2].strip("/")
+    done = world.run("rts", "start", "--connection-file", "other.json", "--port", port)
+    assert done.returncode == 1
+    assert "in use" in one_line(done.stderr)
+
+    done = world.run("rts", "stop", "--connection-file", "rts.json")
+    assert done.returncode == 0, done.stderr
+    data["address"] = f"ws://127.0.0.1:{free_port()}"
+    wrong.write_text(json.dumps(data))
+    done = world.run("rts", "status", "--connection-file", "wrong.json")
+    assert done.returncode == 1
+    assert "gspc-rts start" in one_line(done.stderr)
+
+
+# Signals -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("signals", "status"),
+    [((signal.SIGINT,), 130), ((signal.SIGTERM,), 143), ((signal.SIGINT, signal.SIGINT, signal.SIGTERM), 130)],
+)
+def test_a_signal_in_the_middle_ends_everything(world: World, signals: tuple[int, ...], status: int) -> None:
+    process = world.start("jobserver", "run", world.workflow(SLEEPERS), "--records", "records")
+    wait_until(lambda: (world.folder / "records").exists() and '"finished"' in (world.folder / "records").read_text(), "a task to finish")
+    for number in signals:
+        process.send_signal(number)
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == status
+    assert "Traceback" not in err
+    world.wait_nothing_left()
+
+
+def test_ctrl_c_at_a_terminal_reaches_only_the_job_server(world: World) -> None:
+    """A terminal sends SIGINT to the whole foreground process group."""
+    process = world.start("jobserver", "run", world.workflow(SLEEPERS), "--records", "records")
+    wait_until(lambda: (world.folder / "records").exists() and '"finished"' in (world.folder / "records").read_text(), "a task to finish")
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+# Deaths ------------------------------------------------------------------------------------------------------------------
+
+
+def test_kill_of_a_compute_process_runs_its_task_again(world: World) -> None:
+    traces = world.folder / "traces"
+    traces.mkdir()
+    process = world.start("jobserver", "run", world.workflow(MARKING), "--set", f"folder={traces}", "--json")
+
+    def computing() -> int | None:
+        latest = max(traces.iterdir(), key=lambda path: path.stat().st_mtime_ns, default=None)
+        return int(latest.suffix[1:]) if latest is not None and len(list(traces.iterdir())) > 20 else None
+
+    os.kill(wait_until(computing, "tasks to run"), signal.SIGKILL)
+    out, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    data = json.loads(out)
+    assert sorted(data["outputs"]["results"]) == list(range(200))
+    assert data["tasks"]["finished"] == 200
+    assert len(list(traces.iterdir())) <= 201, "only what was in compute runs again"
+
+
+def test_kill_of_a_rif_runs_its_tasks_again(world: World) -> None:
+    world.start_rts("--cores", "1", "--host", "here", "--host", "there")
+    process = world.start("jobserver", "run", world.workflow(SLEEPERS), "--set", "n=100", "--rts", default_file(world), "--json")
+    wait_until(lambda: held_cores(world) == 2, "both RIFs to work")
+    os.kill(world.pids("rif_process")[0], signal.SIGKILL)
+    out, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    assert json.loads(out)["outputs"]["results"] == [0.05] * 100
+    wait_until(lambda: world.run_json("rts", "status")["classes"]["core"]["total"] == 2, "the RIF to be started again")
+    stop(world)
+
+
+def test_kill_of_the_job_server_gives_everything_back(world: World) -> None:
+    world.start_rts("--cores", "2")
+    path = world.workflow(SLEEPERS)
+    process = world.start("jobserver", "run", path, "--set", "seconds=60", "--rts", default_file(world))
+    wait_until(lambda: held_cores(world) == 2, "the job to hold the cores")
+    process.kill()
+    wait_until(lambda: held_cores(world) == 0, "the cores to be free")
+    data = world.run_json("jobserver", "run", path, "--set", "n=4", "--rts", default_file(world))
+    assert data["tasks"]["finished"] == 4
+    stop(world)
+
+
+def test_kill_of_the_rts_leaves_no_process(world: World) -> None:
+    rts = world.start_rts("--cores", "2")
+    job = world.start("jobserver", "run", world.workflow(SLEEPERS), "--set", "seconds=60", "--rts", default_file(world))
+    wait_until(lambda: held_cores(world) == 2, "the job to hold the cores")
+    rts.kill()
+    _, err = job.communicate(timeout=HANG_S)
+    assert job.returncode == 1
+    assert "run-time system" in one_line(err)
+    world.wait_nothing_left()
+    again = world.start_rts("--cores", "1")
+    assert again.poll() is None, "the stale connection file is replaced"
+    stop(world)
+
+
+def test_kill_of_an_embedded_job_server_leaves_no_process(world: World) -> None:
+    process = world.start("jobserver", "run", world.workflow(SLEEPERS), "--set", "seconds=60")
+    wait_until(lambda: len(world.pids("compute")) >= 2, "compute processes")
+    process.kill()
+    process.wait()
+    world.wait_nothing_left()
+
+
+def test_cancel_takes_the_children_of_a_program(world: World) -> None:
+    script = "setsid sh -c 'sleep 1000 & sleep 1000' & (sh -c 'sleep 1000' &) ; sleep 1000"
+    text = f"""
+from gspc_trio import Program, Workflow, farm
+
+def workflow():
+    return Workflow(farm(Program(["sh", "-c", {script!r}]), name="family"), {{"items": [1, 2]}})
+"""
+    process = world.start("jobserver", "run", world.workflow(text), "--cores", "2")
+    wait_until(lambda: len(world.pids("sleep 1000")) >= 8, "the family to be there")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=HANG_S)
+    world.wait_nothing_left()
+
+
+# Helpers -----------------------------------------------------------------------------------------------------------------
+
+
+def default_file(world: World) -> str:
+    return str(Path(world.environment["XDG_RUNTIME_DIR"]) / "gspc-trio" / "rts.json")
+
+
+def held_cores(world: World) -> int:
+    held: int = world.run_json("rts", "status")["classes"].get("core", {"held": -1})["held"]
+    return held
+
+
+def stop(world: World) -> None:
+    done = world.run("rts", "stop")
+    assert done.returncode == 0, done.stderr
+
+
+def test_stop_takes_everything_down(world: World) -> None:
+    rts = world.start_rts("--cores", "2")
+    stop(world)
+    assert rts.wait(timeout=HANG_S) == 0
+    assert not Path(default_file(world)).exists()
+
+
+def test_the_world_sees_what_is_left(world: World) -> None:
+    """The check itself: a marked process is seen until it is gone."""
+    left = subprocess.Popen(["sleep", "1000"], env=world.environment)
+    assert world.pids("sleep") == [left.pid]
+    left.kill()
+    left.wait()
+    assert world.pids() == []
