@@ -45,11 +45,26 @@ class Phase(Enum):
 
     NEW = "new"
     HELLO_SENT = "hello sent"
+    """A dialer has said who it is; the listener's welcome and proof are awaited."""
     AWAITS_HELLO = "awaits hello"
+    """A listener waits for a dialer to say who it is."""
     WELCOME_SENT = "welcome sent"
+    """A listener has proved that it knows the token; the dialer's proof is awaited."""
     OPEN = "open"
+    """Both sides have proved it; or both are in one process and need not."""
     OVER = "over"
+    """Refused, lost, silent for too long, or wrong."""
 
+
+TRANSITIONS: dict[Phase, frozenset[Phase]] = {
+    Phase.NEW: frozenset({Phase.HELLO_SENT, Phase.AWAITS_HELLO, Phase.OPEN, Phase.OVER}),
+    Phase.HELLO_SENT: frozenset({Phase.OPEN, Phase.OVER}),
+    Phase.AWAITS_HELLO: frozenset({Phase.WELCOME_SENT, Phase.OVER}),
+    Phase.WELCOME_SENT: frozenset({Phase.OPEN, Phase.OVER}),
+    Phase.OPEN: frozenset({Phase.OVER}),
+    Phase.OVER: frozenset(),
+}
+"""Where a session may go from where it is."""
 
 _SHAKING = frozenset({Phase.HELLO_SENT, Phase.AWAITS_HELLO, Phase.WELCOME_SENT})
 
@@ -121,7 +136,7 @@ class Session:
     ) -> Session:
         """Return a session that needs no handshake and no heartbeat: both ends are in one process."""
         session = cls(identity, limits)
-        session.phase = Phase.OPEN
+        session._move(Phase.OPEN)
         session.peer_role, session.peer_name = peer_role, peer_name
         session.version = identity.version_max
         session.calls.credit = limits.calls_max
@@ -162,9 +177,9 @@ class Session:
         self._deadline_s = now + self.limits.handshake_s
         me = self.identity
         if not me.dialer:
-            self.phase = Phase.AWAITS_HELLO
+            self._move(Phase.AWAITS_HELLO)
             return []
-        self.phase = Phase.HELLO_SENT
+        self._move(Phase.HELLO_SENT)
         hello = shake.Hello(
             version_min=me.version_min,
             version_max=me.version_max,
@@ -218,7 +233,7 @@ class Session:
         self._welcome_signed = shake.sign_welcome(
             version, me.role, me.name, me.nonce, me.instance, self.limits.calls_max
         )
-        self.phase = Phase.WELCOME_SENT
+        self._move(Phase.WELCOME_SENT)
         proof = shake.prove(me.token, shake.LISTENER_LABEL, data, self._welcome_signed)
         return [SendHandshake(shake.encode_welcome(self._welcome_signed, proof))]
 
@@ -252,7 +267,7 @@ class Session:
         self.calls.credit = credit
 
     def _open(self, now: float) -> Opened:
-        self.phase = Phase.OPEN
+        self._move(Phase.OPEN)
         self._heard_s = self._sent_s = now
         return Opened(self.version, self.peer_role, self.peer_name, self.peer_instance)
 
@@ -349,9 +364,13 @@ class Session:
         return []
 
     def _end(self, kind: str, reason: str) -> Dead:
-        self.phase = Phase.OVER
+        self._move(Phase.OVER)
         self.calls.clear()
         return Dead(kind, reason)
+
+    def _move(self, phase: Phase) -> None:
+        assert phase in TRANSITIONS[self.phase], f"from {self.phase.value} to {phase.value}"
+        self.phase = phase
 
     def _need(self, phase: Phase) -> None:
         if self.phase is not phase:

@@ -14,6 +14,7 @@ from gspc_trio.workflow.net import Net, input_values
 from gspc_trio.workflow.runtime import RunningNet
 from gspc_trio.workflow.state import (
     FORMAT,
+    TRANSITIONS,
     Activity,
     check_dump,
     dump_activities,
@@ -199,6 +200,7 @@ class WorkflowEngine:
         return activity
 
     def _change(self, activity: Activity, state: TaskState) -> None:
+        assert state in TRANSITIONS[activity.state], f"from {activity.state} to {state}"
         self._counts[activity.state] -= 1
         self._counts[state] += 1
         activity.state = state

@@ -10,7 +10,16 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, Task, TaskError, TaskOptions, TaskState
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.node import ENDED, Argument, FailedThrough, Node, Ref, dump_node, load_node
+from gspc_trio.workflow.node import (
+    ENDED,
+    TRANSITIONS,
+    Argument,
+    FailedThrough,
+    Node,
+    Ref,
+    dump_node,
+    load_node,
+)
 
 __all__ = ["Argument", "FailedThrough", "Ref", "TaskGraph"]
 
@@ -247,6 +256,7 @@ class TaskGraph:
     # Inside
 
     def _change(self, node: Node, state: TaskState) -> None:
+        assert state in TRANSITIONS[node.state], f"task {node.task.task_id} from {node.state} to {state}"
         self._counts[node.state] -= 1
         self._counts[state] += 1
         node.state = state

@@ -12,6 +12,17 @@ from gspc_trio.core.task import Requirement, Shape, Task, TaskError, TaskOptions
 ENDED = frozenset({TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED})
 """States in which a task no longer runs nor waits to run."""
 
+TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
+    TaskState.READY: frozenset({TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELLED}),
+    TaskState.SUBMITTED: frozenset(
+        {TaskState.READY, TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED}
+    ),
+    TaskState.FAILED: frozenset({TaskState.READY}),
+    TaskState.CANCELLED: frozenset({TaskState.READY}),
+    TaskState.FINISHED: frozenset(),
+}
+"""Where a task of a graph may go from where it is; one that is ready fails when one that it needs does."""
+
 
 @frozen
 class Ref:

@@ -16,6 +16,17 @@ from gspc_trio.workflow.tokens import Codec, Token
 FORMAT = 1
 """Version of the dumps that are written and read."""
 
+TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
+    TaskState.READY: frozenset({TaskState.SUBMITTED, TaskState.CANCELLED}),
+    TaskState.SUBMITTED: frozenset(
+        {TaskState.READY, TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED}
+    ),
+    TaskState.FAILED: frozenset({TaskState.READY}),
+    TaskState.CANCELLED: frozenset({TaskState.READY}),
+    TaskState.FINISHED: frozenset(),
+}
+"""Where a task of a net may go from where it is; SUBMITTED are those extracted, RUNNING is none."""
+
 
 class Activity:
     """A task under way: the transition that fired, the tokens it took, and how far it is."""

@@ -9,13 +9,14 @@ from gspc_trio.core.ids import ResourceId
 from gspc_trio.core.records import TaskChanged
 from gspc_trio.core.scheduler.grants import leave, lose
 from gspc_trio.core.scheduler.interface import TaskDone
-from gspc_trio.core.scheduler.state import Asked, CodeTime, Entry, Held, State
+from gspc_trio.core.scheduler.state import Asked, CodeTime, Entry, Held, Place, State
 from gspc_trio.core.scheduler.tasks import again, end, fail, start_timer
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 
 _FINISHED = TaskState.FINISHED
 _BY_ITSELF = Reason.FINISHED
 _AWAITED = Asked.AWAITED
+_ENDED = Place.ENDED
 
 
 def finished(state: State, event: Finished) -> None:
@@ -56,6 +57,7 @@ def finished(state: State, event: Finished) -> None:
         measured += 1
         done += 1
         del tasks[task_id]
+        entry.move(_ENDED)
         out.append(TaskDone(task_id, _FINISHED, outcome, task.name, resource_id))
         out.append(
             TaskChanged(

@@ -77,7 +77,7 @@ def _fill(state: State, held: Held, share: int) -> bool:
             _put_back(entry)
             break
         attempt = entry.attempt = entry.attempt + 1
-        entry.place = _SENT
+        entry.move(_SENT)
         entry.held = held
         entry.cost_s = cost_s
         entry.timer = 0

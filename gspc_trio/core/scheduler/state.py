@@ -21,10 +21,28 @@ class Place(IntEnum):
     """Where a task's entry is; a live task is in one of the first four."""
 
     WAITING = 0
+    """In the queue of its shape, for any grant."""
     ELSEWHERE = 1
+    """In the queue of its shape, for a grant of another resource than those that failed it."""
     DELAYED = 2
+    """It waits for a time before it is tried again."""
     SENT = 3
+    """Submitted under a grant: it runs, or is next on its worker."""
     FAILED = 4
+    """It has failed for good; only a request to try it again brings it back."""
+    ENDED = 5
+    """It has finished or was cancelled."""
+
+
+TRANSITIONS: dict[Place, frozenset[Place]] = {
+    Place.WAITING: frozenset({Place.SENT, Place.ELSEWHERE, Place.FAILED, Place.ENDED}),
+    Place.ELSEWHERE: frozenset({Place.SENT, Place.WAITING, Place.FAILED, Place.ENDED}),
+    Place.DELAYED: frozenset({Place.WAITING, Place.FAILED, Place.ENDED}),
+    Place.SENT: frozenset({Place.WAITING, Place.DELAYED, Place.FAILED, Place.ENDED}),
+    Place.FAILED: frozenset({Place.WAITING}),
+    Place.ENDED: frozenset(),
+}
+"""Where a task may go from where it is."""
 
 
 class Asked(IntEnum):
@@ -68,6 +86,11 @@ class Entry:
     asked: Asked = Asked.NO
     avoid: frozenset[ResourceId] = frozenset()
     timer: int = 0
+
+    def move(self, place: Place) -> None:
+        """Go to another place, as :data:`TRANSITIONS` allows."""
+        assert place in TRANSITIONS[self.place], f"task {self.task.task_id} from {self.place} to {place}"
+        self.place = place
 
 
 @define(eq=False)

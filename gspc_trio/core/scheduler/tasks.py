@@ -95,12 +95,11 @@ def end(
     """A task that waits nowhere any more has ended; only a failed one is kept, for RetryTask."""
     task = entry.task
     del state.tasks[task.task_id]
-    if final is TaskState.FINISHED:
-        state.finished += 1
-    elif final is TaskState.CANCELLED:
+    if final is TaskState.CANCELLED:
+        entry.move(Place.ENDED)
         state.cancelled += 1
     else:
-        entry.place = Place.FAILED
+        entry.move(Place.FAILED)
         state.failed[task.task_id] = entry
     state.out.append(TaskDone(task.task_id, final, outcome, task.name, resource_id))
     state.out.append(
@@ -126,11 +125,11 @@ def again(state: State, entry: Entry, detail: str, delay_s: float = 0.0) -> None
     entry.asked = Asked.NO
     queue = entry.queue
     if delay_s > 0.0:
-        entry.place = Place.DELAYED
+        entry.move(Place.DELAYED)
         queue.delayed += 1
         start_timer(state, entry, delay_s)
     else:
-        entry.place = Place.WAITING
+        entry.move(Place.WAITING)
         state.again.append(entry)
     state.turned[queue] = None
     state.out.append(
@@ -145,11 +144,10 @@ def flush(state: State) -> None:
     for entry in reversed(state.again):
         task_id, queue = entry.task.task_id, entry.queue
         if entry.avoid and has_alternative(state, entry):
-            entry.place = Place.ELSEWHERE
+            entry.move(Place.ELSEWHERE)
             target = queue.elsewhere
             start_timer(state, entry, state.retry.elsewhere_s)
         else:
-            entry.place = Place.WAITING
             target = queue.waiting
         target[task_id] = entry
         target.move_to_end(task_id, last=False)
@@ -192,6 +190,6 @@ def wake(state: State) -> None:
         else:
             del entry.queue.elsewhere[entry.task.task_id]
             entry.avoid = frozenset()
-        entry.place = Place.WAITING
+        entry.move(Place.WAITING)
         state.again.append(entry)
     flush(state)
