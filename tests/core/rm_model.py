@@ -53,6 +53,7 @@ class Live:
         self.since = now
         self.units = units
         self.recalled = False
+        self.orphaned = False
         self.lease_until: float | None = None
 
 
@@ -107,7 +108,8 @@ class Model:
         return {other for name in names if name in self.pool.there for other in self.pool.related(name)}
 
     def ratio(self, job: str) -> float:
-        return sum(live.units for live in self.grants.values() if live.job == job) / JOBS[job]
+        mine = [live.units for live in self.grants.values() if live.job == job and not live.orphaned]
+        return sum(mine) / JOBS[job]
 
     def fitting(self, requirement: Requirement, among: set[str]) -> list[str]:
         names = [

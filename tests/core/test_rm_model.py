@@ -9,7 +9,7 @@ from rm_judge import Judge
 from rm_model import JOBS
 
 from gspc_trio.core.exchange import Demand, Interrupt, Release, Revoke, Revoked
-from gspc_trio.core.ids import NO_GRANT
+from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm import Added, Coming, JobGone, JobJoined, Placement, Removed, Settled
@@ -67,9 +67,13 @@ def shapes(draw: st.DrawFn, names: list[str]) -> Shape:
 class AgainstTheModel(Judge, RuleBasedStateMachine):
     """Every operation, any DAG, removals, deaths; what the machine does is judged by recomputing all."""
 
-    @initialize(placement=st.sampled_from([None, *PLACEMENTS.values()]))
-    def start(self, placement: Placement | None) -> None:
+    @initialize(placement=st.sampled_from([None, *PLACEMENTS.values()]), data=st.data())
+    def start(self, placement: Placement | None, data: st.DataObject) -> None:
         self.begin(placement)
+        for job in JOBS:
+            self.join(job)
+        for name in HOSTS:
+            self.add(data, name)
 
     @invariant()
     def at_rest(self) -> None:
@@ -130,20 +134,35 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
             self.leaving |= names
             self.send(event)
 
-    @rule(job=st.sampled_from(sorted(JOBS)))
+    @precondition(lambda self: len(self.jobs) < len(JOBS))
+    @rule(data=st.data())
+    def join_again(self, data: st.DataObject) -> None:
+        self.join(data.draw(st.sampled_from(sorted(set(JOBS) - self.jobs))))
+
     def join(self, job: str) -> None:
-        if job not in self.jobs:
-            self.jobs.add(job)
-            self.send(JobJoined(job, JOBS[job]))
+        self.jobs.add(job)
+        self.send(JobJoined(job, JOBS[job]))
 
     @precondition(lambda self: self.jobs)
+    @rule(data=st.data(), kind=st.sampled_from(CLASSES), credit=st.integers(1, 4))
+    def demand_any(self, data: st.DataObject, kind: str, credit: int) -> None:
+        self.demand(data, Shape((Requirement(kind),)), credit)
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data(), credit=st.integers(1, 3))
+    def demand_something(self, data: st.DataObject, credit: int) -> None:
+        self.demand(data, data.draw(shapes(self.known)), credit)
+
+    @precondition(lambda self: self.ages)
     @rule(data=st.data(), credit=st.integers(0, 4))
-    def demand(self, data: st.DataObject, credit: int) -> None:
-        job = data.draw(st.sampled_from(sorted(self.jobs)))
-        used = sorted((shape for owner, shape in self.ages if owner == job), key=repr)
-        shape = (
-            data.draw(st.sampled_from(used) | shapes(self.known)) if used else data.draw(shapes(self.known))
-        )
+    def demand_again(self, data: st.DataObject, credit: int) -> None:
+        used = sorted(self.ages, key=repr)
+        job, shape = data.draw(st.sampled_from(used))
+        self.demand(data, shape, credit, job)
+
+    def demand(self, data: st.DataObject, shape: Shape, credit: int, job: str = "") -> None:
+        """Demand as a client does that has received some of what was sent to it."""
+        job = job or data.draw(st.sampled_from(sorted(self.jobs)))
         sent = self.sent.get(job, [])
         if sent:
             arrived = data.draw(st.integers(0, len(sent)))
@@ -157,34 +176,52 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
         ages += [self.now] * (unmet - len(ages))
         self.send(Demand(job, shape, credit, self.received.get(job, NO_GRANT)))
 
-    @precondition(lambda self: any(live.lease_until is None for live in self.grants.values()))
-    @rule(data=st.data(), part=st.booleans())
-    def release(self, data: st.DataObject, part: bool) -> None:
-        grant_id = data.draw(
-            st.sampled_from(sorted(g for g, v in self.grants.items() if v.lease_until is None))
-        )
+    @precondition(lambda self: self.releasable())
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        self.give_back(data.draw(st.sampled_from(self.releasable())), ())
+
+    @precondition(lambda self: self.releasable())
+    @rule(data=st.data())
+    def release_some(self, data: st.DataObject) -> None:
+        """What a well-behaved job does: what was recalled goes first, and all of it."""
+        recalled = [grant_id for grant_id in self.releasable() if self.grants[grant_id].recalled]
+        for grant_id in recalled or self.releasable()[: data.draw(st.integers(1, 3))]:
+            self.give_back(grant_id, ())
+
+    @precondition(lambda self: any(len(self.grants[g].left) > 1 for g in self.releasable()))
+    @rule(data=st.data())
+    def release_part(self, data: st.DataObject) -> None:
+        several = [grant_id for grant_id in self.releasable() if len(self.grants[grant_id].left) > 1]
+        grant_id = data.draw(st.sampled_from(several))
+        left = sorted(self.grants[grant_id].left)
+        self.give_back(grant_id, tuple(data.draw(st.lists(st.sampled_from(left), min_size=1, unique=True))))
+
+    def releasable(self) -> list[GrantId]:
+        return sorted(grant_id for grant_id, live in self.grants.items() if live.lease_until is None)
+
+    def give_back(self, grant_id: GrantId, names: tuple[str, ...]) -> None:
         live = self.grants[grant_id]
         sent = self.sent.get(live.job, [])
         while sent and sent[0].grant_id <= grant_id:
             self.received[live.job] = sent.pop(0).grant_id
-        names: tuple[str, ...] = ()
-        if part:
-            names = tuple(data.draw(st.lists(st.sampled_from(sorted(live.left)), unique=True)))
         self.send(Release(live.job, grant_id, names))
 
-    @precondition(lambda self: self.jobs)
+    @precondition(lambda self: any(self.ages.values()))
     @rule(data=st.data())
     def interrupt(self, data: st.DataObject) -> None:
-        job = data.draw(st.sampled_from(sorted(self.jobs)))
+        job = data.draw(st.sampled_from(sorted({job for (job, _), ages in self.ages.items() if ages})))
         self.send(Interrupt(job))
         assert not any(ages for (owner, _), ages in self.ages.items() if owner == job)
 
-    @precondition(lambda self: self.jobs)
+    @precondition(lambda self: self.jobs and self.grants)
     @rule(data=st.data(), fenced=st.booleans())
     def die(self, data: st.DataObject, fenced: bool) -> None:
         job = data.draw(st.sampled_from(sorted(self.jobs)))
         self.jobs.discard(job)
         mine = {g for g, live in self.grants.items() if live.job == job and live.lease_until is None}
+        for live in self.grants.values():
+            live.orphaned = live.orphaned or live.job == job
         for key in [key for key in self.ages if key[0] == job]:
             del self.ages[key]
         self.sent.pop(job, None)
@@ -202,10 +239,10 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
         names = data.draw(st.lists(st.sampled_from(sorted(self.grants[grant_id].left)), unique=True))
         self.send(Revoked(grant_id, tuple(names)))
 
-    @rule(coming=st.booleans())
-    def expect(self, coming: bool) -> None:
-        self.coming = coming
-        self.send(Coming({"core": 1}) if coming else Settled())
+    @rule(number=st.integers(0, 5))
+    def expect(self, number: int) -> None:
+        self.coming = not number and not self.coming
+        self.send(Coming({"core": 1}) if self.coming else Settled())
 
     @rule(seconds=st.sampled_from([0.001, 0.06, 0.3, 1.0, 7.0]))
     def time(self, seconds: float) -> None:
@@ -222,4 +259,4 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
 
 
 TestAgainstTheModel = AgainstTheModel.TestCase
-TestAgainstTheModel.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestAgainstTheModel.settings = settings(max_examples=300, stateful_step_count=80, deadline=None)
