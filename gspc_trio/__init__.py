@@ -1,6 +1,7 @@
 """gspc-trio: a Trio-based runtime for many-task workflows.
 
-The public names are loaded when they are first used (PEP 562), so that importing a lower layer does not import trio.
+The public names are loaded when they are first used (PEP 562), so that importing a lower layer does not
+import trio.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gspc_trio.core.code import Program, SourceFile
     from gspc_trio.core.task import Requirement, TaskOptions
     from gspc_trio.executor import Executor, TaskFailed, TaskFuture
+    from gspc_trio.workflow.arcs import each, forward, take
     from gspc_trio.workflow.definition import Workflow
     from gspc_trio.workflow.net import Net
     from gspc_trio.workflow.patterns import farm, map_reduce
@@ -37,10 +39,13 @@ _HOMES = {
     "TaskFuture": "gspc_trio.executor",
     "TaskOptions": "gspc_trio.core.task",
     "Workflow": "gspc_trio.workflow.definition",
+    "each": "gspc_trio.workflow.arcs",
     "farm": "gspc_trio.workflow.patterns",
+    "forward": "gspc_trio.workflow.arcs",
     "map_reduce": "gspc_trio.workflow.patterns",
     "open_job": "gspc_trio.components.embed",
     "open_rts": "gspc_trio.components.embed",
+    "take": "gspc_trio.workflow.arcs",
 }
 
 __all__ = [
@@ -59,10 +64,13 @@ __all__ = [
     "TaskOptions",
     "Workflow",
     "__version__",
+    "each",
     "farm",
+    "forward",
     "map_reduce",
     "open_job",
     "open_rts",
+    "take",
 ]
 
 

@@ -15,6 +15,7 @@ import trio
 from cyclopts import App, CycloptsError
 
 from gspc_trio.components.job import JobFailed
+from gspc_trio.components.rts_peers import RtsError
 from gspc_trio.nursery.connection_file import ConnectionFileError, default_connection_file
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed
 from gspc_trio.nursery.rpc import PeerGone, RemoteError
@@ -29,6 +30,7 @@ EXPECTED_ERRORS = (
     OSError,
     PeerGone,
     RemoteError,
+    RtsError,
     ValueError,
 )
 """Errors whose message is meant for people; any other one is a defect of ours."""
@@ -80,15 +82,16 @@ def explain(error: BaseException) -> str:
         return f"{error}: is the run-time system running? start one with: gspc-rts start"
     if isinstance(error, AuthenticationFailed):
         return f"{error}: the connection file is not the one of the run-time system that answers there"
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror is not None:
+        return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
     return str(error) or type(error).__name__
 
 
 def run_command(app: App, arguments: list[str] | None = None) -> None:
     """Parse the command line, run the command under trio and exit.
 
-    The command ends with exit status 0, 1 after an error, 2 after a wrong command line, or 128 + the signal that stopped it.
+    The command ends with exit status 0, 1 after an error, 2 after a wrong command line, or 128 + the signal
+    that stopped it.
     """
     name = app.name[0] if app.name else "gspc"
     try:
@@ -118,7 +121,9 @@ def _line(error: BaseException) -> str:
     if isinstance(error, EXPECTED_ERRORS):
         return explain(error)
     log.error("internal error", exc_info=error)
-    return f"internal error: {type(error).__name__}: {error} (this is a defect of gspc-trio; please report it)"
+    return (
+        f"internal error: {type(error).__name__}: {error} (this is a defect of gspc-trio; please report it)"
+    )
 
 
 async def _with_signals(run: Callable[[], Awaitable[int | None]]) -> int:
@@ -146,6 +151,21 @@ async def _with_signals(run: Callable[[], Awaitable[int | None]]) -> int:
 def connection_path(given: Path | None) -> Path:
     """Return the connection file to use: the one given, or the user's default."""
     return given if given is not None else default_connection_file()
+
+
+def running_connection(given: Path | None) -> Path:
+    """Return the connection file of the run-time system to talk to: the one given, or the user's default.
+
+    Raises:
+        CommandError: there is no such file.
+    """
+    path = connection_path(given)
+    if not path.exists():
+        raise CommandError(
+            f"there is no connection file {path}: start a run-time system with gspc-rts start, "
+            "or name the file of a running one"
+        )
+    return path
 
 
 def print_json(data: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.common import CommandError, connection_path, print_json, run_command, set_up_logging
+from gspc_trio.cli.common import CommandError, print_json, run_command, running_connection, set_up_logging
 from gspc_trio.cli.progress import show_progress
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.embed import open_job, open_rts
@@ -72,7 +72,10 @@ async def run(
     """
     set_up_logging(verbose, log_json)
     if rts is not None and cores:
-        raise CommandError("--cores is for a run-time system of its own; the one of --rts has its cores already")
+        raise CommandError(
+            "--cores is for a run-time system of its own; the one of --rts has its cores already"
+        )
+    rts_file = running_connection(rts) if rts is not None else None
     loaded = load_workflow_file(workflow, settings or [])
     job_settings = JobSettings(
         name=workflow.stem, keep_going=keep_going, weight=weight, threads=threads, modules=loaded.modules
@@ -80,7 +83,7 @@ async def run(
     if records is not None:
         records.open("w").close()  # fail now, not after minutes of work
     try:
-        result = await _run(loaded.workflow, job_settings, rts, cores, records, quiet=json)
+        result = await _run(loaded.workflow, job_settings, rts_file, cores, records, quiet=json)
     except JobFailed as failed:
         if json:
             print_json(summary(failed.result))
@@ -129,10 +132,12 @@ def _report(workflow: Workflow, result: JobResult) -> None:
 @app.command(name="list")
 async def list_jobs(*, rts: File = None, json: Json = False) -> None:
     """List the jobs on a running run-time system."""
-    async with join_rts(connection_path(rts)) as system:
+    async with join_rts(running_connection(rts)) as system:
         jobs = await system.jobs()
     if json:
-        print_json([{"job": entry.job, "name": entry.name, "pid": entry.pid, "host": entry.host} for entry in jobs])
+        print_json(
+            [{"job": entry.job, "name": entry.name, "pid": entry.pid, "host": entry.host} for entry in jobs]
+        )
         return
     print(f"{'JOB':<8}{'NAME':<24}{'PROCESS':>8}  HOST")
     for entry in jobs:
@@ -140,7 +145,7 @@ async def list_jobs(*, rts: File = None, json: Json = False) -> None:
 
 
 async def _ask(job: str, rts: Path | None, question: Any) -> Any:
-    async with join_rts(connection_path(rts)) as system, system.connect_to_job(job) as peer:
+    async with join_rts(running_connection(rts)) as system, system.connect_to_job(job) as peer:
         return await _call(peer, question)
 
 

@@ -8,10 +8,18 @@ from contextlib import asynccontextmanager
 
 import trio
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from gspc_trio.components.job import Job
 from gspc_trio.core.task import FINAL_STATES
+from gspc_trio.nursery.scope import open_scope
 
 REFRESH_INTERVAL_S = 0.1
 
@@ -43,7 +51,7 @@ async def show_progress(job: Job) -> AsyncIterator[None]:
         bar.refresh()
 
     with bar:
-        async with trio.open_nursery() as nursery:
+        async with open_scope() as nursery:
             nursery.start_soon(refresh)
             yield
             nursery.cancel_scope.cancel()

@@ -11,7 +11,14 @@ from typing import Annotated, Any
 import trio
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.common import CommandError, connection_path, print_json, run_command, set_up_logging
+from gspc_trio.cli.common import (
+    CommandError,
+    connection_path,
+    print_json,
+    run_command,
+    running_connection,
+    set_up_logging,
+)
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.rts import RtsService, open_rts_service
 from gspc_trio.components.strategies import find_strategies
@@ -95,7 +102,7 @@ async def _serve(service: RtsService, hosts: tuple[str, ...], cores: int, path: 
 @app.command
 async def status(*, connection_file: File = None, json: Json = False) -> None:
     """Show RIFs, resource classes and jobs of a running run-time system."""
-    async with join_rts(connection_path(connection_file)) as rts:
+    async with join_rts(running_connection(connection_file)) as rts:
         data = await rts.status()
     if json:
         print_json(data)
@@ -142,7 +149,7 @@ async def bootstrap(
     cores
         Cores that each offers; 0 for what its hardware has.
     """
-    async with join_rts(connection_path(connection_file)) as rts:
+    async with join_rts(running_connection(connection_file)) as rts:
         report = await rts.bootstrap(hosts, strategy, cores=cores)
     if json:
         print_json({"started": report.started, "failed": report.failed})
@@ -157,7 +164,7 @@ async def bootstrap(
 @app.command
 async def teardown(rif_ids: list[str], *, connection_file: File = None) -> int:
     """Stop these RIFs; what runs on them is lost to its job, which runs it elsewhere."""
-    async with join_rts(connection_path(connection_file)) as rts:
+    async with join_rts(running_connection(connection_file)) as rts:
         stopped = await rts.teardown(rif_ids)
     for rif_id in rif_ids:
         print(f"{rif_id}: {'stopped' if rif_id in stopped else 'was not running'}")
@@ -176,7 +183,7 @@ async def add(rif_id: str, resources: list[str], *, connection_file: File = None
         For example r1.fpga0=fpga:r1.node
     """
     wanted = tuple(parse_resource(text) for text in resources)
-    async with join_rts(connection_path(connection_file)) as rts:
+    async with join_rts(running_connection(connection_file)) as rts:
         report = await rts.add(rif_id, wanted)
     for worker in report.workers:
         print(f"{worker.resource_id} ({worker.resource_class}) on {worker.host} at {worker.address}")
@@ -210,7 +217,7 @@ async def remove(
     policy
         What happens to those in use: lose (their tasks run elsewhere), wait or refuse.
     """
-    async with join_rts(connection_path(connection_file)) as rts:
+    async with join_rts(running_connection(connection_file)) as rts:
         report = await rts.remove(rif_id, resource_ids, policy)
     for worker in report.workers:
         print(f"{worker.resource_id} removed")
@@ -219,7 +226,7 @@ async def remove(
 @app.command
 async def stop(*, connection_file: File = None) -> None:
     """Take a running run-time system down, with everything that runs on it."""
-    async with join_rts(connection_path(connection_file)) as rts:
+    async with join_rts(running_connection(connection_file)) as rts:
         await rts.stop()
         with trio.move_on_after(5):
             await rts.peer.lost.wait()

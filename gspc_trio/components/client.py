@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from gspc_trio.core.exchange import DagReport
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.connection_file import read_connection_file
@@ -68,23 +69,19 @@ class RunTimeSystem:
         report: messages.TeardownReport = await self.peer.call(messages.Teardown(tuple(rif_ids)))
         return report.stopped
 
-    async def add(self, rif_id: RifId, resources: Iterable[Resource]) -> messages.exchange.DagReport:
+    async def add(self, rif_id: RifId, resources: Iterable[Resource]) -> DagReport:
         """Add resources to a RIF and return how to reach their workers (RTS-2).
 
         Their parents are among them or were added before.
         """
-        report: messages.exchange.DagReport = await self.peer.call(
-            messages.AddDag(rif_id, tuple(resources))
-        )
+        report: DagReport = await self.peer.call(messages.AddDag(rif_id, tuple(resources)))
         return report
 
     async def remove(
         self, rif_id: RifId, resource_ids: Sequence[ResourceId], policy: str = "lose"
-    ) -> messages.exchange.DagReport:
+    ) -> DagReport:
         """Remove resources from a RIF and return which were removed (RTS-2)."""
-        report: messages.exchange.DagReport = await self.peer.call(
-            messages.RemoveDag(rif_id, tuple(resource_ids), policy)
-        )
+        report: DagReport = await self.peer.call(messages.RemoveDag(rif_id, tuple(resource_ids), policy))
         return report
 
     async def host_to_resource(self) -> dict[str, set[ResourceId]]:

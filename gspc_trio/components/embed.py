@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from gspc_trio.components.compute import open_process_backend
 from gspc_trio.components.job import Job
 from gspc_trio.components.jobserver import JobSettings, run_job
 from gspc_trio.components.rts import open_rts_service
+from gspc_trio.components.rts_peers import RtsError
 from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
+from gspc_trio.components.strategy import Strategy
 from gspc_trio.nursery.network import Network
 from gspc_trio.protocol.code import encode_entry
 from gspc_trio.protocol.values import dumps, join, loads
@@ -39,7 +41,7 @@ async def open_rts(
     Raises:
         ConnectionFileError: the file is missing, unsafe or not a connection file.
         ConnectFailed: no RTS answers at the address in the file.
-        RuntimeError: the local RIF did not come up.
+        RtsError: the local RIF did not come up.
     """
     if connection_file is not None:
         async with join_rts(Path(connection_file)) as rts:
@@ -48,11 +50,14 @@ async def open_rts(
     network = Network(secrets.token_bytes(32))
     host = host or socket.gethostname()
     async with open_process_backend() as backend:
-        strategies = {"embedded": EmbeddedStrategy(network, backend), "local": LocalStrategy()}
+        strategies: dict[str, Strategy] = {
+            "embedded": EmbeddedStrategy(network, backend),
+            "local": LocalStrategy(),
+        }
         async with open_rts_service(network, listen=(RTS_ADDRESS,), strategies=strategies) as service:
             report = await service.bootstrap((host,), "embedded", cores, {})
             if report.failed:
-                raise RuntimeError(f"the run-time system did not start: {report.failed[host]}")
+                raise RtsError(f"the run-time system did not start: {report.failed[host]}")
             async with network.connect(RTS_ADDRESS, role="control", name="application", expect="rts") as peer:
                 yield RunTimeSystem(network, RTS_ADDRESS, peer)
 
@@ -62,14 +67,15 @@ async def open_job(
     net: Net,
     *,
     rts: RunTimeSystem,
-    values: Mapping[str, Sequence[Any]] | None = None,
+    values: Mapping[str, Iterable[Any]] | None = None,
     settings: JobSettings | None = None,
     transformations: Sequence[Transformation] = (terminate,),
     records_path: Path | None = None,
 ) -> AsyncIterator[Job]:
     """Run a workflow on a run-time system (GSPC19 4.3.1).
 
-    Leaving the block waits for the job to end, as a nursery would; an exception or a cancellation in it stops the job.
+    Leaving the block waits for the job to end, as a nursery would; an exception or a cancellation in it stops
+    the job.
 
     Args:
         net: the workflow.
@@ -93,7 +99,5 @@ async def open_job(
     def code(code_id: int) -> bytes:
         return encode_entry(engine.code_table[code_id])
 
-    async with run_job(
-        engine, code, engine.outputs, rts, settings, records_path=records_path
-    ) as job:
+    async with run_job(engine, code, engine.outputs, rts, settings, records_path=records_path) as job:
         yield job

@@ -155,7 +155,10 @@ class Job:
         """Say in a few lines why the job did not finish."""
         if not result.failures:
             return f"job {self.job_id} ({self.machine.name}) {result.state}: {result.detail}"
-        lines = [f"job {self.job_id} ({self.machine.name}) failed: {result.tasks.get('failed', 0)} of its tasks failed"]
+        lines = [
+            f"job {self.job_id} ({self.machine.name}) failed: "
+            f"{result.tasks.get('failed', 0)} of its tasks failed"
+        ]
         lines += [describe_failure(failure, self.host_of(failure.resource_id)) for failure in result.failures]
         return "\n".join(lines)
 
@@ -179,7 +182,8 @@ class Job:
                 while True:
                     for message in await peer.receive():
                         if isinstance(message, Watch):
-                            if watcher.credit == 0 and watcher.needs_snapshot:
+                            if not watcher.fed:
+                                watcher.fed = True
                                 nursery.start_soon(self.records.feed, peer, watcher)
                             watcher.add_credit(message.credit)
                         elif isinstance(message, IncomingCall):

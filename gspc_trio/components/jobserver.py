@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import trio
 from attrs import evolve, field, frozen
@@ -18,10 +18,11 @@ from gspc_trio.components.job import Job
 from gspc_trio.components.scheduler import SchedulerRoutes
 from gspc_trio.core.exchange import OpenJob
 from gspc_trio.core.ids import JobId, ResourceId
-from gspc_trio.core.records import RECORD_TYPES
+from gspc_trio.core.records import RECORD_TYPES, Record
 from gspc_trio.core.scheduler import TaskDone
 from gspc_trio.nursery.drive import drive
 from gspc_trio.nursery.rpc import Peer, PeerGone
+from gspc_trio.nursery.scope import open_scope
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.protocol.messages import JobRegistered, LeaveJob, RegisterJob
 from gspc_trio.workflow.job import Begin, Engine, JobEnded, JobMachine
@@ -71,7 +72,8 @@ async def run_job(
 ) -> AsyncIterator[Job]:
     """Run an engine's tasks on a run-time system.
 
-    Leaving the block waits for the job to end, as a nursery would; an exception or a cancellation in it stops the job.
+    Leaving the block waits for the job to end, as a nursery would; an exception or a cancellation in it stops
+    the job.
 
     Args:
         engine: says what is ready.
@@ -87,7 +89,7 @@ async def run_job(
         JobFailed: the job failed or was stopped, or the RTS went away.
         OSError: the file for the records cannot be written.
     """
-    async with trio.open_nursery() as nursery:
+    async with open_scope() as nursery:
         server = _JobServer(engine, code, outputs, settings, open_ended, on_done)
         address = ""
         if settings.listen:
@@ -108,7 +110,7 @@ async def run_job(
                 with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_TIMEOUT_S):
                     await server.leave(peer)
                 job.records.close_file()
-                nursery.cancel_scope.cancel()
+        nursery.cancel_scope.cancel()
 
 
 class _JobServer:
@@ -136,7 +138,11 @@ class _JobServer:
         self, rts: RunTimeSystem, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
     ) -> None:
         await rts.network.listen(
-            self.settings.listen, self._serve_peer, role="job", name=self.settings.name, task_status=task_status
+            self.settings.listen,
+            self._serve_peer,
+            role="job",
+            name=self.settings.name,
+            task_status=task_status,
         )
 
     async def _serve_peer(self, peer: Peer) -> None:
@@ -173,7 +179,7 @@ class _JobServer:
                 if on_done is not None:
                     on_done(action)
             elif isinstance(action, RECORD_TYPES):
-                append(action)
+                append(cast(Record, action))
             elif not send(action) and type(action) is JobEnded:
                 job.end(action)
 

@@ -1,7 +1,7 @@
 """The shell of a job's scheduler: one connection to the RTS, one to each RIF, and who gets which message.
 
-Events come from the connections into the job's inbox; the scheduler's actions go out by :meth:`SchedulerRoutes.send`. Nothing is
-decided here.
+Events come from the connections into the job's inbox; the scheduler's actions go out by
+:meth:`SchedulerRoutes.send`. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ class SchedulerRoutes:
                 elif isinstance(message, RifGone):
                     self._rif_gone(message)
                 else:
-                    log.warning("job %s: the RTS said %s, which is not for jobs", self.job, type(message).__name__)
+                    log.warning(
+                        "job %s: the RTS said %s, which is not for jobs", self.job, type(message).__name__
+                    )
 
     def send(self, action: Any) -> bool:
         """Send an action of the scheduler where it belongs; return False if it is not one that is sent."""
@@ -149,7 +151,9 @@ class SchedulerRoutes:
             link.send(message)
 
     def _link_of(self, resource_id: ResourceId) -> _RifLink | None:
-        """Return the link to the resource's RIF; None if it is gone, of which the scheduler has been or will be told."""
+        """Return the link to the resource's RIF; None if it is gone, of which the scheduler has been or will
+        be told.
+        """
         return self._links.get(self._rif_of.get(resource_id, ""))
 
     def _by_rif(self, resources: Sequence[ResourceId]) -> dict[RifId, list[ResourceId]]:
@@ -200,7 +204,9 @@ class SchedulerRoutes:
         for resource in endpoint.resources:
             self._rif_of.pop(resource.resource_id, None)
         link.scope.cancel()
-        self._put(ResourcesLost(tuple(r.resource_id for r in endpoint.resources), f"host {endpoint.host}: {reason}"))
+        self._put(
+            ResourcesLost(tuple(r.resource_id for r in endpoint.resources), f"host {endpoint.host}: {reason}")
+        )
 
     async def _keep_connected(self, link: _RifLink) -> None:
         """Hold the connection to a RIF for as long as the RTS says that it is there."""

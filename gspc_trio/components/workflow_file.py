@@ -33,8 +33,8 @@ class LoadedWorkflow:
 def load_workflow_file(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
     """Import a workflow file and build the workflow it offers.
 
-    Its functions belong to a module named like the file, so that workers import them under the same name; its directory
-    comes first on the module search path, as for a script.
+    Its functions belong to a module named like the file, so that workers import them under the same name; its
+    directory comes first on the module search path, as for a script.
 
     Args:
         path: a Python file with a function ``workflow(**settings)``.
@@ -47,7 +47,9 @@ def load_workflow_file(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
     if not path.is_file():
         raise WorkflowFileError(f"there is no workflow file {path}")
     if path.suffix != ".py" or not path.stem.isidentifier():
-        raise WorkflowFileError(f"{path} is not a workflow file: a Python file is wanted whose name can be imported")
+        raise WorkflowFileError(
+            f"{path} is not a workflow file: a Python file is wanted whose name can be imported"
+        )
     module = _import(path.resolve())
     function = getattr(module, "workflow", None)
     if not callable(function):
@@ -68,7 +70,9 @@ def _import(path: Path) -> ModuleType:
         specification.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+        frames = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path
+        ]
         line = getattr(error, "lineno", None) or (frames[-1].lineno if frames else None)
         where = f", line {line}" if line else ""
         raise WorkflowFileError(f"{path}{where}: {type(error).__name__}: {error}") from error
@@ -84,7 +88,12 @@ def modules_beside(path: Path) -> dict[str, tuple[str, str]]:
     files = {path: path.stem}
     for name, module in list(sys.modules.items()):
         source = Path(getattr(module, "__file__", None) or "/")
-        if name != "__main__" and source.suffix == ".py" and folder in source.parents and "site-packages" not in source.parts:
+        if (
+            name != "__main__"
+            and source.suffix == ".py"
+            and folder in source.parents
+            and "site-packages" not in source.parts
+        ):
             files.setdefault(source, name)
     for source in sorted(folder.glob("*.py"))[:SHIPPED_FILES_MAX]:
         files.setdefault(source, source.stem)

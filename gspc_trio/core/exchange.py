@@ -1,4 +1,6 @@
-"""What machines say to each other: one machine's action, the other's event, and the message on the wire between them."""
+"""What machines say to each other: one machine's action, the other's event, and the message on the wire
+between them.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,14 @@ from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Shape, TaskOptions
 from gspc_trio.core.value import value
 
-# Scheduler to resource manager -----------------------------------------------------------------------------------------
+# Scheduler to resource manager ------------------------------------------------------------------------------
 
 
 @value
 class Demand:
-    """Job ``job`` can use ``credit`` more grants of ``shape`` than it had when it last received grant ``seen``."""
+    """Job ``job`` can use ``credit`` more grants of ``shape`` than it had when it last received grant
+    ``seen``.
+    """
 
     job: JobId
     shape: Shape
@@ -38,7 +42,7 @@ class Interrupt:
     job: JobId
 
 
-# Resource manager to scheduler -----------------------------------------------------------------------------------------
+# Resource manager to scheduler ------------------------------------------------------------------------------
 
 
 @value
@@ -85,7 +89,7 @@ class Lapsed:
     reason: str
 
 
-# Scheduler to RIF ------------------------------------------------------------------------------------------------------
+# Scheduler to RIF -------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -138,10 +142,11 @@ class Submission:
 
 @frozen
 class Submit:
-    """Run these, in order, on the worker of ``resources[0]`` under the grant; the other resources are held by it.
+    """Run these, in order, on the worker of ``resources[0]`` under the grant; the other resources are held by
+    it.
 
-    ``resource_class`` is that of the tasks' first requirement; a worker of another class refuses them (WRK-1). Empty
-    means that the grant alone says it.
+    ``resource_class`` is that of the tasks' first requirement; a worker of another class refuses them
+    (WRK-1). Empty means that the grant alone says it.
     """
 
     job: JobId
@@ -153,7 +158,9 @@ class Submit:
 
 @frozen
 class Cancel:
-    """Stop these attempts, wherever they are on the worker; each is reported ``cancelled`` unless it had ended."""
+    """Stop these attempts, wherever they are on the worker; each is reported ``cancelled`` unless it had
+    ended.
+    """
 
     job: JobId
     resource_id: ResourceId
@@ -178,19 +185,21 @@ class Hold:
     resources: tuple[ResourceId, ...]
 
 
-# RIF to scheduler ------------------------------------------------------------------------------------------------------
+# RIF to scheduler -------------------------------------------------------------------------------------------
 
 
 @frozen
 class Finished:
-    """Attempts that ended (WRK-5: finished(task_id, reason)), in the order in which they ended on each worker."""
+    """Attempts that ended (WRK-5: finished(task_id, reason)), in the order in which they ended on each
+    worker.
+    """
 
     job: JobId
     resource_id: ResourceId
     outcomes: tuple[Outcome, ...]
 
 
-# RTS to RIF and back ---------------------------------------------------------------------------------------------------
+# RTS to RIF and back ----------------------------------------------------------------------------------------
 
 
 @frozen

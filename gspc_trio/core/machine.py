@@ -1,8 +1,8 @@
 """What every machine has in common.
 
 A machine is plain state: ``handle(event, now)`` returns the actions its shell has to carry out, ``check()``
-asserts its invariants, ``deadline()`` names the time at which it wants a :class:`Tick`. It never reads a clock, does no
-I/O, and an unknown or illegal event raises :class:`IllegalEvent` and changes nothing.
+asserts its invariants, ``deadline()`` names the time at which it wants a :class:`Tick`. It never reads a
+clock, does no I/O, and an unknown or illegal event raises :class:`IllegalEvent` and changes nothing.
 """
 
 from __future__ import annotations

@@ -57,7 +57,9 @@ class ResourceDag:
         for resource in self.resources:
             for parent in resource.parents:
                 if parent not in known:
-                    raise BadResources(f"{resource.resource_id} has the parent {parent}, which is not in the DAG")
+                    raise BadResources(
+                        f"{resource.resource_id} has the parent {parent}, which is not in the DAG"
+                    )
         object.__setattr__(self, "resources", tuple(_parents_first(self.resources)))
 
     def __iter__(self) -> Iterator[Resource]:

@@ -27,8 +27,10 @@ FINAL_STATES = frozenset({TaskState.FINISHED, TaskState.FAILED, TaskState.CANCEL
 class Reason(StrEnum):
     """How an attempt ended at a worker (WRK-5).
 
-    ``finished``, ``failed`` and ``cancelled`` are the document's; ``lost`` means that the process computing it died;
-    ``returned`` that it did not run to its end through no doing of its own (taken back, refused, fate) and uses up nothing.
+    ``finished``, ``failed`` and ``cancelled`` are the document's; ``lost`` means that the process computing
+    it died;
+    ``returned`` that it did not run to its end through no doing of its own (taken back, refused, fate) and
+    uses up nothing.
     """
 
     FINISHED = "finished"
@@ -44,7 +46,8 @@ class Requirement:
 
     Attributes:
         resource_class: the class.
-        preferences: ids in order of preference; an id of an ancestor stands for any resource of the class below it.
+        preferences: ids in order of preference; an id of an ancestor stands for any resource of the class
+            below it.
         hard: only preferred resources will do.
     """
 
@@ -78,9 +81,11 @@ class Shape:
         for requirement in self.requirements:
             text = requirement.resource_class
             if requirement.preferences:
-                text += f" ({'only' if requirement.hard else 'preferably'} {', '.join(requirement.preferences)})"
+                wish = "only" if requirement.hard else "preferably"
+                text += f" ({wish} {', '.join(requirement.preferences)})"
             parts.append(text)
-        parts.extend(f"{size_bytes} bytes of memory" for size_bytes in (self.memory_bytes, *self.memories) if size_bytes)
+        sizes_bytes = (self.memory_bytes, *self.memories)
+        parts.extend(f"{size_bytes} bytes of memory" for size_bytes in sizes_bytes if size_bytes)
         return " + ".join(parts)
 
 
@@ -96,7 +101,8 @@ class TaskOptions:
         attempts: how often it may be tried when it fails by its own error.
         loss_attempts: how often it may be tried when the process or host that computes it is lost.
         timeout_s: seconds of compute after which it is stopped and has failed, or None.
-        may_rerun: whether it may run again once it may have started; if not, it is never overlapped with others.
+        may_rerun: whether it may run again once it may have started; if not, it is never overlapped with
+            others.
         memory_bytes: memory that its compute may take, 0 for no limit.
         estimate_s: expected seconds of compute, or None.
         stage_in: whether its worker has to fetch data before compute.
@@ -142,7 +148,8 @@ class TaskError:
     """Why an attempt did not finish.
 
     Attributes:
-        kind: name of the exception's type, or ``lost``, ``timeout``, ``exit status``, ``refused``, ``unknown``.
+        kind: name of the exception's type, or ``lost``, ``timeout``, ``exit status``, ``refused``,
+            ``unknown``.
         message: one line for people.
         traceback: the user's frames, or "".
         pickled: the exception itself, opened only in the user's own processes, or b"".

@@ -1,7 +1,7 @@
 """Messages that are not already a machine's event or action: registration, control, watching.
 
-``MESSAGE_TYPES`` lists everything that may travel, in the order that gives each its number on the wire: append, never
-reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields.
+``MESSAGE_TYPES`` lists everything that may travel, in the order that gives each its number on the wire:
+append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROTOCOL_VERSION = 1
 PROTOCOL_VERSION_MIN = 1
 """The oldest version still spoken."""
 
-# Job server to RTS -----------------------------------------------------------------------------------------------------
+# Job server to RTS ------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -64,7 +64,7 @@ class LeaveJob:
     """The job is over (call, answered by Done): everything it holds is given back."""
 
 
-# RTS to job server -----------------------------------------------------------------------------------------------------
+# RTS to job server ------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -83,7 +83,7 @@ class RifGone:
     reason: str
 
 
-# Control of the RTS (calls) --------------------------------------------------------------------------------------------
+# Control of the RTS (calls) ---------------------------------------------------------------------------------
 
 
 @frozen
@@ -122,7 +122,8 @@ class Bootstrap:
 
 @frozen
 class BootstrapReport:
-    """host -> RIF id for those that came up, host -> reason for those that failed; none is missing (RTS-1)."""
+    """host -> RIF id for those that came up, host -> reason for those that failed; none is missing (RTS-1).
+    """
 
     started: dict[str, RifId]
     failed: dict[str, str]
@@ -204,7 +205,7 @@ class StopRts:
     """Take the run-time system down (answered by Done before it goes)."""
 
 
-# RIF and RTS -----------------------------------------------------------------------------------------------------------
+# RIF and RTS ------------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -238,7 +239,7 @@ class StopRif:
     """RTS to RIF: stop all workers and go."""
 
 
-# Job server's own listener (calls) -------------------------------------------------------------------------------------
+# Job server's own listener (calls) --------------------------------------------------------------------------
 
 
 @frozen
@@ -288,19 +289,19 @@ class RecordBatch:
 
 @frozen
 class Explain:
-    """Ask the RTS why requests of a job wait; answered by a Status whose ``waiting`` has an entry for each."""
+    """Ask the RTS why requests of a job wait; answered by a Status whose ``waiting`` has an entry for each.
+    """
 
     job: JobId
 
 
 MESSAGE_TYPES: tuple[type, ...] = (
-    exchange.Demand, exchange.Release, exchange.Interrupt, exchange.Grant, exchange.Recall, exchange.Refuse,
-    exchange.Lapsed, exchange.OpenJob, exchange.CloseJob, exchange.DefineCode, exchange.Submit, exchange.Cancel,
-    exchange.TakeBack, exchange.Hold, exchange.Finished, exchange.AddResources, exchange.RemoveResources,
-    exchange.Revoke, exchange.Revoked, exchange.DagReport,
-    RegisterJob, JobRegistered, LeaveJob, RifUp, RifGone, Done, GetStatus, Status, Bootstrap, BootstrapReport,
-    Teardown, TeardownReport, AddDag, RemoveDag, GetHostToResource, HostToResource, ListJobs, JobList, StopRts,
-    RifHello, CloseJobEverywhere, StopRif, GetJobStatus, WaitJob, StopJob, ApplicationCall, ApplicationReply,
-    Watch, RecordBatch,
-    Explain,
+    exchange.Demand, exchange.Release, exchange.Interrupt, exchange.Grant, exchange.Recall,
+    exchange.Refuse, exchange.Lapsed, exchange.OpenJob, exchange.CloseJob, exchange.DefineCode,
+    exchange.Submit, exchange.Cancel, exchange.TakeBack, exchange.Hold, exchange.Finished,
+    exchange.AddResources, exchange.RemoveResources, exchange.Revoke, exchange.Revoked,
+    exchange.DagReport, RegisterJob, JobRegistered, LeaveJob, RifUp, RifGone, Done, GetStatus, Status,
+    Bootstrap, BootstrapReport, Teardown, TeardownReport, AddDag, RemoveDag, GetHostToResource,
+    HostToResource, ListJobs, JobList, StopRts, RifHello, CloseJobEverywhere, StopRif, GetJobStatus,
+    WaitJob, StopJob, ApplicationCall, ApplicationReply, Watch, RecordBatch, Explain,
 )  # fmt: skip

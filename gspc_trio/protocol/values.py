@@ -78,10 +78,13 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
 
 
 def join(parts: Sequence[bytes]) -> bytes:
-    """Return what :func:`dumps` would for the list of the values that ``parts`` stand for, without opening plain ones."""
+    """Return what :func:`dumps` would for the list of the values that ``parts`` stand for, without opening
+    plain ones.
+    """
     if not all(map(is_plain, parts)):
         return dumps([loads(part) for part in parts])
-    return msgpack.Packer().pack_array_header(len(parts)) + b"".join(parts)
+    header: bytes = msgpack.Packer().pack_array_header(len(parts))
+    return header + b"".join(parts)
 
 
 def is_plain(data: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -113,13 +114,11 @@ class World:
     def wait_nothing_left(self, timeout_s: float = HANG_S) -> None:
         """Wait until no process, socket file or temporary file of this test is there."""
         wait_until(lambda: not self.pids(), f"processes are left: {self.describe()}", timeout_s)
-        left = [path for path in (self.folder / "tmp").rglob("*")]
+        left = list((self.folder / "tmp").rglob("*"))
         assert not left, f"temporary files are left: {left}"
 
     def describe(self) -> list[str]:
-        return [
-            f"{pid} {Path(f'/proc/{pid}/cmdline').read_bytes().decode()}" for pid in self.pids()
-        ]
+        return [f"{pid} {Path(f'/proc/{pid}/cmdline').read_bytes().decode()}" for pid in self.pids()]
 
     def end(self) -> None:
         """Kill whatever a failed test has left."""
@@ -128,10 +127,8 @@ class World:
                 if pipe is not None:
                     pipe.close()
         for pid in self.pids():
-            try:
+            with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
         for process in self.started:
             process.wait()
 

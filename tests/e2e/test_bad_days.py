@@ -1,4 +1,6 @@
-"""Bad days, with real processes: each says one clear thing, and nothing is left (the ``world`` fixture looks)."""
+"""Bad days, with real processes: each says one clear thing, and nothing is left (the ``world`` fixture
+looks).
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def one_line(text: str) -> str:
     return lines[0]
 
 
-# A task's own fault ------------------------------------------------------------------------------------------------------
+# A task's own fault -----------------------------------------------------------------------------------------
 
 
 def test_a_task_that_raises_stops_the_job_and_tells_its_story(world: World) -> None:
@@ -89,7 +91,8 @@ def test_keep_going_finishes_what_does_not_depend_on_the_failure(world: World) -
 
 def test_a_task_with_attempts_is_tried_again(world: World) -> None:
     trace = world.folder / "tries"
-    body = f"    with open({str(trace)!r}, 'a') as file: file.write('x')\n    return 1 / (os.path.getsize({str(trace)!r}) - 1)"
+    body = f"    with open({str(trace)!r}, 'a') as file: file.write('x')\n"
+    body += f"    return 1 / (os.path.getsize({str(trace)!r}) - 1)"
     path = world.workflow(failing(body, ", attempts=3").replace("[1, 2, 3]", "[1]"))
     data = world.run_json("jobserver", "run", path)
     assert data["tasks"]["finished"] == 1
@@ -115,7 +118,8 @@ def test_a_program_that_fails_shows_its_error_output(world: World) -> None:
 from gspc_trio import Program, Workflow, farm
 
 def workflow():
-    return Workflow(farm(Program(["sh", "-c", "echo so it goes >&2; exit 3"]), name="program"), {"items": [1]})
+    program = Program(["sh", "-c", "echo so it goes >&2; exit 3"])
+    return Workflow(farm(program, name="program"), {"items": [1]})
 """
     done = world.run("jobserver", "run", world.workflow(text))
     assert done.returncode == 1
@@ -123,12 +127,16 @@ def workflow():
     assert "so it goes" in done.stderr
 
 
-# Requests that cannot be met ---------------------------------------------------------------------------------------------
+# Requests that cannot be met --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("requires", "said"),
-    [("'quantum'", "quantum"), ("[Requirement('core')] * 64", "64"), ("'core', memory_bytes=10**18", "memory")],
+    [
+        ("'quantum'", "quantum"),
+        ("[Requirement('core')] * 64", "64"),
+        ("'core', memory_bytes=10**18", "memory"),
+    ],
 )
 def test_a_request_that_can_never_be_met_fails_at_once(world: World, requires: str, said: str) -> None:
     text = f"""
@@ -155,7 +163,7 @@ def join(left, right):
 
 def workflow():
     net = Net("stuck")
-    left, right = net.place("left"), net.place("right")
+    left, right = net.input("left"), net.input("right")
     net.transition("join", run=join, inputs={"left": left, "right": right}, outputs=net.output("sum"))
     return Workflow(net, {"left": [1, 2], "right": [3]})
 """
@@ -166,7 +174,7 @@ def workflow():
     assert "right" in done.stderr
 
 
-# The user's mistakes -----------------------------------------------------------------------------------------------------
+# The user's mistakes ----------------------------------------------------------------------------------------
 
 
 def test_mistakes_get_one_clear_line(world: World) -> None:
@@ -213,10 +221,9 @@ def test_no_rts_and_unsafe_files_get_one_clear_line(world: World) -> None:
     port = json.loads(good)["address"].rpartition(":")[2].strip("/")
     done = world.run("rts", "start", "--connection-file", "other.json", "--port", port)
     assert done.returncode == 1
-    assert "in use" in one_line(done.stderr)
+    assert "is taken" in one_line(done.stderr)
 
-    done = world.run("rts", "stop", "--connection-file", "rts.json")
-    assert done.returncode == 0, done.stderr
+    stop(world, "--connection-file", "rts.json")
     data["address"] = f"ws://127.0.0.1:{free_port()}"
     wrong.write_text(json.dumps(data))
     done = world.run("rts", "status", "--connection-file", "wrong.json")
@@ -224,16 +231,19 @@ def test_no_rts_and_unsafe_files_get_one_clear_line(world: World) -> None:
     assert "gspc-rts start" in one_line(done.stderr)
 
 
-# Signals -----------------------------------------------------------------------------------------------------------------
+# Signals ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("signals", "status"),
-    [((signal.SIGINT,), 130), ((signal.SIGTERM,), 143), ((signal.SIGINT, signal.SIGINT, signal.SIGTERM), 130)],
+    [
+        ((signal.SIGINT,), 130),
+        ((signal.SIGTERM,), 143),
+        ((signal.SIGINT, signal.SIGINT, signal.SIGTERM), 130),
+    ],
 )
 def test_a_signal_in_the_middle_ends_everything(world: World, signals: tuple[int, ...], status: int) -> None:
-    process = world.start("jobserver", "run", world.workflow(SLEEPERS), "--records", "records")
-    wait_until(lambda: (world.folder / "records").exists() and '"finished"' in (world.folder / "records").read_text(), "a task to finish")
+    process = start_and_see_a_task_finish(world)
     for number in signals:
         process.send_signal(number)
     _, err = process.communicate(timeout=HANG_S)
@@ -244,15 +254,14 @@ def test_a_signal_in_the_middle_ends_everything(world: World, signals: tuple[int
 
 def test_ctrl_c_at_a_terminal_reaches_only_the_job_server(world: World) -> None:
     """A terminal sends SIGINT to the whole foreground process group."""
-    process = world.start("jobserver", "run", world.workflow(SLEEPERS), "--records", "records")
-    wait_until(lambda: (world.folder / "records").exists() and '"finished"' in (world.folder / "records").read_text(), "a task to finish")
+    process = start_and_see_a_task_finish(world)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert "Traceback" not in err
 
 
-# Deaths ------------------------------------------------------------------------------------------------------------------
+# Deaths -----------------------------------------------------------------------------------------------------
 
 
 def test_kill_of_a_compute_process_runs_its_task_again(world: World) -> None:
@@ -275,13 +284,18 @@ def test_kill_of_a_compute_process_runs_its_task_again(world: World) -> None:
 
 def test_kill_of_a_rif_runs_its_tasks_again(world: World) -> None:
     world.start_rts("--cores", "1", "--host", "here", "--host", "there")
-    process = world.start("jobserver", "run", world.workflow(SLEEPERS), "--set", "n=100", "--rts", default_file(world), "--json")
+    process = world.start(
+        "jobserver", "run", world.workflow(SLEEPERS), "--set", "n=100", "--rts", default_file(world), "--json"
+    )
     wait_until(lambda: held_cores(world) == 2, "both RIFs to work")
     os.kill(world.pids("rif_process")[0], signal.SIGKILL)
     out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert json.loads(out)["outputs"]["results"] == [0.05] * 100
-    wait_until(lambda: world.run_json("rts", "status")["classes"]["core"]["total"] == 2, "the RIF to be started again")
+    wait_until(
+        lambda: world.run_json("rts", "status")["classes"]["core"]["total"] == 2,
+        "the RIF to be started again",
+    )
     stop(world)
 
 
@@ -299,7 +313,9 @@ def test_kill_of_the_job_server_gives_everything_back(world: World) -> None:
 
 def test_kill_of_the_rts_leaves_no_process(world: World) -> None:
     rts = world.start_rts("--cores", "2")
-    job = world.start("jobserver", "run", world.workflow(SLEEPERS), "--set", "seconds=60", "--rts", default_file(world))
+    job = world.start(
+        "jobserver", "run", world.workflow(SLEEPERS), "--set", "seconds=60", "--rts", default_file(world)
+    )
     wait_until(lambda: held_cores(world) == 2, "the job to hold the cores")
     rts.kill()
     _, err = job.communicate(timeout=HANG_S)
@@ -334,7 +350,7 @@ def workflow():
     world.wait_nothing_left()
 
 
-# Helpers -----------------------------------------------------------------------------------------------------------------
+# Helpers ----------------------------------------------------------------------------------------------------
 
 
 def default_file(world: World) -> str:
@@ -346,8 +362,15 @@ def held_cores(world: World) -> int:
     return held
 
 
-def stop(world: World) -> None:
-    done = world.run("rts", "stop")
+def start_and_see_a_task_finish(world: World) -> subprocess.Popen[str]:
+    process = world.start("jobserver", "run", world.workflow(SLEEPERS), "--records", "records")
+    records = world.folder / "records"
+    wait_until(lambda: records.exists() and '"finished"' in records.read_text(), "a task to finish")
+    return process
+
+
+def stop(world: World, *arguments: str) -> None:
+    done = world.run("rts", "stop", *arguments)
     assert done.returncode == 0, done.stderr
 
 
