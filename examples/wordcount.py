@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from gspc_trio import Workflow, map_reduce
@@ -75,7 +75,7 @@ def workflow(path: Path = STDLIB) -> Workflow:
         raise ValueError(f"there is no directory {path}; say which one to read with --set path=DIR")
     parts = list(split(find_files(path.resolve())))
 
-    def report(outputs: dict[str, list[dict[str, int]]]) -> None:
+    def report(outputs: Mapping[str, list[dict[str, int]]]) -> None:
         for word, number in Counter(outputs["counts"][0]).most_common(20):
             print(f"{number:>10,}  {word}")
         print(f"{sum(map(len, parts)):,} files")
