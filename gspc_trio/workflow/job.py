@@ -1,13 +1,15 @@
 """What a job decides: the engine and the scheduler of one job behind one ``handle``.
 
-The engine says what is ready, the scheduler where it runs; this machine carries tasks from one to the other and results
-back, applies the policy for failures, and knows when the job is over. Everything it is told or says beside that is the
-scheduler's.
+The engine says what is ready, the scheduler where it runs; this machine carries tasks from one to the other
+and results back, applies the policy for failures, and knows when the job is over. Everything it is told or
+says beside
+that is the scheduler's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, Protocol
 
 from attrs import define, field, frozen
@@ -25,6 +27,33 @@ READY_MAX = 20_000
 
 FAILURES_KEPT_MAX = 100
 """Failures that are kept with their output; the others are only counted."""
+
+
+class JobState(StrEnum):
+    """Where a job is; the last three are final."""
+
+    NEW = "new"
+    """It has not begun."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    """How it ends is decided: nothing more is started, what runs is cancelled, what is held is given back."""
+    FINISHED = "finished"
+    """Nothing was left to do, or a termination transition has fired."""
+    FAILED = "failed"
+    """A task failed for good, or the workflow can go no further."""
+    STOPPED = "stopped"
+    """Someone asked."""
+
+
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.NEW: frozenset({JobState.RUNNING, JobState.STOPPING}),
+    JobState.RUNNING: frozenset({JobState.STOPPING}),
+    JobState.STOPPING: frozenset({JobState.FINISHED, JobState.FAILED, JobState.STOPPED}),
+    JobState.FINISHED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.STOPPED: frozenset(),
+}
+"""Where a job may go from where it is."""
 
 
 class Engine(Protocol):
@@ -109,6 +138,9 @@ class JobMachine:
         scheduler: says where it runs.
         keep_going: go on after a failure with what does not depend on it.
         open_ended: tasks may be added until Close (the executor's way).
+        failures: of the first tasks that failed.
+        state: where it is.
+        ended: how it ended, when it has.
     """
 
     job: JobId
@@ -118,14 +150,17 @@ class JobMachine:
     keep_going: bool = False
     open_ended: bool = False
     failures: list[TaskFailure] = field(factory=list)
+    state: JobState = JobState.NEW
     ended: JobEnded | None = None
     _stop: JobEnded | None = None
     _begun: bool = False
     _stopping: bool = False
+    _stopped: bool = False
     _failed_through: int = 0
 
     def handle(self, event: Any, now: float) -> list[Any]:
-        """Take one of the scheduler's events, Begin, Look or Close; return the scheduler's actions, and JobEnded last.
+        """Take one of the scheduler's events, Begin, Look or Close; return the scheduler's actions, and
+        JobEnded last.
 
         TaskDone appears among the actions after the engine has taken it in.
 
@@ -136,6 +171,8 @@ class JobMachine:
             if self._begun:
                 raise IllegalEvent("the job has begun already")
             self._begun = True
+            if self._stop is None:
+                self._move(JobState.RUNNING)
             actions: list[Any] = [JobChanged(now, self.job, "running", self.name)]
         elif isinstance(event, Look):
             actions = []
@@ -144,7 +181,7 @@ class JobMachine:
             actions = []
         else:
             if isinstance(event, Stop):
-                self._stop = self._stop or JobEnded("stopped", event.reason)
+                self._end_as(JobEnded("stopped", event.reason))
                 self._stopping = True
             actions = self.scheduler.handle(event, now)
         self._carry(actions, now)
@@ -159,9 +196,12 @@ class JobMachine:
         self.scheduler.check()
         if self.ended is not None:
             assert self.scheduler.live == 0, "an ended job has live tasks"
+            assert self.state.value == self.ended.state, "state and end differ"
 
     def _carry(self, actions: list[Any], now: float) -> None:
-        """Take results into the engine and new tasks to the scheduler until neither has more; append to ``actions``."""
+        """Take results into the engine and new tasks to the scheduler until neither has more; append to
+        ``actions``.
+        """
         position = 0
         while True:
             through: list[TaskDone] = []
@@ -194,11 +234,16 @@ class JobMachine:
             through = self.engine.fail(done.task_id, error)
             if len(self.failures) < FAILURES_KEPT_MAX:
                 self.failures.append(TaskFailure(done.task_id, done.name, done.outcome, done.resource_id))
-            if not self.keep_going and self._stop is None:
-                self._stop = JobEnded("failed", "a task failed")
+            if not self.keep_going:
+                self._end_as(JobEnded("failed", "a task failed"))
         self._failed_through += len(through or ())
         return [
-            TaskDone(failed.task_id, TaskState.FAILED, Outcome(failed.task_id, 0, Reason.FAILED, error=failed.error), failed.name)
+            TaskDone(
+                failed.task_id,
+                TaskState.FAILED,
+                Outcome(failed.task_id, 0, Reason.FAILED, error=failed.error),
+                failed.name,
+            )
             for failed in through or ()
         ]
 
@@ -210,24 +255,40 @@ class JobMachine:
             while len(tasks) < room and (task_id := engine.next()) is not None:
                 tasks.append(engine.extract(task_id))
         except TransitionFailed as error:
-            self._stop = JobEnded("failed", str(error))
+            self._end_as(JobEnded("failed", str(error)))
         if engine.is_stopped:
-            self._stop = JobEnded("finished")
+            self._end_as(JobEnded("finished"))
         return tuple(tasks)
 
     def _maybe_end(self, actions: list[Any], now: float) -> None:
+        if self._stopping and not self._stopped:
+            self._stopped = any(type(action) is Stopped for action in actions)
         if self.ended is not None or not self._begun or self.scheduler.live:
             return
         if self._stop is None:
             if self.open_ended:
                 return
-            self._stop = self._verdict()
+            self._end_as(self._verdict())
             self._stopping = True
-            actions += self.scheduler.handle(Stop("the job is over"), now)
-        if any(type(action) is Stopped for action in actions):
+            last = self.scheduler.handle(Stop("the job is over"), now)
+            self._stopped = any(type(action) is Stopped for action in last)
+            actions += last
+        if self._stopped:
+            assert self._stop is not None
             self.ended = self._stop
+            self._move(JobState(self.ended.state))
             actions.append(JobChanged(now, self.job, self.ended.state, self.name, self.ended.detail))
             actions.append(self.ended)
+
+    def _end_as(self, ended: JobEnded) -> None:
+        """Decide how the job will have ended, unless that is decided already."""
+        if self._stop is None:
+            self._stop = ended
+            self._move(JobState.STOPPING)
+
+    def _move(self, state: JobState) -> None:
+        assert state in TRANSITIONS[self.state], f"job {self.job} from {self.state} to {state}"
+        self.state = state
 
     def _verdict(self) -> JobEnded:
         """How a job ends that has nothing more to run."""
@@ -235,7 +296,9 @@ class JobMachine:
             return JobEnded("failed", "some tasks failed")
         stuck = self.engine.explain_stuck()
         if stuck:
-            return JobEnded("failed", "the workflow can go no further:\n" + "\n".join(f"  {line}" for line in stuck))
+            return JobEnded(
+                "failed", "the workflow can go no further:\n" + "\n".join(f"  {line}" for line in stuck)
+            )
         return JobEnded("finished")
 
     def counts(self) -> Mapping[TaskState, int]:
