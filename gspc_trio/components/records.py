@@ -1,7 +1,8 @@
 """The record stream of one component: folded, written to a file, sent to watchers.
 
-One stream has many readers and none of them slows the writer: a record is folded into the progress, appended to what each
-watcher has not had yet, and that is all. A watcher that falls behind gets a snapshot instead of what it missed.
+One stream has many readers and none of them slows the writer: a record is folded into the progress, appended
+to what each watcher has not had yet, and that is all. A watcher that falls behind gets a summary of what it
+missed; one that reads no more is dropped.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from typing import Any, TextIO
 import attrs
 import trio
 
+from gspc_trio.core.backlog import Backlog
 from gspc_trio.core.progress import Progress
 from gspc_trio.core.records import Record, StreamOpened
 from gspc_trio.nursery.rpc import Peer, PeerGone
 from gspc_trio.protocol.messages import RecordBatch
 
-BACKLOG_MAX = 10_000
-"""Records kept for a watcher; one that is further behind gets a snapshot."""
+STALL_S = 30.0
+"""Seconds without credit after which a watcher is dropped."""
+
+SNAPSHOT_RECORDS_MAX = 5_000
+"""Records in one batch of a snapshot."""
 
 WATCH_INTERVAL_S = 0.1
 """Seconds between two batches to a watcher."""
@@ -44,9 +49,9 @@ class Watcher:
 
     def __init__(self) -> None:
         self.credit = 0
-        self.backlog: list[Record] = []
-        self.needs_snapshot = True
+        self.backlog = Backlog()
         self.wanted = trio.Event()
+        self.fed = False
 
     def add_credit(self, credit: int) -> None:
         """The watcher can take ``credit`` more batches."""
@@ -65,6 +70,7 @@ class RecordStream:
         self.progress = Progress()
         self._watchers: list[Watcher] = []
         self._file: TextIO | None = None
+        self._news: trio.Event | None = None
         now = trio.current_time()
         self.opened = StreamOpened(now, time.time() - now, version)
 
@@ -74,11 +80,10 @@ class RecordStream:
         if self._file is not None:
             self._file.write(record_as_json(record) + "\n")
         for watcher in self._watchers:
-            if len(watcher.backlog) < BACKLOG_MAX:
-                watcher.backlog.append(record)
-            else:
-                watcher.needs_snapshot = True
-                watcher.backlog.clear()
+            watcher.backlog.append(record)
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
     def open_file(self, path: Path) -> None:
         """Write all records from now on to ``path``, a line of JSON each.
@@ -103,29 +108,34 @@ class RecordStream:
                 self._file.flush()
 
     async def feed(self, peer: Peer, watcher: Watcher) -> None:
-        """Send a snapshot, then records, to a watcher as its credit allows, until it is gone or this is cancelled."""
+        """Send a snapshot, then what happens, to a watcher as its credit allows, until it is gone.
+
+        A watcher that gives no credit for :data:`STALL_S` loses its connection.
+        """
+        watcher.fed = True
         self._watchers.append(watcher)
         try:
+            first: tuple[Record, ...] = (self.opened, *watcher.backlog.begin(self.progress))
+            for start in range(0, len(first), SNAPSHOT_RECORDS_MAX):
+                peer.post(RecordBatch(first[start : start + SNAPSHOT_RECORDS_MAX], snapshot=start == 0))
+            watcher.credit -= 1
             while not peer.lost.is_set():
-                if watcher.credit == 0:
-                    watcher.wanted = trio.Event()
-                    await watcher.wanted.wait()
-                batch = self._batch_for(watcher)
-                if batch is not None:
-                    watcher.credit -= 1
-                    peer.post(batch)
                 await trio.sleep(WATCH_INTERVAL_S)
+                if watcher.credit <= 0 and not await self._wait_for_credit(watcher):
+                    peer.drop(f"it watched, and read nothing for {STALL_S:g} s")
+                    return
+                while not watcher.backlog.has_news:
+                    self._news = self._news or trio.Event()
+                    await self._news.wait()
+                watcher.credit -= 1
+                peer.post(RecordBatch(watcher.backlog.take(self.progress)))
         except PeerGone:
             pass
         finally:
             self._watchers.remove(watcher)
 
-    def _batch_for(self, watcher: Watcher) -> RecordBatch | None:
-        if watcher.needs_snapshot:
-            watcher.needs_snapshot = False
-            watcher.backlog.clear()
-            return RecordBatch((self.opened, *self.progress.snapshot()), snapshot=True)
-        if not watcher.backlog:
-            return None
-        records, watcher.backlog = tuple(watcher.backlog), []
-        return RecordBatch(records)
+    async def _wait_for_credit(self, watcher: Watcher) -> bool:
+        watcher.wanted = trio.Event()
+        with trio.move_on_after(STALL_S):
+            await watcher.wanted.wait()
+        return watcher.credit > 0

@@ -7,7 +7,9 @@ has ended.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from attrs import define, field
@@ -15,6 +17,7 @@ from attrs import define, field
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.records import (
     GrantChanged,
+    HostLoad,
     JobChanged,
     Record,
     ResourceChanged,
@@ -29,6 +32,9 @@ from gspc_trio.core.task import FINAL_STATES, TaskState
 FAILURES_MAX = 20
 """Last failures that are kept of a job."""
 
+LATELY_MAX = 50
+"""Last tasks that finished that are kept of a job."""
+
 RECENT_SECONDS = 10
 """Seconds, of those in which tasks finished, over which the rate is taken."""
 
@@ -37,6 +43,10 @@ ENDED_JOBS_MAX = 100
 
 _READY, _RUNNING = TaskState.READY, TaskState.RUNNING
 _FINISHED, _FAILED = TaskState.FINISHED, TaskState.FAILED
+
+
+def _lately() -> deque[TaskChanged]:
+    return deque(maxlen=LATELY_MAX)
 
 
 def _no_counts() -> dict[TaskState, int]:
@@ -58,6 +68,7 @@ class JobProgress:
         held: what it holds.
         computed_s: seconds of compute of its finished tasks.
         recent: second -> number of tasks finished in it, the last ones.
+        lately: of tasks that finished last, oldest first.
     """
 
     job: JobId
@@ -71,6 +82,7 @@ class JobProgress:
     held: dict[GrantId, GrantChanged] = field(factory=dict)
     computed_s: float = 0.0
     recent: dict[int, int] = field(factory=dict)
+    lately: deque[TaskChanged] = field(factory=_lately)
 
     @property
     def state(self) -> str:
@@ -133,6 +145,7 @@ class JobProgress:
     def _end(self, record: TaskChanged) -> None:
         if record.state is _FINISHED:
             self.computed_s += record.duration_s
+            self.lately.append(record)
             second = int(record.at_s)
             recent = self.recent
             if second in recent:
@@ -154,11 +167,20 @@ class JobProgress:
         self.computed_s = record.computed_s
         self.first_s, self.last_s = record.first_s, record.at_s
         self.recent = dict(record.recent)
+        for known in (self.live, self.running, self.failures):
+            known.clear()
+        self.lately = deque(record.lately, LATELY_MAX)
 
-    def snapshot(self) -> list[Record]:
-        """Return records that make this state of a new job."""
+    def snapshot(self, named_max: int | None = None) -> list[Record]:
+        """Return records that make this state of a new job.
+
+        Args:
+            named_max: how many running ones, and how many other live ones, to name; the rest is only counted,
+                so that records of what follows count right only after another snapshot.
+        """
         counts = dict(self.counts)
-        named = [*self.failures.values(), *self.live.values()]
+        live = list(self.live.values()) if named_max is None else self._worth_naming(named_max)
+        named = [*self.failures.values(), *live]
         for record in named:
             counts[record.state] -= 1
             if record.state is _READY and record.detail:
@@ -166,13 +188,21 @@ class JobProgress:
         totals = {state.value: number for state, number in counts.items()}
         recent = tuple(self.recent.items())
         records: list[Record] = [
-            TaskCounts(self.last_s, self.job, totals, self.computed_s, self.first_s, recent)
+            TaskCounts(
+                self.last_s, self.job, totals, self.computed_s, self.first_s, recent, tuple(self.lately)
+            )
         ]
         records += named
         records += self.held.values()
         if self.changed is not None:
             records.append(self.changed)
         return records
+
+    def _worth_naming(self, most: int) -> list[TaskChanged]:
+        """Return at most ``most`` running tasks and as many of the others that live."""
+        running = dict(islice(self.running.items(), most))
+        waiting = (name for name in self.live if name not in self.running)
+        return [*running.values(), *(self.live[name] for name in islice(waiting, most))]
 
 
 @define
@@ -184,6 +214,7 @@ class Progress:
         jobs: by id.
         ended: the jobs that have ended, in that order.
         resources, workers, rifs: the last word on each that is there.
+        loads: how busy the host of each RIF is.
     """
 
     opened: StreamOpened | None = None
@@ -192,6 +223,7 @@ class Progress:
     resources: dict[ResourceId, ResourceChanged] = field(factory=dict)
     workers: dict[ResourceId, WorkerChanged] = field(factory=dict)
     rifs: dict[RifId, RifChanged] = field(factory=dict)
+    loads: dict[RifId, HostLoad] = field(factory=dict)
 
     def apply(self, record: Record) -> None:
         """Take in one record. A StreamOpened begins anew: what was known before is forgotten.
@@ -210,16 +242,22 @@ class Progress:
             raise TypeError(f"{type(record).__name__} is no record")
         apply(self, record)
 
-    def snapshot(self) -> tuple[Record, ...]:
+    def snapshot(self, named_max: int | None = None) -> tuple[Record, ...]:
         """Return records that make this state of a new Progress.
 
-        There is one for each live task, failure kept, grant, job, resource, worker and RIF.
+        There is one for each live task (or as :meth:`JobProgress.snapshot` says), failure kept, grant, job,
+        resource, worker and RIF.
         """
         records: list[Record] = [] if self.opened is None else [self.opened]
-        records += [*self.rifs.values(), *self.resources.values(), *self.workers.values()]
+        records += [
+            *self.rifs.values(),
+            *self.resources.values(),
+            *self.workers.values(),
+            *self.loads.values(),
+        ]
         ended = set(self.ended)
         for job_id in (*self.ended, *(job_id for job_id in self.jobs if job_id not in ended)):
-            records += self.jobs[job_id].snapshot()
+            records += self.jobs[job_id].snapshot(named_max)
         return tuple(records)
 
     def _job(self, record: TaskChanged | TaskCounts | GrantChanged | JobChanged) -> JobProgress:
@@ -230,7 +268,7 @@ class Progress:
 
     def _stream_opened(self, record: StreamOpened) -> None:
         self.opened = record
-        for known in (self.jobs, self.ended, self.resources, self.workers, self.rifs):
+        for known in (self.jobs, self.ended, self.resources, self.workers, self.rifs, self.loads):
             known.clear()
 
     def _job_changed(self, record: JobChanged) -> None:
@@ -268,10 +306,15 @@ class Progress:
             self.workers[record.resource_id] = record
 
     def _rif_changed(self, record: RifChanged) -> None:
+        if record.state != "up":
+            self.loads.pop(record.rif_id, None)
         if record.state == "down":
             self.rifs.pop(record.rif_id, None)
         else:
             self.rifs[record.rif_id] = record
+
+    def _host_load(self, record: HostLoad) -> None:
+        self.loads[record.rif_id] = record
 
 
 _APPLY: dict[type, Callable[[Progress, Any], None]] = {
@@ -282,4 +325,5 @@ _APPLY: dict[type, Callable[[Progress, Any], None]] = {
     ResourceChanged: Progress._resource_changed,
     WorkerChanged: Progress._worker_changed,
     RifChanged: Progress._rif_changed,
+    HostLoad: Progress._host_load,
 }

@@ -62,11 +62,14 @@ class TaskChanged:
 class TaskCounts:
     """What a snapshot says of a job's tasks that it does not name; ``at_s`` is that of its last record.
 
+    Whatever was known of the job's tasks before is forgotten.
+
     Attributes:
         counts: state -> number, to which the records that follow in the snapshot are added.
         computed_s: seconds of compute of the finished ones.
         first_s: time of the job's first record.
         recent: (second, number of tasks finished in it), oldest first.
+        lately: of tasks that finished last, oldest first; they are in ``counts``.
     """
 
     at_s: float
@@ -75,6 +78,7 @@ class TaskCounts:
     computed_s: float = 0.0
     first_s: float = 0.0
     recent: tuple[tuple[int, int], ...] = ()
+    lately: tuple[TaskChanged, ...] = ()
 
 
 @value
@@ -90,13 +94,14 @@ class GrantChanged:
 
 @value
 class ResourceChanged:
-    """A resource was ``added`` or ``removed``."""
+    """A resource was ``added`` below ``parents``, or ``removed``."""
 
     at_s: float
     resource_id: ResourceId
     resource_class: str
     state: str
     host: str = ""
+    parents: tuple[ResourceId, ...] = ()
 
 
 @frozen
@@ -122,6 +127,27 @@ class RifChanged:
     detail: str = ""
 
 
+@frozen
+class HostLoad:
+    """How busy a host is.
+
+    Attributes:
+        load: processes that ran or wanted to, on average over the last minute.
+        cpus: number of its CPUs.
+        cpu_share: part of their time that was used since the last record, 0 to 1.
+        memory_used_bytes, memory_total_bytes: of its main memory.
+    """
+
+    at_s: float
+    rif_id: RifId
+    host: str
+    load: float
+    cpus: int
+    cpu_share: float
+    memory_used_bytes: int
+    memory_total_bytes: int
+
+
 Record: TypeAlias = (
     StreamOpened
     | JobChanged
@@ -131,6 +157,7 @@ Record: TypeAlias = (
     | ResourceChanged
     | WorkerChanged
     | RifChanged
+    | HostLoad
 )
 
 RECORD_TYPES: tuple[type, ...] = (
@@ -142,4 +169,5 @@ RECORD_TYPES: tuple[type, ...] = (
     WorkerChanged,
     RifChanged,
     TaskCounts,
+    HostLoad,
 )

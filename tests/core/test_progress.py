@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gspc_trio.core import progress as progress_module
-from gspc_trio.core.progress import ENDED_JOBS_MAX, FAILURES_MAX, RECENT_SECONDS, Progress
+from gspc_trio.core.progress import ENDED_JOBS_MAX, FAILURES_MAX, LATELY_MAX, RECENT_SECONDS, Progress
 from gspc_trio.core.records import (
     GrantChanged,
+    HostLoad,
     JobChanged,
     Record,
     ResourceChanged,
@@ -146,6 +147,23 @@ def test_what_is_no_record_is_refused() -> None:
         Progress().apply("hello")  # type: ignore[arg-type]
 
 
+def test_a_short_snapshot_names_few_tasks_and_counts_them_all() -> None:
+    records: list[Record] = [task(1.0, n, READY) for n in range(1000)]
+    records += [task(2.0, n, RUNNING) for n in range(500)]
+    job = fold(fold(records).snapshot(named_max=3)).jobs["j1"]
+    assert job.counts[READY] == job.counts[RUNNING] == 500
+    assert list(job.live) == [0, 1, 2, 500, 501, 502]
+    assert list(job.running) == [0, 1, 2]
+
+
+def test_a_host_that_is_gone_has_no_load() -> None:
+    load = HostLoad(1.0, "r1", "h", 1.5, 2, 0.5, 10, 100)
+    up = fold([RifChanged(0.0, "r1", "h", "up"), load])
+    assert up.loads == {"r1": load}
+    up.apply(RifChanged(2.0, "r1", "h", "lost", "gone"))
+    assert not up.loads
+
+
 def test_a_snapshot_names_live_tasks_and_counts_the_others() -> None:
     records: list[Record] = [task(1.0, n, READY) for n in range(1000)]
     records += [task(2.0, n, FINISHED, duration_s=0.25) for n in range(998)]
@@ -157,6 +175,7 @@ def test_a_snapshot_names_live_tasks_and_counts_the_others() -> None:
             249.5,
             1.0,
             ((2, 998),),
+            tuple(task(2.0, n, FINISHED, duration_s=0.25) for n in range(998 - LATELY_MAX, 998)),
         ),
         task(1.0, 998, READY),
         task(1.0, 999, READY),
@@ -179,6 +198,7 @@ any_record: st.SearchStrategy[Record] = st.one_of(
     st.builds(ResourceChanged, times, names, st.just("core"), st.sampled_from(["added", "removed"])),
     st.builds(WorkerChanged, times, names, st.sampled_from(["idle", "busy", "lost", "stopped"])),
     st.builds(RifChanged, times, rif_ids, st.just("h"), st.sampled_from(["up", "down"])),
+    st.builds(HostLoad, times, rif_ids, st.just("h"), times, st.just(2), times, st.just(1), st.just(4)),
     st.builds(StreamOpened, times, times, st.just("1")),
 )  # fmt: skip
 
