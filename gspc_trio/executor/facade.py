@@ -1,0 +1,177 @@
+"""The executor: the interface of ``concurrent.futures.Executor`` on a run-time system."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor as ExecutorInterface
+from concurrent.futures import Future
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from gspc_trio.components.jobserver import JobSettings
+from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
+from gspc_trio.executor.codes import CodeTable, call_each
+from gspc_trio.executor.futures import Deadline, TaskFuture
+from gspc_trio.executor.loop import Call, Loop
+from gspc_trio.protocol.values import dumps
+
+T = TypeVar("T")
+
+OFTEN = 16
+"""Calls of one map from which on its function gets an entry of its own in the code table."""
+
+PUT_MAX = 500
+"""Calls of a map that are put at a time, so that the first are on their way while the others are made."""
+
+
+class Executor(ExecutorInterface):
+    """An executor on an embedded run-time system, or on a running one.
+
+    Args:
+        cores: number of cores to offer; 0 for what this machine has and this process may use.
+        connection_file: use the running RTS that published this file instead of starting one.
+        threads: compute in threads of one process instead of a process per core.
+        shape: what each task needs to run; one core by default.
+        options: what each task states about itself (attempts, time-out, ...).
+
+    Raises:
+        ConnectionFileError, ConnectFailed: there is no running RTS to use.
+    """
+
+    def __init__(
+        self,
+        *,
+        cores: int = 0,
+        connection_file: Path | str | None = None,
+        threads: bool = False,
+        shape: Shape = CORE,
+        options: TaskOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        settings = JobSettings(name=f"executor-{os.getpid()}", keep_going=True, fate=False, threads=threads)
+        self._shape = shape
+        self._options = options
+        self._codes = CodeTable()
+        self._loop = Loop({"cores": cores, "connection_file": connection_file}, settings, self._codes)
+        self._loop.start()
+        weakref.finalize(self, self._loop.close).atexit = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:
+        """Run ``fn(*args, **kwargs)`` on a worker and return its future.
+
+        Futures among the arguments, of whatever executor, are waited for and stand for their results.
+
+        Raises:
+            ExecutorBroken: the run-time system has gone.
+            RuntimeError: the executor was shut down, or belongs to the process that this one was forked from.
+        """
+        loop = self._loop
+        future: TaskFuture[T] = TaskFuture(loop)
+        try:
+            code_id, arguments = self._codes.entry(fn, tuple(kwargs))
+            for value in (*args, *kwargs.values()) if kwargs else args:
+                arguments.append(value if isinstance(value, Future) else dumps(value))
+        except Exception as error:
+            loop.check_process()
+            future.set_exception(error)
+            return future
+        loop.put((Call(future, code_id, _name(fn), arguments, self._shape, self._options),))
+        return future
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[T]:
+        """Run ``fn`` on each item, all at once, and return an iterator over the results in order.
+
+        Args:
+            fn: takes as many arguments as there are iterables.
+            iterables: read at once; they end with the shortest. Futures in them are waited for.
+            timeout: seconds from now in which every result must be there, or None.
+            chunksize: items that one task computes.
+
+        Raises:
+            ValueError: the chunk size is not positive.
+            TimeoutError: (from the iterator) a result was not there in time.
+            Exception: as submit; (from the iterator) what the function raised.
+        """
+        if chunksize < 1:
+            raise ValueError(f"a chunk has at least one item, not {chunksize}")
+        deadline = Deadline(timeout)
+        items = zip(*iterables, strict=False)
+        if chunksize == 1:
+            return _results(self._submit_each(fn, items), deadline)
+        chunks = iter(lambda: list(islice(items, chunksize)), [])
+        parts = _results(self._submit_each(call_each, ((fn, chunk) for chunk in chunks)), deadline)
+        return (result for part in parts for result in part)
+
+    def _submit_each(self, fn: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> list[TaskFuture[Any]]:
+        """Submit a call for each item: what they have in common is found out once."""
+        loop, shape, options, name = self._loop, self._shape, self._options, _name(fn)
+        items = iter(items)
+        first = list(islice(items, OFTEN))
+        try:
+            code_id, leading = self._codes.entry(fn, (), often=len(first) == OFTEN)
+        except Exception as error:
+            loop.check_process()
+            return [_failed(loop, error)]
+        futures: list[TaskFuture[Any]] = []
+        while first:
+            calls = []
+            for item in first:
+                future: TaskFuture[Any] = TaskFuture(loop)
+                futures.append(future)
+                try:
+                    arguments = [*leading, *[v if isinstance(v, Future) else dumps(v) for v in item]]
+                except Exception as error:
+                    future.set_exception(error)
+                else:
+                    calls.append(Call(future, code_id, name, arguments, shape, options))
+            loop.put(calls)
+            first = list(islice(items, PUT_MAX))
+        return futures
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more tasks; with ``wait``, return when all have ended and everything is taken down.
+
+        Args:
+            wait: wait for the end; an interrupt while waiting stops everything.
+            cancel_futures: cancel those that have not begun.
+        """
+        self._loop.close(cancel_futures)
+        if wait:
+            self._loop.join()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            self._loop.stop()  # Ctrl-C: what runs is stopped instead of waited for
+        self.shutdown(wait=True)
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)
+
+
+def _failed(loop: Loop, error: Exception) -> TaskFuture[Any]:
+    future: TaskFuture[Any] = TaskFuture(loop)
+    future.set_exception(error)
+    return future
+
+
+def _results(futures: list[TaskFuture[Any]], deadline: Deadline) -> Iterator[Any]:
+    """Yield the results in order, keeping none; whoever stops early cancels the rest."""
+    futures.reverse()
+    try:
+        while futures:
+            yield futures.pop().result(deadline.left_s())
+    finally:
+        for future in futures:
+            future.cancel()

@@ -1,0 +1,189 @@
+"""Futures of tasks, and the errors that they bring."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import BrokenExecutor, Future, InvalidStateError
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Protocol, TypeVar
+
+from gspc_trio.core.task import TaskError
+from gspc_trio.protocol.values import dumps, loads
+
+T = TypeVar("T")
+
+ENCODED_KEPT_BYTES_MAX = 65_536
+"""A result larger than this is kept once: encoded until it is asked for, decoded after."""
+
+_PENDING, _FINISHED = "PENDING", "FINISHED"  # as the base class calls these states
+_UNDECODED = object()
+_locks = threading.Lock()
+"""Held for a moment by whoever makes the condition of a future, or finishes one that has none."""
+
+
+class TaskFailed(RuntimeError):
+    """The task failed without an exception (lost, refused, timed out), or with one that cannot come here."""
+
+
+class ExecutorBroken(BrokenExecutor):
+    """The run-time system has gone: tasks that had not ended never will, and none can be submitted."""
+
+
+class RemoteTraceback(Exception):
+    """Cause of an exception that was raised by a task: its traceback where it ran."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return "\n" + self.text
+
+
+class TaskOwner(Protocol):
+    """What a future asks of the executor's loop."""
+
+    forked: bool
+
+    def cancel(self, future: TaskFuture[Any]) -> None:
+        """End the task of a future that was cancelled."""
+        ...
+
+    def is_running(self, future: TaskFuture[Any]) -> bool:
+        """Whether a worker computes it."""
+        ...
+
+
+class TaskFuture(Future[T]):
+    """A future whose task runs elsewhere: ``cancel`` really cancels, results are decoded when asked for."""
+
+    _task_id = 0
+    _decoded: Any = _UNDECODED
+    _encoded: bytes | None = None
+    _told = False
+
+    def __init__(self, owner: TaskOwner) -> None:
+        # Not the base class's: that makes a condition at once, which costs more than all else of a future;
+        # here one is made when it is first used, and most futures have ended before they are waited for.
+        self._owner = owner
+        self._state = _PENDING
+        self._result: Any = None
+        self._exception: BaseException | None = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "_condition":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        with _locks:
+            return self.__dict__.setdefault("_condition", threading.Condition())
+
+    def cancel(self) -> bool:
+        """Cancel the task, also when it is running; return False if it had ended."""
+        if self.give_up():
+            self._owner.cancel(self)
+        return self.cancelled()
+
+    def running(self) -> bool:
+        """Return whether a worker computes the task now."""
+        return not self.done() and self._owner.is_running(self)
+
+    def result(self, timeout: float | None = None) -> T:
+        """Return what the task returned; wait up to ``timeout`` seconds for it.
+
+        Raises:
+            CancelledError: the task was cancelled.
+            TimeoutError: it did not end in time.
+            Exception: what the task raised, with its traceback as cause; TaskFailed if that cannot be had.
+        """
+        if self._state is _PENDING and self._owner.forked:
+            raise RuntimeError(
+                "the task of this future belongs to the process from which this one was forked"
+            )
+        data: Any = super().result(timeout)
+        if self._decoded is _UNDECODED:
+            self._decoded = loads(data)
+            if len(data) > ENCODED_KEPT_BYTES_MAX:
+                self._encoded = self._result = None
+        decoded: T = self._decoded
+        return decoded
+
+    def encoded(self) -> bytes:
+        """Return the result of a task that finished as it travels."""
+        data: bytes | None = self._encoded
+        return dumps(self._decoded) if data is None else data
+
+    # For the executor's loop ----
+
+    def finish(self, data: bytes) -> bool:
+        """The task has returned this; return False if it was cancelled meanwhile."""
+        with _locks:
+            if "_condition" not in self.__dict__:  # so nobody waits, nor has added a callback
+                self._encoded = self._result = data
+                self._state = _FINISHED
+                return True
+        self._encoded = data
+        try:
+            self.set_result(data)  # type: ignore[arg-type]
+        except InvalidStateError:
+            return False
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """The task has failed, unless the future was cancelled meanwhile."""
+        with suppress(InvalidStateError):
+            self.set_exception(error)
+
+    def give_up(self) -> bool:
+        """Become cancelled and tell those who wait; return False if it was or had ended."""
+        if not super().cancel():
+            return False
+        with _locks:
+            told, self._told = self._told, True
+        if not told:
+            self.set_running_or_notify_cancel()
+        return not told
+
+
+def value_of(future: Future[Any]) -> bytes:
+    """Return the encoded value of a future that has ended.
+
+    Raises:
+        TaskFailed: it was cancelled.
+        Exception: what it raised; BadValue if its value cannot be sent.
+    """
+    if future.cancelled():
+        raise TaskFailed("cancelled: an argument is the future of a task that was cancelled")
+    error = future.exception(0)
+    if error is not None:
+        raise error
+    return future.encoded() if isinstance(future, TaskFuture) else dumps(future.result(0))
+
+
+def exception_of(error: TaskError | None) -> BaseException:
+    """Return what to raise for a task's error: the task's own exception if it can be opened here."""
+    if error is None:
+        return TaskFailed("the task failed without saying why")
+    raised: Any = None
+    if error.pickled:
+        try:
+            raised = loads(error.pickled)
+        except Exception as problem:
+            message = f"{error.kind}: {error.message} (the exception itself cannot be opened here: {problem})"
+            raised = TaskFailed(message)
+    exception = raised if isinstance(raised, BaseException) else TaskFailed(f"{error.kind}: {error.message}")
+    if error.traceback:
+        exception.__cause__ = RemoteTraceback(error.traceback)
+    return exception
+
+
+class Deadline:
+    """Seconds that are left of a time-out that several waits share."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._end_s = None if timeout is None else monotonic() + timeout
+
+    def left_s(self) -> float | None:
+        """Return what is left, at least 0, or None for ever."""
+        return None if self._end_s is None else max(0.0, self._end_s - monotonic())

@@ -1,0 +1,371 @@
+"""The thread of an executor: a job on a run-time system in a trio loop of its own."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+import trio
+
+from gspc_trio.components.embed import open_rts
+from gspc_trio.components.job import Job, JobFailed
+from gspc_trio.components.jobserver import JobSettings, run_job
+from gspc_trio.core.scheduler import TaskDone
+from gspc_trio.core.task import Shape, TaskOptions, TaskState
+from gspc_trio.executor.codes import CodeTable
+from gspc_trio.executor.futures import ExecutorBroken, TaskFuture, exception_of, value_of
+from gspc_trio.workflow.graph import FailedThrough, Ref, TaskGraph
+
+TAKEN_MAX = 2_000
+"""Calls taken at a time; the first of very many then run while the others are taken."""
+
+STOP_S = 10.0
+"""How long an interrupted executor may take to stop what runs; then it is left behind."""
+
+_FINISHED, _CANCELLED = TaskState.FINISHED, TaskState.CANCELLED
+_READY = TaskState.READY
+
+
+class Call:
+    """A submission on its way from the caller's thread to the loop."""
+
+    __slots__ = ("arguments", "code_id", "future", "name", "options", "shape")
+
+    def __init__(
+        self,
+        future: TaskFuture[Any],
+        code_id: int,
+        name: str,
+        arguments: list[bytes | Future[Any]],
+        shape: Shape,
+        options: TaskOptions,
+    ) -> None:
+        self.future = future
+        self.code_id = code_id
+        self.name = name
+        self.arguments = arguments
+        self.shape = shape
+        self.options = options
+
+
+class Loop:
+    """What an executor and its futures share: nobody else keeps the executor itself alive.
+
+    Args:
+        rts: arguments of ``open_rts``.
+        settings: of the job.
+        codes: its code table.
+
+    Attributes:
+        forked: whether this process is a fork of the one that it belongs to; nothing works then.
+    """
+
+    def __init__(self, rts: dict[str, Any], settings: JobSettings, codes: CodeTable) -> None:
+        self.forked = False
+        self._rts = rts
+        self._settings = settings
+        self._codes = codes
+        self._graph = TaskGraph()
+        self._futures: dict[int, TaskFuture[Any]] = {}
+        self._calls: deque[Call] = deque()
+        self._cancelled: deque[TaskFuture[Any]] = deque()
+        self._parked: dict[Call, None] = {}
+        self._lock = threading.Lock()
+        self._waking = False
+        self._closed = False
+        self._closing = False
+        self._stopped = False
+        self._broken: BaseException | None = None
+        self._job: Job | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._up = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gspc-executor", daemon=True)
+
+    # Any thread
+
+    def start(self) -> None:
+        """Return when the job is there.
+
+        Raises:
+            Exception: what kept it from starting.
+        """
+        self._thread.start()
+        _loops.add(self)
+        try:
+            self._up.wait()
+        except BaseException:  # Ctrl-C
+            self.stop()
+            raise
+        if self._job is None:
+            assert self._broken is not None
+            self._thread.join()
+            raise self._broken
+
+    def put(self, calls: Iterable[Call]) -> None:
+        """Take these.
+
+        Raises:
+            ExecutorBroken: the run-time system has gone.
+            RuntimeError: it was closed, or belongs to another process.
+        """
+        self.check_process()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("cannot submit to an executor that was shut down")
+            if self._broken is not None:
+                raise ExecutorBroken(f"the executor can run no more tasks: {self._broken}") from self._broken
+            self._calls.extend(calls)
+            self._wake()
+
+    def check_process(self) -> None:
+        """Raise RuntimeError in a fork of the process that it belongs to."""
+        if self.forked:
+            raise RuntimeError(
+                "this executor belongs to the process from which this one was forked; make another one here"
+            )
+
+    def cancel(self, future: TaskFuture[Any]) -> None:
+        """End the task of a future that was cancelled."""
+        with self._lock:
+            self._cancelled.append(future)
+            self._wake()
+
+    def is_running(self, future: TaskFuture[Any]) -> bool:
+        """Return whether a worker computes the future's task now."""
+        return self._job is not None and self._job.machine.scheduler.is_running(future._task_id)
+
+    def close(self, cancel_waiting: bool = False) -> None:
+        """Take no more calls, and end when those taken have ended.
+
+        Args:
+            cancel_waiting: cancel what has not begun.
+        """
+        if self.forked:
+            return
+        with self._lock:
+            first, self._closed = not self._closed, True
+        if first or cancel_waiting:
+            self._soon(self._close, cancel_waiting)
+
+    def stop(self) -> None:
+        """End now: whatever has not ended is cancelled."""
+        with self._lock:
+            self._closed = True
+        self._soon(self._stop)
+
+    def join(self) -> None:
+        """Wait for the end; when that is interrupted, have it come at once.
+
+        Raises:
+            RuntimeError: this is the loop's own thread, or a fork of its process.
+        """
+        self.check_process()
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a callback of a future cannot wait for the end of the executor")
+        try:
+            self._thread.join()
+        except BaseException:  # Ctrl-C
+            self.stop()
+            self._thread.join(STOP_S)
+            raise
+
+    def _wake(self) -> None:
+        """Have the loop look at calls and cancellations; the lock is held."""
+        if not self._waking and self._token is not None:
+            self._waking = True
+            self._soon(self._take)
+
+    def _soon(self, function: Callable[..., object], *args: Any) -> None:
+        if self._token is not None and not self.forked:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(function, *args)
+
+    # The loop's thread
+
+    def _run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            trio.run(self._main)
+        except BaseException as error:
+            failure = _first_of(error)
+        with self._lock:
+            self._broken = failure or RuntimeError("it was shut down")
+            self._token = None
+        self._end_all(self._broken)
+        self._up.set()
+
+    async def _main(self) -> None:
+        async with open_rts(**self._rts) as rts:
+            try:
+                async with run_job(
+                    self._graph,
+                    self._codes.data,
+                    dict,
+                    rts,
+                    self._settings,
+                    open_ended=True,
+                    on_done=self._done,
+                ) as job:
+                    self._job = job
+                    self._token = trio.lowlevel.current_trio_token()
+                    if self._stopped or self._closed:
+                        self._stop()
+                    self._up.set()
+                    await job.wait_ended()
+            except* JobFailed as failed:
+                if not (self._closing or self._stopped):
+                    raise RuntimeError(_first_of(failed).result.detail) from None  # type: ignore[attr-defined]
+
+    def _take(self) -> None:
+        """Take calls and cancellations."""
+        with self._lock:
+            self._waking = False
+            cancelled, self._cancelled = self._cancelled, deque()
+        assert self._job is not None
+        calls = self._calls
+        for _ in range(min(len(calls), TAKEN_MAX)):
+            self._add(calls.popleft())
+        if cancelled:
+            self._cancel_tasks(cancelled)
+        self._job.look()
+        if calls or self._closing:
+            with self._lock:
+                if calls:
+                    self._wake()
+                    return
+            self._finish_closing()
+
+    def _add(self, call: Call) -> None:
+        """Add a task to the graph, or have it wait for an argument whose task is not in the graph."""
+        future = call.future
+        if future.done():  # cancelled
+            return
+        arguments: list[Any] = call.arguments
+        for position, argument in enumerate(arguments):
+            if type(argument) is bytes:
+                continue
+            if argument.done():
+                try:
+                    arguments[position] = value_of(argument)
+                except BaseException as error:
+                    future.fail(error)
+                    return
+            elif isinstance(argument, TaskFuture) and self._futures.get(argument._task_id) is argument:
+                arguments[position] = Ref(argument._task_id)
+            else:
+                self._parked[call] = None
+                argument.add_done_callback(lambda _: self._unpark(call))
+                return
+        task_id = self._graph.add(call.name, call.code_id, arguments, call.shape, call.options)
+        future._task_id = task_id
+        self._futures[task_id] = future
+
+    def _unpark(self, call: Call) -> None:
+        """The future that a call waited for has ended (in any thread)."""
+        with self._lock:
+            self._parked.pop(call, None)
+            self._calls.append(call)
+            self._wake()
+
+    def _done(self, done: TaskDone) -> None:
+        future = self._futures.pop(done.task_id, None)
+        if future is None:
+            return
+        if done.state is _FINISHED:
+            future.finish(done.outcome.values[0][0])  # decoded in the caller's thread
+        elif done.state is _CANCELLED:
+            future.give_up()
+        else:
+            future.fail(exception_of(done.outcome.error))
+
+    def _cancel_tasks(self, futures: Iterable[TaskFuture[Any]]) -> None:
+        """End the tasks of cancelled futures: those that the scheduler has not seen in the graph alone."""
+        assert self._job is not None
+        task_ids = [future._task_id for future in futures if future._task_id in self._futures]
+        submitted = []
+        for task_id in task_ids:
+            if task_id not in self._graph:
+                continue  # it has failed through another one
+            if self._graph.state(task_id) is _READY:
+                del self._futures[task_id]
+                for failed in self._graph.cancelled(task_id):
+                    self._failed_through(failed)
+            else:
+                submitted.append(task_id)
+        if submitted:
+            self._job.cancel(submitted)
+
+    def _failed_through(self, failed: FailedThrough) -> None:
+        future = self._futures.pop(failed.task_id, None)
+        if future is not None:
+            future.fail(exception_of(failed.error))
+
+    def _close(self, cancel_waiting: bool) -> None:
+        assert self._job is not None
+        self._closing = True
+        while self._calls:
+            self._take()
+        if cancel_waiting:
+            running = self._job.machine.scheduler.is_running
+            waiting = [future for task_id, future in self._futures.items() if not running(task_id)]
+            for future in (*waiting, *(call.future for call in self._parked)):
+                future.give_up()
+            self._cancel_tasks(waiting)
+        self._finish_closing()
+
+    def _finish_closing(self) -> None:
+        """Let the job end with its tasks, unless one may still come out of a call that waits."""
+        assert self._job is not None
+        if not any(not call.future.done() for call in tuple(self._parked)):
+            self._job.close()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        if self._job is not None:
+            for call in (*self._calls, *self._parked):
+                call.future.give_up()
+            for future in tuple(self._futures.values()):
+                future.give_up()
+            self._job.stop("the executor was interrupted")
+
+    def _end_all(self, reason: BaseException) -> None:
+        """No future may wait for ever."""
+        error = ExecutorBroken(f"the executor ended before the task did: {reason}")
+        for call in (*self._calls, *tuple(self._parked)):
+            call.future.fail(error)
+        for future in tuple(self._futures.values()):
+            future.fail(error)
+
+
+def _first_of(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+_loops: weakref.WeakSet[Loop] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """At the end of the interpreter, wait for executors that were not shut down, as the standard ones do."""
+    for loop in tuple(_loops):
+        if not loop.forked:
+            loop.close()
+            loop.join()
+
+
+def _mark_forked() -> None:
+    for loop in tuple(_loops):
+        loop.forked = True
+
+
+# Before threads are joined and while new ones can still be started, as the standard executors do it.
+getattr(threading, "_register_atexit", atexit.register)(_close_all)
+os.register_at_fork(after_in_child=_mark_forked)
