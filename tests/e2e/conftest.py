@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e_world import World
+from e2e_world import World, open_world
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A place to run commands in; afterwards no process, file or shared memory of theirs may be left."""
-    shared_before = set(os.listdir("/dev/shm"))
-    place = World(tmp_path)
-    try:
+    """A place to run commands in, in which nothing of theirs may be left."""
+    with open_world(tmp_path) as place:
         yield place
-        place.wait_nothing_left()
-        assert set(os.listdir("/dev/shm")) <= shared_before
-    finally:
-        place.end()

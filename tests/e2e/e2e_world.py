@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,12 @@ class World:
 
     def start(self, command: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Start a command of ours in a session of its own; its output is captured."""
+        return self.start_program(sys.executable, "-m", f"gspc_trio.cli.{command}", *arguments, **options)
+
+    def start_program(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """Start any program as :meth:`start` does."""
         process = subprocess.Popen(
-            [sys.executable, "-m", f"gspc_trio.cli.{command}", *arguments],
+            arguments,
             cwd=options.pop("cwd", self.folder),
             env={**self.environment, **options.pop("env", {})},
             stdin=subprocess.DEVNULL,
@@ -69,9 +73,11 @@ class World:
 
     def run(self, command: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command of ours to its end."""
-        process = self.start(command, *arguments, **options)
-        out, err = process.communicate(timeout=HANG_S)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        return completed(self.start(command, *arguments, **options))
+
+    def run_program(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run any program to its end."""
+        return completed(self.start_program(*arguments, **options))
 
     def run_json(self, command: str, *arguments: str) -> Any:
         """Run a command of ours with --json and return what it printed."""
@@ -131,6 +137,25 @@ class World:
                 os.kill(pid, signal.SIGKILL)
         for process in self.started:
             process.wait()
+
+
+@contextlib.contextmanager
+def open_world(folder: Path) -> Iterator[World]:
+    """A place to run commands in; afterwards no process, file or shared memory of theirs may be left."""
+    shared_before = set(os.listdir("/dev/shm"))
+    place = World(folder)
+    try:
+        yield place
+        place.wait_nothing_left()
+        assert set(os.listdir("/dev/shm")) <= shared_before
+    finally:
+        place.end()
+
+
+def completed(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    """Wait for the end of a process and return what it printed."""
+    out, err = process.communicate(timeout=HANG_S)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def free_port() -> int:
