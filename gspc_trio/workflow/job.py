@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import JobChanged
-from gspc_trio.core.scheduler import Scheduler, Stop, Stopped, TaskDone, TasksReady
+from gspc_trio.core.scheduler import RetryTask, Scheduler, Stop, Stopped, TaskDone, TasksReady
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
 from gspc_trio.workflow.graph import FailedThrough
 from gspc_trio.workflow.runtime import TransitionFailed
@@ -77,6 +77,10 @@ class Engine(Protocol):
 
     def cancelled(self, task_id: TaskId) -> tuple[FailedThrough, ...] | None:
         """The extracted task was cancelled and keeps what it took; return those that fail through it."""
+        ...
+
+    def restore(self, task_id: TaskId) -> None:
+        """Make a task that has failed ready again; IllegalEvent if it cannot be."""
         ...
 
     @property
@@ -179,6 +183,8 @@ class JobMachine:
         elif isinstance(event, Close):
             self.open_ended = False
             actions = []
+        elif isinstance(event, RetryTask):
+            actions = self._retry(event, now)
         else:
             if isinstance(event, Stop):
                 self._end_as(JobEnded("stopped", event.reason))
@@ -186,6 +192,26 @@ class JobMachine:
             actions = self.scheduler.handle(event, now)
         self._carry(actions, now)
         return actions
+
+    def _retry(self, event: RetryTask, now: float) -> list[Any]:
+        """Hand a failed task out again; a wish that comes too late, or cannot be, is dropped."""
+        if self._stop is not None or self.scheduler.state_of(event.task_id) is not TaskState.FAILED:
+            return []
+        engine, others = self.engine, []
+        try:
+            engine.restore(event.task_id)
+            while (task_id := engine.next()) is not None:
+                task = engine.extract(task_id)
+                if task_id == event.task_id:
+                    break
+                others.append(task)
+        except IllegalEvent:
+            return []
+        except TransitionFailed as error:
+            self._end_as(JobEnded("failed", str(error)))
+        self.failures = [failure for failure in self.failures if failure.task_id != event.task_id]
+        actions = self.scheduler.handle(event, now)
+        return actions + (self.scheduler.handle(TasksReady(tuple(others)), now) if others else [])
 
     def deadline(self) -> float | None:
         """Return the scheduler's deadline."""

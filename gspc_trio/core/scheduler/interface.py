@@ -53,9 +53,15 @@ class RetryTask:
 
 @frozen
 class Stop:
-    """Start nothing more, cancel what runs, give everything back."""
+    """Start nothing more, cancel what runs, give everything back.
+
+    Attributes:
+        reason: for people.
+        drain: let what is at a worker run to its end; another Stop without it cancels that too.
+    """
 
     reason: str
+    drain: bool = False
 
 
 # Actions ----------------------------------------------------------------------------------------------------

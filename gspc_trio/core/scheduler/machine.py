@@ -249,15 +249,16 @@ def _cancel_submitted(state: State, submitted: dict[Held, list[tuple[TaskId, int
 
 
 def _stop(state: State, event: Stop) -> None:
-    if state.stopping is not None:
+    if state.stopping is not None and (event.drain or not state.draining):
         return
     state.stopping = event.reason
+    state.draining = event.drain
     state.patrol_s = None
     submitted: dict[Held, list[tuple[TaskId, int]]] = {}
     for entry in list(state.tasks.values()):
         if entry.held is None:
             tasks.cancel_unsent(state, entry, event.reason)
-        elif not entry.cancelling:
+        elif not (entry.cancelling or event.drain):
             entry.cancelling = True
             submitted.setdefault(entry.held, []).append((entry.task.task_id, entry.attempt))
     _cancel_submitted(state, submitted)

@@ -241,6 +241,7 @@ class State:
         seen: newest grant received.
         patrol_s: time of the next patrol, or None.
         stopping: reason of Stop, or None.
+        draining: what is at a worker may run to its end.
         again: tasks that go back to the front of their queue when the event is done.
         touched, turned: grants and queues that the event has changed.
     """
@@ -264,6 +265,7 @@ class State:
     seen: GrantId = NO_GRANT
     patrol_s: float | None = None
     stopping: str | None = None
+    draining: bool = False
     stopped: bool = False
     finished: int = 0
     cancelled: int = 0

@@ -51,9 +51,6 @@ def retry(state: State, event: RetryTask) -> None:
     entry.alone = not (entry.task.options.may_rerun and entry.queue.single)
     state.tasks[event.task_id] = entry
     again(state, entry, "retried on request")
-    if state.stopping is not None:
-        flush(state)
-        cancel_unsent(state, entry, state.stopping)
 
 
 def cancel(state: State, event: CancelTasks, submitted: dict[Held, list[tuple[TaskId, int]]]) -> None:
@@ -121,7 +118,7 @@ def fail(
 
 
 def again(state: State, entry: Entry, detail: str, delay_s: float = 0.0) -> None:
-    """A task gets another attempt: at the front of its queue, now or after a delay."""
+    """A task gets another attempt, at the front of its queue, now or after a delay; not in a job that stops."""
     entry.asked = Asked.NO
     queue = entry.queue
     if delay_s > 0.0:
@@ -137,6 +134,9 @@ def again(state: State, entry: Entry, detail: str, delay_s: float = 0.0) -> None
             state.now, state.job, entry.task.task_id, _READY, entry.attempt, entry.task.name, "", detail
         )
     )
+    if state.stopping is not None:
+        flush(state)
+        cancel_unsent(state, entry, state.stopping)
 
 
 def flush(state: State) -> None:
