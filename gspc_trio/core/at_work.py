@@ -3,11 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 
 from attrs import define
 
 from gspc_trio.core.fence import Fence
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
+
+
+class Use(StrEnum):
+    """What a resource is used for at its RIF."""
+
+    IDLE = "idle"
+    """Nothing runs on it."""
+    HELD = "held"
+    """It belongs to a grant whose task runs at another worker; submits under that grant are refused here."""
+    AT_WORK = "at_work"
+    """Tasks run on it under a grant, at its own worker or at that of the grant's first resource."""
+    ENDING = "ending"
+    """What runs there is being ended: revoked, overtaken by a newer grant, or its job is gone."""
+    REMOVING = "removing"
+    """Its worker takes no more, and stops when nothing is left."""
+    GONE = "gone"
+
+
+TRANSITIONS: dict[Use, frozenset[Use]] = {
+    Use.IDLE: frozenset({Use.HELD, Use.AT_WORK, Use.REMOVING}),
+    Use.HELD: frozenset({Use.IDLE, Use.AT_WORK, Use.REMOVING}),
+    Use.AT_WORK: frozenset({Use.IDLE, Use.HELD, Use.ENDING, Use.REMOVING}),
+    Use.ENDING: frozenset({Use.IDLE, Use.HELD, Use.REMOVING}),
+    Use.REMOVING: frozenset({Use.GONE}),
+    Use.GONE: frozenset(),
+}
+"""What a resource may be used for next."""
 
 
 @define(eq=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from typing import Any
 
 from attrs import define
@@ -20,6 +21,31 @@ from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.task import Outcome
 from gspc_trio.core.verdict import Verdict
 from gspc_trio.core.work import AttemptKey, Compute, StageIn, StageOut
+
+
+class AttemptPhase(StrEnum):
+    """Where an attempt is at its worker."""
+
+    WAITING = "waiting"
+    """Not begun; also one that was handed to the compute process ahead, behind the one in compute."""
+    STAGE_IN = "stage_in"
+    """Its data is fetched, or is there and compute is not free yet."""
+    COMPUTE = "compute"
+    """It is the one that the compute process runs, or has run while stage-out was not free."""
+    STAGE_OUT = "stage_out"
+    """Its results are stored."""
+    ENDED = "ended"
+    """It was reported, one way or the other."""
+
+
+TRANSITIONS: dict[AttemptPhase, frozenset[AttemptPhase]] = {
+    AttemptPhase.WAITING: frozenset({AttemptPhase.STAGE_IN, AttemptPhase.COMPUTE, AttemptPhase.ENDED}),
+    AttemptPhase.STAGE_IN: frozenset({AttemptPhase.COMPUTE, AttemptPhase.ENDED}),
+    AttemptPhase.COMPUTE: frozenset({AttemptPhase.STAGE_OUT, AttemptPhase.ENDED}),
+    AttemptPhase.STAGE_OUT: frozenset({AttemptPhase.ENDED}),
+    AttemptPhase.ENDED: frozenset(),
+}
+"""Where an attempt may go from where it is; one that the compute process has not read is handed over again."""
 
 
 @define(eq=False)
@@ -95,15 +121,20 @@ class Phases:
             assert slot is self.computed
             self.computed = None
 
-    def status(self, key: AttemptKey) -> str | None:
-        """Return where it is: ``waiting``, ``stage_in``, ``compute``, ``stage_out``; None: not here."""
+    def status(self, key: AttemptKey) -> AttemptPhase | None:
+        """Return where it is; None: not here, or no longer."""
         if key not in self.present:
             return None
-        names = {"stage_in": self.incoming, "compute": self.computed, "stage_out": self.outgoing}
-        for name, slot in names.items():
+        slots = {
+            AttemptPhase.STAGE_IN: self.incoming,
+            AttemptPhase.COMPUTE: self.computed,
+            AttemptPhase.STAGE_OUT: self.outgoing,
+        }
+        for phase, slot in slots.items():
             if slot is not None and slot.key == key:
-                return name
-        return "compute" if self.handed and key_of(self.handed[0]) == key else "waiting"
+                return phase
+        is_head = bool(self.handed) and key_of(self.handed[0]) == key
+        return AttemptPhase.COMPUTE if is_head else AttemptPhase.WAITING
 
     def plain(self, submission: Submission) -> bool:
         """Whether the attempt may be handed over ahead, together with others."""

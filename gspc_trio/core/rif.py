@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from gspc_trio.core.at_work import AtWork, Work
+from gspc_trio.core.at_work import AtWork, Use, Work
 from gspc_trio.core.exchange import (
     AddResources,
     Cancel,
@@ -129,6 +129,17 @@ class Rif:
     def deadline(self) -> float | None:
         """Return None: a RIF waits for nothing but its workers."""
         return None
+
+    def use_of(self, name: ResourceId) -> Use:
+        """Return what a resource is used for."""
+        if name not in self._resources:
+            return Use.GONE
+        if name in self._removing:
+            return Use.REMOVING
+        work = self.at_work.on(name)
+        if work is not None:
+            return Use.ENDING if work.ending else Use.AT_WORK
+        return Use.HELD if name in self._held else Use.IDLE
 
     def check(self) -> None:
         """Assert every invariant."""

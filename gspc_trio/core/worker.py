@@ -13,7 +13,7 @@ from gspc_trio.core import work
 from gspc_trio.core.exchange import Cancel, Finished, Submission, TakeBack
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId
 from gspc_trio.core.machine import IllegalEvent, Tick
-from gspc_trio.core.phases import Phases, Slot, key_of
+from gspc_trio.core.phases import AttemptPhase, Phases, Slot, key_of
 from gspc_trio.core.records import WorkerChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, TaskError
@@ -118,7 +118,7 @@ class Worker:
         """Whether it has an attempt, or a compute process of which it awaits an answer."""
         return bool(self._phases.present) or self._killing or self._retracting
 
-    def status(self, key: AttemptKey) -> str | None:
+    def status(self, key: AttemptKey) -> AttemptPhase | None:
         """Return where an attempt is (WRK-1); see :meth:`Phases.status`."""
         return self._phases.status(key)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from transitions_seen import TransitionsSeen
+
+from gspc_trio.core.at_work import TRANSITIONS, Use
 from gspc_trio.core.exchange import (
     DefineCode,
     Finished,
@@ -54,17 +57,23 @@ def refused(submitted: Submit, why: str) -> Finished:
 
 
 class Bench:
-    """A RIF under test: checks its invariants after each event."""
+    """A RIF under test: checks its invariants after each event, and what becomes of its resources."""
 
     def __init__(self, *events: Any) -> None:
         self.rif = Rif("r1", "host", "ws://x")
+        self.uses = TransitionsSeen(TRANSITIONS, Use.GONE)
         for event in events:
             self(event)
 
     def __call__(self, event: Any) -> list[Any]:
+        before = self.all_uses()
         actions = self.rif.handle(event, 0.0)
         self.rif.check()
+        self.uses.compare(before, self.all_uses())
         return actions
+
+    def all_uses(self) -> dict[str, Use]:
+        return {resource.resource_id: self.rif.use_of(resource.resource_id) for resource in DAG}
 
     def refuses(self, event: Submit, why: str) -> None:
         assert self(event) == [refused(event, why)]

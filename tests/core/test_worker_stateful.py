@@ -7,9 +7,11 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from transitions_seen import TransitionsSeen
 
 from gspc_trio.core.exchange import Cancel, Finished, Submission, Submit, TakeBack
 from gspc_trio.core.machine import Tick
+from gspc_trio.core.phases import TRANSITIONS, AttemptPhase
 from gspc_trio.core.records import WorkerChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
@@ -56,6 +58,7 @@ class WorkerModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.worker = Worker(Resource(R, "core"))
+        self.phases = TransitionsSeen(TRANSITIONS, AttemptPhase.ENDED)
         self.now = 0.0
         self.grants = 0
         self.tasks = 0
@@ -75,8 +78,10 @@ class WorkerModel(RuleBasedStateMachine):
     # Actions of the worker are carried out in the model
 
     def give(self, event: Any) -> None:
+        before = {key: self.worker.status(key) for key in self.options}
         actions = self.worker.handle(event, self.now)
         self.worker.check()
+        self.phases.compare(before, {key: self.worker.status(key) for key in self.options})
         for action in actions:
             self.perform(action)
 

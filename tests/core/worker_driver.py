@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from transitions_seen import TransitionsSeen
+
 from gspc_trio.core.exchange import Finished, Submission, Submit
+from gspc_trio.core.phases import TRANSITIONS, AttemptPhase
 from gspc_trio.core.records import WorkerChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
 from gspc_trio.core.work import (
     Assign,
+    AttemptKey,
     Compute,
     WorkerIdle,
 )
@@ -63,11 +67,18 @@ class Bench:
 
     def __init__(self) -> None:
         self.worker = Worker(Resource(R, "core"))
+        self.phases = TransitionsSeen(TRANSITIONS, AttemptPhase.ENDED)
 
     def __call__(self, event: Any, now: float = 0.0) -> list[Any]:
+        before = self.all_phases()
         actions = self.worker.handle(event, now)
         self.worker.check()
+        self.phases.compare(before, self.all_phases())
         return actions
+
+    def all_phases(self) -> dict[AttemptKey, AttemptPhase | None]:
+        keys = [(task_id, 1) for task_id in range(1, 20)]
+        return {key: self.worker.status(key) for key in keys}
 
     def give(self, *submissions: Submission, fate: bool = True, **more: Any) -> list[Any]:
         return self(Assign(submit(*submissions, **more), fate))

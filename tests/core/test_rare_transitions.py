@@ -1,0 +1,61 @@
+"""Transitions that the tables of states allow and that hardly ever happen."""
+
+from __future__ import annotations
+
+import rif_driver
+import worker_driver
+from rif_driver import CODE, CORE0, DAG, JOB, submit
+from worker_driver import compute, sub
+
+from gspc_trio.core.at_work import Use
+from gspc_trio.core.exchange import AddResources, Cancel, CloseJob, Hold, RemoveResources, Revoke
+from gspc_trio.core.phases import AttemptPhase
+from gspc_trio.core.rif_events import Called
+from gspc_trio.core.work import Retracted, WorkerIdle
+
+R = CORE0.resource_id
+
+
+def rif() -> rif_driver.Bench:
+    return rif_driver.Bench(Called(1, AddResources(DAG)), JOB, CODE)
+
+
+def test_what_compute_has_not_read_yet_is_handed_over_again() -> None:
+    bench = worker_driver.Bench()
+    bench.give(sub(1), sub(2))
+    bench(Cancel("j1", worker_driver.R, ((2, 1),)))
+    assert compute(sub(1)) in bench(Retracted(((1, 1), (2, 1)))), "handed over once more"
+    assert bench.worker.status((1, 1)) is AttemptPhase.COMPUTE
+
+
+def test_a_resource_may_be_held_while_what_ran_there_is_ended() -> None:
+    bench = rif()
+    bench(submit(CORE0, 1))
+    bench(Hold("j1", (1, 2), (R,)))
+    assert bench.rif.use_of(R) is Use.ENDING
+    bench(WorkerIdle(R))
+    assert bench.rif.use_of(R) is Use.HELD
+
+
+def test_a_resource_may_be_removed_while_it_is_held() -> None:
+    bench = rif()
+    bench(Hold("j1", (1, 2), (R,)))
+    bench(Called(2, RemoveResources((R,))))
+    assert bench.rif.use_of(R) is Use.REMOVING
+
+
+def test_a_resource_may_be_removed_while_what_ran_there_is_ended() -> None:
+    bench = rif()
+    bench(submit(CORE0, 1))
+    bench(Revoke((1, 1), (R,)))
+    bench(Called(2, RemoveResources((R,))))
+    assert bench.rif.use_of(R) is Use.REMOVING
+
+
+def test_the_end_of_a_job_ends_what_it_runs_and_what_it_holds() -> None:
+    bench = rif()
+    bench(submit(CORE0, 1))
+    bench(Hold("j1", (1, 2), ("r1.core1",)))
+    bench(CloseJob("j1"))
+    assert bench.rif.use_of(R) is Use.ENDING
+    assert bench.rif.use_of("r1.core1") is Use.IDLE
