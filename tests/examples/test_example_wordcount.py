@@ -115,13 +115,14 @@ def test_what_is_no_directory_gets_one_clear_line(world: World, path: str) -> No
     assert "--set path=DIR" in done.stderr
 
 
-@pytest.mark.skipif(os.access("/proc/1/mem", os.R_OK), reason="this user may read every file")
 def test_what_cannot_be_read_is_named_and_left_out(world: World) -> None:
     tree = world.folder / "tree"
     (tree / "secret folder").mkdir(parents=True)
     for name in ("good.txt", "secret.txt", "secret folder/bad.txt"):
         (tree / name).write_text("word")
     (tree / "secret.txt").chmod(0)
+    if os.access(tree / "secret.txt", os.R_OK):
+        pytest.skip("this user may read every file")
     (tree / "secret folder").chmod(0)
     done = world.run("jobserver", "run", EXAMPLE, "--set", f"path={tree}")
     (tree / "secret folder").chmod(0o700)
