@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, Protocol
 
 import msgpack
@@ -24,6 +25,28 @@ EXIT_S = 1.0
 """A process that has closed its results but does not exit within this is killed."""
 
 _log = logging.getLogger(__name__)
+
+
+class ComputeState(StrEnum):
+    """Where the compute of a worker is in its life, from the fork on."""
+
+    RUNNING = "running"
+    """It takes tasks and sends results."""
+    KILLING = "killing"
+    """It was asked to end: what is below it is ended, then itself; results that were written still count."""
+    LOST = "lost"
+    """It has closed its results without being asked: what it has left behind is ended."""
+    GONE = "gone"
+    """Nothing is left of it; its backend may be closed under it, too."""
+
+
+TRANSITIONS: dict[ComputeState, frozenset[ComputeState]] = {
+    ComputeState.RUNNING: frozenset({ComputeState.KILLING, ComputeState.LOST, ComputeState.GONE}),
+    ComputeState.LOST: frozenset({ComputeState.KILLING, ComputeState.GONE}),
+    ComputeState.KILLING: frozenset({ComputeState.GONE}),
+    ComputeState.GONE: frozenset(),
+}
+"""Where compute may go from where it is; a lost one that somebody asks to end meanwhile is not reported."""
 
 
 class ComputeEvents(Protocol):
@@ -120,8 +143,7 @@ class ChannelCompute:
         self._times = times
         self._events = events
         self._code_of: dict[tuple[TaskId, Attempt], int] = {}  # of what was handed and not reported
-        self._closing = False  # being killed, or lost
-        self._asked = False  # to be killed
+        self.state = ComputeState.RUNNING
         self._reading = trio.CancelScope()
         self._drained = trio.Event()
         self._origin_ended = trio.Event()
@@ -141,7 +163,7 @@ class ChannelCompute:
         Raises:
             KeyError: the code of one is not defined; none of them is taken.
         """
-        if self._closing:
+        if self.state is not ComputeState.RUNNING:
             return  # its loss is being reported, or it is being killed: these are lost with it
         self._tasks.hand(submissions)
         for submission in submissions:
@@ -149,7 +171,7 @@ class ChannelCompute:
 
     def retract(self) -> tuple[tuple[TaskId, Attempt], ...]:
         """Take back all that the process has not read; return which, in order."""
-        if self._closing:
+        if self.state is not ComputeState.RUNNING:
             return ()
         taken = self._tasks.retract()
         for key in taken:
@@ -158,22 +180,25 @@ class ChannelCompute:
 
     async def kill(self) -> None:
         """End the process with all that it has started; return when that is done, results delivered."""
-        self._asked = True
-        if not self._closing and not self._ended.is_set():
+        if self.state is ComputeState.RUNNING:
             self.retract()
-            self._closing = True
+            self._move(ComputeState.KILLING)
             self._nursery.start_soon(self._end)
+        elif self.state is ComputeState.LOST:
+            self._move(ComputeState.KILLING)
         await self._ended.wait()
 
+    def _move(self, state: ComputeState) -> None:
+        assert state in TRANSITIONS[self.state], f"compute {self.pid} from {self.state} to {state}"
+        self.state = state
+
     async def _live(self) -> None:
-        lost = False
         try:
             with self._reading:
                 await self._read_results()
             self._drained.set()
-            lost = not self._closing
-            self._closing = True
-            if lost:
+            if self.state is ComputeState.RUNNING:
+                self._move(ComputeState.LOST)
                 with trio.move_on_after(EXIT_S):
                     await self._origin.exited.wait()
                 await self._origin.end(self._drained)
@@ -184,7 +209,9 @@ class ChannelCompute:
             self._tasks.close()
             self._results.close()
             self._ended.set()
-        if lost and not self._asked:
+            was_lost = self.state is ComputeState.LOST
+            self._move(ComputeState.GONE)
+        if was_lost:
             self._events.compute_lost(self._origin.why())
 
     async def _end(self) -> None:

@@ -45,7 +45,7 @@ TRANSITIONS: dict[AttemptPhase, frozenset[AttemptPhase]] = {
     AttemptPhase.STAGE_OUT: frozenset({AttemptPhase.ENDED}),
     AttemptPhase.ENDED: frozenset(),
 }
-"""Where an attempt may go from where it is; one that the compute process has not read is handed over again."""
+"""Where an attempt may go from where it is; what compute has not read is handed over again."""
 
 
 @define(eq=False)
