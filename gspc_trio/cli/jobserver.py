@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,21 +76,24 @@ async def run(
             "--cores is for a run-time system of its own; the one of --rts has its cores already"
         )
     rts_file = running_connection(rts) if rts is not None else None
-    loaded = load_workflow_file(workflow, settings or [])
-    job_settings = JobSettings(
-        name=workflow.stem, keep_going=keep_going, weight=weight, threads=threads, modules=loaded.modules
-    )
-    if records is not None:
-        records.open("w").close()  # fail now, not after minutes of work
-    try:
-        result = await _run(loaded.workflow, job_settings, rts_file, cores, records, quiet=json)
-    except JobFailed as failed:
-        if json:
-            print_json(summary(failed.result))
-        raise
+    failure = None
+    # With --json, what the workflow's own code prints here must not stand beside the one object.
+    with redirect_stdout(sys.stderr if json else sys.stdout):
+        loaded = load_workflow_file(workflow, settings or [])
+        job_settings = JobSettings(
+            name=workflow.stem, keep_going=keep_going, weight=weight, threads=threads, modules=loaded.modules
+        )
+        if records is not None:
+            records.open("w").close()  # fail now, not after minutes of work
+        try:
+            result = await _run(loaded.workflow, job_settings, rts_file, cores, records, quiet=json)
+        except JobFailed as failed:
+            result, failure = failed.result, failed
     if json:
         print_json(summary(result))
-    else:
+    if failure is not None:
+        raise failure
+    if not json:
         _report(loaded.workflow, result)
     return 0
 

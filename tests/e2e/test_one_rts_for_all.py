@@ -1,0 +1,106 @@
+"""Several job servers on one run-time system, and the commands that talk to them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from e2e_world import HANG_S, World, wait_until
+
+FLOW = """
+import os, time
+from gspc_trio import farm, Workflow
+
+def sleep(seconds):
+    time.sleep(seconds)
+    return seconds
+
+def workflow(n: int = 1000, seconds: float = 0.02):
+    return Workflow(farm(sleep, name="sleepers"), {"items": [seconds] * n})
+"""
+
+
+def jobs_of(world: World) -> dict[str, dict[str, object]]:
+    return {job["name"]: job for job in world.run_json("rts", "status")["jobs"]}
+
+
+def test_two_jobs_share_the_cores_of_one_run_time_system(world: World) -> None:
+    rts = world.start_rts("--cores", "2")
+    file = connection_file(world)
+    first = world.start("jobserver", "run", world.workflow(FLOW, "first"), "--rts", file)
+    wait_until(lambda: jobs_of(world).get("first", {}).get("held") == 2, "the first job to have all cores")
+    second = world.start("jobserver", "run", world.workflow(FLOW, "second"), "--rts", file)
+
+    def shared() -> bool:
+        jobs = jobs_of(world)
+        return {name: job["held"] for name, job in jobs.items()} == {"first": 1, "second": 1}
+
+    wait_until(shared, "the jobs to have a core each")
+    listed = world.run("jobserver", "list").stdout
+    assert "first" in listed
+    assert "second" in listed
+    for process in (first, second):
+        process.terminate()
+        process.communicate(timeout=HANG_S)
+    wait_until(lambda: jobs_of(world) == {}, "the jobs to be signed off")
+    end(world)
+    assert rts.wait(timeout=HANG_S) == 0
+
+
+def test_a_job_is_asked_waited_for_and_stopped_from_another_terminal(world: World) -> None:
+    world.start_rts("--cores", "2")
+    file = connection_file(world)
+    process = world.start(
+        "jobserver", "run", world.workflow(FLOW), "--set", "n=9000", "--rts", file, "--json"
+    )
+    (entry,) = wait_until(lambda: world.run_json("jobserver", "list"), "the job to be registered")
+    job = entry["job"]
+    wait_until(lambda: world.run_json("jobserver", "status", job)["tasks"]["finished"] > 3, "tasks to finish")
+    assert "running" in world.run("jobserver", "status", job).stdout
+
+    waiting = world.start("jobserver", "wait", job)
+    done = world.run("jobserver", "stop", job)
+    assert done.returncode == 0, done.stderr
+    out, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 1
+    assert "stopped" in err
+    counts = json.loads(out)["tasks"]
+    assert sum(counts.values()) == 9000
+    assert counts["cancelled"] > 0
+    said, _ = waiting.communicate(timeout=HANG_S)
+    assert waiting.returncode == 1
+    assert "stopped" in said
+
+    done = world.run("jobserver", "status", job)
+    assert done.returncode == 1
+    assert job in done.stderr
+    end(world)
+
+
+def test_the_records_of_a_run_tell_each_task_and_are_one_json_object_a_line(world: World) -> None:
+    path = world.workflow(FLOW)
+    data = world.run_json("jobserver", "run", path, "--set", "n=20", "--records", "records")
+    assert data["tasks"]["finished"] == 20
+    records = [json.loads(line) for line in (world.folder / "records").read_text().splitlines()]
+    assert records[0]["record"] == "StreamOpened"
+    finished = {r["task_id"] for r in records if r["record"] == "TaskChanged" and r["state"] == "finished"}
+    assert len(finished) == 20
+    assert [r["state"] for r in records if r["record"] == "JobChanged"][-1] == "finished"
+
+
+def test_json_prints_one_object_and_nothing_else(world: World) -> None:
+    text = "from gspc_trio import farm, Workflow\nprint('loaded')\n"
+    text += "def same(item):\n    print('computed')\n    return item\n"
+    text += "def workflow():\n    print('built')\n    return Workflow(farm(same), {'items': [1]})\n"
+    done = world.run("jobserver", "run", world.workflow(text), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["outputs"] == {"results": [1]}
+
+
+def connection_file(world: World) -> str:
+    return str(Path(world.environment["XDG_RUNTIME_DIR"]) / "gspc-trio" / "rts.json")
+
+
+def end(world: World) -> None:
+    done = world.run("rts", "stop")
+    assert done.returncode == 0, done.stderr
