@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from gspc_trio.core.machine import IllegalEvent, Machine, Tick
+from gspc_trio.nursery.witness import witnessed
 
 E = TypeVar("E")
 
@@ -94,6 +95,7 @@ async def drive(
     """
     if check is None:
         check = os.environ.get(CHECK_VARIABLE) == "1"
+    machine = witnessed(machine)
 
     def feed(event: Any, now: float) -> None:
         try:

@@ -228,7 +228,7 @@ class Network:
             task_status.started(str(WebSocketAddress(where.host, port)))
             # serve_listeners and the connections run in this nursery until it is cancelled.
 
-    async def _dial(self, where: WebSocketAddress) -> trio.SocketStream:
+    async def _dial(self, where: WebSocketAddress) -> trio.abc.Stream:
         try:
             with trio.fail_after(self.limits.handshake_s):
                 return await trio.open_tcp_stream(where.host, where.port)

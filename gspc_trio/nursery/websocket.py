@@ -28,6 +28,7 @@ from gspc_trio.nursery.gate import Gate, Vestibule
 from gspc_trio.nursery.link import WebSocketLink
 from gspc_trio.nursery.rpc import Peer, PeerGone
 from gspc_trio.nursery.scope import open_scope
+from gspc_trio.nursery.witness import witnessed
 from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import Identity, Session
@@ -94,7 +95,7 @@ async def connect_stream(
     """
     limits = codec.limits
     gate = Gate(stream, UNPROVED_MESSAGES * limits.handshake_bytes_max)
-    session = Session(identity, limits)
+    session = witnessed(Session(identity, limits))
     async with _closing(gate), open_scope() as nursery:
         end: Dead | None = None
         with trio.move_on_after(limits.handshake_s) as scope:
@@ -138,7 +139,7 @@ async def serve_stream(
     """
     limits = codec.limits
     gate = Gate(stream, UNPROVED_MESSAGES * limits.handshake_bytes_max)
-    session = Session(identity, limits)
+    session = witnessed(Session(identity, limits))
     async with _closing(gate), open_scope() as nursery:
         refused = ""
         with doorkeeper.vestibule.place(trio.current_time() + limits.handshake_s) as scope:

@@ -115,6 +115,11 @@ class SimulatedCompute:
         self._dying = detail
         self._scope.cancel()
 
+    def vanish(self) -> None:
+        """End it; nobody is told."""
+        self._killed = True
+        self._scope.cancel()
+
     async def run(self) -> None:
         """Compute until it is killed or dies."""
         try:
@@ -135,6 +140,7 @@ class SimulatedCompute:
         now = trio.current_time()
         run = Run(self.resource.resource_id, self.job.job, head.task_id, head.attempt, now)
         self._backend.runs.append(run)
+        self._backend.on_begin(run, self)
         try:
             behaviour = self._backend.behave(head, self._codes[head.code_id])
             await trio.sleep(behaviour.duration_s)
@@ -145,6 +151,7 @@ class SimulatedCompute:
         finally:
             run.end_s = trio.current_time()
             run.how = run.how or ("died" if self._dying else "killed")
+            self._backend.on_end(run)
         self._queue.popleft()
         reason = Reason.FAILED if behaviour.error else Reason.FINISHED
         self._events.computed(
@@ -166,6 +173,7 @@ class SimulatedBackend:
         open_s: how long it takes to open a compute.
         open_error: why none can be opened, or "".
         runs: every task that was in compute, in the order of their begin.
+        on_begin, on_end: told of each of them.
         computes: those that live now.
     """
 
@@ -175,6 +183,8 @@ class SimulatedBackend:
         self.open_s = open_s
         self.open_error = ""
         self.runs: list[Run] = []
+        self.on_begin: Callable[[Run, SimulatedCompute], object] = lambda _run, _compute: None
+        self.on_end: Callable[[Run], object] = lambda _run: None
         self.computes: list[SimulatedCompute] = []
         self._nursery = nursery
         self._pids = 0
@@ -199,6 +209,11 @@ class SimulatedBackend:
         for compute in list(self.computes):
             if compute.resource.resource_id == resource_id:
                 compute.die(detail)
+
+    def vanish(self) -> None:
+        """All compute processes are gone at once, and nobody is told."""
+        for compute in list(self.computes):
+            compute.vanish()
 
     async def aclose(self) -> None:
         """End all computes."""

@@ -1,0 +1,42 @@
+"""Who watches the machines: a simulation sees every event and what came of it, whatever shell drives them."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar, cast
+
+M = TypeVar("M")
+
+
+class Witness(Protocol):
+    """Sees what machines do."""
+
+    def saw(self, machine: Any, event: Any, now: float, actions: list[Any]) -> None:
+        """``machine`` took ``event`` at time ``now`` (seconds) and answered with ``actions``."""
+        ...
+
+
+WITNESS: ContextVar[Witness | None] = ContextVar("witness", default=None)
+"""The witness of all machines that are started in a context; None in production."""
+
+
+class _Witnessed:
+    """A machine in front of a witness; everything else is the machine's."""
+
+    def __init__(self, machine: Any, witness: Witness) -> None:
+        self._machine = machine
+        self._witness = witness
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._machine, name)
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        actions: list[Any] = self._machine.handle(event, now)
+        self._witness.saw(self._machine, event, now, actions)
+        return actions
+
+
+def witnessed(machine: M) -> M:
+    """Return the machine, behind the witness of this context if there is one."""
+    witness = WITNESS.get()
+    return machine if witness is None else cast(M, _Witnessed(machine, witness))

@@ -1,0 +1,301 @@
+"""A cluster in one process: run-time system, RIFs and job servers on trio's clock; any can be killed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import trio
+
+from gspc_trio.components.client import RunTimeSystem
+from gspc_trio.components.job import JobResult
+from gspc_trio.components.jobserver import JobSettings, run_job
+from gspc_trio.components.rif import open_rif
+from gspc_trio.components.rts import RtsService, open_rts_service
+from gspc_trio.components.strategy import RifOrder
+from gspc_trio.core.ids import RifId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.rts import Limits as RtsLimits
+from gspc_trio.core.rts.state import RifState
+from gspc_trio.nursery.witness import Witness
+from gspc_trio.protocol.code import encode_entry
+from gspc_trio.protocol.values import dumps, join, loads
+from gspc_trio.testing.backend import Behave, SimulatedBackend, open_simulated_backend
+from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.wires import SimulatedNetwork, Wires
+from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.net import Net
+
+RTS_ADDRESS = "ws://head:7000"
+RIF_PORT = 7001
+TOKEN = b"the token of a simulated cluster"
+
+Step = Callable[[SimulatedProcess], None]
+
+
+class Blind:
+    """A witness that looks away."""
+
+    def saw(self, machine: Any, event: Any, now: float, actions: list[Any]) -> None:
+        """Nothing."""
+
+
+def hardware(rif_id: RifId, cores: int) -> tuple[Resource, ...]:
+    """Return what a simulated host has: a node with cores."""
+    node = Resource(f"{rif_id}.node", "node")
+    below = [Resource(f"{rif_id}.core{number}", "core", (node.resource_id,)) for number in range(cores)]
+    return (node, *below)
+
+
+class Cluster:
+    """Hosts ``h1``, ``h2``, ... with a RIF each, a run-time system, job servers; see :func:`open_cluster`.
+
+    Attributes:
+        rts: the run-time system, once one is up.
+        processes: those that live; ``deserted`` is set when there are none any more.
+        backends: process of a RIF -> its compute.
+        on_step: told of every step of a process; may kill it.
+    """
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        random: Random,
+        *,
+        hosts: int,
+        cores: int,
+        behave: Behave,
+        witness: Witness,
+        on_step: Step,
+        latency_s: float,
+    ) -> None:
+        self.hosts = tuple(f"h{number + 1}" for number in range(hosts))
+        self.cores = cores
+        self.rts: RtsService | None = None
+        self.processes: dict[SimulatedProcess, None] = {}
+        self.deserted = trio.Event()
+        self.backends: dict[SimulatedProcess, SimulatedBackend] = {}
+        self.on_backend: Callable[[SimulatedProcess, SimulatedBackend], None] = lambda _process, _backend: (
+            None
+        )
+        self.limits = RtsLimits()
+        self.wires = Wires(Random(random.getrandbits(64)), latency_s)
+        self._nursery = nursery
+        self._random = random
+        self._behave = behave
+        self._witness = witness
+        self._on_step = on_step
+        self._numbers: dict[str, int] = {}
+        self._epoch = 0
+
+    # Processes ----
+
+    def spawn(
+        self, name: str, role: str, host: str, main: Callable[[SimulatedProcess], Awaitable[Any]]
+    ) -> SimulatedProcess:
+        """Start a process and return it; its name gets a number."""
+        number = self._numbers[name] = self._numbers.get(name, 0) + 1
+        process = SimulatedProcess(f"{name}.{number}", role, host, self._witness, self._on_step)
+        self._nursery.start_soon(self._run, process, main)
+        return process
+
+    async def _run(
+        self, process: SimulatedProcess, main: Callable[[SimulatedProcess], Awaitable[Any]]
+    ) -> None:
+        self.processes[process] = None
+        try:
+            await process.run(lambda: main(process))
+        finally:
+            del self.processes[process]
+            if not self.processes:
+                self.deserted.set()
+                self.deserted = trio.Event()
+
+    def network(self, process: SimulatedProcess) -> SimulatedNetwork:
+        """Return the network of a process."""
+        return SimulatedNetwork(process, self.wires, TOKEN, Random(self._random.getrandbits(64)))
+
+    # The run-time system ----
+
+    async def start_rts(self) -> SimulatedProcess:
+        """Start a run-time system and bootstrap all hosts; return when it is up, or over."""
+        up = trio.Event()
+
+        async def main(process: SimulatedProcess) -> None:
+            self._epoch += 1
+            strategies = {"simulated": _Strategy(self)}
+            async with open_rts_service(
+                self.network(process),
+                listen=(RTS_ADDRESS,),
+                strategies=strategies,
+                limits=self.limits,
+                epoch=self._epoch,
+            ) as service:
+                self.rts = service
+                await service.bootstrap(self.hosts, "simulated", self.cores, {})
+                up.set()
+                await service.stopped.wait()
+
+        process = self.spawn("rts", "rts", "head", main)
+        await first_of(up, process.ended)
+        return process
+
+    async def bootstrap_failed(self) -> None:
+        """Bootstrap the hosts whose RIF was given up."""
+        assert self.rts is not None
+        failed = [rif.host for rif in self.rts.machine.rifs if rif.state is RifState.FAILED]
+        if failed:
+            await self.rts.bootstrap(failed, "simulated", self.cores, {})
+
+    async def run_rif(self, order: RifOrder) -> SimulatedProcess:
+        """Start a RIF on a host, for the strategy; return its process when it is over."""
+
+        async def main(process: SimulatedProcess) -> None:
+            async with open_simulated_backend(self._behave, open_s=0.002) as backend:
+                self.backends[process] = backend
+                process.on_kill.append(backend.vanish)
+                self.on_backend(process, backend)
+                try:
+                    async with open_rif(
+                        self.network(process),
+                        rif_id=order.rif_id,
+                        incarnation=order.incarnation,
+                        host=order.host,
+                        hardware=hardware(order.rif_id, order.cores),
+                        backend=backend,
+                        listen=f"ws://{order.host}:{RIF_PORT}",
+                        rts=order.rts_address("ws:"),
+                    ) as rif:
+                        process.reason = await rif.wait_ended()
+                finally:
+                    del self.backends[process]
+
+        process = self.spawn(order.host, "rif", order.host, main)
+        try:
+            await process.ended.wait()
+        except trio.Cancelled:
+            process.kill()
+            raise
+        return process
+
+    # Jobs ----
+
+    def start_job(
+        self, name: str, net: Net, *, wrap: Callable[[Any, Any], Any] | None = None, **settings: Any
+    ) -> SimulatedJob:
+        """Start a job server that runs a net."""
+        job = SimulatedJob()
+
+        async def main(process: SimulatedProcess) -> None:
+            network = self.network(process)
+            async with network.connect(RTS_ADDRESS, role="control", name=name, expect="rts") as peer:
+                rts = RunTimeSystem(network, RTS_ADDRESS, peer)
+                engine = WorkflowEngine(net, {}, dumps=dumps, loads=loads, join=join)
+
+                def code(code_id: int) -> bytes:
+                    return encode_entry(engine.code_table[code_id])
+
+                async with run_job(
+                    wrap(process, engine) if wrap else engine,
+                    code,
+                    engine.outputs,
+                    rts,
+                    JobSettings(name=name, listen=f"ws://{name}:0", **settings),
+                ) as running:
+                    result = await running.wait_ended()
+                    if process.alive:
+                        job.result = result
+
+        job.process = self.spawn(name, "job", name, main)
+        return job
+
+
+class SimulatedJob:
+    """A job server and how its job ended: ``result`` is None if it was killed or could not begin."""
+
+    process: SimulatedProcess
+
+    def __init__(self) -> None:
+        self.result: JobResult | None = None
+
+
+class _Strategy:
+    """Starts RIFs as processes of the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def run(self, order: RifOrder) -> str:
+        process = await self._cluster.run_rif(order)
+        problem = process.problem()
+        if problem:
+            raise OSError(problem)
+        return "its process was ended by SIGKILL" if process.killed else process.reason
+
+
+async def first_of(*events: trio.Event) -> None:
+    """Wait until one of the events is set."""
+    async with trio.open_nursery() as nursery:
+
+        async def wait(event: trio.Event) -> None:
+            await event.wait()
+            nursery.cancel_scope.cancel()
+
+        for event in events:
+            nursery.start_soon(wait, event)
+
+
+@asynccontextmanager
+async def open_cluster(
+    seed: int,
+    *,
+    hosts: int = 3,
+    cores: int = 2,
+    behave: Behave | None = None,
+    witness: Witness | None = None,
+    on_step: Step | None = None,
+    latency_s: float = 0.0005,
+) -> AsyncIterator[Cluster]:
+    """A cluster for as long as the block lasts; whatever runs at its end is killed.
+
+    Args:
+        seed: of all its randomness, trio's order of tasks aside.
+        hosts: number of hosts with a RIF.
+        cores: of each host.
+        behave: says what tasks do; see :mod:`gspc_trio.testing.backend`.
+        witness: sees all events of all machines.
+        on_step: told of every step of a process, which it may kill.
+        latency_s: mean latency of connections, seconds.
+    """
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(
+            nursery,
+            Random(seed),
+            hosts=hosts,
+            cores=cores,
+            behave=behave or _nothing,
+            witness=witness or Blind(),
+            on_step=on_step or _go_on,
+            latency_s=latency_s,
+        )
+        try:
+            yield cluster
+        finally:
+            for process in list(cluster.processes):
+                process.kill()
+
+
+def _nothing(_submission: Any, _code: bytes) -> Any:
+    from gspc_trio.testing.backend import Behaviour
+
+    return Behaviour()
+
+
+def _no_matter(_process: SimulatedProcess, _backend: SimulatedBackend) -> None:
+    """Nobody watches the compute."""
+
+
+def _go_on(_process: SimulatedProcess) -> None:
+    """No fault."""

@@ -1,0 +1,323 @@
+"""One run of a simulated cluster from a seed: random work, random faults, the result of a plain loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+import trio
+from attrs import field, frozen
+from trio.testing import MockClock
+
+from gspc_trio.components.job import JobFailed
+from gspc_trio.nursery.rpc import PeerGone
+from gspc_trio.nursery.scope import leaves
+from gspc_trio.testing.cluster import Cluster, first_of, open_cluster
+from gspc_trio.testing.determinism import EventHash, seeded_trio
+from gspc_trio.testing.faults import Fault, Faults, Trigger
+from gspc_trio.testing.process import RUNNING, SimulatedProcess
+from gspc_trio.testing.workload import FAILURES_MAX, Workload, behave, in_order
+
+FINISH_S = 300.0
+"""Simulated seconds after the last fault within which everything has to be finished (invariant 10)."""
+
+REST_S = 30.0
+"""Simulated seconds within which nothing is left when everything is finished."""
+
+
+class Broken(AssertionError):
+    """Something that must hold does not."""
+
+
+@frozen
+class Options:
+    """What is simulated.
+
+    Attributes:
+        hosts, cores: number of hosts, and of cores on each.
+        jobs: number of jobs at one time.
+        tasks: about how many tasks each job has.
+        faults: what may happen.
+        latency_s: mean latency of connections.
+        schedule: what happens, instead of what the seed says.
+        check_every: machines check themselves after every so many of their events.
+    """
+
+    hosts: int = 3
+    cores: int = 2
+    jobs: int = 2
+    tasks: int = 20
+    faults: Faults = field(factory=Faults)
+    latency_s: float = 0.0005
+    schedule: tuple[Fault, ...] | None = None
+    check_every: int = 1
+
+
+@frozen
+class Report:
+    """How a run went.
+
+    Attributes:
+        seed, options: of the run.
+        schedule: the faults that were to happen; ``happened`` says which did, and when.
+        digest: fingerprint of all events.
+        events: their number.
+        simulated_s: time that passed in the simulation.
+        broken: what did not hold, or "".
+        story: what happened to the task or resource concerned.
+    """
+
+    seed: int
+    options: Options
+    schedule: tuple[Fault, ...]
+    happened: tuple[str, ...]
+    digest: str
+    events: int
+    simulated_s: float
+    broken: str = ""
+    story: tuple[str, ...] = ()
+
+
+TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
+    {"attempts": FAILURES_MAX + 1, "loss_attempts": 50, "wait": True},
+    {"attempts": FAILURES_MAX + 1, "loss_attempts": 50, "wait": True, "estimate_s": 0.1},
+    {"attempts": FAILURES_MAX + 1, "loss_attempts": 50, "wait": True, "requires": "node"},
+    {"attempts": FAILURES_MAX + 1, "loss_attempts": 50, "wait": True, "requires": ["core", "core"]},
+)
+"""What tasks ask for; enough attempts for all that the faults may take."""
+
+
+class Simulation:
+    """A run; see :func:`simulate`."""
+
+    def __init__(self, seed: int, options: Options) -> None:
+        random = Random(seed)
+        self.options = options
+        self._seed = seed
+        self._cluster_seed = random.getrandbits(64)
+        self._workloads = {
+            f"job{number + 1}": Workload.make(random, options.tasks, TASK_SETTINGS)
+            for number in range(options.jobs)
+        }
+        steps = {
+            "rts": 100 + 10 * options.tasks * options.jobs,
+            "rif": 100 + 10 * options.tasks * options.jobs,
+            "job": 100 + 10 * options.tasks * options.jobs,
+            "compute": 2 * options.tasks * options.jobs,
+        }
+        drawn = options.faults.draw(random, steps)
+        self.schedule = drawn if options.schedule is None else options.schedule
+        self._trigger = Trigger(self.schedule)
+        self.happened: list[str] = []
+        self.hash = EventHash()
+        self.failure: BaseException | None = None
+        self._scope = trio.CancelScope()
+        self._last_fault_s = 0.0
+        self._unfinished = set(self._workloads)
+        self._finished = trio.Event()
+        self._rts_ended = trio.Event()
+        self.cluster: Cluster
+
+    # What is seen ----
+
+    def saw(self, machine: Any, event: Any, now: float, actions: list[Any]) -> None:
+        """Take an event of a machine (see :class:`~gspc_trio.nursery.witness.Witness`)."""
+        process = RUNNING.get()
+        assert process is not None
+        if not process.alive:
+            return
+        self.hash.add(process.name, type(machine).__name__, event, now, actions)
+        try:
+            if self.hash.count % self.options.check_every == 0:
+                machine.check()
+        except Exception as error:
+            self.fail(error)
+            raise
+        process.step()
+
+    def fail(self, error: BaseException) -> None:
+        """End the run: something does not hold."""
+        self.failure = self.failure or error
+        self._scope.cancel()
+
+    def step(self, process: SimulatedProcess) -> None:
+        """Count a step of a process, and let happen what is due."""
+        for fault in self._trigger.step(process.role):
+            self._happens(fault, process.name)
+            process.kill()
+
+    def _happens(self, fault: Fault, name: str) -> None:
+        self._last_fault_s = trio.current_time()
+        self.happened.append(f"{trio.current_time():.6f} s: {fault}: {name}")
+
+    # The run ----
+
+    async def run(self) -> None:
+        """Run to the end."""
+        before = living_tasks()
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch_time)
+                async with open_cluster(
+                    self._cluster_seed,
+                    hosts=self.options.hosts,
+                    cores=self.options.cores,
+                    behave=behave,
+                    witness=self,
+                    on_step=self.step,
+                    latency_s=self.options.latency_s,
+                ) as self.cluster:
+                    self.cluster.on_backend = self._watch_backend
+                    await self._see_through()
+                    await self._come_to_rest()
+                nursery.cancel_scope.cancel()
+        if self.failure is None and living_tasks() != before:
+            raise Broken(f"{living_tasks() - before} trio tasks are left")
+
+    async def _see_through(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_rts)
+            for name, workload in self._workloads.items():
+                nursery.start_soon(self._run_job, name, workload)
+            await self._finished.wait()
+            await self._everything_is_back()
+            nursery.cancel_scope.cancel()
+
+    async def _keep_rts(self) -> None:
+        """Start the run-time system, again whenever it is gone, and hosts that were given up."""
+        while True:
+            process = await self.cluster.start_rts()
+            while process.alive:
+                with trio.move_on_after(2.0):
+                    await process.ended.wait()
+                if process.alive and self.cluster.rts is not None:
+                    await self.cluster.bootstrap_failed()
+            self._expect(process)
+            self._rts_ended.set()
+            self._rts_ended = trio.Event()
+            await trio.sleep(0.3)
+
+    async def _run_job(self, name: str, workload: Workload) -> None:
+        """Run a job, again until it has not been disturbed too much to finish."""
+        expected, net = workload.results(), workload.net()
+        while True:
+            rts_ended = self._rts_ended
+            job = self.cluster.start_job(name, net)
+            await job.process.ended.wait()
+            result = job.result
+            if result is not None and result.state == "finished":
+                outputs = {port: in_order(tokens) for port, tokens in result.outputs.items()}
+                if outputs != expected:
+                    self.fail(Broken(f"{name} has other results than a plain loop"))
+                self._unfinished.discard(name)
+                if not self._unfinished:
+                    self._finished.set()
+                return
+            if result is not None and not rts_ended.is_set() and "run-time system" not in result.detail:
+                self.fail(Broken(f"{name} {result.state}: {result.detail} {result.failures}"))
+            self._expect(job.process)
+            await trio.sleep(0.2)
+
+    def _expect(self, process: SimulatedProcess) -> None:
+        """A process is over: it was killed, or stopped with an error that a fault explains."""
+        if process.error is not None and not process.killed:
+            for error in leaves(process.error):
+                if not isinstance(error, OSError | PeerGone | JobFailed | trio.Cancelled):
+                    self.fail(process.error)
+
+    async def _everything_is_back(self) -> None:
+        """With no job left, nothing is held, and every resource is there again."""
+        deadline = trio.current_time() + REST_S
+        while True:
+            rts = self.cluster.rts
+            classes = rts.rm.machine.status()["classes"] if rts is not None else {}
+            cores = classes.get("core", {})
+            total = self.options.hosts * self.options.cores
+            if cores.get("free") == cores.get("total") == total and rts is not None and not rts.machine.jobs:
+                rts.rm.machine.check()
+                return
+            if trio.current_time() > deadline:
+                raise Broken(f"resources are not all back: {classes}")
+            await trio.sleep(0.5)
+
+    async def _come_to_rest(self) -> None:
+        """Stop the run-time system: nothing is left."""
+        assert self.cluster.rts is not None
+        self.cluster.rts.stopped.set()
+        with trio.move_on_after(REST_S):
+            if self.cluster.processes:
+                await self.cluster.deserted.wait()
+        if self.cluster.processes:
+            raise Broken(f"processes are left: {', '.join(p.name for p in self.cluster.processes)}")
+        if self.cluster.wires.listeners:
+            raise Broken(f"listeners are left: {list(self.cluster.wires.listeners)}")
+
+    async def _watch_time(self) -> None:
+        while True:
+            due_s = self._last_fault_s + FINISH_S
+            if trio.current_time() >= due_s:
+                self.fail(Broken(f"not finished {FINISH_S:g} s after the last fault: {self._state()}"))
+                return
+            await trio.sleep_until(due_s)
+
+    def _state(self) -> str:
+        rts = self.cluster.rts
+        status = rts.status() if rts is not None else {}
+        return f"jobs {sorted(self._unfinished)}, {status.get('classes')}, {status.get('jobs')}"
+
+    def _watch_backend(self, process: SimulatedProcess, backend: Any) -> None:
+        def begun(_run: Any, compute: Any) -> None:
+            for fault in self._trigger.step("compute"):
+                self._happens(fault, f"{process.name} {compute.resource.resource_id}")
+                compute.die("killed by signal 9")
+
+        backend.on_begin = begun
+
+
+def living_tasks() -> int:
+    """Return the number of trio tasks."""
+    return trio.lowlevel.current_statistics().tasks_living
+
+
+def simulate(seed: int, options: Options | None = None) -> Report:
+    """Run one seed and say how it went; it raises nothing that the simulated system does.
+
+    Args:
+        seed: of everything.
+        options: what is simulated.
+    """
+    options = options or Options()
+    clock = MockClock(autojump_threshold=0)
+    simulation: Simulation
+    times = [0.0]
+
+    async def main() -> None:
+        nonlocal simulation
+        simulation = Simulation(seed, options)
+        try:
+            await simulation.run()
+        except Exception as error:
+            simulation.fail(error)
+        times[0] = trio.current_time()
+
+    with seeded_trio(seed):
+        trio.run(main, clock=clock)
+    failure = simulation.failure
+    broken = ""
+    if failure is not None:
+        first = next(leaves(failure))
+        broken = f"{type(first).__name__}: {first}"
+    return Report(
+        seed,
+        options,
+        simulation.schedule,
+        tuple(simulation.happened),
+        simulation.hash.digest,
+        simulation.hash.count,
+        times[0],
+        broken,
+    )
+
+
+__all__ = ["Broken", "Options", "Report", "Simulation", "first_of", "simulate"]

@@ -1,0 +1,193 @@
+"""Random workflows whose results do not depend on who computes what when, and what a plain loop gets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from random import Random
+from typing import Any, TypeAlias
+from zlib import crc32
+
+from attrs import frozen
+
+from gspc_trio.core.exchange import Submission
+from gspc_trio.core.rules import split_outputs
+from gspc_trio.core.task import TaskError
+from gspc_trio.protocol.code import ImportedFunction, decode_code
+from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.testing.backend import Behaviour
+from gspc_trio.workflow.arcs import Place, each
+from gspc_trio.workflow.net import Net
+
+Token: TypeAlias = dict[str, Any]
+"""``key`` is unique in its place, ``value`` a number."""
+
+FAILURES_MAX = 2
+"""How often a task of these workflows fails at most before it finishes."""
+
+
+def bump(token: Token) -> Token:
+    """Change the number."""
+    return {"key": token["key"], "value": (token["value"] * 31 + 7) % 1009}
+
+
+def spread(token: Token) -> list[Token]:
+    """Make none, one or two of one."""
+    number = token["value"] % 3
+    return [{"key": f"{token['key']}.{index}", "value": token["value"] + index} for index in range(number)]
+
+
+def twin(token: Token) -> dict[str, Token]:
+    """Make one for each of two places."""
+    return {"left": dict(token), "right": {"key": token["key"], "value": token["value"] + 1}}
+
+
+def merge(left: Token, right: Token) -> Token:
+    """Make one of two with the same key."""
+    return {"key": left["key"], "value": (left["value"] * 13 + right["value"]) % 1009}
+
+
+def is_even(token: Token) -> bool:
+    """Whether the number is even."""
+    return bool(token["value"] % 2 == 0)
+
+
+def is_odd(token: Token) -> bool:
+    """Whether the number is odd."""
+    return not is_even(token)
+
+
+@frozen
+class Stage:
+    """Some transitions: ``kind`` is bump, relay, spread, twin (and merge) or sort; places are numbers."""
+
+    kind: str
+    source: int
+    targets: tuple[int, ...]
+
+
+@frozen
+class Workload:
+    """A random workflow.
+
+    Attributes:
+        stages: each place is the source of one stage at most; the others are output ports.
+        tokens: at the beginning, in place 0.
+        settings: of the stages' tasks, in the order of the stages.
+    """
+
+    stages: tuple[Stage, ...]
+    tokens: tuple[Token, ...]
+    settings: tuple[Mapping[str, Any], ...]
+
+    @classmethod
+    def make(
+        cls, random: Random, tasks: int, settings: Sequence[Mapping[str, Any]] = ({},), stages_max: int = 6
+    ) -> Workload:
+        """Make one up.
+
+        Args:
+            random: to draw from.
+            tasks: about how many tasks it is to have.
+            settings: what the tasks of a stage may state; one is drawn for each.
+            stages_max: number of stages.
+        """
+        open_places, places, stages = [0], 1, []
+        for _ in range(random.randint(1, stages_max)):
+            source = open_places.pop(random.randrange(len(open_places)))
+            kind = random.choice(["bump", "bump", "bump", "relay", "spread", "twin", "sort"])
+            number = {"sort": 2, "twin": 3}.get(kind, 1)
+            targets = tuple(range(places, places + number))
+            places += number
+            stages.append(Stage(kind, source, targets))
+            open_places += targets[-1:] if kind == "twin" else targets
+        weight = sum({"relay": 0, "sort": 0, "twin": 2}.get(stage.kind, 1) for stage in stages) or 1
+        count = max(1, tasks // weight)
+        tokens = tuple({"key": f"k{index}", "value": random.randrange(1000)} for index in range(count))
+        return cls(tuple(stages), tokens, tuple(random.choice(settings) for _ in stages))
+
+    def net(self) -> Net:
+        """Return it as a net; its output ports are named ``p`` and the number of the place."""
+        net = Net("workload")
+        sources = {stage.source for stage in self.stages}
+        sources |= {place for stage in self.stages if stage.kind == "twin" for place in stage.targets[:2]}
+        count = 1 + sum(len(stage.targets) for stage in self.stages)
+        places = [
+            net.place(f"p{number}", self.tokens if number == 0 else ())
+            if number in sources
+            else net.output(f"p{number}")
+            for number in range(count)
+        ]
+        for number, stage in enumerate(self.stages):
+            self._add(net, number, stage, places)
+        return net
+
+    def _add(self, net: Net, number: int, stage: Stage, places: Sequence[Place]) -> None:
+        source, targets = places[stage.source], [places[target] for target in stage.targets]
+        settings: Any = self.settings[number]
+        name = f"{stage.kind}{number}"
+        if stage.kind == "bump":
+            net.transition(name, bump, {"token": source}, targets[0], **settings)
+        elif stage.kind == "spread":
+            net.transition(name, spread, {"token": source}, each(targets[0]), **settings)
+        elif stage.kind == "relay":
+            net.transition(name, bump, {"token": source}, targets[0], inline=True)
+        elif stage.kind == "twin":
+            outputs = {"left": targets[0], "right": targets[1]}
+            net.transition(name, twin, {"token": source}, outputs, **settings)
+            inputs = {"left": targets[0], "right": targets[1]}
+            net.transition(f"merge{number}", merge, inputs, targets[2], match="key", **settings)
+        else:
+            net.transition(f"even{number}", None, {"token": source}, targets[0], condition=is_even)
+            net.transition(f"odd{number}", None, {"token": source}, targets[1], condition=is_odd)
+
+    def results(self) -> dict[str, list[Token]]:
+        """Return what a plain loop gets: output port -> tokens, in the order of their keys."""
+        count = 1 + sum(len(stage.targets) for stage in self.stages)
+        places: list[list[Token]] = [[] for _ in range(count)]
+        places[0] = list(self.tokens)
+        ends = set(range(count))
+        for stage in self.stages:
+            tokens, places[stage.source] = places[stage.source], []
+            ends.discard(stage.source)
+            if stage.kind in ("bump", "relay"):
+                places[stage.targets[0]] += map(bump, tokens)
+            elif stage.kind == "spread":
+                places[stage.targets[0]] += [made for token in tokens for made in spread(token)]
+            elif stage.kind == "twin":
+                ends -= set(stage.targets[:2])
+                pairs = map(twin, tokens)
+                places[stage.targets[2]] += [merge(pair["left"], pair["right"]) for pair in pairs]
+            else:
+                places[stage.targets[0]] += filter(is_even, tokens)
+                places[stage.targets[1]] += filter(is_odd, tokens)
+        return {f"p{number}": in_order(places[number]) for number in sorted(ends)}
+
+
+def in_order(tokens: Sequence[Token]) -> list[Token]:
+    """Return tokens in the order of their keys."""
+    return sorted(tokens, key=lambda token: str(token["key"]))
+
+
+def behave(submission: Submission, code: bytes) -> Behaviour:
+    """Say what an attempt of such a task does: its arguments say how long it takes and how often it fails."""
+    entry = _decode(code)
+    draw = crc32(b"".join(submission.arguments)) ^ crc32(entry.qualname.encode())
+    duration_s = (0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5)[draw % 7] if draw % 101 else 3.0
+    failures = (0, 0, 0, 0, 0, 1, 2)[draw // 7 % 7] if draw // 7 % 3 == 0 else 0
+    if submission.attempt <= failures:
+        return Behaviour(duration_s, error=TaskError("ValueError", "it fails at first"))
+    function: Callable[..., Any] = getattr(sys.modules[entry.module], entry.qualname)
+    values = [loads(argument) for argument in submission.arguments]
+    by_name = dict(zip(entry.parameters, values[len(values) - len(entry.parameters) :], strict=True))
+    result = function(*values[: len(values) - len(entry.parameters)], **by_name)
+    tokens = split_outputs(result, entry.outputs)
+    return Behaviour(duration_s, values=tuple(tuple(map(dumps, group)) for group in tokens))
+
+
+@cache
+def _decode(code: bytes) -> ImportedFunction:
+    entry = decode_code(code)
+    assert isinstance(entry, ImportedFunction), "the tasks of a workload are functions of this module"
+    return entry

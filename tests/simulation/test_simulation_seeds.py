@@ -1,0 +1,55 @@
+"""Whole clusters simulated from seeds: any role may be killed at any step, the result stays what it is."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gspc_trio.testing.cluster import open_cluster
+from gspc_trio.testing.faults import Fault, Faults
+from gspc_trio.testing.simulation import Options, simulate
+from gspc_trio.testing.workload import Workload, behave, in_order
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cluster_whose_processes_are_killed_computes_what_a_plain_loop_does(seed):
+    report = simulate(seed)
+    assert report.broken == "", report
+
+
+@pytest.mark.parametrize(("role", "step"), [("rts", 40), ("rif", 40), ("job", 40), ("compute", 5)])
+def test_each_role_can_be_killed(role, step):
+    faults = (Fault("kill", role, 1), Fault("kill", role, step))
+    report = simulate(3, Options(schedule=faults))
+    assert report.broken == ""
+    assert len(report.happened) == 2, report
+
+
+def test_a_seed_replays_event_by_event():
+    first, second = simulate(8), simulate(8)
+    assert first.happened
+    assert first == second
+    assert simulate(9).digest != first.digest
+
+
+def test_an_undisturbed_cluster_is_open_to_users():
+    workload = Workload.make(Random(5), 30, [{"attempts": 3}])
+
+    async def main() -> None:
+        async with open_cluster(5, hosts=2, cores=2, behave=behave) as cluster:
+            await cluster.start_rts()
+            job = cluster.start_job("job", workload.net())
+            await job.process.ended.wait()
+            assert job.result is not None
+            assert job.result.state == "finished"
+            outputs = {port: in_order(tokens) for port, tokens in job.result.outputs.items()}
+            assert outputs == workload.results()
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+def test_kills_are_drawn_from_the_menu():
+    assert all(simulate(seed, Options(faults=Faults(kills=0))).happened == () for seed in range(2))
