@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from transitions_seen import TransitionsSeen
+
 from gspc_trio.core.exchange import Demand, Grant, Release
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm import Added, JobJoined, Limits, ResourceManager
+from gspc_trio.core.rm.jobs import DEMAND_TRANSITIONS, GRANT_TRANSITIONS, DemandState, GrantState
 from gspc_trio.core.task import CORE, Requirement, Shape
 
 NODE = Shape((Requirement("node"),))
@@ -44,11 +47,24 @@ def several(*classes: str, same_host: bool = False) -> Shape:
     return Shape(tuple(Requirement(name) for name in classes), same_host=same_host)
 
 
+def all_states(
+    rm: ResourceManager,
+) -> tuple[dict[tuple[str, Shape], DemandState | None], dict[GrantId, GrantState | None]]:
+    """Return where all demands and grants are."""
+    state = rm._state
+    demands = {
+        (job.job, shape): want.state for job in state.jobs.values() for shape, want in job.wants.items()
+    }
+    return demands, {grant_id: holding.state for grant_id, holding in state.grants.items()}
+
+
 class Driver:
     """A resource manager under test: checked after each event, with what each job has received."""
 
     def __init__(self, *resources: Resource, jobs: tuple[str, ...] = ("a", "b"), **limits: float) -> None:
         self.rm = ResourceManager(1, Limits(**limits))  # type: ignore[arg-type]
+        self.demands = TransitionsSeen(DEMAND_TRANSITIONS, DemandState.GONE)
+        self.grants = TransitionsSeen(GRANT_TRANSITIONS, GrantState.OVER)
         self.now = 0.0
         self.seen: dict[str, GrantId] = {}
         self.held: dict[str, list[Grant]] = {}
@@ -60,8 +76,12 @@ class Driver:
 
     def send(self, event: Any) -> list[Any]:
         """Send one event and return the actions without records."""
+        demands, grants = all_states(self.rm)
         actions = self.rm.handle(event, self.now)
         self.rm.check()
+        demands_now, grants_now = all_states(self.rm)
+        self.demands.compare(demands, demands_now)
+        self.grants.compare(grants, grants_now)
         for action in actions:
             if isinstance(action, Grant):
                 self.seen[action.job] = action.grant_id

@@ -5,12 +5,14 @@ from __future__ import annotations
 import rif_driver
 import worker_driver
 from rif_driver import CODE, CORE0, DAG, JOB, submit
+from rm_support import Driver, any_of, cores
 from worker_driver import compute, sub
 
 from gspc_trio.core.at_work import Use
 from gspc_trio.core.exchange import AddResources, Cancel, CloseJob, Hold, RemoveResources, Revoke
 from gspc_trio.core.phases import AttemptPhase
 from gspc_trio.core.rif_events import Called
+from gspc_trio.core.rm.jobs import DemandState
 from gspc_trio.core.work import Retracted, WorkerIdle
 
 R = CORE0.resource_id
@@ -59,3 +61,13 @@ def test_the_end_of_a_job_ends_what_it_runs_and_what_it_holds() -> None:
     bench(CloseJob("j1"))
     assert bench.rif.use_of(R) is Use.ENDING
     assert bench.rif.use_of("r1.core1") is Use.IDLE
+
+
+def test_a_demand_that_was_met_may_wait_for_what_it_prefers_again() -> None:
+    driver = Driver(*cores(2))
+    prefers = any_of("core", "r1.core0")
+    assert driver.take("a", prefers) == ("r1.core0",)
+    assert driver.take("a", prefers) is None
+    driver.wait(1.0)
+    assert driver.granted("a") == [("r1.core0",), ("r1.core1",)]
+    assert (DemandState.MET, DemandState.PATIENT) in driver.demands.seen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from enum import StrEnum
 
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
@@ -18,6 +19,49 @@ LAPSED_REMEMBERED = 4096
 
 AGES_REMEMBERED = 64
 """How many ages of a want's credit are told apart; younger credit counts as old as the youngest of these."""
+
+
+class DemandState(StrEnum):
+    """Where a job's demand for one shape is."""
+
+    MET = "met"
+    """No credit is left that no grant has used."""
+    PATIENT = "patient"
+    """It waits for a resource that it prefers, or must have, though others may be free."""
+    WAITING = "waiting"
+    """It waits for any resource that will do."""
+    GONE = "gone"
+    """Withdrawn, refused, or its job has gone."""
+
+
+DEMAND_TRANSITIONS: dict[DemandState, frozenset[DemandState]] = {
+    DemandState.MET: frozenset({DemandState.PATIENT, DemandState.WAITING, DemandState.GONE}),
+    DemandState.PATIENT: frozenset({DemandState.MET, DemandState.WAITING, DemandState.GONE}),
+    DemandState.WAITING: frozenset({DemandState.MET, DemandState.GONE}),
+    DemandState.GONE: frozenset(),
+}
+"""Where a demand may go from where it is."""
+
+
+class GrantState(StrEnum):
+    """Where a grant is in its life."""
+
+    HELD = "held"
+    RECALLED = "recalled"
+    """Others wait: its job is to give it back when the task in compute has ended."""
+    REVOKED = "revoked"
+    """Its job is gone or has lost a part of it: the rest stays held until its work is known to have stopped."""
+    OVER = "over"
+    """Released, lapsed or confirmed; or not confirmed within the lease, then the resources are removed."""
+
+
+GRANT_TRANSITIONS: dict[GrantState, frozenset[GrantState]] = {
+    GrantState.HELD: frozenset({GrantState.RECALLED, GrantState.REVOKED, GrantState.OVER}),
+    GrantState.RECALLED: frozenset({GrantState.REVOKED, GrantState.OVER}),
+    GrantState.REVOKED: frozenset({GrantState.OVER}),
+    GrantState.OVER: frozenset(),
+}
+"""Where a grant may go from where it is."""
 
 
 class Need:
@@ -150,6 +194,13 @@ class Want:
         self.called: dict[Holding, int] = {}
 
     @property
+    def state(self) -> DemandState:
+        """Where the demand is."""
+        if not self.unmet:
+            return DemandState.MET
+        return DemandState.PATIENT if self.form.preferring and self.patient else DemandState.WAITING
+
+    @property
     def since(self) -> float:
         """When its oldest unmet credit came."""
         return self.ages[0][0] if self.ages else NEVER
@@ -246,6 +297,15 @@ class Holding:
         self.units = 0
         self.recalled = False
         self.lease_until: float | None = None
+
+    @property
+    def state(self) -> GrantState:
+        """Where the grant is."""
+        if not self.vertices:
+            return GrantState.OVER
+        if self.lease_until is not None:
+            return GrantState.REVOKED
+        return GrantState.RECALLED if self.recalled else GrantState.HELD
 
     @property
     def owner(self) -> JobId:
