@@ -9,22 +9,11 @@ from typing import Any
 import trio
 from attrs import frozen
 
-from gspc_trio.components.records import RecordStream, Watcher
+from gspc_trio.components.job_details import PrintedOutput
+from gspc_trio.components.records import RecordStream
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.scheduler import CancelTasks, RetryTask, Stop
 from gspc_trio.nursery.drive import Inbox
-from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
-from gspc_trio.protocol.messages import (
-    ApplicationCall,
-    ApplicationReply,
-    Done,
-    GetJobStatus,
-    Status,
-    StopJob,
-    WaitJob,
-    Watch,
-)
-from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.job import Close, JobEnded, JobMachine, Look, TaskFailure
 
@@ -66,13 +55,14 @@ class Job:
     ) -> None:
         self.machine = machine
         self.records = RecordStream(VERSION)
+        self.printed = PrintedOutput()
         self.inbox: Inbox[Any] = Inbox()
         self._hosts = hosts
         self._outputs = outputs
         self._begun_s = trio.current_time()
         self._ended = trio.Event()
         self._result: JobResult | None = None
-        self._functions: dict[str, Callable[[Any], Any]] = {}
+        self.functions: dict[str, Callable[[Any], Any]] = {}
 
     @property
     def job_id(self) -> JobId:
@@ -105,9 +95,9 @@ class Job:
         assert self._result is not None
         return self._result
 
-    def stop(self, reason: str = "it was asked to stop") -> None:
-        """Cancel what runs and start nothing more (GSPC19 2.5 ``stop``)."""
-        self.inbox.put(Stop(reason))
+    def stop(self, reason: str = "it was asked to stop", *, drain: bool = False) -> None:
+        """Cancel what runs and start nothing more (GSPC19 2.5 ``stop``); with ``drain`` let what runs end."""
+        self.inbox.put(Stop(reason, drain))
 
     def cancel(self, task_ids: Sequence[TaskId]) -> None:
         """Cancel these tasks, wherever they are."""
@@ -131,9 +121,9 @@ class Job:
         Raises:
             ValueError: the name is taken.
         """
-        if name in self._functions:
+        if name in self.functions:
             raise ValueError(f"a function is served under the name {name!r} already")
-        self._functions[name] = function
+        self.functions[name] = function
 
     def status(self) -> dict[str, Any]:
         """Return the job's state as plain data: job, name, state, tasks by state, elapsed_s."""
@@ -173,52 +163,6 @@ class Job:
             ended.detail,
         )
         self._ended.set()
-
-    async def serve_peer(self, peer: Peer) -> None:
-        """Answer one client of the job server until it goes."""
-        watcher = Watcher()
-        try:
-            async with trio.open_nursery() as nursery:
-                while True:
-                    for message in await peer.receive():
-                        if isinstance(message, Watch):
-                            if not watcher.fed:
-                                watcher.fed = True
-                                nursery.start_soon(self.records.feed, peer, watcher)
-                            watcher.add_credit(message.credit)
-                        elif isinstance(message, IncomingCall):
-                            nursery.start_soon(self._answer, message)
-        except* PeerGone:
-            pass
-
-    async def _answer(self, call: IncomingCall) -> None:
-        body = call.body
-        if isinstance(body, GetJobStatus):
-            call.reply(Status(self.status()))
-        elif isinstance(body, StopJob):
-            self.stop("a client asked it to stop")
-            call.reply(Done())
-        elif isinstance(body, WaitJob):
-            await self._ended.wait()
-            call.reply(Status(self.status()))
-        elif isinstance(body, ApplicationCall):
-            await self._answer_application(call, body)
-        else:
-            call.fail(ValueError(f"a job server does not answer {type(body).__name__}"))
-
-    async def _answer_application(self, call: IncomingCall, body: ApplicationCall) -> None:
-        function = self._functions.get(body.name)
-        if function is None:
-            offered = ", ".join(sorted(self._functions)) or "nothing"
-            call.fail(LookupError(f"this job does not serve {body.name!r}; it serves {offered}"))
-            return
-        try:
-            value = function(loads(body.argument))
-            if hasattr(value, "__await__"):
-                value = await value
-            call.reply(ApplicationReply(dumps(value)))
-        except Exception as error:
-            call.fail(error)
 
 
 def describe_failure(failure: TaskFailure, host: str) -> str:

@@ -15,6 +15,7 @@ from attrs import evolve, field, frozen
 
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.job import Job
+from gspc_trio.components.job_clients import JobClients
 from gspc_trio.components.scheduler import SchedulerRoutes
 from gspc_trio.core.exchange import OpenJob
 from gspc_trio.core.ids import JobId, ResourceId
@@ -132,6 +133,7 @@ class _JobServer:
         self.open_ended = open_ended
         self.on_done = on_done
         self.job: Job | None = None
+        self.clients: JobClients | None = None
         self.started = trio.Event()
 
     async def listen(
@@ -147,8 +149,8 @@ class _JobServer:
 
     async def _serve_peer(self, peer: Peer) -> None:
         await self.started.wait()
-        assert self.job is not None
-        await self.job.serve_peer(peer)
+        assert self.clients is not None
+        await self.clients.serve(peer)
 
     def start(self, job_id: JobId, rts: RunTimeSystem, peer: Peer, nursery: trio.Nursery) -> Job:
         settings = self.settings
@@ -165,7 +167,10 @@ class _JobServer:
         )
         hosts: dict[ResourceId, str] = {}
         job = self.job = Job(machine, self.outputs, hosts)
-        routes = SchedulerRoutes(rts.network, peer, opening, self.code, job.inbox.put, hosts, nursery)
+        self.clients = JobClients(job)
+        routes = SchedulerRoutes(
+            rts.network, peer, opening, self.code, job.inbox.put, hosts, nursery, job.records.append
+        )
         nursery.start_soon(self._drive, job, routes)
         nursery.start_soon(self._listen_to_rts, job, routes)
         self.started.set()
@@ -176,6 +181,8 @@ class _JobServer:
 
         def perform(action: Any) -> None:
             if type(action) is TaskDone:
+                if action.outcome.stdout or action.outcome.stderr:
+                    job.printed.keep(action.outcome)
                 if on_done is not None:
                     on_done(action)
             elif isinstance(action, RECORD_TYPES):
@@ -193,13 +200,16 @@ class _JobServer:
                 job.end(JobEnded("failed", f"the run-time system has gone: {gone.reason}"))
 
     async def leave(self, peer: Peer) -> None:
-        """End the job if it has not ended, and say goodbye to the RTS."""
+        """End the job if it has not ended, answer its clients, and say goodbye to the RTS."""
         job = self.job
         assert job is not None
+        assert self.clients is not None
         try:
             if not job.has_ended:
                 job.stop("its scope was left")
                 await job.wait_ended()
-            await peer.call(LeaveJob())
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.clients.see_off)
+                await peer.call(LeaveJob())
         except PeerGone:
             pass

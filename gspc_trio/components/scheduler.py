@@ -30,6 +30,8 @@ from gspc_trio.core.exchange import (
     TakeBack,
 )
 from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.records import Record, ResourceChanged
+from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer, PeerGone
@@ -73,6 +75,7 @@ class SchedulerRoutes:
         put: takes an event for the job's machine.
         hosts: filled with the host of each resource that was ever seen.
         nursery: in which the connections live.
+        record: takes a record.
     """
 
     def __init__(
@@ -84,7 +87,9 @@ class SchedulerRoutes:
         put: Callable[[Any], None],
         hosts: dict[ResourceId, str],
         nursery: trio.Nursery,
+        record: Callable[[Record], None] = lambda _: None,
     ) -> None:
+        self._record = record
         self.network = network
         self.rts = rts
         self.opening = opening
@@ -181,7 +186,13 @@ class SchedulerRoutes:
         for resource in endpoint.resources:
             self._rif_of[resource.resource_id] = endpoint.rif_id
             self._hosts[resource.resource_id] = endpoint.host
+            self._note(resource, endpoint.host, "added")
         self._put(ResourcesUp(endpoint.resources))
+
+    def _note(self, resource: Resource, host: str, state: str) -> None:
+        """Record for watchers what there is to run on."""
+        now, kind = trio.current_time(), resource.resource_class
+        self._record(ResourceChanged(now, resource.resource_id, kind, state, host, resource.parents))
 
     def _change_resources(self, link: _RifLink, endpoint: RifEndpoint) -> None:
         left = {resource.resource_id for resource in endpoint.resources}
@@ -190,6 +201,7 @@ class SchedulerRoutes:
         if gone:
             for resource_id in gone:
                 self._rif_of.pop(resource_id, None)
+                self._record(ResourceChanged(trio.current_time(), resource_id, "", "removed", endpoint.host))
             self._put(ResourcesLost(gone, "it was removed from the run-time system"))
         self._announce(endpoint)
 
@@ -203,6 +215,7 @@ class SchedulerRoutes:
         del self._links[endpoint.rif_id]
         for resource in endpoint.resources:
             self._rif_of.pop(resource.resource_id, None)
+            self._note(resource, endpoint.host, "removed")
         link.scope.cancel()
         self._put(
             ResourcesLost(tuple(r.resource_id for r in endpoint.resources), f"host {endpoint.host}: {reason}")

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import field, frozen
 
 from gspc_trio.core import exchange, records
-from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.ids import JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.resources import Resource
 
 PROTOCOL_VERSION = 1
@@ -122,8 +122,7 @@ class Bootstrap:
 
 @frozen
 class BootstrapReport:
-    """host -> RIF id for those that came up, host -> reason for those that failed; none is missing (RTS-1).
-    """
+    """host -> RIF id of those that came up, host -> reason of those that failed; none is missing (RTS-1)."""
 
     started: dict[str, RifId]
     failed: dict[str, str]
@@ -254,7 +253,9 @@ class WaitJob:
 
 @frozen
 class StopJob:
-    """Stop the job: cancel what runs, start nothing more. Answered by Done."""
+    """Stop the job: start nothing more, and cancel what runs or (``drain``) let it end. Answered by Done."""
+
+    drain: bool = False
 
 
 @frozen
@@ -289,10 +290,72 @@ class RecordBatch:
 
 @frozen
 class Explain:
-    """Ask the RTS why requests of a job wait; answered by a Status whose ``waiting`` has an entry for each.
-    """
+    """Ask the RTS why requests of a job wait; answered by a Status: ``waiting`` has an entry for each."""
 
     job: JobId
+
+
+@frozen
+class SetWeight:
+    """RTS: change a job's share of the resources. Answered by Done."""
+
+    job: JobId
+    weight: float
+
+
+@frozen
+class GetResources:
+    """RTS: what a RIF has. Answered by a ResourceList."""
+
+    rif_id: RifId
+
+
+@frozen
+class ResourceList:
+    """Resources, parents before children."""
+
+    resources: tuple[Resource, ...]
+
+
+@frozen
+class GetTask:
+    """Job server: everything about one task. Answered by a Status."""
+
+    task_id: TaskId
+
+
+@frozen
+class FindTasks:
+    """Job server: the tasks that it knows by name. Answered by a Status with a list ``tasks``, and ``more``.
+
+    Attributes:
+        text: what a task's id, name, resource or detail must contain.
+        states: those wanted, none for all.
+        limit: most tasks in the answer.
+    """
+
+    text: str = ""
+    states: tuple[str, ...] = ()
+    limit: int = 200
+
+
+@frozen
+class GetNet:
+    """Job server: the workflow and how far it is. Answered by a Status."""
+
+
+@frozen
+class CancelTask:
+    """Job server: cancel these tasks, wherever they are. Answered by Done."""
+
+    task_ids: tuple[TaskId, ...]
+
+
+@frozen
+class RetryFailed:
+    """Job server: give a failed task a new attempt. Answered by Done."""
+
+    task_id: TaskId
 
 
 MESSAGE_TYPES: tuple[type, ...] = (
@@ -304,4 +367,5 @@ MESSAGE_TYPES: tuple[type, ...] = (
     Bootstrap, BootstrapReport, Teardown, TeardownReport, AddDag, RemoveDag, GetHostToResource,
     HostToResource, ListJobs, JobList, StopRts, RifHello, CloseJobEverywhere, StopRif, GetJobStatus,
     WaitJob, StopJob, ApplicationCall, ApplicationReply, Watch, RecordBatch, Explain,
+    SetWeight, GetResources, ResourceList, GetTask, FindTasks, GetNet, CancelTask, RetryFailed,
 )  # fmt: skip

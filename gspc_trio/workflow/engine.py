@@ -9,7 +9,7 @@ from gspc_trio.core.code import CodeEntry
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.task import Task, TaskError, TaskState
-from gspc_trio.workflow.explain import explain_stuck
+from gspc_trio.workflow.explain import describe_net, explain_stuck
 from gspc_trio.workflow.net import Net, input_values
 from gspc_trio.workflow.runtime import RunningNet
 from gspc_trio.workflow.state import (
@@ -252,6 +252,14 @@ class WorkflowEngine:
         if self._counts[TaskState.SUBMITTED] or self._counts[TaskState.READY]:
             return False
         return self.is_stopped or not self.running.can_fire()
+
+    def describe(self) -> dict[str, Any]:
+        """Return the net and how far it is, see :func:`~gspc_trio.workflow.explain.describe_net`."""
+        active: dict[str, dict[str, int]] = {}
+        for activity in self.activities.values():
+            states = active.setdefault(activity.transition.description.name, {})
+            states[activity.state.value] = states.get(activity.state.value, 0) + 1
+        return describe_net(self.running, active)
 
     def explain_stuck(self) -> list[str]:
         """Return what keeps the workflow from going on, a line each; empty if it is finished or at work."""

@@ -72,7 +72,7 @@ class Engine(Protocol):
         ...
 
     def fail(self, task_id: TaskId, error: TaskError) -> tuple[FailedThrough, ...] | None:
-        """The extracted task has failed for good and keeps what it took; return those that fail through it."""
+        """The extracted task has failed for good and keeps what it took; return what fails through it."""
         ...
 
     def cancelled(self, task_id: TaskId) -> tuple[FailedThrough, ...] | None:
@@ -274,7 +274,7 @@ class JobMachine:
         ]
 
     def _pull(self) -> tuple[Task, ...]:
-        """Take what is ready from the engine; the job ends when the workflow's own code raises, or says so."""
+        """Take what is ready from the engine; the job ends when the workflow's own code raises or says so."""
         engine, room = self.engine, READY_MAX - self.scheduler.live
         tasks: list[Task] = []
         try:

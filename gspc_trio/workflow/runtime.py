@@ -52,6 +52,7 @@ class RunningTransition:
     Attributes:
         description: what it does.
         is_ready: whether it is in its ready queue: a token has come since it was last found unable to fire.
+        fired: how often it has.
     """
 
     __slots__ = (
@@ -61,6 +62,7 @@ class RunningTransition:
         "_queue",
         "bounds",
         "description",
+        "fired",
         "is_ready",
         "search",
         "targets",
@@ -75,6 +77,7 @@ class RunningTransition:
     ) -> None:
         self.description = description
         self.is_ready = False
+        self.fired = 0
         self._queue = queue
         self._codec = codec
         self.bounds = tuple(Bound(arc, places[arc.place]) for arc in description.inputs)
@@ -114,6 +117,7 @@ class RunningTransition:
 
     def consume(self, binding: Binding) -> None:
         """Take the tokens away, but for those that it only reads."""
+        self.fired += 1
         for index, place, is_batch in self._consumed:
             token = binding[index]
             if not is_batch:

@@ -29,7 +29,7 @@ from gspc_trio.core.scheduler.interface import (
 )
 from gspc_trio.core.scheduler.serve import follow_head, patrol, serve, tell_demand
 from gspc_trio.core.scheduler.state import ClassQueue, Held, Place, State
-from gspc_trio.core.task import TaskState
+from gspc_trio.core.task import Task, TaskState
 
 
 @frozen
@@ -143,6 +143,11 @@ class Scheduler:
         if entry.place is not Place.SENT or entry.held is None:
             return TaskState.READY
         return TaskState.RUNNING if entry.held.head() is entry else TaskState.SUBMITTED
+
+    def task(self, task_id: TaskId) -> Task | None:
+        """Return a task that has not ended or has failed, None for any other."""
+        entry = self._state.tasks.get(task_id) or self._state.failed.get(task_id)
+        return entry.task if entry is not None else None
 
     def is_running(self, task_id: TaskId) -> bool:
         """Return whether the task is the one that its worker runs."""

@@ -118,7 +118,7 @@ def fail(
 
 
 def again(state: State, entry: Entry, detail: str, delay_s: float = 0.0) -> None:
-    """A task gets another attempt, at the front of its queue, now or after a delay; not in a job that stops."""
+    """A task gets another attempt: at the front of its queue, now or after a delay; not if the job stops."""
     entry.asked = Asked.NO
     queue = entry.queue
     if delay_s > 0.0:
