@@ -18,6 +18,7 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.compute import ComputeBackend
+from gspc_trio.components.load import report_load
 from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, NoStaging, Staging, WorkerShell
 from gspc_trio.core.exchange import (
     AddResources,
@@ -318,6 +319,9 @@ class RifService:
         """Tell the RTS, for watchers, how workers are; never faster than anybody can look."""
         now = trio.current_time()
         self._rts.post(RecordBatch((StreamOpened(now, time.time() - now, VERSION),)))
+        self._nursery.start_soon(
+            report_load, self.rif_id, self.host, lambda load: self._rts.post(RecordBatch((load,)))
+        )
         while True:
             await self._news.wait()
             self._news = trio.Event()

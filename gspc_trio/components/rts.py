@@ -163,6 +163,18 @@ class RtsService:
             for job in self.machine.jobs
         )
 
+    def resources(self, rif_id: RifId) -> tuple[Resource, ...]:
+        """Return what a RIF has, parents before children.
+
+        Raises:
+            RtsError: there is no such RIF.
+        """
+        for rif in self.machine.rifs:
+            if rif.rif_id == rif_id:
+                return rif.usable()
+        there = ", ".join(rif.rif_id for rif in self.machine.rifs) or "none"
+        raise RtsError(f"there is no RIF {rif_id}; there are: {there}")
+
     def explain(self, job: JobId) -> list[dict[str, Any]]:
         """Return why each waiting request of a job waits; IllegalEvent if there is no such job."""
         return self.rm.machine.explain(job)

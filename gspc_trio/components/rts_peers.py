@@ -33,12 +33,16 @@ class RtsError(Exception):
     """The run-time system cannot do what was asked; the message is one line for people."""
 
 
-def as_message(result: actions.Result) -> messages.BootstrapReport | messages.TeardownReport | DagReport:
+def as_message(
+    result: actions.Result,
+) -> messages.BootstrapReport | messages.TeardownReport | messages.Done | DagReport:
     """Return an answer of the RTS machine as it travels."""
     if isinstance(result, actions.Bootstrapped):
         return messages.BootstrapReport(result.started, result.failed)
     if isinstance(result, actions.TornDown):
         return messages.TeardownReport(result.stopped)
+    if isinstance(result, actions.Weighed):
+        return messages.Done()
     return result
 
 
@@ -214,7 +218,7 @@ class PeerServer:
             return
         try:
             call.reply(known(self._service, body))
-        except IllegalEvent as error:
+        except (IllegalEvent, RtsError) as error:
             call.fail(error)
             return
         if isinstance(body, messages.StopRts):
@@ -248,12 +252,14 @@ _QUESTIONS: dict[type, Callable[[int, Any], Any]] = {
     messages.RemoveDag: lambda ask, body: events.RemoveAsked(
         ask, body.rif_id, body.resource_ids, body.policy
     ),
+    messages.SetWeight: lambda ask, body: events.WeightAsked(ask, body.job, body.weight),
 }
 
 _ANSWERS: dict[type, Callable[[RtsService, Any], Any]] = {
     messages.GetStatus: lambda service, _: messages.Status(service.status()),
     messages.GetHostToResource: lambda service, _: messages.HostToResource(service.host_to_resource()),
     messages.ListJobs: lambda service, _: messages.JobList(service.jobs()),
+    messages.GetResources: lambda service, body: messages.ResourceList(service.resources(body.rif_id)),
     messages.Explain: lambda service, body: messages.Status({"waiting": service.explain(body.job)}),
     messages.StopRts: lambda _, __: messages.Done(),
 }

@@ -20,7 +20,7 @@ from gspc_trio.core.exchange import (
     Submission,
     Submit,
 )
-from gspc_trio.core.records import StreamOpened, WorkerChanged
+from gspc_trio.core.records import WorkerChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, TaskOptions
 from gspc_trio.nursery.network import Network
@@ -50,7 +50,7 @@ class FakeRts:
                         self.hello = message
                         self.up.set()
                     elif isinstance(message, RecordBatch):
-                        self.records += [r for r in message.records if not isinstance(r, StreamOpened)]
+                        self.records += [r for r in message.records if isinstance(r, WorkerChanged)]
                     else:
                         self.said.append(message)
         except PeerGone:

@@ -19,10 +19,10 @@ from scheduler_world import (
 
 from gspc_trio.core.exchange import Cancel
 from gspc_trio.core.scheduler import Stop, Stopped, TaskDone
-from gspc_trio.core.task import Reason, TaskError, TaskOptions
+from gspc_trio.core.task import DEFAULT_OPTIONS, Reason, TaskError, TaskOptions
 
 
-def running(options: TaskOptions = TaskOptions()) -> World:
+def running(options: TaskOptions = DEFAULT_OPTIONS) -> World:
     """Task 1 runs, tasks 2 and 3 wait."""
     world = World()
     world(ready(1, 2, 3, options=options))

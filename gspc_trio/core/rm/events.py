@@ -73,6 +73,14 @@ class JobJoined:
 
 
 @frozen
+class JobWeighed:
+    """A job's share is another from now on; see JobJoined."""
+
+    job: JobId
+    weight: float
+
+
+@frozen
 class JobGone:
     """A job is over, or its job server is lost: everything it holds comes back (RM-10).
 

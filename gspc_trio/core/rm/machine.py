@@ -19,7 +19,7 @@ from gspc_trio.core.rm.errors import (
     TooManyShapes,
     UnknownGrant,
 )
-from gspc_trio.core.rm.events import Added, Coming, JobGone, JobJoined, Removed, Settled
+from gspc_trio.core.rm.events import Added, Coming, JobGone, JobJoined, JobWeighed, Removed, Settled
 from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
 from gspc_trio.core.rm.placing import Placement
 from gspc_trio.core.rm.search import impossible
@@ -30,10 +30,9 @@ from gspc_trio.core.rm.state import Limits, State
 class ResourceManager:
     """Who holds which resource (GSPC19 2.4, RM-1 to RM-13).
 
-    Events: Added, Removed, Coming, Settled, JobJoined, JobGone, Demand, Release, Interrupt, Revoked, Tick.
-        Actions: Grant,
-    Recall, Refuse, Lapsed to jobs; Revoke to the RIFs of the resources; records GrantChanged and
-    ResourceChanged.
+    Events: Added, Removed, Coming, Settled, JobJoined, JobWeighed, JobGone, Demand, Release, Interrupt,
+    Revoked, Tick. Actions: Grant, Recall, Refuse, Lapsed to jobs; Revoke to the RIFs of the resources;
+    records GrantChanged and ResourceChanged.
 
     Illegal events raise a subclass of :class:`~gspc_trio.core.rm.errors.RmError` that names what is wrong.
     """
@@ -58,6 +57,7 @@ class ResourceManager:
             Coming: self._coming,
             Settled: self._settled,
             JobJoined: self._job_joined,
+            JobWeighed: self._job_weighed,
             JobGone: self._job_gone,
             Revoked: self._revoked,
             Tick: self._tick,
@@ -101,9 +101,11 @@ class ResourceManager:
     def _job_joined(self, event: JobJoined, _now: float, _actions: list[Any]) -> None:
         if event.job in self._state.jobs:
             raise DuplicateJob(f"job {event.job} has joined already")
-        if not 0 < event.weight < float("inf"):
-            raise BadWeight(f"job {event.job} has the weight {event.weight}: it must be more than 0")
-        self._state.jobs[event.job] = Job(event.job, event.weight)
+        self._state.jobs[event.job] = Job(event.job, _checked_weight(event))
+
+    def _job_weighed(self, event: JobWeighed, now: float, actions: list[Any]) -> None:
+        self._state.job(event.job).weight = _checked_weight(event)
+        self._after(now, actions)
 
     def _job_gone(self, event: JobGone, now: float, actions: list[Any]) -> None:
         lapse.job_gone(self._state, self._state.job(event.job), event.fenced, now, actions)
@@ -248,7 +250,9 @@ class ResourceManager:
         state = self._state
         for vertex in state.changer.add(event.resources, event.host):
             name = vertex.queue.name
-            actions.append(ResourceChanged(now, vertex.resource_id, name, "added", vertex.host.label))
+            parents = tuple(parent.resource_id for parent in vertex.place.parents)
+            label = vertex.host.label
+            actions.append(ResourceChanged(now, vertex.resource_id, name, "added", label, parents))
         for want in state.waiting:
             want.form.sort()
         for want in state.special:
@@ -305,3 +309,9 @@ class ResourceManager:
                 recall.recall(state, now, actions)
         if not state.waiting:
             state.recall_at = state.reserve_at = state.patience_at = None
+
+
+def _checked_weight(event: JobJoined | JobWeighed) -> float:
+    if not 0 < event.weight < float("inf"):
+        raise BadWeight(f"job {event.job} has the weight {event.weight}: it must be more than 0")
+    return event.weight

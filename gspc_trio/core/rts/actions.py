@@ -145,7 +145,12 @@ class TornDown:
     stopped: tuple[RifId, ...]
 
 
-Result: TypeAlias = Bootstrapped | TornDown | DagReport
+@frozen
+class Weighed:
+    """The job has the weight that was asked for."""
+
+
+Result: TypeAlias = Bootstrapped | TornDown | DagReport | Weighed
 
 
 @frozen

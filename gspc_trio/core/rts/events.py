@@ -63,6 +63,15 @@ class RemoveAsked:
 
 
 @frozen
+class WeightAsked:
+    """Change a job's share of the resources."""
+
+    ask: int
+    job: JobId
+    weight: float
+
+
+@frozen
 class Stop:
     """Take everything down; ``Stopped`` follows when nothing is left."""
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from attrs import evolve
+
 from gspc_trio.core.exchange import Revoke, Revoked
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent, Tick
@@ -14,6 +16,7 @@ from gspc_trio.core.rm import events as rm
 from gspc_trio.core.rts import events
 from gspc_trio.core.rts.actions import (
     AcceptJob,
+    Answer,
     CloseJobAt,
     HostToResource,
     Refused,
@@ -21,6 +24,7 @@ from gspc_trio.core.rts.actions import (
     Stopped,
     TellRif,
     TellRm,
+    Weighed,
 )
 from gspc_trio.core.rts.lifecycle import Actions, LifeCycle
 from gspc_trio.core.rts.requests import Requests
@@ -47,6 +51,7 @@ class Rts:
             events.TeardownAsked: self._asked,
             events.AddAsked: self._asked,
             events.RemoveAsked: self._asked,
+            events.WeightAsked: self._asked,
             events.RifUp: self._rif_up,
             events.RifLost: self._lives.link_lost,
             events.RifEnded: self._lives.ended,
@@ -123,6 +128,8 @@ class Rts:
             self._lives.bootstrap(event, now, out)
         elif isinstance(event, events.TeardownAsked):
             self._lives.teardown(event, now, out)
+        elif isinstance(event, events.WeightAsked):
+            self._weight_asked(event, out)
         else:
             self._requests.asked(event, out)
 
@@ -142,8 +149,8 @@ class Rts:
         refusal = ""
         if self._lives.stopping:
             refusal = "the run-time system is stopping"
-        elif not (event.weight > 0 and math.isfinite(event.weight)):
-            refusal = f"a job's weight is a number more than 0, not {event.weight}"
+        elif bad_weight := _bad_weight(event.weight):
+            refusal = bad_weight
         elif len(jobs) >= self.limits.jobs_max:
             refusal = f"there may be {self.limits.jobs_max} jobs at one time, and there are"
         if refusal:
@@ -156,6 +163,19 @@ class Rts:
         out.append(AcceptJob(event.link, job))
         out.extend(self._lives.announcement(rif, (job,)) for rif in self.rifs if rif.state is RifState.UP)
         out.append(TellRm(rm.JobJoined(job, event.weight)))
+
+    def _weight_asked(self, event: events.WeightAsked, out: Actions) -> None:
+        jobs = self._lives.jobs
+        refusal = _bad_weight(event.weight)
+        if event.job not in jobs:
+            there = ", ".join(jobs) or "none"
+            refusal = f"there is no job {event.job}; registered: {there}"
+        if refusal:
+            out.append(Refused(event.ask, refusal))
+            return
+        jobs[event.job] = evolve(jobs[event.job], weight=event.weight)
+        out.append(TellRm(rm.JobWeighed(event.job, event.weight)))
+        out.append(Answer(event.ask, Weighed()))
 
     def _job_gone(self, event: events.JobGone, now: float, out: Actions) -> None:
         entry = self._lives.jobs.pop(event.job, None)
@@ -196,3 +216,10 @@ class Rts:
         rif.settle(there, revoked.grant_id)
         if there:
             out.append(TellRm(Revoked(revoked.grant_id, there)))
+
+
+def _bad_weight(weight: float) -> str:
+    """Return what is wrong with a job's weight, or ""."""
+    if weight > 0 and math.isfinite(weight):
+        return ""
+    return f"a job's weight is a number more than 0, not {weight}"
