@@ -48,9 +48,9 @@ class GrantState(StrEnum):
 
     HELD = "held"
     RECALLED = "recalled"
-    """Others wait: its job is to give it back when the task in compute has ended."""
+    """Others wait: its job is to give it back when the task in compute is over."""
     REVOKED = "revoked"
-    """Its job is gone or has lost a part of it: the rest stays held until its work is known to have stopped."""
+    """Its job is gone or has lost a part of it: the rest stays held until its work is known to be over."""
     OVER = "over"
     """Released, lapsed or confirmed; or not confirmed within the lease, then the resources are removed."""
 
