@@ -169,6 +169,13 @@ def test_programs_without_files_say_so(world: World) -> None:
 # Scripts ---------------------------------------------------------------------------------------------------
 
 
+def no_root() -> str:
+    """Return what this Python says of the square root of -1."""
+    with pytest.raises(ValueError) as caught:
+        math.sqrt(-1)
+    return str(caught.value)
+
+
 def test_embedded(world: World) -> None:
     done = world.run_program(sys.executable, str(EXAMPLES / "embedded.py"))
     assert done.returncode == 0, done.stderr
@@ -177,7 +184,7 @@ def test_embedded(world: World) -> None:
     assert lines[0] == f"factorials: {[math.factorial(number) for number in range(10)]}"
     assert "1 of its tasks failed" in lines[1]
     assert "task 2 (sqrt), attempt 1" in lines[2]
-    assert lines[3].strip() == "ValueError: math domain error"
+    assert lines[3].strip() == f"ValueError: {no_root()}"
     assert sorted(lines[4:6]) == [
         f"sum of {function.__name__}: {math.fsum(map(function, range(100))):.6f}"
         for function in (math.cos, math.sin)
@@ -194,7 +201,7 @@ def test_futures(world: World) -> None:
         "prime or not: {97: True, 98: False, 99: False}",
         "prime numbers below 50,000: 5133",
         "prime numbers below 1,000: 168",
-        "no square root: math domain error",
+        f"no square root: {no_root()}",
     ]
 
 
