@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import psutil
 from e2e_world import HANG_S, World, wait_until
 
 FLOW = """
@@ -56,9 +57,11 @@ def test_a_job_is_asked_waited_for_and_stopped_from_another_terminal(world: Worl
     (entry,) = wait_until(lambda: world.run_json("jobserver", "list"), "the job to be registered")
     job = entry["job"]
     wait_until(lambda: world.run_json("jobserver", "status", job)["tasks"]["finished"] > 3, "tasks to finish")
-    assert "running" in world.run("jobserver", "status", job).stdout
 
     waiting = world.start("jobserver", "wait", job)
+    connections = psutil.Process(waiting.pid).net_connections
+    wait_until(lambda: len(connections("tcp")) == 2, "the one who waits to reach the RTS and the job server")
+    assert "running" in world.run("jobserver", "status", job).stdout
     done = world.run("jobserver", "stop", job)
     assert done.returncode == 0, done.stderr
     out, err = process.communicate(timeout=HANG_S)
