@@ -23,17 +23,28 @@ from gspc_trio.workflow.definition import Workflow
 
 app = App(name="gspc-jobserver", help="Run a workflow, and talk to running job servers.", version=VERSION)
 
-File = Annotated[Path | None, Parameter(name=["--rts", "--connection-file"])]
+FILE_NAMES = ["--rts", "--connection-file"]
+File = Annotated[Path | None, Parameter(name=FILE_NAMES)]
+RunningFile = Annotated[
+    Path | None,
+    Parameter(name=FILE_NAMES, help="Connection file of the run-time system; by default the user's."),
+]
 Flag = Parameter(negative=())
-Json = Annotated[bool, Parameter(name="--json", negative=())]
+Json = Annotated[
+    bool,
+    Parameter(name="--json", negative=(), help="Print JSON on standard output instead of text for people."),
+]
+JobName = Annotated[str, Parameter(help="Id of the job, as gspc-jobserver list shows it.")]
 
 
 @app.command
 async def run(
     workflow: Path,
     *,
-    settings: Annotated[list[str] | None, Parameter(name="--set", consume_multiple=False)] = None,
-    json: Json = False,
+    settings: Annotated[
+        list[str] | None, Parameter(name="--set", consume_multiple=False, negative=())
+    ] = None,
+    json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     records: Path | None = None,
     keep_going: Annotated[bool, Flag] = False,
@@ -133,7 +144,7 @@ def _report(workflow: Workflow, result: JobResult) -> None:
 
 
 @app.command(name="list")
-async def list_jobs(*, rts: File = None, json: Json = False) -> None:
+async def list_jobs(*, rts: RunningFile = None, json: Json = False) -> None:
     """List the jobs on a running run-time system."""
     async with join_rts(running_connection(rts)) as system:
         jobs = await system.jobs()
@@ -165,7 +176,7 @@ def describe_job(data: dict[str, Any]) -> str:
 
 
 @app.command
-async def status(job: str, *, rts: File = None, json: Json = False) -> None:
+async def status(job: JobName, *, rts: RunningFile = None, json: Json = False) -> None:
     """Show the state of a job."""
     data = await _ask(job, rts, GetJobStatus())
     if json:
@@ -175,7 +186,7 @@ async def status(job: str, *, rts: File = None, json: Json = False) -> None:
 
 
 @app.command
-async def wait(job: str, *, rts: File = None, json: Json = False) -> int:
+async def wait(job: JobName, *, rts: RunningFile = None, json: Json = False) -> int:
     """Wait for the end of a job; exit status 0 if it finished."""
     data = await _ask(job, rts, WaitJob())
     if json:
@@ -186,7 +197,7 @@ async def wait(job: str, *, rts: File = None, json: Json = False) -> int:
 
 
 @app.command
-async def stop(job: str, *, rts: File = None) -> None:
+async def stop(job: JobName, *, rts: RunningFile = None) -> None:
     """Stop a job: cancel what runs, start nothing more."""
     await _ask(job, rts, StopJob())
     print(f"{job} was told to stop")

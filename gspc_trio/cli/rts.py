@@ -34,10 +34,17 @@ from gspc_trio.version import VERSION
 
 app = App(name="gspc-rts", help="Run a run-time system, and talk to a running one.", version=VERSION)
 
-File = Annotated[Path | None, Parameter(name=["--connection-file", "--rts"])]
+FILE_NAMES = ["--connection-file", "--rts"]
+File = Annotated[Path | None, Parameter(name=FILE_NAMES)]
+RunningFile = Annotated[
+    Path | None,
+    Parameter(name=FILE_NAMES, help="Connection file of the run-time system; by default the user's."),
+]
 Verbose = Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())]
 LogJson = Annotated[bool, Parameter(name="--log-json", negative=())]
-Json = Annotated[bool, Parameter(name="--json", negative=())]
+Json = Annotated[
+    bool, Parameter(name="--json", negative=(), help="Print one JSON object instead of text for people.")
+]
 
 
 @app.command
@@ -46,7 +53,7 @@ async def start(
     connection_file: File = None,
     cores: int = 0,
     port: int = 0,
-    hosts: Annotated[list[str] | None, Parameter(name="--host", consume_multiple=False)] = None,
+    hosts: Annotated[list[str] | None, Parameter(name="--host", consume_multiple=False, negative=())] = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> None:
@@ -100,7 +107,7 @@ async def _serve(service: RtsService, hosts: tuple[str, ...], cores: int, path: 
 
 
 @app.command
-async def status(*, connection_file: File = None, json: Json = False) -> None:
+async def status(*, connection_file: RunningFile = None, json: Json = False) -> None:
     """Show RIFs, resource classes and jobs of a running run-time system."""
     async with join_rts(running_connection(connection_file)) as rts:
         data = await rts.status()
@@ -135,7 +142,7 @@ async def bootstrap(
     *,
     strategy: str = "local",
     cores: int = 0,
-    connection_file: File = None,
+    connection_file: RunningFile = None,
     json: Json = False,
 ) -> int:
     """Start a RIF on each of these hosts.
@@ -162,8 +169,14 @@ async def bootstrap(
 
 
 @app.command
-async def teardown(rif_ids: list[str], *, connection_file: File = None) -> int:
-    """Stop these RIFs; what runs on them is lost to its job, which runs it elsewhere."""
+async def teardown(rif_ids: list[str], *, connection_file: RunningFile = None) -> int:
+    """Stop these RIFs; what runs on them is lost to its job, which runs it elsewhere.
+
+    Parameters
+    ----------
+    rif_ids
+        Ids of RIFs, as gspc-rts status shows them.
+    """
     async with join_rts(running_connection(connection_file)) as rts:
         stopped = await rts.teardown(rif_ids)
     for rif_id in rif_ids:
@@ -172,7 +185,7 @@ async def teardown(rif_ids: list[str], *, connection_file: File = None) -> int:
 
 
 @app.command
-async def add(rif_id: str, resources: list[str], *, connection_file: File = None) -> None:
+async def add(rif_id: str, resources: list[str], *, connection_file: RunningFile = None) -> None:
     """Add resources to a RIF, each written ID=CLASS or ID=CLASS:PARENT,PARENT.
 
     Parameters
@@ -204,7 +217,7 @@ def parse_resource(text: str) -> Resource:
 
 @app.command
 async def remove(
-    rif_id: str, resource_ids: list[str], *, policy: str = "lose", connection_file: File = None
+    rif_id: str, resource_ids: list[str], *, policy: str = "lose", connection_file: RunningFile = None
 ) -> None:
     """Remove resources from a RIF.
 
@@ -224,7 +237,7 @@ async def remove(
 
 
 @app.command
-async def stop(*, connection_file: File = None) -> None:
+async def stop(*, connection_file: RunningFile = None) -> None:
     """Take a running run-time system down, with everything that runs on it."""
     async with join_rts(running_connection(connection_file)) as rts:
         await rts.stop()
