@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -92,12 +89,13 @@ async def run_job(
     """
     async with open_scope() as nursery:
         server = _JobServer(engine, code, outputs, settings, open_ended, on_done)
+        here = rts.network.whereabouts()
         address = ""
         if settings.listen:
             address = await nursery.start(server.listen, rts)
         async with rts.join() as peer:
             registered: JobRegistered = await peer.call(
-                RegisterJob(settings.name, os.getpid(), socket.gethostname(), address, settings.weight)
+                RegisterJob(settings.name, here.pid, here.host, address, settings.weight)
             )
             job = server.start(registered.job, rts, peer, nursery)
             if records_path is not None:
@@ -162,8 +160,9 @@ class _JobServer:
             settings.keep_going,
             self.open_ended,
         )
+        here = rts.network.whereabouts()
         opening = OpenJob(
-            job_id, tuple(sys.path), os.getcwd(), settings.modules, settings.fate, settings.threads
+            job_id, here.search_path, here.directory, settings.modules, settings.fate, settings.threads
         )
         hosts: dict[ResourceId, str] = {}
         job = self.job = Job(machine, self.outputs, hosts)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import psutil
 import trio
 
 from gspc_trio.core.ids import RifId
 from gspc_trio.core.records import HostLoad
+
+LoadReport: TypeAlias = Callable[[RifId, str, Callable[[HostLoad], None]], Awaitable[None]]
+"""What :func:`report_load` is."""
 
 LOAD_INTERVAL_S = 2.0
 """Seconds between two measurements."""

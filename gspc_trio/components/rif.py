@@ -7,7 +7,6 @@ machines.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +17,7 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.compute import ComputeBackend
-from gspc_trio.components.load import report_load
+from gspc_trio.components.load import LoadReport, report_load
 from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, NoStaging, Staging, WorkerShell
 from gspc_trio.core.exchange import (
     AddResources,
@@ -93,6 +92,7 @@ class RifService:
         rif_id: RifId,
         incarnation: int,
         host: str,
+        report_load: LoadReport,
     ) -> None:
         self.rif_id = rif_id
         self.incarnation = incarnation
@@ -100,6 +100,7 @@ class RifService:
         self._network = network
         self._backend = backend
         self._staging = staging
+        self._report_load = report_load
         self._inbox: Inbox[Any] = Inbox()
         self._rts: Peer
         self._nursery: trio.Nursery
@@ -155,7 +156,12 @@ class RifService:
                 connection = self._network.connect(rts, role="rif", name=self.rif_id, expect="rts")
                 async with connection as self._rts:
                     hello = RifHello(
-                        self.rif_id, self.incarnation, os.getpid(), self.host, self.address, hardware
+                        self.rif_id,
+                        self.incarnation,
+                        self._network.whereabouts().pid,
+                        self.host,
+                        self.address,
+                        hardware,
                     )
                     self._rts.post(hello)
                     nursery.start_soon(self._listen_to_rts)
@@ -320,7 +326,7 @@ class RifService:
         now = trio.current_time()
         self._rts.post(RecordBatch((StreamOpened(now, time.time() - now, VERSION),)))
         self._nursery.start_soon(
-            report_load, self.rif_id, self.host, lambda load: self._rts.post(RecordBatch((load,)))
+            self._report_load, self.rif_id, self.host, lambda load: self._rts.post(RecordBatch((load,)))
         )
         while True:
             await self._news.wait()
@@ -369,6 +375,7 @@ async def open_rif(
     listen: str,
     rts: str,
     staging: Staging | None = None,
+    load: LoadReport = report_load,
 ) -> AsyncIterator[RifService]:
     """Run a RIF for as long as the block lasts, or until its RTS is gone or tells it to stop.
 
@@ -381,12 +388,13 @@ async def open_rif(
         listen: address for schedulers, ``memory:rif-r1`` or ``ws://127.0.0.1:0``.
         rts: address of the RTS.
         staging: brings data to the workers and takes it away; None: it travels with the tasks.
+        load: reports the load of the host.
 
     Raises:
         ConnectionProblem: the RTS cannot be reached.
         OSError: the address is taken.
     """
-    service = RifService(network, backend, staging or NoStaging(), rif_id, incarnation, host)
+    service = RifService(network, backend, staging or NoStaging(), rif_id, incarnation, host, load)
     run = partial(service.run, listen, rts, hardware)
     async with open_service(run, stop=service.stop, grace_s=STOP_S) as rif:
         yield rif

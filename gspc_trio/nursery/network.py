@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import secrets
+import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
 
 import trio
-from attrs import define
+from attrs import define, frozen
 
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, ConnectionProblem, VersionMismatch
 from gspc_trio.nursery.gate import Vestibule
@@ -36,6 +39,23 @@ log = logging.getLogger(__name__)
 
 TOKEN_BYTES_MIN = 16
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@frozen
+class Whereabouts:
+    """What a process tells others of itself.
+
+    Attributes:
+        pid: its process id.
+        host: name of its host.
+        directory: where it works.
+        search_path: where it looks for Python modules.
+    """
+
+    pid: int
+    host: str
+    directory: str
+    search_path: tuple[str, ...]
 
 
 @define
@@ -148,6 +168,10 @@ class Network:
     def codec(self) -> Codec:
         """The codec of this network's websockets."""
         return Codec(limits=self.limits)
+
+    def whereabouts(self) -> Whereabouts:
+        """Return what this process tells others of itself; simulated ones have a network of their own."""
+        return Whereabouts(os.getpid(), socket.gethostname(), os.getcwd(), tuple(sys.path))
 
     # Memory ----
 

@@ -12,7 +12,7 @@ from typing import cast
 import trio
 
 from gspc_trio.nursery.gate import Vestibule
-from gspc_trio.nursery.network import ConnectFailed, Handler, Network
+from gspc_trio.nursery.network import ConnectFailed, Handler, Network, Whereabouts
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.nursery.websocket import Doorkeeper, serve_stream
 from gspc_trio.protocol.address import WebSocketAddress
@@ -298,6 +298,10 @@ class SimulatedNetwork(Network):
     def codec(self) -> Codec:
         """The codec, which all networks of a simulation share: it remembers nothing but its limits."""
         return _codec(self.limits)
+
+    def whereabouts(self) -> Whereabouts:
+        """Return what the simulated process tells others of itself: the same at every run."""
+        return Whereabouts(1000, self.process.host, "/", ())
 
     async def _listen_on_websocket(
         self,
