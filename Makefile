@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test style bench bench-smoke clean
+.PHONY: run test style docs bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -15,6 +15,9 @@ style: $(VENV)/.style-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed
+	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/.test-installed
 	$(BIN)/python bench/job.py

@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Write the parts of the documentation that come from the code: the state diagrams and the command reference.
+
+Run as ``make docs``. A test compares what is committed with what this would write.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from cyclopts import App
+
+DOCS = Path(__file__).parent
+WIDTH = 96
+MARKER = "<!-- What follows is generated: make docs -->"
+"""In a page that is written by hand above it, and generated below."""
+
+
+@frozen
+class Machine:
+    """A machine with a table of transitions.
+
+    Attributes:
+        title: heading.
+        module: where the table is.
+        table: its name.
+        first: the state in which one is made.
+        text: what it is about.
+    """
+
+    title: str
+    module: str
+    table: str
+    first: str
+    text: str
+
+
+MACHINES = (
+    Machine(
+        "Job", "gspc_trio.workflow.job", "TRANSITIONS", "NEW",
+        "One run of a workflow, as its job server sees it.",
+    ),
+    Machine(
+        "Task of a net", "gspc_trio.workflow.state", "TRANSITIONS", "READY",
+        "A transition that has fired, as the workflow engine sees it. `submitted` means that the scheduler has it; "
+        "only `finished` lets go of the tokens it took. A failed or cancelled task is made ready again on request.",
+    ),
+    Machine(
+        "Task of a graph", "gspc_trio.workflow.node", "TRANSITIONS", "READY",
+        "A call that was submitted to an executor. It is `ready` also while it waits for the results of others, "
+        "and fails without having run when one of those fails.",
+    ),
+    Machine(
+        "Task in the scheduler", "gspc_trio.core.scheduler.state", "TRANSITIONS", "WAITING",
+        "From the time it is ready to its end: where the job's scheduler keeps it.",
+    ),
+    Machine(
+        "Demand at the resource manager", "gspc_trio.core.rm.jobs", "DEMAND_TRANSITIONS", "MET",
+        "What a job asks for, one for each shape of request: a number of grants (credit), not single requests.",
+    ),
+    Machine(
+        "Grant at the resource manager", "gspc_trio.core.rm.jobs", "GRANT_TRANSITIONS", "HELD",
+        "A resource, or several at once, in the hands of one job.",
+    ),
+    Machine(
+        "RIF at the run-time system", "gspc_trio.core.rts.state", "TRANSITIONS", "STARTING",
+        "The runtime interface of one host through all its incarnations. A lost one is started again.",
+    ),
+    Machine(
+        "Resource at its RIF", "gspc_trio.core.at_work", "TRANSITIONS", "IDLE",
+        "What the fence of a host lets through: never two at work on one resource, nor on one and a relative of it.",
+    ),
+    Machine(
+        "Attempt at its worker", "gspc_trio.core.phases", "TRANSITIONS", "WAITING",
+        "The phases of a worker, at most one attempt in each of the three in the middle.",
+    ),
+    Machine(
+        "Compute", "gspc_trio.components.compute_channel", "TRANSITIONS", "RUNNING",
+        "A compute process of one worker for one job, or a thread that stands for one.",
+    ),
+    Machine(
+        "Session", "gspc_trio.protocol.session", "TRANSITIONS", "NEW",
+        "One side of a connection. Nothing but the handshake is read before `open`.",
+    ),
+)  # fmt: skip
+
+
+def load(machine: Machine) -> dict[Enum, frozenset[Enum]]:
+    """Return the machine's table."""
+    table: dict[Enum, frozenset[Enum]] = getattr(importlib.import_module(machine.module), machine.table)
+    return table
+
+
+def meanings(states: type[Enum]) -> dict[str, str]:
+    """Return what each member of an enumeration means: the string below it in the source."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(states)))
+    body = tree.body[0].body  # type: ignore[attr-defined]
+    found = {}
+    for member, below in zip(body, [*body[1:], None], strict=True):
+        if isinstance(member, ast.Assign) and isinstance(member.targets[0], ast.Name):
+            text = ""
+            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                text = " ".join(str(below.value.value).split())
+            found[member.targets[0].id] = text
+    return found
+
+
+def word(state: Enum) -> str:
+    """Return a state's name as people read it."""
+    return state.name.lower().replace("_", " ")
+
+
+def diagram(machine: Machine) -> str:
+    """Return the section of one machine: a diagram, and what its states mean."""
+    table = load(machine)
+    order = list(table)
+    first = type(order[0])[machine.first]
+    lines = [f"## {machine.title}", "", machine.text, "", f"From `{machine.module}.{machine.table}`.", ""]
+    lines += ["```mermaid", "stateDiagram-v2"]
+    lines += [f"    {state.name} : {word(state)}" for state in order]
+    lines.append(f"    [*] --> {first.name}")
+    for state in order:
+        followers = sorted(table[state], key=order.index)
+        lines += [f"    {state.name} --> {follower.name}" for follower in followers]
+        if not followers:
+            lines.append(f"    {state.name} --> [*]")
+    lines += ["```", ""]
+    told = {state: text for state in order if (text := meanings(type(state)).get(state.name, ""))}
+    if told:
+        lines += ["| state | meaning |", "|---|---|"]
+        lines += [f"| {word(state)} | {text} |" for state, text in told.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def state_diagrams() -> str:
+    """Return the page of state diagrams."""
+    head = (
+        "# State diagrams\n\n"
+        "This page is generated by `make docs` from the tables that the machines themselves hold to: each asserts\n"
+        "that a change of state is in its table, or its tests compare all that they see with it.\n"
+        "What the machines are is told in [concepts](concepts.md).\n\n"
+    )
+    return head + "\n".join(map(diagram, MACHINES))
+
+
+# Commands -----------------------------------------------------------------------------------------------------
+
+
+def command_names(app: App) -> Iterator[str]:
+    """Return the names of an app's commands, without those that are options."""
+    return (name for name in app if not name.startswith("-"))
+
+
+def wrapped(text: str, indent: str) -> list[str]:
+    """Return a text as lines that are indented and not too long."""
+    return textwrap.wrap(" ".join(text.split()), WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def value_name(hint: Any) -> str:
+    """Return what to call the value of an option: PATH, TEXT, NUMBER; "" for a flag."""
+    text = str(hint)
+    if "Path" in text:
+        return "PATH"
+    if hint is bool:
+        return ""
+    return "NUMBER" if hint in (int, float) else "TEXT"
+
+
+def command_help(app_name: str, name: str, command: App) -> str:
+    """Return the help of one command as plain text."""
+    function = command.default_command
+    arguments = list(command.assemble_argument_collection(parse_docstring=True))
+    positional = [argument for argument in arguments if argument.index is not None]
+    options = [argument for argument in arguments if argument.index is None]
+    usage = [app_name, name]
+    for argument in positional:
+        usage.append(argument.names[0].lstrip("-").upper() + (" ..." if "list" in str(argument.hint) else ""))
+    lines = [" ".join([*usage, "[OPTIONS]" if options else ""]).rstrip(), ""]
+    lines += [*wrapped((inspect.getdoc(function) or "").split("\n\n")[0], "  "), ""]
+    for argument in positional:
+        lines.append(f"  {argument.names[0].lstrip('-').upper()}")
+        lines += wrapped(argument.parameter.help or "", "      ")
+    for argument in options:
+        flag = f"{', '.join(argument.names)} {value_name(argument.hint)}".rstrip()
+        default = argument.field_info.default
+        shown = (
+            f" Default: {default}." if type(default) in (int, float, str) and default not in (0, "") else ""
+        )
+        lines.append(f"  {flag}")
+        lines += wrapped((argument.parameter.help or "") + shown, "      ")
+    return "\n".join(lines).rstrip()
+
+
+def app_help(module: str) -> str:
+    """Return the help of all commands of an app as Markdown."""
+    app = importlib.import_module(module).app
+    name = app.name[0]
+    parts = [f"## {name}", "", app.help, ""]
+    for command in command_names(app):
+        parts += [
+            f"### {name} {command}",
+            "",
+            "```text",
+            command_help(name, command, app[command]),
+            "```",
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def commands() -> str:
+    """Return the page of commands: what is written there by hand, and the help of each."""
+    by_hand = (DOCS / "commands.md").read_text(encoding="utf-8").partition(MARKER)[0]
+    parts = [by_hand + MARKER + "\n", *map(app_help, ("gspc_trio.cli.rts", "gspc_trio.cli.jobserver"))]
+    return "\n".join(parts)
+
+
+PAGES = {"state-diagrams.md": state_diagrams, "commands.md": commands}
+"""Name of a page -> what writes it."""
+
+
+def main() -> None:
+    """Write all pages."""
+    for name, write in PAGES.items():
+        (DOCS / name).write_text(write(), encoding="utf-8")
+        print(f"docs/{name}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The generated pages are those that the code makes now."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def generator() -> ModuleType:
+    """Return docs/generate.py as a module."""
+    name = "gspc_docs_generate"
+    if name not in sys.modules:
+        specification = importlib.util.spec_from_file_location(name, DOCS / "generate.py")
+        assert specification is not None
+        assert specification.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(module)
+    return sys.modules[name]
+
+
+@pytest.mark.parametrize("page", generator().PAGES)
+def test_a_generated_page_is_up_to_date(page: str) -> None:
+    committed = (DOCS / page).read_text(encoding="utf-8")
+    assert committed == generator().PAGES[page](), f"docs/{page} is out of date: make docs"
+
+
+def test_every_table_of_transitions_has_a_diagram() -> None:
+    shown = {(machine.module, machine.table) for machine in generator().MACHINES}
+    there = set()
+    for path in (ROOT / "gspc_trio").rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for table in re.findall(r"^(\w*TRANSITIONS)\b", path.read_text(encoding="utf-8"), re.MULTILINE):
+            there.add((module, table))
+    assert there == shown
+
+
+@pytest.mark.parametrize("machine", generator().MACHINES, ids=lambda machine: machine.title)
+def test_a_table_makes_sense(machine: Any) -> None:
+    table: dict[Enum, frozenset[Enum]] = generator().load(machine)
+    states = type(next(iter(table)))
+    assert all(type(state) is states for followers in table.values() for state in followers)
+    assert all(state not in followers for state, followers in table.items())
+    reached = {states[machine.first]}
+    while more := {follower for state in reached for follower in table[state]} - reached:
+        reached |= more
+    assert reached == set(table), "a state that cannot be reached"
