@@ -14,6 +14,7 @@ from gspc_trio.nursery.connection_file import read_connection_file
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer
 from gspc_trio.protocol import messages
+from gspc_trio.protocol.values import dumps, loads
 
 
 class RunTimeSystem:
@@ -114,6 +115,23 @@ class RunTimeSystem:
             raise LookupError(f"job {job!r} ({entry.name}) does not listen")
         async with self.network.connect(entry.address, role="control", name="client", expect="job") as peer:
             yield peer
+
+    async def call(self, job: JobId, name: str, argument: Any = None) -> Any:
+        """Call a function that the application of a job serves (APP-2) and return its value.
+
+        Args:
+            job: id of a registered job that listens.
+            name: under which the application offers the function with ``Job.serve``.
+            argument: of the function.
+
+        Raises:
+            LookupError: there is no such job, or it does not listen.
+            RemoteError: the job serves no such function, or the function raised.
+            BadValue: the argument cannot be sent.
+        """
+        async with self.connect_to_job(job) as peer:
+            answer: messages.ApplicationReply = await peer.call(messages.ApplicationCall(name, dumps(argument)))
+            return loads(answer.value)
 
 
 @asynccontextmanager

@@ -1,0 +1,206 @@
+"""A job as a scope in the user's own trio main, on an embedded run-time system with real compute processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+
+from gspc_trio import JobFailed, JobSettings, Net, farm, map_reduce, open_job, open_rts
+from gspc_trio.components.workflow_file import WorkflowFileError, load_workflow_file
+from gspc_trio.nursery.rpc import RemoteError
+
+HANG_S = 60.0
+
+
+def double(value: int) -> int:
+    return 2 * value
+
+
+def add_up(values: list[int]) -> int:
+    return sum(values)
+
+
+def nap(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def fall(value: int) -> int:
+    if value == 2:
+        raise ValueError(f"{value} is not welcome")
+    return value
+
+
+def children() -> list[int]:
+    return [process.pid for process in psutil.Process().children(recursive=True)]
+
+
+async def test_a_job_gives_its_outputs_and_leaves_no_process() -> None:
+    before = children()
+    with trio.fail_after(HANG_S):
+        async with (
+            open_rts(cores=2) as rts,
+            open_job(map_reduce(double, add_up), rts=rts, values={"items": range(100)}) as job,
+        ):
+            result = await job.wait()
+    assert result.state == "finished"
+    assert result.outputs == {"result": [9900]}
+    assert result.tasks["failed"] == 0
+    assert children() == before
+
+
+async def test_leaving_the_block_waits_for_the_job() -> None:
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=2) as rts:
+            async with open_job(farm(double), rts=rts, values={"items": [1, 2, 3]}) as job:
+                pass
+            assert job.has_ended
+            assert sorted((await job.wait()).outputs["results"]) == [2, 4, 6]
+
+
+async def test_a_failure_raises_with_its_story_and_what_was_done() -> None:
+    settings = JobSettings(keep_going=True)
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=2) as rts:
+            with pytest.raises(JobFailed, match="2 is not welcome") as caught:
+                async with open_job(farm(fall), rts=rts, values={"items": [1, 2, 3]}, settings=settings):
+                    pass
+            again = open_job(farm(double), rts=rts, values={"items": [4]})
+            async with again as job:
+                assert (await job.wait()).outputs == {"results": [8]}
+    result = caught.value.result
+    assert sorted(result.outputs["results"]) == [1, 3]
+    assert result.tasks["failed"] == 1
+    (failure,) = result.failures
+    assert failure.outcome.error is not None
+    assert failure.outcome.error.kind == "ValueError"
+
+
+async def test_an_error_in_the_block_stops_the_job_and_comes_out_as_it_is() -> None:
+    begun = trio.current_time()
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1) as rts:
+            with pytest.raises(ZeroDivisionError):
+                async with open_job(farm(nap), rts=rts, values={"items": [10 * HANG_S]}) as job:
+                    raise ZeroDivisionError
+            assert (await job.wait_ended()).state == "stopped"
+            assert (await rts.status())["classes"]["core"]["held"] == 0
+    assert trio.current_time() - begun < HANG_S
+
+
+async def test_cancelling_the_scope_stops_the_job() -> None:
+    before = children()
+    with trio.move_on_after(HANG_S) as hang, trio.CancelScope() as scope:
+        async with open_rts(cores=2) as rts, open_job(farm(nap), rts=rts, values={"items": [3600.0] * 9}):
+            while (await rts.status())["classes"]["core"]["held"] < 2:
+                await trio.lowlevel.checkpoint()
+            scope.cancel()
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert not hang.cancelled_caught
+    assert children() == before
+
+
+async def test_two_jobs_of_one_application_share_its_run_time_system() -> None:
+    pids: list[set[int]] = [set(), set()]
+
+    async def run(index: int) -> None:
+        async with open_job(farm(nap), rts=rts, values={"items": [0.01] * 40}) as job:
+            pids[index] = set((await job.wait()).outputs["results"])
+
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=2) as rts:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run, 0)
+                nursery.start_soon(run, 1)
+            assert (await rts.status())["jobs"] == []
+    assert pids[0]
+    assert pids[1]
+    assert not pids[0] & pids[1], "a compute process belongs to one job"
+
+
+async def test_an_application_serves_functions_of_its_own() -> None:
+    async def later(value: int) -> int:
+        await trio.lowlevel.checkpoint()
+        return value + 1
+
+    async with open_rts(cores=1) as rts:
+        settings = JobSettings(listen="memory:job")
+        held = farm(nap, name="held")
+        job_scope = open_job(held, rts=rts, values={"items": [0.3]}, settings=settings)
+        with trio.fail_after(HANG_S):
+            async with job_scope as job:
+                job.serve("double", double)
+                job.serve("later", later)
+                job.serve("fall", fall)
+                assert await rts.call(job.job_id, "double", 21) == 42
+                assert await rts.call(job.job_id, "later", 1) == 2
+                with pytest.raises(RemoteError, match="it serves double, fall, later"):
+                    await rts.call(job.job_id, "nothing")
+                with pytest.raises(RemoteError, match="2 is not welcome"):
+                    await rts.call(job.job_id, "fall", 2)
+                with pytest.raises(ValueError, match="served under the name 'double' already"):
+                    job.serve("double", double)
+                with pytest.raises(LookupError, match="registered: j1"):
+                    await rts.call("j9", "double", 1)
+
+
+async def test_a_net_with_a_final_output_ends_when_it_is_there() -> None:
+    net = Net("race")
+    items = net.input("items")
+    net.transition("race", run=nap, inputs={"seconds": items}, outputs=net.output("first", final=True))
+    with trio.fail_after(HANG_S):
+        async with (
+            open_rts(cores=2) as rts,
+            open_job(net, rts=rts, values={"items": [0.05, 3600.0]}) as job,
+        ):
+            result = await job.wait()
+    assert result.state == "finished"
+    assert len(result.outputs["first"]) == 1
+    assert result.tasks["cancelled"] == 1
+
+
+async def test_records_go_to_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    with trio.fail_after(HANG_S):
+        async with (
+            open_rts(cores=2) as rts,
+            open_job(farm(double), rts=rts, values={"items": range(5)}, records_path=path),
+        ):
+            pass
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert sum(r["record"] == "TaskChanged" and r["state"] == "finished" for r in records) == 5
+
+
+async def test_threads_on_request() -> None:
+    with trio.fail_after(HANG_S):
+        async with (
+            open_rts(cores=2) as rts,
+            open_job(
+                farm(nap), rts=rts, values={"items": [0.02] * 8}, settings=JobSettings(threads=True)
+            ) as job,
+        ):
+            pids = (await job.wait()).outputs["results"]
+    assert len(set(pids)) == 1
+
+
+def test_a_workflow_file_brings_the_modules_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "helper_module_here.py").write_text("def triple(x):\n    return 3 * x\n")
+    flow = tmp_path / "flow_with_helper.py"
+    flow.write_text(
+        "from gspc_trio import Workflow, farm\nimport helper_module_here\n"
+        "def workflow(n: int = 3):\n"
+        "    return Workflow(farm(helper_module_here.triple), {'items': range(n)})\n"
+    )
+    loaded = load_workflow_file(flow, ["n=2"])
+    assert set(loaded.modules) == {"flow_with_helper", "helper_module_here"}
+    assert loaded.modules["helper_module_here"][0] == str(tmp_path / "helper_module_here.py")
+    (tmp_path / "flow.txt").touch()
+    with pytest.raises(WorkflowFileError, match="Python file is wanted"):
+        load_workflow_file(tmp_path / "flow.txt", [])
