@@ -7,13 +7,10 @@ missed; one that reads no more is dropped.
 
 from __future__ import annotations
 
-import json
 import time
-from enum import Enum
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-import attrs
 import trio
 
 from gspc_trio.core.backlog import Backlog
@@ -21,6 +18,7 @@ from gspc_trio.core.progress import Progress
 from gspc_trio.core.records import Record, StreamOpened
 from gspc_trio.nursery.rpc import Peer, PeerGone
 from gspc_trio.protocol.messages import RecordBatch
+from gspc_trio.protocol.record_lines import encode_record
 
 STALL_S = 30.0
 """Seconds without credit after which a watcher is dropped."""
@@ -33,15 +31,6 @@ WATCH_INTERVAL_S = 0.1
 
 FLUSH_INTERVAL_S = 0.5
 """Seconds after which records written to a file reach the disk's cache at the latest."""
-
-
-def record_as_json(record: Record) -> str:
-    """Return the record as one line of JSON, its type under ``record``."""
-    data: dict[str, Any] = {"record": type(record).__name__}
-    for name in attrs.fields_dict(type(record)):
-        value = getattr(record, name)
-        data[name] = value.value if isinstance(value, Enum) else value
-    return json.dumps(data, separators=(",", ":"))
 
 
 class Watcher:
@@ -78,7 +67,7 @@ class RecordStream:
         """Take one record; never blocks on a watcher."""
         self.progress.apply(record)
         if self._file is not None:
-            self._file.write(record_as_json(record) + "\n")
+            self._file.write(encode_record(record) + "\n")
         for watcher in self._watchers:
             watcher.backlog.append(record)
         if self._news is not None:
@@ -92,7 +81,7 @@ class RecordStream:
             OSError: the file cannot be written.
         """
         self._file = path.open("w", encoding="utf-8")
-        self._file.write(record_as_json(self.opened) + "\n")
+        self._file.write(encode_record(self.opened) + "\n")
 
     def close_file(self) -> None:
         """Write what is still buffered and close the file."""
