@@ -130,7 +130,8 @@ class RunTimeSystem:
             BadValue: the argument cannot be sent.
         """
         async with self.connect_to_job(job) as peer:
-            answer: messages.ApplicationReply = await peer.call(messages.ApplicationCall(name, dumps(argument)))
+            call = messages.ApplicationCall(name, dumps(argument))
+            answer: messages.ApplicationReply = await peer.call(call)
             return loads(answer.value)
 
 

@@ -1,4 +1,4 @@
-"""A job as a scope in the user's own trio main, on an embedded run-time system with real compute processes."""
+"""A job as a scope in the user's own trio main, with real compute processes."""
 
 from __future__ import annotations
 

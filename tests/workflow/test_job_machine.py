@@ -1,0 +1,221 @@
+"""The job's machine: whole action lists, and random graphs on hosts that fail, against what must come out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gspc_trio.core.exchange import (
+    Cancel,
+    Demand,
+    Finished,
+    Grant,
+    Recall,
+    Release,
+    Submission,
+    Submit,
+    TakeBack,
+)
+from gspc_trio.core.records import GrantChanged, JobChanged, TaskChanged, TaskCounts
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.scheduler import CancelTasks, ResourcesUp, Stop, Stopped, TaskDone
+from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Outcome, Reason, TaskError, TaskOptions, TaskState
+from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.workflow.graph import Ref, TaskGraph
+from gspc_trio.workflow.job import Begin, Close, JobEnded, JobMachine, Look
+
+CORE0 = Resource("r1.core0", "core")
+BOOM = TaskError("ValueError", "boom")
+RECORDS = (TaskChanged, TaskCounts, GrantChanged)
+
+
+class Bench:
+    """An open-ended job over a task graph, with a manager and one core played by the test."""
+
+    def __init__(self, keep_going: bool = False) -> None:
+        self.graph = TaskGraph()
+        scheduler = look_ahead_scheduler("j1")
+        self.machine = JobMachine("j1", "job", self.graph, scheduler, keep_going, open_ended=True)
+        self.do(Begin())
+        self.do(ResourcesUp((CORE0,)))
+
+    def add(self, *arguments: Any, options: TaskOptions = DEFAULT_OPTIONS) -> int:
+        return self.graph.add("work", 1, arguments, CORE, options)
+
+    def do(self, event: Any) -> list[Any]:
+        """Handle an event; return the actions that are no records of tasks and grants."""
+        actions = self.machine.handle(event, 0.0)
+        self.machine.check()
+        return [action for action in actions if not isinstance(action, RECORDS)]
+
+
+def grant(number: int = 1) -> Grant:
+    return Grant("j1", CORE, (1, number), ("r1.core0",))
+
+
+def demand(credit: int, seen: int = 0) -> Demand:
+    return Demand("j1", CORE, credit, (1, seen) if seen else (0, 0))
+
+
+def submit(*submissions: Submission) -> Submit:
+    return Submit("j1", (1, 1), ("r1.core0",), submissions, "core")
+
+
+def ok(task_id: int, value: bytes = b"\x01", attempt: int = 1) -> Outcome:
+    return Outcome(task_id, attempt, Reason.FINISHED, ((value,),), duration_s=0.01)
+
+
+def bad(task_id: int, attempt: int = 1) -> Outcome:
+    return Outcome(task_id, attempt, Reason.FAILED, error=BOOM)
+
+
+def finished(*outcomes: Outcome) -> Finished:
+    return Finished("j1", "r1.core0", outcomes)
+
+
+def done(task_id: int, state: TaskState, outcome: Outcome, at: str = "r1.core0") -> TaskDone:
+    return TaskDone(task_id, state, outcome, "work", at)
+
+
+def test_a_result_makes_its_dependent_ready_in_the_same_step() -> None:
+    bench = Bench()
+    first = bench.add(b"\x01")
+    second = bench.add(Ref(first))
+    assert bench.do(Look()) == [demand(1)]
+    assert bench.do(grant()) == [submit(Submission(first, 1, 1, (b"\x01",), DEFAULT_OPTIONS))]
+    outcome = ok(first, b"\x07")
+    assert bench.do(finished(outcome)) == [
+        done(first, TaskState.FINISHED, outcome),
+        submit(Submission(second, 1, 1, (b"\x07",), DEFAULT_OPTIONS)),
+    ]
+    last = ok(second)
+    assert bench.do(finished(last)) == [done(second, TaskState.FINISHED, last)]
+    assert bench.do(Close()) == [
+        Release("j1", (1, 1)),
+        Stopped(),
+        JobChanged(0.0, "j1", "finished", "job", ""),
+        JobEnded("finished"),
+    ]
+
+
+def test_a_failure_takes_its_dependents_with_it_and_stops_the_job() -> None:
+    bench = Bench()
+    first = bench.add(b"\x01")
+    second = bench.add(Ref(first))
+    third = bench.add(Ref(second))
+    bench.do(Look())
+    bench.do(grant())
+    outcome = bad(first)
+    actions = bench.do(finished(outcome))
+    ends = [action for action in actions if isinstance(action, TaskDone)]
+    assert ends[0] == done(first, TaskState.FAILED, outcome)
+    assert [(end.task_id, end.state) for end in ends[1:]] == [
+        (second, TaskState.FAILED),
+        (third, TaskState.FAILED),
+    ]
+    error = ends[2].outcome.error
+    assert error is not None
+    assert "it depends on task" in error.message
+    assert actions[-1] == JobEnded("failed", "a task failed")
+    assert bench.machine.counts()[TaskState.FAILED] == 3
+
+
+def test_with_keep_going_what_does_not_depend_on_a_failure_goes_on() -> None:
+    bench = Bench(keep_going=True)
+    first, other = bench.add(b"\x01"), bench.add(b"\x02")
+    bench.do(Look())
+    bench.do(grant())
+    assert bench.do(finished(bad(first)))[:2] == [
+        done(first, TaskState.FAILED, bad(first)),
+        submit(Submission(other, 1, 1, (b"\x02",), DEFAULT_OPTIONS)),
+    ]
+    bench.do(finished(ok(other)))
+    assert bench.do(Close())[-1] == JobEnded("failed", "some tasks failed")
+
+
+def test_a_stop_cancels_what_runs_and_tells_the_engine() -> None:
+    bench = Bench()
+    first, second = bench.add(b"\x01"), bench.add(b"\x02")
+    bench.do(Look())
+    bench.do(grant())
+    actions = bench.do(Stop("enough"))
+    assert Cancel("j1", "r1.core0", tuple((t, 1) for t in (first, second)[: _sent(actions)])) in actions
+    outcomes = tuple(Outcome(t, 1, Reason.CANCELLED) for t in (first, second)[: _sent(actions)])
+    assert bench.do(finished(*outcomes))[-1] == JobEnded("stopped", "enough")
+    assert bench.machine.counts()[TaskState.CANCELLED] == 2
+
+
+def _sent(actions: list[Any]) -> int:
+    (cancel,) = (action for action in actions if isinstance(action, Cancel))
+    return len(cancel.attempts)
+
+
+def test_a_cancelled_task_ends_those_that_need_it() -> None:
+    bench = Bench(keep_going=True)
+    first = bench.add(b"\x01")
+    second = bench.add(Ref(first))
+    bench.do(Look())
+    actions = bench.do(CancelTasks((first,)))
+    ends = [(action.task_id, action.state) for action in actions if isinstance(action, TaskDone)]
+    assert ends == [(first, TaskState.CANCELLED), (second, TaskState.FAILED)]
+
+
+@given(st.data())
+@pytest.mark.parametrize("keep_going", [False, True])
+def test_random_graphs_end_as_a_plain_walk_says(keep_going: bool, data: st.DataObject) -> None:
+    """One core; attempts end as drawn; grants come, are recalled and come again."""
+    bench = Bench(keep_going)
+    number = data.draw(st.integers(1, 12))
+    fails = data.draw(st.sets(st.integers(1, number), max_size=2))
+    needs: dict[int, list[int]] = {}
+    for task_id in range(1, number + 1):
+        needs[task_id] = data.draw(st.lists(st.integers(1, task_id - 1), max_size=3)) if task_id > 1 else []
+        assert bench.add(*map(Ref, needs[task_id])) == task_id
+    runs: list[int] = []
+    ends: dict[int, TaskState] = {}
+    actions = bench.do(Look()) + bench.do(Close())
+    queue: list[Submission] = []
+    grants, granted, recalls = 1, False, number
+    for _ in range(40 * number):
+        for action in actions:
+            if isinstance(action, Submit):
+                queue += action.submissions
+            elif isinstance(action, Release):
+                granted = False
+            elif isinstance(action, TaskDone):
+                assert action.task_id not in ends, "a task ended twice"
+                ends[action.task_id] = action.state
+        back = {key for a in actions if isinstance(a, Cancel | TakeBack) for key in a.attempts}
+        if bench.machine.ended is not None:
+            break
+        taken = [s for s in queue if (s.task_id, s.attempt) in back]
+        if taken:
+            queue = [s for s in queue if s not in taken]
+            cancelled = any(isinstance(action, Cancel) for action in actions)
+            reason = Reason.CANCELLED if cancelled else Reason.RETURNED
+            actions = bench.do(finished(*(Outcome(s.task_id, s.attempt, reason) for s in taken)))
+        elif not granted:
+            actions, granted = bench.do(grant(grants)), True
+            grants += 1
+        elif queue and (recalls == 0 or data.draw(st.booleans())):
+            head = queue.pop(0)
+            runs.append(head.task_id)
+            outcome = bad if head.task_id in fails else ok
+            actions = bench.do(finished(outcome(head.task_id, attempt=head.attempt)))
+        else:
+            recalls -= 1
+            actions = bench.do(Recall("j1", (1, grants - 1)))
+    hurt = set(fails)
+    for task_id in range(1, number + 1):
+        if hurt.intersection(needs[task_id]):
+            hurt.add(task_id)
+    assert set(ends) == set(needs), "a task was lost"
+    assert len(runs) == len(set(runs)), "a task that ended ran again"
+    assert not (set(runs) & hurt) - fails, "a task ran without what it needs"
+    if keep_going or not fails:
+        assert {t for t, state in ends.items() if state is TaskState.FINISHED} == set(needs) - hurt
+    assert bench.machine.ended is not None
+    assert bench.machine.ended.state == ("failed" if fails else "finished")
