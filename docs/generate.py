@@ -51,8 +51,9 @@ MACHINES = (
     ),
     Machine(
         "Task of a net", "gspc_trio.workflow.state", "TRANSITIONS", "READY",
-        "A transition that has fired, as the workflow engine sees it. `submitted` means that the scheduler has "
-        "it; only `finished` lets go of the tokens it took. A failed or cancelled task can be made ready again.",
+        "A transition that has fired, as the workflow engine sees it. `submitted` means that the scheduler "
+        "has it; only `finished` lets go of the tokens it took. A failed or cancelled task can be made ready "
+        "again.",
     ),
     Machine(
         "Task of a graph", "gspc_trio.workflow.node", "TRANSITIONS", "READY",
@@ -77,7 +78,7 @@ MACHINES = (
     ),
     Machine(
         "Resource at its RIF", "gspc_trio.core.at_work", "TRANSITIONS", "IDLE",
-        "What the fence of a host lets through: never two at work on one resource, nor on one and a relative.",
+        "What the fence of a host lets through: never two at work on a resource, nor on one and a relative.",
     ),
     Machine(
         "Attempt at its worker", "gspc_trio.core.phases", "TRANSITIONS", "WAITING",
