@@ -1,0 +1,127 @@
+"""The blocks of Python in the documentation run, each as a program of its own.
+
+A block that begins with ``# file.py`` is written under that name first, so that a later one of its page can
+import it or run it. ``<!-- not run -->`` in the line before a block says that it is not to be run, and
+``<!-- prints -->`` between a block of Python and one of text that the text is what it prints.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attrs import frozen
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+HANG_S = 60.0
+NOT_RUN = "<!-- not run -->"
+PRINTS = "<!-- prints -->"
+
+
+@frozen
+class Snippet:
+    """A block of Python.
+
+    Attributes:
+        page: where it is.
+        line: of its first line.
+        code: what it says.
+        name: of its file, or "".
+        prints: what it is to print, None if nobody says.
+    """
+
+    page: Path
+    line: int
+    code: str
+    name: str
+    prints: str | None
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+@frozen
+class Block:
+    """Anything between two fences."""
+
+    line: int
+    language: str
+    text: str
+    before: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return what is between the fences of a page."""
+    found: list[Block] = []
+    lines = page.read_text(encoding="utf-8").splitlines()
+    begin: int | None = None
+    for number, line in enumerate(lines):
+        if not line.startswith("```"):
+            continue
+        if begin is None:
+            begin = number
+            continue
+        before = next((text for text in reversed(lines[:begin]) if text.strip()), "")
+        language = lines[begin].removeprefix("```").strip()
+        found.append(Block(begin + 2, language, "\n".join(lines[begin + 1 : number]) + "\n", before))
+        begin = None
+    assert begin is None, f"{page}: the block of line {begin} has no end"
+    return found
+
+
+def snippets(page: Path) -> Iterator[Snippet]:
+    """Return the blocks of Python of a page that are to be run."""
+    all_of_it = blocks(page)
+    for block, following in itertools.zip_longest(all_of_it, all_of_it[1:]):
+        if block.language != "python" or block.before == NOT_RUN:
+            continue
+        named = re.match(r"# (\w+\.py)\n", block.text)
+        prints = following.text if following is not None and following.before == PRINTS else None
+        yield Snippet(page, block.line, block.text, named[1] if named else "", prints)
+
+
+SNIPPETS = [snippet for page in PAGES for snippet in snippets(page)]
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=str)
+def test_a_snippet_runs(snippet: Snippet, tmp_path: Path) -> None:
+    for other in snippets(snippet.page):
+        if other.name and other.line <= snippet.line:
+            (tmp_path / other.name).write_text(other.code)
+    program = tmp_path / (snippet.name or "snippet.py")
+    program.write_text(snippet.code)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", program.name],
+        cwd=tmp_path,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{snippet}:\n{done.stdout}{done.stderr}"
+    assert not done.stderr, f"{snippet}:\n{done.stderr}"
+    if snippet.prints is not None:
+        assert done.stdout == snippet.prints, snippet
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target} is not there"
+
+
+def test_there_are_snippets() -> None:
+    """The reading of pages itself: the main ones have some, and some say what they print."""
+    with_snippets = {snippet.page.name for snippet in SNIPPETS}
+    assert {"README.md", "embedding.md"} <= with_snippets
+    assert any(snippet.prints for snippet in SNIPPETS)
