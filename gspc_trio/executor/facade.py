@@ -171,7 +171,8 @@ def _results(futures: list[TaskFuture[Any]], deadline: Deadline) -> Iterator[Any
     futures.reverse()
     try:
         while futures:
-            yield futures.pop().result(deadline.left_s())
+            yield futures[-1].result(deadline.left_s())
+            futures.pop()
     finally:
         for future in futures:
             future.cancel()

@@ -83,6 +83,7 @@ class Loop:
         self._closing = False
         self._stopped = False
         self._broken: BaseException | None = None
+        self._why = ""
         self._job: Job | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._up = threading.Event()
@@ -195,6 +196,8 @@ class Loop:
             trio.run(self._main)
         except BaseException as error:
             failure = _first_of(error)
+        if self._why:
+            failure = RuntimeError(self._why)
         with self._lock:
             self._broken = failure or RuntimeError("it was shut down")
             self._token = None
@@ -218,10 +221,11 @@ class Loop:
                     if self._stopped or self._closed:
                         self._stop()
                     self._up.set()
-                    await job.wait_ended()
-            except* JobFailed as failed:
-                if not (self._closing or self._stopped):
-                    raise RuntimeError(_first_of(failed).result.detail) from None  # type: ignore[attr-defined]
+                    result = await job.wait_ended()
+                    if not (self._closing or self._stopped):
+                        self._why = result.detail
+            except* JobFailed:
+                pass  # some of its tasks failed, which their futures say
 
     def _take(self) -> None:
         """Take calls and cancellations."""

@@ -1,0 +1,36 @@
+"""One executor for the tests of a module, and a world for those that run programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
+
+from e2e_world import World, open_world, wait_until
+
+from gspc_trio import Executor
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[Executor]:
+    """An executor with two cores; no process is left after it."""
+    before = set(psutil.Process().children(recursive=True))
+    with Executor(cores=2) as shared:
+        yield shared
+    left = set(psutil.Process().children(recursive=True)) - before
+    assert not left, left
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A place to run programs in, in which nothing of theirs may be left."""
+    with open_world(tmp_path) as place:
+        yield place
+
+
+__all__ = ["wait_until"]

@@ -1,0 +1,50 @@
+"""Functions that tests have an executor run."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+
+def double(value: Any) -> Any:
+    return 2 * value
+
+
+def add(*values: int, more: int = 0) -> int:
+    return sum(values) + more
+
+
+def fail(text: str) -> None:
+    raise LookupError(text)
+
+
+class Stubborn(Exception):
+    """An exception that cannot be unpickled."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+def fail_stubbornly() -> None:
+    raise Stubborn(1, 2)
+
+
+def exit_hard() -> None:
+    os._exit(3)
+
+
+def say_and_hang(fifo: str) -> None:
+    """Tell who reads the fifo that the task runs, then run until killed."""
+    Path(fifo).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def wait_for(fifo: str) -> str:
+    """Return what somebody writes into the fifo."""
+    return Path(fifo).read_text()
+
+
+def pid_of_task() -> int:
+    return os.getpid()

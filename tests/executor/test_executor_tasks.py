@@ -1,0 +1,309 @@
+"""What an executor's tasks may be, take and return."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import gc
+import inspect
+import os
+import threading
+import tracemalloc
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from executor_tasks import (
+    Stubborn,
+    add,
+    double,
+    exit_hard,
+    fail,
+    fail_stubbornly,
+    pid_of_task,
+    say_and_hang,
+    wait_for,
+)
+
+from gspc_trio import Executor, TaskFailed, TaskFuture
+from gspc_trio.executor import RemoteTraceback
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> str:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    return str(path)
+
+
+def hanging(executor: Executor, fifo: str) -> TaskFuture[None]:
+    """Return the future of a task that runs now and will not end."""
+    future = executor.submit(say_and_hang, fifo)
+    assert Path(fifo).read_text()
+    return future
+
+
+def test_it_is_an_executor_of_the_standard_library(executor: Executor) -> None:
+    assert isinstance(executor, concurrent.futures.Executor)
+    theirs = inspect.signature(concurrent.futures.Executor.map).parameters
+    assert set(theirs) <= {*inspect.signature(Executor.map).parameters, "buffersize"}
+
+
+def test_results_come_back(executor: Executor) -> None:
+    futures = [executor.submit(double, value) for value in range(100)]
+    assert [future.result(PATIENCE_S) for future in futures] == [2 * value for value in range(100)]
+    assert executor.submit(add, 1, 2, more=3).result() == 6
+
+
+def test_closures_lambdas_partials_and_methods_travel_by_value(executor: Executor) -> None:
+    offset = 5
+    futures = [
+        executor.submit(lambda x: x + offset, 1),
+        executor.submit(functools.partial(add, 1), 2),
+        executor.submit("-".join, ["a", "b"]),
+        executor.submit(len, {1, 2}),
+    ]
+    assert [future.result(PATIENCE_S) for future in futures] == [6, 3, "a-b", 2]
+
+
+def test_a_closure_is_taken_as_it_is_when_it_is_submitted(executor: Executor) -> None:
+    seen: list[int] = []
+
+    def count() -> int:
+        return len(seen)
+
+    futures = []
+    for value in range(4):
+        futures.append(executor.submit(count))
+        seen.append(value)
+    assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2, 3]
+
+
+def test_lambdas_leave_nothing_in_the_code_table(executor: Executor) -> None:
+    executor.submit(lambda: 0).result(PATIENCE_S)
+    before = len(executor._codes._data)
+    assert [executor.submit(lambda i=i: i).result(PATIENCE_S) for i in range(5)] == list(range(5))
+    assert len(executor._codes._data) == before
+
+
+def test_an_exception_comes_with_its_traceback(executor: Executor) -> None:
+    error = executor.submit(fail, "nothing there").exception(PATIENCE_S)
+    assert type(error) is LookupError
+    assert error.args == ("nothing there",)
+    assert isinstance(error.__cause__, RemoteTraceback)
+    assert "raise LookupError(text)" in str(error.__cause__)
+    assert "gspc_trio/compute" not in str(error.__cause__)
+
+
+def test_an_exception_that_cannot_travel_is_described(executor: Executor) -> None:
+    error = executor.submit(fail_stubbornly).exception(PATIENCE_S)
+    assert type(error) is TaskFailed
+    assert str(error) == f"{Stubborn.__name__}: 1 and 2"
+
+
+def test_what_cannot_be_sent_fails_its_own_future_alone(executor: Executor) -> None:
+    bad = executor.submit(double, threading.Lock())
+    assert executor.submit(double, 1).result(PATIENCE_S) == 2
+    with pytest.raises(ValueError, match="lock"):
+        bad.result(PATIENCE_S)
+    with pytest.raises(ValueError, match="lock"):
+        executor.submit(threading.Lock).result(PATIENCE_S)
+
+
+def test_a_lost_process_costs_its_task_the_attempts_and_no_other_task_anything(executor: Executor) -> None:
+    lost = executor.submit(exit_hard)
+    others = [executor.submit(double, value) for value in range(50)]
+    assert [future.result(PATIENCE_S) for future in others] == [2 * value for value in range(50)]
+    error = lost.exception(PATIENCE_S)
+    assert isinstance(error, TaskFailed)
+    assert "3 times" in str(error)
+    assert "exited with status 3" in str(error)
+
+
+def test_futures_are_arguments(executor: Executor) -> None:
+    one = executor.submit(double, 1)
+    two = executor.submit(add, one, one, more=executor.submit(double, 4))
+    assert two.result(PATIENCE_S) == 12
+    assert executor.submit(double, one).result(PATIENCE_S) == 4, "one that has ended will do, too"
+
+
+def test_futures_of_other_executors_are_arguments(executor: Executor, fifo: str) -> None:
+    with Executor(cores=1) as other, ThreadPoolExecutor(1) as threads:
+        late = threads.submit(wait_for, fifo)
+        first = executor.submit(double, late)
+        second = other.submit(double, first)
+        third = executor.submit(add, more=executor.submit(double, second))
+        assert not first.done()
+        Path(fifo).write_text("ab")
+        assert second.result(PATIENCE_S) == "abababab"
+        assert isinstance(third.exception(PATIENCE_S), TypeError)
+
+
+def test_a_failed_argument_fails_what_depends_on_it(executor: Executor) -> None:
+    before = executor.submit(double, executor.submit(fail, "deep"))
+    assert type(before.exception(PATIENCE_S)) is LookupError
+    assert type(executor.submit(double, before).exception(PATIENCE_S)) is LookupError
+    foreign: Future[int] = Future()
+    waiting = executor.submit(double, foreign)
+    foreign.set_exception(KeyError("elsewhere"))
+    assert type(waiting.exception(PATIENCE_S)) is KeyError
+
+
+def test_a_running_task_is_cancelled(executor: Executor, fifo: str) -> None:
+    future = hanging(executor, fifo)
+    assert future.running()
+    followers = [executor.submit(double, future), executor.submit(double, 3)]
+    assert future.cancel()
+    assert future.cancel(), "again is no error"
+    assert future.cancelled()
+    assert future.done()
+    assert not future.running()
+    with pytest.raises(CancelledError):
+        future.result(PATIENCE_S)
+    assert followers[1].result(PATIENCE_S) == 6
+    for dependent in (followers[0], executor.submit(double, future)):
+        with pytest.raises(TaskFailed, match="cancelled"):
+            dependent.result(PATIENCE_S)
+
+
+def test_a_task_that_waits_for_another_is_cancelled(executor: Executor, fifo: str) -> None:
+    first = executor.submit(wait_for, fifo)
+    second = executor.submit(double, first)
+    third = executor.submit(double, second)
+    assert second.cancel()
+    with pytest.raises(TaskFailed, match="cancelled"):
+        third.result(PATIENCE_S)
+    Path(fifo).write_text("x")
+    assert first.result(PATIENCE_S) == "x"
+    assert not first.cancel(), "it has ended"
+    assert executor.submit(double, 1).result(PATIENCE_S) == 2
+
+
+def test_cancellation_is_told_to_those_who_wait(executor: Executor, fifo: str) -> None:
+    future = hanging(executor, fifo)
+    told: list[Future[None]] = []
+    future.add_done_callback(told.append)
+    waiting = threading.Thread(target=concurrent.futures.wait, args=([future],))
+    waiting.start()
+    threads = [threading.Thread(target=future.cancel) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in (*threads, waiting):
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert told == [future]
+
+
+def test_the_standard_tools_work(executor: Executor) -> None:
+    futures = {executor.submit(double, value): value for value in range(50)}
+    for future in concurrent.futures.as_completed(futures, PATIENCE_S):
+        assert future.result() == 2 * futures[future]
+    more = [executor.submit(double, 1), executor.submit(fail, "x")]
+    done, left = concurrent.futures.wait(more, PATIENCE_S)
+    assert done == set(more)
+    assert not left
+    called = threading.Event()
+    executor.submit(double, 1).add_done_callback(lambda _: called.set())
+    assert called.wait(PATIENCE_S)
+
+
+def test_a_future_has_what_the_standard_one_has(executor: Executor) -> None:
+    plain = executor.submit(double, 1)
+    with plain._condition:  # made when it is first used
+        assert vars(Future()).keys() <= vars(plain).keys()
+    assert "FINISHED" not in repr(Future())
+    plain.result(PATIENCE_S)
+    assert "finished" in repr(plain)
+
+
+def test_a_callback_may_submit(executor: Executor) -> None:
+    results: list[Future[int]] = []
+    chained = threading.Event()
+
+    def follow(future: Future[int]) -> None:
+        results.append(executor.submit(double, future))
+        chained.set()
+
+    executor.submit(double, 1).add_done_callback(follow)
+    assert chained.wait(PATIENCE_S)
+    assert results[0].result(PATIENCE_S) == 4
+
+
+def test_a_result_that_does_not_come_in_time(executor: Executor, fifo: str) -> None:
+    future = hanging(executor, fifo)
+    for wait in (future.result, future.exception):
+        with pytest.raises(TimeoutError):
+            wait(0.001)
+    with pytest.raises(TimeoutError):
+        list(executor.map(wait_for, [fifo], timeout=0.001))
+    future.cancel()
+    assert executor.submit(double, 1).result(PATIENCE_S) == 2
+
+
+def test_map(executor: Executor) -> None:
+    assert list(executor.map(add, range(100), range(1000))) == [2 * value for value in range(100)]
+    assert list(executor.map(lambda x: -x, range(50), chunksize=7)) == [-value for value in range(50)]
+    assert list(executor.map(double, [])) == []
+    assert list(executor.map(double, [executor.submit(double, 1)])) == [4]
+    with pytest.raises(ValueError, match="at least one"):
+        executor.map(double, [1], chunksize=0)
+    results = executor.map(fail, ["a", "b"])
+    with pytest.raises(LookupError, match="a"):
+        next(results)
+
+
+def test_who_leaves_a_map_early_cancels_the_rest(executor: Executor, fifo: str) -> None:
+    never = f"{fifo}.never"
+    os.mkfifo(never)
+    results = executor.map(wait_for, [fifo, *[never] * 5])
+    Path(fifo).write_text("first")
+    assert next(results) == "first"
+    results.close()  # type: ignore[attr-defined]
+    assert executor.submit(double, 1).result(PATIENCE_S) == 2
+
+
+def test_large_values_come_back_and_are_kept_once(executor: Executor) -> None:
+    blob = os.urandom(1 << 22)
+    future = executor.submit(double, blob)
+    again = executor.submit(len, future)
+    assert future.result(PATIENCE_S) == 2 * blob
+    assert again.result(PATIENCE_S) == 2 * len(blob)
+    assert executor.submit(len, future).result(PATIENCE_S) == 2 * len(blob)
+
+
+def test_many_threads_submit(executor: Executor) -> None:
+    results: dict[int, list[int]] = {}
+
+    def work(number: int) -> None:
+        futures = [executor.submit(add, number, value) for value in range(200)]
+        results[number] = [future.result(PATIENCE_S) for future in futures]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert results == {number: [number + value for value in range(200)] for number in range(6)}
+
+
+def test_tasks_run_in_other_processes_on_both_cores(executor: Executor, fifo: str) -> None:
+    future = hanging(executor, fifo)
+    assert executor.submit(pid_of_task).result(PATIENCE_S) != os.getpid(), "the other core is free"
+    future.cancel()
+
+
+def test_a_task_that_has_ended_leaves_nothing_behind(executor: Executor) -> None:
+    def run() -> int:
+        list(executor.map(double, range(2_000)))
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    run()
+    tracemalloc.start()
+    try:
+        before = run()
+        assert run() - before < 2_000 * 100
+    finally:
+        tracemalloc.stop()
