@@ -20,6 +20,7 @@ class Judge(Model):
 
     def send(self, event: Any) -> list[Any]:
         """Let the machine take the event, and judge each action in turn."""
+        self.was_reserved = bool(self.rm.status()["reserved"])
         actions = self.rm.handle(event, self.now)
         for action in actions:
             judge = getattr(self, "on_" + type(action).__name__)
@@ -63,8 +64,8 @@ class Judge(Model):
 
     def judge_turn(self, grant: Grant) -> None:
         """Of those who take any of the class, the job with least for its weight comes first, then age."""
-        if not is_plain(grant.shape) or self.rm.status()["reserved"]:
-            return
+        if not is_plain(grant.shape) or self.was_reserved or self.rm.status()["reserved"]:
+            return  # a reservation goes by age
         mine = self.ratio(grant.job)
         for (job, shape), ages in self.ages.items():
             if not ages or not is_plain(shape) or shape.requirements != grant.shape.requirements:
@@ -149,7 +150,7 @@ class Judge(Model):
         for (job, shape), ages in self.ages.items():
             if ages:
                 texts[job + str(shape)] = texts.get(job + str(shape), 0) + len(ages)
-        assert set(demand) == set(texts)
+        assert demand == texts
         self.judge_idleness(status)
         for job in self.jobs:
             waiting = [shape for (owner, shape), ages in self.ages.items() if owner == job and ages]

@@ -30,6 +30,13 @@ def test_status_says_who_has_what_and_what_is_left() -> None:
     }
 
 
+def test_demands_that_people_cannot_tell_apart_are_one() -> None:
+    driver = Driver(*cores(1))
+    driver.demand("a", 3)
+    driver.demand("a", 4, Shape(estimate_s=2.0))
+    assert driver.rm.status()["jobs"]["a"]["demand"] == {"core": 6}
+
+
 def test_an_explanation_names_the_need_the_holder_the_place_and_a_blocking_relative() -> None:
     driver = Driver(*host("r1"), reserve_after_s=1000)
     driver.take("a", any_of("core", "r1.core2"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rm_support import NODE, Driver, cores, host, several
+from rm_support import NODE, Driver, any_of, cores, host, several
 
 from gspc_trio.core.exchange import Grant, Lapsed, Recall, Refuse, Release, Revoke, Revoked
 from gspc_trio.core.machine import Tick
@@ -174,3 +174,11 @@ def test_a_gpu_goes_with_either_of_its_sockets() -> None:
         "node": 1, "socket": 1, "core": 2, "gpu": 0,
     }  # fmt: skip
     assert driver.take("a", NODE) == ("r1.node",)
+
+
+def test_nobody_waits_for_what_was_below_a_preferred_resource_once() -> None:
+    driver = Driver(*host("r1"), *cores(1, "r2"))
+    driver.send(Removed(("r1.socket0", "r1.socket1")))
+    assert driver.take("a", any_of("core", "r1.node")) == ("r2.core0",), "at once"
+    (refused,) = driver.demand("b", 1, any_of("core", "r1.node", hard=True))
+    assert refused.kind == "unknown resource"

@@ -259,4 +259,4 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
 
 
 TestAgainstTheModel = AgainstTheModel.TestCase
-TestAgainstTheModel.settings = settings(max_examples=300, stateful_step_count=80, deadline=None)
+TestAgainstTheModel.settings = settings(max_examples=120, stateful_step_count=80, deadline=None)

@@ -41,29 +41,31 @@ class Changer:
         places: dict[tuple[ResourceId, ...], Place] = {(): ROOT}
         added: list[Vertex] = []
         were_leaves: list[Vertex] = []
+        host: Host | None = None
+        prefix = queue_name = ""
+        queue: ClassQueue | None = None
         for resource in ordered:
             parents = resource.parents
             place = places.get(parents)
             if place is None:
-                above = tuple([known[name] for name in parents])
-                place = places[parents] = _place(above)
-                for parent in above:
-                    if not parent.children:
-                        were_leaves.append(parent)
-                        parent.children = []
+                place = places[parents] = self._new_place(parents, were_leaves)
             resource_id = resource.resource_id
-            name = host_name(resource_id)
-            host = hosts.get(name)
-            if host is None:
-                host = hosts[name] = Host(name, label)
-            queue = pool.queue(resource.resource_class)
+            if host is None or not resource_id.startswith(prefix):
+                name = host_name(resource_id)
+                prefix = name + "."
+                host = hosts.get(name)
+                if host is None:
+                    host = hosts[name] = Host(name, label)
+            if queue is None or queue_name != resource.resource_class:
+                queue_name = resource.resource_class
+                queue = pool.queue(queue_name)
             vertex = known[resource_id] = Vertex(resource_id, queue, place, host)
             queue.total += 1
             queue.free += 1
             host.count += 1
             for parent in place.parents:
                 parent.children.append(vertex)  # type: ignore[union-attr]
-            if not place.parents:
+            if not parents:
                 host.roots.append(vertex)
             if resource.memory_bytes > 0:
                 self._add_memory(resource, vertex)
@@ -73,9 +75,18 @@ class Changer:
         pool.version += 1
         pool.changed += 1
         if pool.placer is not None:
-            for host in dict.fromkeys(vertex.host for vertex in added):
-                pool.placer.refresh(host, there=True)
+            for changed in dict.fromkeys(vertex.host for vertex in added):
+                pool.placer.refresh(changed, there=True)
         return added
+
+    def _new_place(self, parents: tuple[ResourceId, ...], were_leaves: list[Vertex]) -> Place:
+        """Return the place below these, and note which of them had nothing below them so far."""
+        above = tuple([self.pool.resources[name] for name in parents])
+        for parent in above:
+            if not parent.children:
+                were_leaves.append(parent)
+                parent.children = []
+        return _place(above)
 
     def _validated(self, resources: tuple[Resource, ...]) -> Iterable[Resource]:
         """Return the resources with parents before children; raise if they cannot be added."""
@@ -144,12 +155,18 @@ class Changer:
         for ancestor, below in counts.items():
             old = ancestor.kinds
             leaves = units.get(ancestor, 0) + (old.units if ancestor not in new else 0)
-            self._summarise(ancestor, below, leaves)
+            self._summarise(ancestor, below, leaves, self.pool.loose.get(ancestor, ()))
 
-    def _summarise(self, vertex: Vertex, change: dict[ClassQueue, int], units: int) -> None:
+    def _summarise(
+        self, vertex: Vertex, change: dict[ClassQueue, int], units: int, shared: Iterable[Vertex]
+    ) -> None:
+        """Change what is known to be below a resource; ``shared`` is what is there and not counted."""
         totals = dict(vertex.kinds.counts)
         for queue, count in change.items():
             totals[queue] = totals.get(queue, 0) + count
+        if 0 in totals.values():
+            uncounted = {each.queue for each in shared}
+            totals = {queue: count for queue, count in totals.items() if count or queue in uncounted}
         counts = tuple(totals.items())
         key = (units, counts)
         kinds = self._kinds.get(key)
@@ -250,9 +267,10 @@ class Changer:
                 for ancestor in parent.place.ancestors:
                     units[ancestor] = units.get(ancestor, 0) + 1
         for ancestor, below in counts.items():
-            self._summarise(ancestor, below, ancestor.kinds.units + units.get(ancestor, 0))
-            if ancestor in self.pool.loose and not self.pool.loose[ancestor]:
-                del self.pool.loose[ancestor]
+            shared = self.pool.loose.get(ancestor, ())
+            self._summarise(ancestor, below, ancestor.kinds.units + units.get(ancestor, 0), shared)
+            if not shared:
+                self.pool.loose.pop(ancestor, None)
 
     def _tidy(self, queue: ClassQueue) -> None:
         """Drop entries of removed resources when they may be most of the queue."""

@@ -44,7 +44,7 @@ def _check_tree(pool: Pool) -> None:
             if vertex not in each.place.loose:
                 counted[each.queue] = counted.get(each.queue, 0) + 1
         assert exact == counted, f"{vertex}: kinds {exact} instead of {counted}"
-        assert {each.queue for each in below} <= vertex.kinds.queues
+        assert {each.queue for each in below} == vertex.kinds.queues, f"{vertex}: queues"
     for host in pool.hosts.values():
         members = [vertex for vertex in pool.resources.values() if vertex.host is host]
         assert host.count == len(members) > 0, f"{host.name}: count"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from gspc_trio.core.rm.jobs import Want
+from gspc_trio.core.rm.jobs import Job, Want
 from gspc_trio.core.rm.parts import ClassQueue, Vertex
 from gspc_trio.core.rm.search import of_class_below, preferred
 from gspc_trio.core.rm.state import State
@@ -38,7 +38,7 @@ def status(state: State) -> dict[str, Any]:
     for job in state.jobs.values():
         jobs[job.job] = {
             "weight": job.weight,
-            "demand": {str(want.form.shape): want.unmet for want in job.wants.values() if want.unmet},
+            "demand": _demand(job),
             "held": of_job[job.job],
             "share": job.units / units if units else 0.0,
         }
@@ -57,6 +57,16 @@ def status(state: State) -> dict[str, Any]:
             "resources": [vertex.resource_id for vertex in reservation.targets],
         },
     }
+
+
+def _demand(job: Job) -> dict[str, int]:
+    """Return the unmet credit by shape as people read it: those that differ in their estimate are one."""
+    demand: dict[str, int] = {}
+    for want in job.wants.values():
+        if want.unmet:
+            text = str(want.form.shape)
+            demand[text] = demand.get(text, 0) + want.unmet
+    return demand
 
 
 def explain(state: State, job: str) -> list[dict[str, Any]]:

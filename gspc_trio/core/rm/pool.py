@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gspc_trio.core.ids import ResourceId
-from gspc_trio.core.rm.parts import GONE, Chunk, ClassQueue, Entry, Host, Vertex
+from gspc_trio.core.rm.parts import GONE, LEAF, Chunk, ClassQueue, Entry, Host, Vertex
 
 if TYPE_CHECKING:
     from gspc_trio.core.rm.jobs import Holding
@@ -213,15 +213,16 @@ class Pool:
                 if not ancestor.queued:
                     ancestor.queued = True
                     ancestor.queue.entries.append(ancestor)
-        if vertex.children or vertex.parked:
+        if vertex.kinds is not LEAF or vertex.parked is not None:
             self._free_below(vertex, in_front)
 
     def _free_below(self, vertex: Vertex, in_front: bool) -> None:
         for queue, count in vertex.kinds.counts:
             queue.free += count
-        for shared in self.loose.get(vertex, ()):
-            if not self._other_holder(shared, vertex):
-                shared.queue.free += 1
+        if self.loose:
+            for shared in self.loose.get(vertex, ()):
+                if not self._other_holder(shared, vertex):
+                    shared.queue.free += 1
         parked = vertex.parked
         if parked:
             vertex.parked = None

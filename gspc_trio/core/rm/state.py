@@ -230,7 +230,7 @@ class State:
         pool = self.pool
         for vertex in vertices:
             pool.free(vertex)
-            if vertex.host.wanted:
+            if self.special and vertex.host.wanted:
                 _wake(vertex)
         if vertices is holding.vertices or len(vertices) == len(holding.vertices):
             names = holding.resources
