@@ -13,6 +13,7 @@ from attrs import field, frozen
 from gspc_trio.core import exchange, records
 from gspc_trio.core.ids import JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.resources import Resource
+from gspc_trio.protocol.iml_messages import IML_MESSAGE_TYPES
 
 PROTOCOL_VERSION = 1
 """Raised when a message changes; peers agree on the highest version that both speak."""
@@ -368,4 +369,5 @@ MESSAGE_TYPES: tuple[type, ...] = (
     HostToResource, ListJobs, JobList, StopRts, RifHello, CloseJobEverywhere, StopRif, GetJobStatus,
     WaitJob, StopJob, ApplicationCall, ApplicationReply, Watch, RecordBatch, Explain,
     SetWeight, GetResources, ResourceList, GetTask, FindTasks, GetNet, CancelTask, RetryFailed,
+    *IML_MESSAGE_TYPES,
 )  # fmt: skip

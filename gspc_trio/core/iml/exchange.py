@@ -1,0 +1,361 @@
+"""What clients, coordinator and servers of the memory layer say to each other.
+
+Unless said otherwise each is a call, answered by what its text names or refused with an error of
+:mod:`gspc_trio.core.iml.errors`.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from gspc_trio.core.iml.layout import ONE_HOST, Layout
+
+# Client to coordinator -------------------------------------------------------------------------------------
+
+
+@frozen
+class JoinLayer:
+    """A client comes, answered by LayerJoined; data of ``job`` goes with the last client that named it."""
+
+    job: str
+    host: str = ""
+
+
+@frozen
+class LayerJoined:
+    """The client takes part; ``instance`` is the layer's."""
+
+    instance: str
+
+
+@frozen
+class Alloc:
+    """Make data, answered by Located.
+
+    Attributes:
+        job: to which it belongs.
+        size_bytes: of the data.
+        layout: where it is to lie.
+        name: published under this name, or "".
+        writing: nobody sees it before CommitData, and it goes if its client does.
+        data_id: its id if it is to have a certain one: data that was lost comes back under its own id.
+    """
+
+    job: str
+    size_bytes: int
+    layout: Layout = ONE_HOST
+    name: str = ""
+    writing: bool = False
+    data_id: str = ""
+
+
+@frozen
+class ServerEntry:
+    """A server of the layer and how it is reached.
+
+    Attributes:
+        rank: its number in the layer.
+        host: its name.
+        address: of its listener.
+        local_address: of its socket for processes of the same machine.
+        memory_bytes: its quota.
+    """
+
+    rank: int
+    host: str
+    address: str
+    local_address: str
+    memory_bytes: int
+
+
+@frozen
+class Located:
+    """Where data lies.
+
+    Attributes:
+        data_id: of the data.
+        job: to which it belongs, "" if it is published.
+        name: under which it is published, or "".
+        size_bytes, block_bytes: its size and the size of its blocks.
+        parts: for each part the ranks of the servers that hold it, those that will keep it first.
+        servers: the servers named in ``parts``.
+    """
+
+    data_id: str
+    job: str
+    name: str
+    size_bytes: int
+    block_bytes: int
+    parts: tuple[tuple[int, ...], ...]
+    servers: tuple[ServerEntry, ...]
+
+
+@frozen
+class Locate:
+    """Answered by Located."""
+
+    job: str
+    data_id: str
+
+
+@frozen
+class LookUp:
+    """Find data by the name under which it was published; answered by Located."""
+
+    name: str
+
+
+@frozen
+class BeginPut:
+    """Prepare to overwrite a range; answered by PutBegun."""
+
+    job: str
+    data_id: str
+    offset: int
+    size_bytes: int
+
+
+@frozen
+class PutBegun:
+    """The new bytes go into the parts of ``staging_id``, which has only those that the range touches."""
+
+    staging_id: str
+    located: Located
+
+
+@frozen
+class CommitData:
+    """What was written becomes visible: new data, or a put; answered by ImlDone."""
+
+    data_id: str
+
+
+@frozen
+class AbortData:
+    """What was written is dropped; answered by ImlDone, also when there is nothing."""
+
+    data_id: str
+
+
+@frozen
+class Free:
+    """Data goes: its id is unknown from now on; answered by ImlDone."""
+
+    job: str
+    data_id: str
+
+
+@frozen
+class Replicate:
+    """Have copies of all parts elsewhere too; answered by Located.
+
+    Attributes:
+        job, data_id: of the data.
+        copies: on how many hosts each part is to lie, 0: on those named only.
+        hosts: where each part is to lie besides.
+        cached: the copies may be dropped again when room is short.
+    """
+
+    job: str
+    data_id: str
+    copies: int = 0
+    hosts: tuple[str, ...] = ()
+    cached: bool = False
+
+
+@frozen
+class Publish:
+    """Give data a name: every job may read it, and it stays when its job goes; answered by ImlDone."""
+
+    job: str
+    data_id: str
+    name: str
+
+
+@frozen
+class GetRank:
+    """Answered by RankOf: where data of this name lies or will lie (ASP-7)."""
+
+    name: str
+
+
+@frozen
+class SetRank:
+    """Data of this name, made later, will lie at this rank (ASP-7); answered by ImlDone."""
+
+    name: str
+    rank: int
+
+
+@frozen
+class RankOf:
+    """A server's rank and its host."""
+
+    rank: int
+    host: str
+
+
+@frozen
+class GetServers:
+    """Answered by ServerList."""
+
+
+@frozen
+class ServerList:
+    """The servers of the layer, by rank."""
+
+    servers: tuple[ServerEntry, ...]
+
+
+@frozen
+class ImlDone:
+    """It was done."""
+
+
+@frozen
+class LostData:
+    """To clients (message): data of their job was lost with a host."""
+
+    job: str
+    data_ids: tuple[str, ...]
+    reason: str
+
+
+# Server to coordinator -------------------------------------------------------------------------------------
+
+
+@frozen
+class ServerHello:
+    """A server comes; answered by ServerJoined.
+
+    Attributes:
+        host: its name, one server for each.
+        address, local_address: as in ServerEntry.
+        memory_bytes, spill_bytes: its quotas.
+    """
+
+    host: str
+    address: str
+    local_address: str
+    memory_bytes: int
+    spill_bytes: int = 0
+
+
+@frozen
+class ServerJoined:
+    """The server's rank: that which its host had before, if it had one."""
+
+    rank: int
+
+
+@frozen
+class Evicted:
+    """A server has dropped a cached copy to make room (message)."""
+
+    data_id: str
+    part: int
+
+
+# Coordinator to server: messages in order; those with a call other than 0 are answered by PartDone ----------
+
+
+@frozen
+class CreatePart:
+    """Make room for a part, zeros at first; answered.
+
+    ``writing`` says that it is written before SealPart and read by nobody.
+    """
+
+    data_id: str
+    part: int
+    size_bytes: int
+    writing: bool = False
+    call: int = 0
+
+
+@frozen
+class SealPart:
+    """The part was written: it may be read."""
+
+    data_id: str
+    part: int
+
+
+@frozen
+class DropPart:
+    """The part goes; answered when nobody can read it any more."""
+
+    data_id: str
+    part: int
+    call: int = 0
+
+
+@frozen
+class ApplyPut:
+    """Copy the part of ``staging_id`` over the part of ``data_id`` at ``offset``; answered."""
+
+    data_id: str
+    part: int
+    staging_id: str
+    offset: int
+    call: int = 0
+
+
+@frozen
+class CopyPart:
+    """Fetch the part from another server and hold it, too; answered."""
+
+    data_id: str
+    part: int
+    size_bytes: int
+    source: ServerEntry
+    cached: bool = False
+    call: int = 0
+
+
+@frozen
+class KeepPart:
+    """A cached copy is to stay: it is the last one."""
+
+    data_id: str
+    part: int
+
+
+@frozen
+class PartDone:
+    """A server's answer (message); ``kind`` and ``message`` name the error, if it was not done."""
+
+    call: int
+    kind: str = ""
+    message: str = ""
+
+
+# Anybody to server -----------------------------------------------------------------------------------------
+
+
+@frozen
+class GetChunk:
+    """Bytes of a part, answered by Chunk."""
+
+    data_id: str
+    part: int
+    offset: int
+    size_bytes: int
+
+
+@frozen
+class Chunk:
+    """Bytes of a part; ``version`` is another one when a put came between."""
+
+    data: bytes
+    version: int
+
+
+@frozen
+class PutChunk:
+    """Bytes for a part that is being written; answered by ImlDone."""
+
+    data_id: str
+    part: int
+    offset: int
+    data: bytes

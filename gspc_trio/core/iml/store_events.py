@@ -1,0 +1,156 @@
+"""What goes into a memory server's machine and what comes out."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TypeAlias
+
+from attrs import frozen
+
+Key: TypeAlias = tuple[str, int]
+"""A part: id of the data, number of the part."""
+
+
+class Use(Enum):
+    """What a part is pinned for."""
+
+    READ = "read"
+    """Its bytes, wherever they lie."""
+    MAP = "map"
+    """Its segment: it comes back from the spill file."""
+    CHANGE = "change"
+    """Its bytes are changed where they lie; it does not move, and nobody else reads or changes it."""
+
+
+# Events ----------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Create:
+    """Make a part; ``writing``: nobody reads it before Seal. Answered by Granted or Refused."""
+
+    ask: int
+    key: Key
+    size_bytes: int
+    writing: bool = False
+    cached: bool = False
+
+
+@frozen
+class Seal:
+    """The part was written; ``cached`` as in Create, None: as it was."""
+
+    key: Key
+    cached: bool | None = None
+
+
+@frozen
+class Pin:
+    """Let the part stay where it is. Answered by Granted or Refused; Granted holds until Unpin."""
+
+    ask: int
+    key: Key
+    use: Use = Use.READ
+
+
+@frozen
+class Unpin:
+    """A pin is not needed any more."""
+
+    key: Key
+    use: Use = Use.READ
+
+
+@frozen
+class Drop:
+    """Nobody shall find the part any more; its room comes back when nothing is pinned or mapped."""
+
+    key: Key
+
+
+@frozen
+class Moved:
+    """Answer to SpillOut or LoadIn; ``problem`` says why it failed."""
+
+    key: Key
+    problem: str = ""
+
+
+@frozen
+class SegmentFree:
+    """Answer to Retire: nobody maps the segment, its memory is free."""
+
+    segment: int
+
+
+@frozen
+class SegmentHeld:
+    """Answer to Retire: somebody still maps it; SegmentFree follows."""
+
+    segment: int
+
+
+# Actions ---------------------------------------------------------------------------------------------------
+
+
+@frozen
+class MakeSegment:
+    """Make a segment of zeros; ``spare_bytes`` is the memory that is not used after it."""
+
+    segment: int
+    size_bytes: int
+    spare_bytes: int
+
+
+@frozen
+class Granted:
+    """What was asked for was done; ``segment`` is 0 when the part lies in the spill file at ``offset``."""
+
+    ask: int
+    key: Key
+    size_bytes: int
+    segment: int
+    offset: int = 0
+
+
+@frozen
+class Refused:
+    """What was asked for cannot be done; ``kind`` names an error of :mod:`gspc_trio.core.iml.errors`."""
+
+    ask: int
+    kind: str
+    message: str
+
+
+@frozen
+class SpillOut:
+    """Write the segment into the spill file; answer Moved."""
+
+    key: Key
+    segment: int
+    offset: int
+    size_bytes: int
+
+
+@frozen
+class LoadIn:
+    """Read from the spill file into the segment; answer Moved."""
+
+    key: Key
+    segment: int
+    offset: int
+    size_bytes: int
+
+
+@frozen
+class Retire:
+    """The segment is not needed any more; answer SegmentFree or SegmentHeld."""
+
+    segment: int
+
+
+@frozen
+class Evict:
+    """A cached copy was dropped: tell the coordinator."""
+
+    key: Key
