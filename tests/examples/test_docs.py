@@ -1,5 +1,6 @@
 """What the guides show is true: their files are written, their commands are run, their outputs are compared.
 
+The guides that tell of commands; ``tests/docs`` runs the Python of all pages.
 A block of Python begins with its file's name in a comment; a block of shell commands is run where these files
 are; a block of text after it is what it prints, lines in any order, for any host and time.
 """
@@ -93,13 +94,6 @@ def test_a_guide_is_true(world: World, guide: str) -> None:
         elif language == "text":
             assert printed is not None, f"{where}: no commands come before this output"
             assert plain(printed) == plain(text), where
-
-
-@pytest.mark.parametrize("guide", GUIDES)
-def test_a_guide_points_to_what_is_there(guide: str) -> None:
-    text = (ROOT / "docs" / guide).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#:]+)\)", text):
-        assert (ROOT / "docs" / target).exists(), f"docs/{guide} points to {target}"
 
 
 def test_every_setting_of_a_task_is_in_the_guide() -> None:
