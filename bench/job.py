@@ -76,7 +76,8 @@ def cold_starts(number: int) -> tuple[float, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
     parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
     parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
     parser.add_argument(COLD_START, type=float, help=argparse.SUPPRESS)
@@ -88,7 +89,8 @@ def main() -> None:
     figures = Figures(options.json)
     with Executor(cores=WORKERS) as executor:
         throughput(executor, 1_000)
-        figures.add("job.noop_tasks_per_s", statistics.median(throughput(executor, tasks) for _ in range(runs)), "tasks/s")
+        rate = statistics.median(throughput(executor, tasks) for _ in range(runs))
+        figures.add("job.noop_tasks_per_s", rate, "tasks/s")
         times = sorted(round_trips_ms(executor, trips))
         figures.add("job.roundtrip_p50_ms", times[len(times) // 2], "ms")
         figures.add("job.roundtrip_p99_ms", times[int(len(times) * 0.99)], "ms")

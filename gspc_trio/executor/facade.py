@@ -37,6 +37,7 @@ class Executor(ExecutorInterface):
         threads: compute in threads of one process instead of a process per core.
         shape: what each task needs to run; one core by default.
         options: what each task states about itself (attempts, time-out, ...).
+        tune_gc: tune this process's garbage collector for many tasks until shutdown: about twice as fast.
 
     Raises:
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
@@ -50,12 +51,14 @@ class Executor(ExecutorInterface):
         threads: bool = False,
         shape: Shape = CORE,
         options: TaskOptions = DEFAULT_OPTIONS,
+        tune_gc: bool = False,
     ) -> None:
         settings = JobSettings(name=f"executor-{os.getpid()}", keep_going=True, fate=False, threads=threads)
         self._shape = shape
         self._options = options
         self._codes = CodeTable()
-        self._loop = Loop({"cores": cores, "connection_file": connection_file}, settings, self._codes)
+        rts = {"cores": cores, "connection_file": connection_file}
+        self._loop = Loop(rts, settings, self._codes, tune_gc)
         self._loop.start()
         weakref.finalize(self, self._loop.close).atexit = False
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import trio
 
+from gspc_trio.components.collector import tuned_collector
 from gspc_trio.components.embed import open_rts
 from gspc_trio.components.job import Job, JobFailed
 from gspc_trio.components.jobserver import JobSettings, run_job
@@ -62,16 +63,20 @@ class Loop:
         rts: arguments of ``open_rts``.
         settings: of the job.
         codes: its code table.
+        tune_gc: tune the garbage collector while it runs.
 
     Attributes:
         forked: whether this process is a fork of the one that it belongs to; nothing works then.
     """
 
-    def __init__(self, rts: dict[str, Any], settings: JobSettings, codes: CodeTable) -> None:
+    def __init__(
+        self, rts: dict[str, Any], settings: JobSettings, codes: CodeTable, tune_gc: bool = False
+    ) -> None:
         self.forked = False
         self._rts = rts
         self._settings = settings
         self._codes = codes
+        self._tune_gc = tune_gc
         self._graph = TaskGraph()
         self._futures: dict[int, TaskFuture[Any]] = {}
         self._calls: deque[Call] = deque()
@@ -193,7 +198,8 @@ class Loop:
     def _run(self) -> None:
         failure: BaseException | None = None
         try:
-            trio.run(self._main)
+            with tuned_collector(self._tune_gc):
+                trio.run(self._main)
         except BaseException as error:
             failure = _first_of(error)
         if self._why:

@@ -1,4 +1,4 @@
-"""How executors end: in order, by an interrupt, with the interpreter, in a fork, with their run-time system."""
+"""How executors end: in order, interrupted, with the interpreter, in a fork, with their run-time system."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ pytestmark = pytest.mark.process
 def script(world: Any, text: str) -> list[str]:
     """Write a program that a user might write; return its command."""
     path = world.folder / "program.py"
-    path.write_text(
-        "import os, signal, sys, time\nfrom pathlib import Path\nfrom gspc_trio import Executor\n" + text
-    )
+    path.write_text(f"import os, sys, time\nfrom pathlib import Path\nfrom gspc_trio import Executor\n{text}")
     return [sys.executable, str(path)]
 
 
@@ -108,8 +106,9 @@ def hang(path):
 
 if __name__ == "__main__":
     with Executor(cores=2) as executor:
-        futures = [executor.submit(hang, sys.argv[1]), *[executor.submit(time.sleep, 60) for _ in range(1000)]]
-        futures[0].result()
+        future = executor.submit(hang, sys.argv[1])
+        others = [executor.submit(time.sleep, 60) for _ in range(1000)]
+        future.result()
 """,
     )
     process = world.start_program(*command, fifo)
