@@ -1,0 +1,351 @@
+"""Everything that is known of a run: a pure fold of the record streams of the RTS and of its jobs.
+
+Views only draw it. It knows no clock, no network and no terminal; times of different streams become
+wall-clock times by what each stream says of itself.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from gspc_trio.core.ids import JobId, ResourceId, TaskId
+from gspc_trio.core.progress import JobProgress, Progress
+from gspc_trio.core.records import (
+    GrantChanged,
+    JobChanged,
+    Record,
+    ResourceChanged,
+    StreamOpened,
+    TaskChanged,
+    TaskCounts,
+)
+from gspc_trio.core.task import FINAL_STATES, TaskState
+from gspc_trio.tui.hierarchy import Hierarchy, Holder, holders
+from gspc_trio.tui.lanes import Lanes
+from gspc_trio.tui.news import LogLine, line_of
+from gspc_trio.tui.series import Series
+
+RTS = ""
+"""Name of the stream of the run-time system; a job's stream has the name of the job."""
+
+ENDED_MAX = 5_000
+"""Last ended tasks that are kept of each job."""
+
+LOG_MAX = 5_000
+"""Lines of the log that are kept."""
+
+
+@frozen
+class JobFacts:
+    """One job, put together from what the RTS and the job's own stream tell.
+
+    Attributes:
+        counts: state -> number of tasks.
+        rate_per_s: tasks that finish, of late.
+        left_s: seconds until all tasks known now have ended, or None.
+        held: number of resources.
+        connected: whether its own stream is being read.
+    """
+
+    job: JobId
+    name: str
+    state: str
+    detail: str
+    counts: Mapping[TaskState, int]
+    rate_per_s: float
+    left_s: float | None
+    elapsed_s: float
+    held: int
+    computed_s: float
+    connected: bool
+
+    @property
+    def total(self) -> int:
+        """Number of tasks so far."""
+        return sum(self.counts.values())
+
+    @property
+    def ended(self) -> int:
+        """Number of tasks that have ended."""
+        return sum(self.counts[state] for state in FINAL_STATES)
+
+
+class Model:
+    """The fold.
+
+    Attributes:
+        rts: what the RTS tells.
+        streams: job -> what its job server tells.
+        connected: jobs whose stream is being read.
+        status: the last answer of the RTS to ``GetStatus``, or empty.
+        explanations: job -> the last answer to ``Explain``.
+        link: how the connection is, for people; "" while it is as it should be.
+        cores, rate, waiting: leaves in use, tasks finished per second, tasks that wait, for each second.
+        lanes: what each worker did.
+        log: what happened, oldest first.
+        version: grows with every change.
+    """
+
+    def __init__(self) -> None:
+        self.rts = Progress()
+        self.streams: dict[JobId, Progress] = {}
+        self.connected: set[JobId] = set()
+        self.status: Mapping[str, Any] = {}
+        self.explanations: dict[JobId, list[dict[str, Any]]] = {}
+        self.link = ""
+        self.cores, self.rate, self.waiting = Series(), Series(), Series()
+        self.lanes = Lanes()
+        self.log: deque[LogLine] = deque(maxlen=LOG_MAX)
+        self.version = 0
+        self.now_s = 0.0
+        self._ended: dict[JobId, OrderedDict[TaskId, TaskChanged]] = {}
+        self._offsets: dict[str, float] = {}
+        self._hierarchy: Hierarchy | None = None
+        self._holders: dict[ResourceId, Holder] | None = None
+        self._finished_before: dict[JobId, int] = {}
+
+    def copy(self) -> Model:
+        """Return a model that goes its own way from now on."""
+        other = Model()
+        other.rts = _copied(self.rts)
+        other.streams = {job: _copied(stream) for job, stream in self.streams.items()}
+        other.connected = set(self.connected)
+        other.cores, other.rate, other.waiting = self.cores.copy(), self.rate.copy(), self.waiting.copy()
+        other.lanes = self.lanes.copy()
+        other.log.extend(self.log)
+        other.version, other.now_s = self.version, self.now_s
+        other._ended = {job: OrderedDict(ended) for job, ended in self._ended.items()}
+        other._offsets = dict(self._offsets)
+        other._finished_before = dict(self._finished_before)
+        return other
+
+    # Taking records in --------------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Note that something that is no record has changed."""
+        self.version += 1
+
+    def begin(self, source: str) -> None:
+        """Forget what was known from a stream: a snapshot of it follows."""
+        if source == RTS:
+            self.rts = Progress()
+        else:
+            self.streams[source] = Progress()
+        self._hierarchy = self._holders = None
+        self.version += 1
+
+    def apply(self, source: str, record: Record, *, quiet: bool = False) -> None:
+        """Take in one record of a stream.
+
+        Args:
+            source: RTS, or the job whose stream it is.
+            record: what happened.
+            quiet: it is part of a snapshot: nothing new, and nothing for the log.
+        """
+        self.version += 1
+        stream = self.rts if source == RTS else self.streams.setdefault(source, Progress())
+        if isinstance(record, StreamOpened):
+            self._offsets[source] = record.wall_offset_s
+        offset_s = self._offsets.get(source, 0.0)
+        if type(record) is TaskChanged:
+            self.lanes.apply(record, offset_s)
+            self._note_ended(record)
+        elif isinstance(record, ResourceChanged):
+            self._hierarchy = None
+        elif isinstance(record, GrantChanged | JobChanged):
+            self._holders = None
+        elif isinstance(record, TaskCounts):
+            for one in record.lately:
+                self._note_lately(one, offset_s)
+        if not quiet:
+            line = line_of(record, offset_s, stream, from_job=source != RTS)
+            if line is not None:
+                self.log.append(line)
+        stream.apply(record)
+
+    def apply_file(self, record: Record) -> None:
+        """Take in a record of a job's file, which tells of resources and grants, too."""
+        job = getattr(record, "job", None)
+        is_end = isinstance(record, JobChanged) and record.state != "running"
+        if not isinstance(record, TaskChanged | TaskCounts):
+            self.apply(RTS, record, quiet=is_end)
+        if job is not None:
+            self._offsets[job] = self._offsets.get(RTS, 0.0)
+            self.connected.add(job)
+            self.apply(job, record, quiet=type(record) is not TaskChanged and not is_end)
+
+    def _note_ended(self, record: TaskChanged) -> None:
+        ended = self._ended.get(record.job)
+        if ended is None:
+            ended = self._ended[record.job] = OrderedDict()
+        ended.pop(record.task_id, None)
+        if record.state in FINAL_STATES:
+            ended[record.task_id] = record
+            if len(ended) > ENDED_MAX:
+                ended.popitem(last=False)
+
+    def _note_lately(self, record: TaskChanged, offset_s: float) -> None:
+        ended = self._ended.get(record.job, ())
+        if record.task_id not in ended:
+            self._note_ended(record)
+            self.lanes.apply(record, offset_s)
+
+    # Looking at it ------------------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> None:
+        """Note the values of this second, in wall-clock time."""
+        second = int(now_s)
+        if second == int(self.now_s):
+            self.now_s = now_s
+            return
+        passed = max(1, second - int(self.now_s)) if self.now_s else 1
+        self.now_s = now_s
+        self.cores.note(second, float(self.cores_in_use))
+        finished = {job: it.counts[TaskState.FINISHED] for job, it in self._progresses()}
+        known = self._finished_before
+        new = sum(max(0, number - known.get(job, number)) for job, number in finished.items())
+        self._finished_before = finished
+        self.rate.note(second, new / passed)
+        ready = sum(it.counts[TaskState.READY] for _, it in self._progresses() if it.state == "running")
+        self.waiting.note(second, float(ready))
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The resources, as a tree."""
+        if self._hierarchy is None:
+            self._hierarchy = Hierarchy(self.rts.resources)
+        return self._hierarchy
+
+    @property
+    def held(self) -> Mapping[ResourceId, Holder]:
+        """Who holds which resource."""
+        if self._holders is None:
+            live = (job for job in self.rts.jobs.values() if job.state == "running")
+            self._holders = holders(grant for job in live for grant in job.held.values())
+        return self._holders
+
+    @property
+    def cores_in_use(self) -> int:
+        """Resources with nothing below them that are held, or below something that is."""
+        return self.hierarchy.leaves_in_use(self.held)
+
+    def jobs(self) -> list[JobFacts]:
+        """Return all jobs that are known: those that run first, then the newest."""
+        names = dict.fromkeys((*self.rts.jobs, *self.streams))
+        facts = [self.job(name) for name in names]
+        facts.sort(key=lambda it: (it.state != "running", -_number(it.job)))
+        return facts
+
+    def job(self, job: JobId) -> JobFacts:
+        """Return one job; also one of which nothing is known."""
+        nothing = JobProgress(job, 0.0, 0.0)
+        told = self.rts.jobs.get(job)
+        own = self._own(job)
+        named = next((it for it in (own, told) if it is not None and it.changed), None)
+        state, detail = "running", ""
+        for it in (told, own):  # the job itself knows better how it ended
+            if it is not None and it.changed is not None and it.state != "running":
+                state, detail = it.state, it.changed.detail
+        own_or_nothing = own or nothing
+        now = self.now_s - self._offsets.get(job, 0.0)
+        rate = own_or_nothing.finished_per_s(now) if own is not None and state == "running" else 0.0
+        left = own_or_nothing.total - own_or_nothing.ended
+        begun = min((it.first_s + self._offset_of(it, job) for it in (told, own) if it), default=self.now_s)
+        last = max((it.last_s + self._offset_of(it, job) for it in (told, own) if it), default=begun)
+        holding = told if told is not None and told.held else own_or_nothing
+        return JobFacts(
+            job,
+            named.name if named is not None else "",
+            state,
+            detail,
+            own_or_nothing.counts,
+            rate,
+            left / rate if rate > 0 and left else None,
+            max(0.0, (self.now_s if state == "running" else last) - begun),
+            len(holding.held_resources) if state == "running" else 0,
+            own_or_nothing.computed_s,
+            job in self.connected,
+        )
+
+    def tasks(self, job: JobId | None, text: str = "", states: Iterable[TaskState] = ()) -> list[TaskChanged]:
+        """Return the tasks that are known by name, those that matter most first.
+
+        Args:
+            job: of which job, None for all.
+            text: what id, name, resource or detail must contain.
+            states: those wanted, none for all.
+        """
+        wanted, text = frozenset(states), text.lower()
+        found: list[TaskChanged] = []
+        for name, it in self._progresses():
+            if job is None or name == job:
+                ended = self._ended.get(name) or OrderedDict[TaskId, TaskChanged]()
+                rest = (record for record in it.live.values() if record.task_id not in it.running)
+                found += it.running.values()
+                found += it.failures.values()
+                found += rest
+                found += (one for key, one in reversed(ended.items()) if key not in it.failures)
+        return [
+            record
+            for record in found
+            if (not wanted or record.state in wanted) and (not text or _contains(record, text))
+        ]
+
+    def longest_running(self, job: JobId, most: int) -> tuple[TaskChanged, ...]:
+        """Return at most ``most`` running tasks of a job, those that began first before the others."""
+        own = self._own(job)
+        return own.longest_running(most) if own is not None else ()
+
+    def live_at_workers(self) -> dict[ResourceId, list[Any]]:
+        """Return what is at each worker now, see :meth:`Lanes.now`."""
+        found: dict[ResourceId, list[Any]] = {}
+        for job, it in self._progresses():
+            if it.state == "running":
+                for name, spans in self.lanes.now(it.live.values(), self._offsets.get(job, 0.0)).items():
+                    found.setdefault(name, []).extend(spans)
+        return found
+
+    def wall_s(self, record: TaskChanged) -> float:
+        """Return the wall-clock time of a change of a task."""
+        return record.at_s + self._offsets.get(record.job, 0.0)
+
+    def held_for_s(self, holder: Holder) -> float:
+        """Return for how many seconds a resource has been held."""
+        return max(0.0, self.now_s - holder.since_s - self._offsets.get(RTS, 0.0))
+
+    def host_of(self, resource_id: ResourceId) -> str:
+        """Return the host of a resource, or what its name tells."""
+        known = self.rts.resources.get(resource_id)
+        return known.host if known is not None else resource_id.partition(".")[0]
+
+    def _progresses(self) -> list[tuple[JobId, JobProgress]]:
+        """Return what the jobs' own streams tell of them."""
+        return [(job, it) for job in self.streams if (it := self._own(job)) is not None]
+
+    def _own(self, job: JobId) -> JobProgress | None:
+        stream = self.streams.get(job)
+        return stream.jobs.get(job) if stream is not None else None
+
+    def _offset_of(self, it: JobProgress, job: JobId) -> float:
+        is_own = it is self._own(job)
+        return self._offsets.get(job if is_own else RTS, self._offsets.get(RTS, 0.0))
+
+
+def _contains(record: TaskChanged, text: str) -> bool:
+    words = (str(record.task_id), record.name, record.resource_id, record.detail)
+    return any(text in word.lower() for word in words)
+
+
+def _number(job: JobId) -> int:
+    return int(job[1:]) if job[1:].isdigit() else 0
+
+
+def _copied(progress: Progress) -> Progress:
+    other = Progress()
+    for record in progress.snapshot():
+        other.apply(record)
+    return other

@@ -1,0 +1,154 @@
+"""What is worth a line in the log, and what is worth an alert."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from gspc_trio.core.progress import Progress
+from gspc_trio.core.records import (
+    JobChanged,
+    Record,
+    ResourceChanged,
+    RifChanged,
+    TaskChanged,
+    WorkerChanged,
+)
+from gspc_trio.core.task import TaskState
+
+if TYPE_CHECKING:
+    from gspc_trio.tui.model import JobFacts, Model
+
+SLOW_FACTOR = 10
+"""A task that runs this many times longer than others is worth an alert."""
+
+SLOW_S_MIN = 30.0
+"""But not before it has run this long."""
+
+STUCK_S_MIN = 10.0
+"""Seconds without anything running after which a job with ready tasks is worth an alert."""
+
+
+class Level(IntEnum):
+    """How bad it is."""
+
+    INFO = 0
+    GOOD = 1
+    WARNING = 2
+    ERROR = 3
+
+
+@frozen
+class LogLine:
+    """Something that happened, at a wall-clock time."""
+
+    at_s: float
+    level: Level
+    source: str
+    text: str
+
+
+def line_of(record: Record, offset_s: float, before: Progress, *, from_job: bool) -> LogLine | None:
+    """Return the line for a record, None if it is worth none.
+
+    Args:
+        record: what happened.
+        offset_s: what to add to its time for wall-clock time.
+        before: the fold up to here, without it.
+        from_job: it comes from the job's own stream, which alone knows how the job ended.
+    """
+    told = None
+    if isinstance(record, TaskChanged):
+        told = _task(record)
+    elif isinstance(record, JobChanged):
+        known = before.jobs.get(record.job)
+        again = known is not None and known.changed is not None and known.state == record.state
+        told = None if again else _job(record, from_job)
+    elif isinstance(record, RifChanged):
+        told = _rif(record)
+    elif isinstance(record, WorkerChanged) and record.state == "lost":
+        told = Level.WARNING, record.resource_id, f"its compute process died: {record.detail or 'no reason'}"
+    elif isinstance(record, ResourceChanged):
+        is_new = record.resource_id not in before.resources
+        if (record.state == "added") == is_new:
+            told = Level.INFO, record.host or "?", f"{record.resource_id} was {record.state}"
+    return LogLine(record.at_s + offset_s, *told) if told is not None else None
+
+
+def _task(record: TaskChanged) -> tuple[Level, str, str] | None:
+    where = f" on {record.resource_id}" if record.resource_id else ""
+    name = f"task {record.task_id} ({record.name})"
+    if record.state is TaskState.FAILED:
+        return Level.ERROR, record.job, f"{name} failed{where}: {record.detail}"
+    if record.state is TaskState.READY and record.detail:
+        return Level.WARNING, record.job, f"{name} is ready again: {record.detail}"
+    if record.state is TaskState.CANCELLED:
+        return Level.INFO, record.job, f"{name} was cancelled: {record.detail or 'no reason given'}"
+    return None
+
+
+def _job(record: JobChanged, from_job: bool) -> tuple[Level, str, str] | None:
+    name = f" ({record.name})" if record.name else ""
+    detail = f": {record.detail.splitlines()[0]}" if record.detail else ""
+    if record.state == "running":
+        return (Level.INFO, record.job, f"job {record.job}{name} began") if not from_job else None
+    if from_job or record.detail:
+        level = Level.GOOD if record.state == "finished" else Level.ERROR
+        return level, record.job, f"job {record.job}{name} {record.state}{detail}"
+    return Level.INFO, record.job, f"job {record.job}{name} has left"
+
+
+def _rif(record: RifChanged) -> tuple[Level, str, str]:
+    detail = f": {record.detail}" if record.detail else ""
+    level = Level.ERROR if record.state in ("lost", "failed") else Level.INFO
+    return level, record.host, f"RIF {record.rif_id} is {record.state}{detail}"
+
+
+def alerts(model: Model) -> list[tuple[Level, str]]:
+    """Return what is wrong now, the worst first."""
+    found = [*_host_alerts(model), *(it for job in model.jobs() for it in _job_alerts(model, job))]
+    if model.link:
+        found.append((Level.ERROR, model.link))
+    return sorted(found, key=lambda it: -it[0])
+
+
+def _host_alerts(model: Model) -> Iterator[tuple[Level, str]]:
+    for rif in model.rts.rifs.values():
+        if rif.state in ("lost", "failed"):
+            yield Level.ERROR, f"{rif.host} ({rif.rif_id}) is {rif.state}: {rif.detail or 'no reason given'}"
+    for worker in model.rts.workers.values():
+        if worker.state == "lost":
+            yield Level.WARNING, f"the compute process of {worker.resource_id} died: {worker.detail}"
+    for load in model.rts.loads.values():
+        if load.memory_total_bytes and load.memory_used_bytes > 0.95 * load.memory_total_bytes:
+            share = load.memory_used_bytes / load.memory_total_bytes
+            yield Level.WARNING, f"{share:.0%} of the memory of {load.host} is used"
+
+
+def _job_alerts(model: Model, job: JobFacts) -> Iterator[tuple[Level, str]]:
+    name = f"{job.job} ({job.name})" if job.name else job.job
+    if job.state in ("failed", "stopped"):
+        yield Level.ERROR, f"{name} {job.state}: {job.detail.splitlines()[0] if job.detail else ''}"
+    if job.state != "running":
+        return
+    failed, running = job.counts[TaskState.FAILED], job.counts[TaskState.RUNNING]
+    finished = job.counts[TaskState.FINISHED]
+    if failed:
+        yield Level.ERROR, f"{name}: {failed} task{'s' if failed > 1 else ''} failed"
+    if job.counts[TaskState.READY] and not running and job.elapsed_s > STUCK_S_MIN:
+        reasons = model.explanations.get(job.job, [])
+        why = f": {reasons[0].get('reason', '')}" if reasons else ""
+        yield Level.WARNING, f"{name}: {job.counts[TaskState.READY]} tasks are ready and none runs{why}"
+    mean_s = job.computed_s / finished if finished else 0.0
+    for task in model.longest_running(job.job, 1):
+        since_s = model.now_s - model.wall_s(task)
+        if since_s > max(SLOW_S_MIN, SLOW_FACTOR * mean_s):
+            mean = f", others take {mean_s:.1f} s" if finished else ""
+            where = f" on {task.resource_id}" if task.resource_id else ""
+            yield (
+                Level.WARNING,
+                f"{name}: task {task.task_id} ({task.name}) has run for {since_s:.0f} s{where}{mean}",
+            )

@@ -1,0 +1,137 @@
+"""Records of small runs, and a source that tells them, for the tests of the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gspc_trio.core.records import (
+    GrantChanged,
+    HostLoad,
+    JobChanged,
+    Record,
+    ResourceChanged,
+    RifChanged,
+    StreamOpened,
+    TaskChanged,
+    WorkerChanged,
+)
+from gspc_trio.core.task import TaskState
+from gspc_trio.tui.model import RTS, Model
+
+READY, SUBMITTED, RUNNING = TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING
+FINISHED, FAILED, CANCELLED = TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED
+
+WALL_S = 1_750_000_000.0
+"""Wall-clock time at which streams of tests begin."""
+
+
+def opened() -> StreamOpened:
+    return StreamOpened(0.0, WALL_S, "test")
+
+
+def task(at_s: float, task_id: int, state: TaskState, where: str = "", **more: Any) -> TaskChanged:
+    job, name = more.pop("job", "j1"), more.pop("name", "work")
+    return TaskChanged(at_s, job, task_id, state, more.pop("attempt", 1), name, where, **more)
+
+
+def host(rif_id: str, name: str, cores: int, at_s: float = 0.0) -> list[Record]:
+    """A host comes up: a node, and its cores."""
+    node = f"{rif_id}.node"
+    records: list[Record] = [RifChanged(at_s, rif_id, name, "up")]
+    records.append(ResourceChanged(at_s, node, "node", "added", name))
+    for number in range(cores):
+        core = f"{rif_id}.core{number}"
+        records.append(ResourceChanged(at_s, core, "core", "added", name, (node,)))
+        records.append(WorkerChanged(at_s, core, "idle"))
+    return records
+
+
+def grant(at_s: float, number: int, *resources: str, job: str = "j1", held: bool = True) -> GrantChanged:
+    return GrantChanged(at_s, job, (1, number), resources, held)
+
+
+def rts_stream() -> list[Record]:
+    """Two hosts with two cores each; job j1 holds three cores, j2 nothing, j0 is over."""
+    return [
+        opened(),
+        *host("r1", "alpha", 2),
+        *host("r2", "beta", 2),
+        JobChanged(0.2, "j0", "running", "tidy"),
+        JobChanged(0.9, "j0", "finished", "tidy"),
+        JobChanged(1.0, "j1", "running", "fit"),
+        JobChanged(2.0, "j2", "running", "plot"),
+        grant(1.0, 1, "r1.core0"),
+        grant(1.0, 2, "r1.core1"),
+        grant(1.5, 3, "r2.core0"),
+        WorkerChanged(1.0, "r1.core0", "busy", "j1", 4711),
+        HostLoad(2.0, "r1", "alpha", 1.9, 2, 0.95, 3 * 2**30, 8 * 2**30),
+        HostLoad(2.0, "r2", "beta", 0.5, 2, 0.25, 2**30, 8 * 2**30),
+    ]
+
+
+def job_stream() -> list[Record]:
+    """Job j1: of ten tasks four have finished, one has failed, three run, one is queued, one waits."""
+    records: list[Record] = [opened(), JobChanged(1.0, "j1", "running", "fit")]
+    records += [task(1.0, n, READY, attempt=0) for n in range(1, 11)]
+    for n in range(1, 5):
+        core = f"r1.core{n % 2}"
+        records.append(task(1.0 + n, n, RUNNING, core))
+        records.append(task(1.5 + n, n, FINISHED, core, started_s=WALL_S + 1.0 + n, duration_s=0.5))
+    records.append(task(6.0, 5, RUNNING, "r2.core0"))
+    records.append(
+        task(
+            6.4,
+            5,
+            FAILED,
+            "r2.core0",
+            detail="ValueError: it is wrong",
+            started_s=WALL_S + 6.0,
+            duration_s=0.4,
+        )
+    )
+    records += [task(7.0, 6, RUNNING, "r1.core0"), task(7.0, 7, RUNNING, "r1.core1")]
+    records += [task(7.5, 8, RUNNING, "r2.core0"), task(7.5, 9, SUBMITTED, "r2.core0")]
+    return records
+
+
+STATUS: dict[str, Any] = {
+    "version": "test", "pid": 17, "uptime_s": 12.0,
+    "classes": {
+        "node": {"total": 2, "free": 0, "held": 0, "blocked": 2},
+        "core": {"total": 4, "free": 1, "held": 3, "blocked": 0},
+    },
+    "jobs": [
+        {"job": "j1", "name": "fit", "weight": 1.0, "demand": 1, "held": 3, "share": 1.0,
+         "waiting": {"core": 1}, "holds": {"core": 3}},
+        {"job": "j2", "name": "plot", "weight": 2.0, "demand": 2, "held": 0, "share": 0.0,
+         "waiting": {"node": 2}, "holds": {}},
+    ],
+}  # fmt: skip
+
+EXPLANATION: list[dict[str, Any]] = [
+    {"shape": "node", "credit": 2, "since_s": 2.0, "place": 1,
+     "needs": {"node": {"needed": 1, "total": 2, "free": 0}},
+     "held_by": [{"job": "j1", "grant": [1, 1], "resources": ["r1.core0"]}],
+     "blocking": {"resource": "r1.node", "relative": "r1.core0", "job": "j1", "grant": [1, 1]},
+     "reason": "0 of 2 node free; r1.node is blocked by r1.core0, held by j1"},
+]  # fmt: skip
+
+
+def fold(model: Model, source: str, records: Iterable[Record]) -> Model:
+    for record in records:
+        model.apply(source, record)
+    return model
+
+
+def small_run() -> Model:
+    """The model of the two streams above, nine seconds in."""
+    model = Model()
+    fold(model, RTS, rts_stream())
+    fold(model, "j1", job_stream())
+    model.connected.add("j1")
+    model.status = STATUS
+    model.explanations["j2"] = EXPLANATION
+    for second in range(10):
+        model.tick(WALL_S + second)
+    return model
