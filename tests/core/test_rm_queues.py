@@ -11,7 +11,7 @@ from gspc_trio.core.exchange import Demand, Grant, Refuse, Release
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, JobJoined, ResourceManager
+from gspc_trio.core.rm import Added, JobJoined, Removed, ResourceManager
 from gspc_trio.core.task import CORE, Shape
 
 
@@ -176,6 +176,22 @@ def effort(per_socket: int, hosts: int) -> list[int]:
 
 def test_no_operation_costs_more_when_there_is_more_below_what_it_takes() -> None:
     assert effort(per_socket=2, hosts=4) == effort(per_socket=300, hosts=4)
+
+
+def effort_beside_a_drain(per_socket: int) -> int:
+    """Return how much work a pair takes while all of another host is held and to leave, in lines run."""
+    rm = ResourceManager(1)
+    for name, size in (("r1", per_socket), ("r2", 2)):
+        rm.handle(Added(host(name, 2, size)), 0.0)
+    rm.handle(JobJoined("a"), 0.0)
+    rm.handle(Demand("a", CORE, 2 * per_socket, NO_GRANT), 0.0)
+    rm.handle(Removed(("r1.node",), "wait"), 0.0)
+    before, _ = lines_run(rm, Demand("a", CORE, 1, (1, 2 * per_socket)))
+    return before + lines_run(rm, Release("a", (1, 2 * per_socket + 1)))[0]
+
+
+def test_a_pair_costs_no_more_when_much_is_to_leave() -> None:
+    assert effort_beside_a_drain(2) == effort_beside_a_drain(300)
 
 
 def test_a_class_that_is_not_there_is_refused_at_once_with_what_there_is() -> None:

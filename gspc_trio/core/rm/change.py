@@ -226,6 +226,7 @@ class Changer:
             pool.loose.pop(vertex, None)
             pool.lost.pop(vertex, None)
             pool.closed.pop(vertex, None)
+            pool.closed_above.discard(vertex)
             host = vertex.host
             host.memories.pop(vertex.resource_id, None)
             host.count -= 1

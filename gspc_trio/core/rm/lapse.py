@@ -128,6 +128,6 @@ def _wait(state: State, vertices: list[Vertex], now: float, actions: list[Any]) 
     ):
         state.reservation = None
     state.close_again()
-    state.leave(now, actions)
+    state.leave(state.pool.leaving, now, actions)
     for job, grant_ids in chosen.items():
         actions.append(Recall(job, tuple(sorted(grant_ids))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -246,7 +246,7 @@ class State:
             holding.want.owner.units -= units
         actions.append(GrantChanged(now, holding.want.owner.job, holding.grant_id, names, False))
         if pool.leaving:
-            self.leave(now, actions)
+            self._leave_after(vertices, now, actions)
 
     def _end(self, holding: Holding) -> None:
         """The grant is over: nothing counts it any more."""
@@ -291,15 +291,32 @@ class State:
             actions.append(
                 ResourceChanged(now, vertex.resource_id, vertex.queue.name, "removed", vertex.host.label)
             )
-        if closed:
+        if closed and (not self.pool.leaving or self._opens(vertices)):
             self.close_again()
 
-    def leave(self, now: float, actions: list[Any]) -> None:
-        """Remove those resources that were to go when they are released and are free now."""
+    def _opens(self, gone: list[Vertex]) -> bool:
+        """Whether something above was kept from others only because these were to leave."""
+        pool = self.pool
+        return any(
+            pool.resources.get(above.resource_id) is above and above not in pool.leaving
+            for vertex in gone
+            for above in vertex.place.ancestors
+        )
+
+    def _leave_after(self, released: Sequence[Vertex], now: float, actions: list[Any]) -> None:
+        """Remove what was to leave and is free because these are: only relatives of them can be."""
+        leaving = self.pool.leaving
+        related: dict[Vertex, None] = {}
+        for vertex in released:
+            related.update(dict.fromkeys((vertex, *vertex.place.ancestors)))
+            if vertex.children:
+                related.update(dict.fromkeys(self.pool.walk(vertex)))
+        self.leave([vertex for vertex in related if vertex in leaving], now, actions)
+
+    def leave(self, leaving: Iterable[Vertex], now: float, actions: list[Any]) -> None:
+        """Remove those of the resources, which were to go when they are released, that are free now."""
         gone = [
-            vertex
-            for vertex in self.pool.leaving
-            if all(self.may_leave(below) for below in self.pool.walk(vertex))
+            vertex for vertex in leaving if all(self.may_leave(below) for below in self.pool.walk(vertex))
         ]
         if gone:
             self.remove(gone, now, actions)
