@@ -199,7 +199,7 @@ class _JobServer:
                 job.end(JobEnded("failed", f"the run-time system has gone: {gone.reason}"))
 
     async def leave(self, peer: Peer) -> None:
-        """End the job if it has not ended, answer its clients, and say goodbye to the RTS."""
+        """End the job if it has not ended, say goodbye to the RTS, and answer the clients."""
         job = self.job
         assert job is not None
         assert self.clients is not None
@@ -207,8 +207,7 @@ class _JobServer:
             if not job.has_ended:
                 job.stop("its scope was left")
                 await job.wait_ended()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.clients.see_off)
-                await peer.call(LeaveJob())
+            await peer.call(LeaveJob())
         except PeerGone:
             pass
+        await self.clients.see_off()
