@@ -184,10 +184,11 @@ def effort_beside_a_drain(per_socket: int) -> int:
     for name, size in (("r1", per_socket), ("r2", 2)):
         rm.handle(Added(host(name, 2, size)), 0.0)
     rm.handle(JobJoined("a"), 0.0)
+    rm.handle(JobJoined("b"), 0.0)
     rm.handle(Demand("a", CORE, 2 * per_socket, NO_GRANT), 0.0)
     rm.handle(Removed(("r1.node",), "wait"), 0.0)
-    before, _ = lines_run(rm, Demand("a", CORE, 1, (1, 2 * per_socket)))
-    return before + lines_run(rm, Release("a", (1, 2 * per_socket + 1)))[0]
+    taken, _ = lines_run(rm, Demand("b", CORE, 1, NO_GRANT))
+    return taken + lines_run(rm, Release("b", (1, 2 * per_socket + 1)))[0]
 
 
 def test_a_pair_costs_no_more_when_much_is_to_leave() -> None:
