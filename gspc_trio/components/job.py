@@ -173,6 +173,8 @@ def describe_failure(failure: TaskFailure, host: str) -> str:
     lines = [f"task {failure.task_id} ({failure.name}), attempt {outcome.attempt}{where}:"]
     if error is not None:
         lines.append((error.traceback or f"{error.kind}: {error.message}").rstrip())
+        if error.traceback and error.message not in error.traceback:
+            lines.append(error.message)
     for title, printed in (("standard output", outcome.stdout), ("standard error", outcome.stderr)):
         if printed:
             lines += [f"its {title} (the last of it):", printed.decode("utf-8", "replace").rstrip()]

@@ -47,7 +47,10 @@ class ProcessOutput:
         self._files = (stdout, stderr)  # above 2: a task may close or redirect its own
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
-        self._streams = (_text_stream(1), _text_stream(2))
+        self._streams = (
+            _text_stream(1),
+            _text_stream(2, by_line=True),
+        )  # by line, lest it dies with the process
         sys.stdout = sys.__stdout__ = self._streams[0]  # type: ignore[misc]
         sys.stderr = sys.__stderr__ = self._streams[1]  # type: ignore[misc]
 
@@ -62,8 +65,9 @@ class ProcessOutput:
         return _take_tail(stdout), _take_tail(stderr)
 
 
-def _text_stream(descriptor: int) -> TextIOWrapper[Any]:
-    return open(descriptor, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+def _text_stream(descriptor: int, *, by_line: bool = False) -> TextIOWrapper[Any]:
+    buffering = 1 if by_line else -1
+    return open(descriptor, "w", buffering, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _take_tail(descriptor: int) -> bytes:

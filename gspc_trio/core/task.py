@@ -84,6 +84,9 @@ class Shape:
                 wish = "only" if requirement.hard else "preferably"
                 text += f" ({wish} {', '.join(requirement.preferences)})"
             parts.append(text)
+        parts = [
+            text if parts.count(text) == 1 else f"{parts.count(text)} {text}" for text in dict.fromkeys(parts)
+        ]
         sizes_bytes = (self.memory_bytes, *self.memories)
         parts.extend(f"{size_bytes} bytes of memory" for size_bytes in sizes_bytes if size_bytes)
         return " + ".join(parts)

@@ -152,7 +152,7 @@ def spin_stubbornly(path: str) -> None:
 
 
 def exit_at_once(status: int) -> None:
-    print("about to go", file=sys.stderr, flush=True)
+    print("about to go", file=sys.stderr)
     os._exit(status)
 
 
