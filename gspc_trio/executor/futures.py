@@ -17,6 +17,7 @@ ENCODED_KEPT_BYTES_MAX = 65_536
 """A result larger than this is kept once: encoded until it is asked for, decoded after."""
 
 _PENDING, _FINISHED = "PENDING", "FINISHED"  # as the base class calls these states
+_CANCELLED = frozenset({"CANCELLED", "CANCELLED_AND_NOTIFIED"})
 _UNDECODED = object()
 _locks = threading.Lock()
 """Held for a moment by whoever makes the condition of a future, or finishes one that has none."""
@@ -84,6 +85,14 @@ class TaskFuture(Future[T]):
         if self.give_up():
             self._owner.cancel(self)
         return self.cancelled()
+
+    def done(self) -> bool:
+        """Return whether it was cancelled or has ended."""
+        return self._state is not _PENDING
+
+    def cancelled(self) -> bool:
+        """Return whether it was cancelled."""
+        return self._state in _CANCELLED
 
     def running(self) -> bool:
         """Return whether a worker computes the task now."""
