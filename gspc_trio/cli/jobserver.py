@@ -103,6 +103,8 @@ async def run(
     if json:
         print_json(summary(result))
     if failure is not None:
+        if keep_going and not json:
+            _print_outputs(result)
         raise failure
     if not json:
         _report(loaded.workflow, result)
@@ -133,13 +135,17 @@ def summary(result: JobResult) -> dict[str, Any]:
     return {"outputs": result.outputs, "tasks": result.tasks, "elapsed_s": result.elapsed_s}
 
 
+def _print_outputs(result: JobResult) -> None:
+    for port, values in result.outputs.items():
+        for value in values:
+            print(f"{port}: {value}")
+
+
 def _report(workflow: Workflow, result: JobResult) -> None:
     if workflow.report is not None:
         workflow.report(result.outputs)
     else:
-        for port, values in result.outputs.items():
-            for value in values:
-                print(f"{port}: {value}")
+        _print_outputs(result)
     print(f"{result.tasks['finished']} tasks in {result.elapsed_s:.2f} s")
 
 

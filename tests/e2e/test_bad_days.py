@@ -6,13 +6,22 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
+import trio
+from attrs import evolve
 from e2e_world import HANG_S, World, free_port, wait_until
+
+from gspc_trio.nursery.connection_file import ConnectionInfo, write_connection_file
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import Peer
+from gspc_trio.nursery.websocket import Doorkeeper, Vestibule, serve_stream
 
 SLEEPERS = """
 import time
@@ -229,6 +238,30 @@ def test_no_rts_and_unsafe_files_get_one_clear_line(world: World) -> None:
     done = world.run("rts", "status", "--connection-file", "wrong.json")
     assert done.returncode == 1
     assert "gspc-rts start" in one_line(done.stderr)
+
+
+async def test_a_run_time_system_of_another_version_gets_one_clear_line(world: World) -> None:
+    token = secrets.token_bytes(32)
+    network = Network(token)
+    identity = evolve(network.identity("rts", "of tomorrow", dialer=False), version_min=99, version_max=99)
+
+    async def never(peer: Peer) -> None:
+        raise AssertionError(f"{peer} was let in")
+
+    async def serve(stream: trio.SocketStream) -> None:
+        keeper = Doorkeeper(Vestibule(1))
+        await serve_stream(stream, identity, network.codec, never, keeper, remote="the command")
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
+        path = world.folder / "tomorrow.json"
+        write_connection_file(path, ConnectionInfo.create(f"ws://127.0.0.1:{port}", token, "99.0"))
+        arguments = ("rts", "status", "--connection-file", str(path))
+        done = await trio.to_thread.run_sync(partial(world.run, *arguments))
+        nursery.cancel_scope.cancel()
+    assert done.returncode == 1
+    assert "version 99" in one_line(done.stderr)
 
 
 # Signals ----------------------------------------------------------------------------------------------------
