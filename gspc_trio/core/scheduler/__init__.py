@@ -16,6 +16,7 @@ from gspc_trio.core.scheduler.interface import (
     Stopped,
     TaskDone,
     TasksReady,
+    Watched,
     WorkAheadPolicy,
 )
 from gspc_trio.core.scheduler.machine import Scheduler, Statistics
@@ -33,5 +34,6 @@ __all__ = [
     "Stopped",
     "TaskDone",
     "TasksReady",
+    "Watched",
     "WorkAheadPolicy",
 ]

@@ -24,8 +24,9 @@ def finished(state: State, event: Finished) -> None:
     tasks, out, now, job = state.tasks, state.out, state.now, state.job
     resource_id = event.resource_id
     held: Held | None = None
-    code_id, seconds, measured = 0, 0.0, 0
+    code_id, seconds, measured, computed_s = 0, 0.0, 0, 0.0
     done = stale = 0
+    recording = state.recording
     for outcome in event.outcomes:
         task_id = outcome.task_id
         entry = tasks.get(task_id)
@@ -54,20 +55,24 @@ def finished(state: State, event: Finished) -> None:
             seconds, measured = 0.0, 0
         code_id = task.code_id
         seconds += outcome.duration_s
+        computed_s += outcome.duration_s
         measured += 1
         done += 1
         del tasks[task_id]
         entry.move(_ENDED)
         out.append(TaskDone(task_id, _FINISHED, outcome, task.name, resource_id))
-        out.append(
-            TaskChanged(
-                now, job, task_id, _FINISHED, outcome.attempt, task.name, resource_id, "",
-                outcome.started_s, outcome.duration_s,
-            )
-        )  # fmt: skip
+        if recording:
+            out.append(
+                TaskChanged(
+                    now, job, task_id, _FINISHED, outcome.attempt, task.name, resource_id, "",
+                    outcome.started_s, outcome.duration_s,
+                )
+            )  # fmt: skip
     if measured:
         _learn(state, held, code_id, seconds, measured)
-    state.finished += done
+    if done:
+        state.finished += done
+        state.sums.finished(now, done, computed_s)
     state.stale += stale
 
 

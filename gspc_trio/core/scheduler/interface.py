@@ -64,6 +64,13 @@ class Stop:
     drain: bool = False
 
 
+@frozen
+class Watched:
+    """Whether anybody reads the records of single tasks; if nobody does, they are only counted."""
+
+    on: bool
+
+
 # Actions ----------------------------------------------------------------------------------------------------
 
 

@@ -25,9 +25,10 @@ from gspc_trio.core.scheduler.interface import (
     Stop,
     Stopped,
     TasksReady,
+    Watched,
     WorkAheadPolicy,
 )
-from gspc_trio.core.scheduler.serve import follow_head, patrol, serve, tell_demand
+from gspc_trio.core.scheduler.serve import follow_head, patrol, record_of, serve, tell_demand
 from gspc_trio.core.scheduler.state import ClassQueue, Held, Place, State
 from gspc_trio.core.task import Task, TaskState
 
@@ -60,7 +61,7 @@ class Scheduler:
 
     Events are those of ``core.scheduler.interface``, Grant, Recall, Refuse, Lapsed, Finished and Tick.
     Actions are Demand, Release, Submit, Cancel, TakeBack, Hold, TaskDone, Stopped, and the records
-    TaskChanged and GrantChanged.
+    TaskChanged, TaskCounts and GrantChanged.
 
     Args:
         job: whose tasks they are.
@@ -103,6 +104,8 @@ class Scheduler:
             raise IllegalEvent(f"a scheduler does not know the event {type(event).__name__}")
         state = self._state
         state.now = now
+        if state.sums.first_s is None:
+            state.sums.first_s = now
         handler(state, event)
         _settle(state)
         actions, state.out = state.out, []
@@ -121,17 +124,7 @@ class Scheduler:
 
     def status(self) -> Mapping[TaskState, int]:
         """Return the number of tasks in each state."""
-        state = self._state
-        sent = sum(queue.sent for queue in state.queues.values())
-        running = sum(1 for held in state.grants.values() if held.sent)
-        return {
-            TaskState.READY: len(state.tasks) - sent,
-            TaskState.SUBMITTED: sent - running,
-            TaskState.RUNNING: running,
-            TaskState.FINISHED: state.finished,
-            TaskState.FAILED: len(state.failed),
-            TaskState.CANCELLED: state.cancelled,
-        }
+        return _status(self._state)
 
     def state_of(self, task_id: TaskId) -> TaskState | None:
         """Return the state of a task that has not ended or has failed, None for any other."""
@@ -170,6 +163,33 @@ class Scheduler:
             queues=len(state.queues),
             dormant=len(state.dormant),
         )
+
+
+def _status(state: State) -> dict[TaskState, int]:
+    sent = sum(queue.sent for queue in state.queues.values())
+    running = sum(1 for held in state.grants.values() if held.sent)
+    return {
+        TaskState.READY: len(state.tasks) - sent,
+        TaskState.SUBMITTED: sent - running,
+        TaskState.RUNNING: running,
+        TaskState.FINISHED: state.finished,
+        TaskState.FAILED: len(state.failed),
+        TaskState.CANCELLED: state.cancelled,
+    }
+
+
+def _watched(state: State, event: Watched) -> None:
+    """Record single tasks from now on, beginning with those there are; or count them only."""
+    if event.on is state.recording:
+        return
+    state.recording = event.on
+    totals = _status(state)
+    named = []
+    if event.on:
+        named = [*state.sums.failures.values(), *(record_of(state, entry) for entry in state.tasks.values())]
+        for record in named:
+            totals[record.state] -= 1
+    state.out += [state.sums.counts(state.now, state.job, totals), *named]
 
 
 def _settle(state: State) -> None:
@@ -288,5 +308,6 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     ResourcesUp: grants.resources_up,
     ResourcesLost: grants.resources_lost,
     Stop: _stop,
+    Watched: _watched,
     Tick: _tick,
 }

@@ -56,7 +56,7 @@ def _fill(state: State, held: Held, share: int) -> bool:
         return False
     submissions: list[Submission] = []
     records: list[TaskChanged] = []
-    now, job, resource_id = state.now, state.job, held.resource_id
+    now, job, resource_id, recording = state.now, state.job, held.resource_id, state.recording
     code_id, at_least, at_most, cost_s = -1, 1, 1, 0.0
     while count < share:
         entry = _pick(elsewhere.values(), held) if elsewhere else None
@@ -84,9 +84,9 @@ def _fill(state: State, held: Held, share: int) -> bool:
         task_id = task.task_id
         sent[task_id] = entry
         submissions.append(Submission(task_id, attempt, code_id, task.arguments, task.options))
-        records.append(
-            TaskChanged(now, job, task_id, _SUBMITTED if count else _RUNNING, attempt, task.name, resource_id)
-        )
+        if recording:
+            its_state = _SUBMITTED if count else _RUNNING
+            records.append(TaskChanged(now, job, task_id, its_state, attempt, task.name, resource_id))
         count += 1
         work_s += cost_s
         enough_s = ahead_s
@@ -139,9 +139,18 @@ def follow_head(state: State, held: Held) -> None:
     if head.asked is Asked.AWAITED:
         head.asked = Asked.BEGUN
         head.queue.awaited -= 1
-    task = head.task
-    state.out.append(
-        TaskChanged(state.now, state.job, task.task_id, _RUNNING, head.attempt, task.name, held.resource_id)
+    if state.recording:
+        state.out.append(record_of(state, head))
+
+
+def record_of(state: State, entry: Entry) -> TaskChanged:
+    """Return where a live task is."""
+    task, held = entry.task, entry.held
+    if held is None:
+        return TaskChanged(state.now, state.job, task.task_id, TaskState.READY, entry.attempt, task.name)
+    its_state = _RUNNING if held.head() is entry else _SUBMITTED
+    return TaskChanged(
+        state.now, state.job, task.task_id, its_state, entry.attempt, task.name, held.resource_id
     )
 
 

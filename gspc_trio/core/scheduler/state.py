@@ -11,6 +11,7 @@ from attrs import define, field
 
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.scheduler.interface import LookAheadPolicy, RetryPolicy, WorkAheadPolicy
+from gspc_trio.core.scheduler.sums import Sums
 from gspc_trio.core.task import Shape, Task
 
 SHAPES_MAX = 1024
@@ -242,6 +243,8 @@ class State:
         patrol_s: time of the next patrol, or None.
         stopping: reason of Stop, or None.
         draining: what is at a worker may run to its end.
+        recording: whether what becomes of single tasks is recorded.
+        sums: what is known of those that have ended.
         again: tasks that go back to the front of their queue when the event is done.
         touched, turned: grants and queues that the event has changed.
     """
@@ -273,6 +276,8 @@ class State:
     attempts: int = 0
     retries: int = 0
     taken_back: int = 0
+    recording: bool = True
+    sums: Sums = field(factory=Sums)
     now: float = 0.0
     out: list[Any] = field(factory=list)
     again: list[Entry] = field(factory=list)

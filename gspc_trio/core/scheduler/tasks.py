@@ -23,6 +23,7 @@ def add(state: State, event: TasksReady) -> None:
     if known or len(ids) != len(event.tasks):
         raise IllegalEvent(f"job {state.job}: a task that the scheduler has already was said to be ready")
     tasks, records, now, job = state.tasks, state.out, state.now, state.job
+    recording = state.recording
     shape = options = None
     queue: ClassQueue | None = None
     for task in event.tasks:
@@ -33,7 +34,8 @@ def add(state: State, event: TasksReady) -> None:
             alone = not (options.may_rerun and queue.single)
         task_id = task.task_id
         tasks[task_id] = queue.waiting[task_id] = Entry(task, queue, alone)
-        records.append(TaskChanged(now, job, task_id, _READY, 0, task.name))
+        if recording:
+            records.append(TaskChanged(now, job, task_id, _READY, 0, task.name))
     if state.stopping is not None:
         for task in event.tasks:
             cancel_unsent(state, tasks[task.task_id], state.stopping)
@@ -44,6 +46,7 @@ def retry(state: State, event: RetryTask) -> None:
     entry = state.failed.pop(event.task_id, None)
     if entry is None:
         raise IllegalEvent(f"job {state.job}: task {event.task_id} has not failed, so it cannot be retried")
+    state.sums.failures.pop(event.task_id, None)
     entry.failures = entry.losses = entry.returns = 0
     entry.cancelling = False
     entry.avoid = frozenset()
@@ -99,12 +102,15 @@ def end(
         entry.move(Place.FAILED)
         state.failed[task.task_id] = entry
     state.out.append(TaskDone(task.task_id, final, outcome, task.name, resource_id))
-    state.out.append(
-        TaskChanged(
+    if state.recording or final is TaskState.FAILED:
+        record = TaskChanged(
             state.now, state.job, task.task_id, final, outcome.attempt, task.name, resource_id, detail,
             outcome.started_s, outcome.duration_s,
-        )
-    )  # fmt: skip
+        )  # fmt: skip
+        if final is TaskState.FAILED:
+            state.sums.failed(record)
+        if state.recording:
+            state.out.append(record)
 
 
 def fail(
@@ -129,11 +135,12 @@ def again(state: State, entry: Entry, detail: str, delay_s: float = 0.0) -> None
         entry.move(Place.WAITING)
         state.again.append(entry)
     state.turned[queue] = None
-    state.out.append(
-        TaskChanged(
-            state.now, state.job, entry.task.task_id, _READY, entry.attempt, entry.task.name, "", detail
+    if state.recording:
+        state.out.append(
+            TaskChanged(
+                state.now, state.job, entry.task.task_id, _READY, entry.attempt, entry.task.name, "", detail
+            )
         )
-    )
     if state.stopping is not None:
         flush(state)
         cancel_unsent(state, entry, state.stopping)

@@ -1,0 +1,50 @@
+"""What a scheduler remembers of tasks that have ended, for whoever begins to watch late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, field
+
+from gspc_trio.core.ids import JobId, TaskId
+from gspc_trio.core.progress import FAILURES_MAX, RECENT_SECONDS
+from gspc_trio.core.records import TaskChanged, TaskCounts
+from gspc_trio.core.task import TaskState
+
+
+@define(eq=False)
+class Sums:
+    """Of tasks that have ended.
+
+    Attributes:
+        first_s: time of the first event.
+        computed_s: seconds of compute of those that finished.
+        recent: second -> number of tasks finished in it, the last ones.
+        failures: records of those that failed last.
+    """
+
+    first_s: float | None = None
+    computed_s: float = 0.0
+    recent: dict[int, int] = field(factory=dict)
+    failures: dict[TaskId, TaskChanged] = field(factory=dict)
+
+    def finished(self, now: float, number: int, seconds: float) -> None:
+        """So many tasks have finished, after so many seconds of compute in all."""
+        self.computed_s += seconds
+        second, recent = int(now), self.recent
+        recent[second] = recent.get(second, 0) + number
+        if len(recent) > RECENT_SECONDS:
+            del recent[next(iter(recent))]
+
+    def failed(self, record: TaskChanged) -> None:
+        """A task has failed."""
+        self.failures.pop(record.task_id, None)
+        self.failures[record.task_id] = record
+        if len(self.failures) > FAILURES_MAX:
+            del self.failures[next(iter(self.failures))]
+
+    def counts(self, now: float, job: JobId, totals: Mapping[TaskState, int]) -> TaskCounts:
+        """Return the record that says all this, with these totals."""
+        first_s = now if self.first_s is None else self.first_s
+        named = {state.value: number for state, number in totals.items()}
+        return TaskCounts(now, job, named, self.computed_s, first_s, tuple(self.recent.items()))
