@@ -1,0 +1,59 @@
+"""What the page on bad days shows is what the commands say."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_snippets import HANG_S, NOT_RUN, ROOT, Block, blocks
+
+PAGE = ROOT / "docs" / "troubleshooting.md"
+SHOWN = [block for block in blocks(PAGE) if block.language == "console" and block.before != NOT_RUN]
+
+VARIES = [
+    (re.compile(rf"\((?:myhost|{re.escape(socket.gethostname())})\)"), "(HOST)"),
+    (re.compile(r"compute process \d+"), "compute process PID"),
+    (re.compile(r" on r1\.core\d+ "), " on CORE "),
+    (re.compile(r'File "[^"]*/(\w+\.py)"'), r'File "\1"'),
+    (re.compile(r"\n *[~^]+(?=\n)"), ""),
+]
+"""What is different on another host, or with another version of Python."""
+
+
+def same_everywhere(text: str) -> str:
+    for pattern, word in VARIES:
+        text = pattern.sub(word, text)
+    return text
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("shown", SHOWN, ids=lambda block: f"line {block.line}")
+def test_a_command_says_what_is_shown(shown: Block, tmp_path: Path) -> None:
+    for block in blocks(PAGE):
+        named = re.match(r"# (\w+\.py)\n", block.text)
+        if named:
+            (tmp_path / named[1]).write_text(block.text)
+    command, _, said = shown.text.partition("\n")
+    program, *arguments = shlex.split(command.removeprefix("$ "))
+    done = subprocess.run(
+        [sys.executable, "-m", f"gspc_trio.cli.{program.removeprefix('gspc-')}", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert same_everywhere(done.stderr) == same_everywhere(said)
+
+
+def test_commands_are_shown() -> None:
+    assert len(SHOWN) > 10
