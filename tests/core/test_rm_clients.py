@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rm_support import NODE, host, several
@@ -174,10 +175,56 @@ def test_whatever_dies_whenever_the_other_finishes_and_everything_comes_back(
         if not possible:
             break
         possible[0]()
+    all_is_back(world, second)
+
+
+def all_is_back(world: World, second: list[Shape]) -> None:
     assert world.clients["b"].done == len(second)
     status = world.rm.status()
     assert status["jobs"]["b"] == {"weight": 1.0, "demand": {}, "held": {}, "share": 0.0}
     assert all(entry["free"] == entry["total"] for entry in status["classes"].values())
+
+
+def interleave(choices: list[int], first: list[Shape], second: list[Shape]) -> list[tuple[int, int]]:
+    """Let happen what the choices say, then whatever is first; return each choice and how many there were."""
+    world = World()
+    world.join("a", first)
+    world.join("b", second)
+    made: list[tuple[int, int]] = []
+    while possible := steps(world):
+        if "a" in world.clients:
+            possible.append(lambda: world.die("a"))
+        choice = choices[len(made)] if len(made) < len(choices) else 0
+        made.append((choice, len(possible)))
+        possible[choice]()
+        assert len(made) < 200, "it does not come to an end"
+    all_is_back(world, second)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "at_least"),
+    [
+        ([CORE], [NODE], 150),
+        ([NODE], [CORE], 150),
+        ([CORE], [several("core", "core")], 300),
+        ([CORE, NODE], [NODE], 1500),
+    ],
+)
+def test_every_interleaving_with_a_death_at_every_step(
+    first: list[Shape], second: list[Shape], at_least: int
+) -> None:
+    choices: list[int] = []
+    runs = 0
+    while made := interleave(choices, first, second):
+        runs += 1
+        while made and made[-1][0] + 1 == made[-1][1]:
+            made.pop()
+        if not made:
+            break
+        choices = [choice for choice, _ in made]
+        choices[-1] += 1
+    assert runs >= at_least, "all of them"
 
 
 def test_a_lapsed_core_grant_and_a_new_node_grant_never_work_at_once() -> None:
