@@ -12,7 +12,7 @@ from attrs import frozen
 from gspc_trio.components.job_details import PrintedOutput
 from gspc_trio.components.records import RecordStream
 from gspc_trio.core.ids import JobId, TaskId
-from gspc_trio.core.scheduler import CancelTasks, RetryTask, Stop
+from gspc_trio.core.scheduler import CancelTasks, RetryTask, Stop, Watched
 from gspc_trio.nursery.drive import Inbox
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.job import Close, JobEnded, JobMachine, Look, TaskFailure
@@ -54,7 +54,7 @@ class Job:
         self, machine: JobMachine, outputs: Callable[[], Mapping[str, list[Any]]], hosts: Mapping[str, str]
     ) -> None:
         self.machine = machine
-        self.records = RecordStream(VERSION)
+        self.records = RecordStream(VERSION, self._watch)
         self.printed = PrintedOutput()
         self.inbox: Inbox[Any] = Inbox()
         self._hosts = hosts
@@ -63,6 +63,7 @@ class Job:
         self._ended = trio.Event()
         self._result: JobResult | None = None
         self.functions: dict[str, Callable[[Any], Any]] = {}
+        self._watch(False)
 
     @property
     def job_id(self) -> JobId:
@@ -151,6 +152,11 @@ class Job:
         ]
         lines += [describe_failure(failure, self.host_of(failure.resource_id)) for failure in result.failures]
         return "\n".join(lines)
+
+    def _watch(self, on: bool) -> None:
+        """Somebody begins to read the records, or nobody does any more: the records say what there is now."""
+        for record in self.machine.scheduler.handle(Watched(on), trio.current_time()):
+            self.records.append(record)
 
     def end(self, ended: JobEnded) -> None:
         """Take down the result; whoever waits goes on."""

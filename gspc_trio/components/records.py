@@ -8,6 +8,7 @@ missed; one that reads no more is dropped.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -53,10 +54,13 @@ class RecordStream:
 
     Args:
         version: of this package, for the head of the stream.
+        on_watch: told whether somebody reads the records from now on; at first nobody does.
     """
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, on_watch: Callable[[bool], None] | None = None) -> None:
         self.progress = Progress()
+        self._on_watch = on_watch
+        self._watched = False
         self._watchers: list[Watcher] = []
         self._file: TextIO | None = None
         self._news: trio.Event | None = None
@@ -82,12 +86,14 @@ class RecordStream:
         """
         self._file = path.open("w", encoding="utf-8")
         self._file.write(encode_record(self.opened) + "\n")
+        self._look_for_readers()
 
     def close_file(self) -> None:
         """Write what is still buffered and close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
+            self._look_for_readers()
 
     async def flush_regularly(self) -> None:
         """Keep the file at most :data:`FLUSH_INTERVAL_S` behind, until cancelled."""
@@ -103,6 +109,7 @@ class RecordStream:
         """
         watcher.fed = True
         self._watchers.append(watcher)
+        self._look_for_readers()
         try:
             first: tuple[Record, ...] = (self.opened, *watcher.backlog.begin(self.progress))
             for start in range(0, len(first), SNAPSHOT_RECORDS_MAX):
@@ -122,6 +129,14 @@ class RecordStream:
             pass
         finally:
             self._watchers.remove(watcher)
+            self._look_for_readers()
+
+    def _look_for_readers(self) -> None:
+        watched = bool(self._watchers) or self._file is not None
+        if watched is not self._watched:
+            self._watched = watched
+            if self._on_watch is not None:
+                self._on_watch(watched)
 
     async def _wait_for_credit(self, watcher: Watcher) -> bool:
         watcher.wanted = trio.Event()
