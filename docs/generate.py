@@ -24,6 +24,8 @@ WIDTH = 96
 MARKER = "<!-- What follows is generated: make docs -->"
 """In a page that is written by hand above it, and generated below."""
 
+APPS = ("gspc_trio.cli.rts", "gspc_trio.cli.jobserver", "gspc_trio.cli.iml")
+
 
 @frozen
 class Machine:
@@ -203,8 +205,10 @@ def command_help(app_name: str, name: str, command: App) -> str:
 
 
 def app_help(module: str) -> str:
-    """Return the help of all commands of an app as Markdown."""
-    app = importlib.import_module(module).app
+    """Return the help of all commands of an app as Markdown, "" if the module has no app."""
+    app = getattr(importlib.import_module(module), "app", None)
+    if app is None:
+        return ""
     name = app.name[0]
     parts = [f"## {name}", "", app.help, ""]
     for command in command_names(app):
@@ -222,7 +226,7 @@ def app_help(module: str) -> str:
 def commands() -> str:
     """Return the page of commands: what is written there by hand, and the help of each."""
     by_hand = (DOCS / "commands.md").read_text(encoding="utf-8").partition(MARKER)[0]
-    parts = [by_hand + MARKER + "\n", *map(app_help, ("gspc_trio.cli.rts", "gspc_trio.cli.jobserver"))]
+    parts = [by_hand + MARKER + "\n", *filter(None, map(app_help, APPS))]
     return "\n".join(parts)
 
 
