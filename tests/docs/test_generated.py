@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+import tomllib
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -54,3 +55,17 @@ def test_a_table_makes_sense(machine: Any) -> None:
     while more := {follower for state in reached for follower in table[state]} - reached:
         reached |= more
     assert reached == set(table), "a state that cannot be reached"
+
+
+def test_every_dependency_is_justified() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(one for more in project["optional-dependencies"].values() for one in more),
+    ]
+    told = (DOCS / "dependencies.md").read_text(encoding="utf-8")
+    for requirement in wanted:
+        name = re.split(r"[<>=!~ \[;]", requirement)[0]
+        assert f"[{name}](" in told or f" {name}" in told, (
+            f"docs/dependencies.md does not say what {name} is for"
+        )
