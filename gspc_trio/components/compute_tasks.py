@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
+from typing import Any
 
 import trio
 
@@ -32,6 +33,8 @@ RETRY_S = 0.01
 """Wait before trying again where the kernel cannot say when there is room for more attached files."""
 
 _ITEM_BYTES_MAX = PACKET_BYTES_MAX - 8  # room for the head of the list
+_ITEM_HEAD_BYTES = 40
+_ARGUMENT_HEAD_BYTES = 5  # at most so much goes with an item, and with each of its arguments
 
 
 class CodeTimes(dict[int, float]):
@@ -39,10 +42,14 @@ class CodeTimes(dict[int, float]):
 
     WEIGHT = 0.3
 
-    def note(self, code_id: int, duration_s: float) -> None:
-        """Take one more measurement into account."""
+    def note(self, code_id: int, duration_s: float, count: int = 1) -> None:
+        """Take ``count`` more measurements into account that took ``duration_s`` each, on average."""
         known = self.get(code_id)
-        self[code_id] = duration_s if known is None else known + self.WEIGHT * (duration_s - known)
+        if known is None:
+            self[code_id] = duration_s
+        else:
+            weight = 1.0 - (1.0 - self.WEIGHT) ** count
+            self[code_id] = known + weight * (duration_s - known)
 
 
 class TaskChannel:
@@ -116,47 +123,52 @@ class TaskChannel:
 
     def _send_some(self) -> bool:
         """Send one packet made of the head of the queue; return False if there is no room for it now."""
-        items: list[bytes] = []
+        items: list[tuple[Any, ...]] = []
+        count = 0
         defined: list[int] = []
-        size_bytes = count = 0
-        work_s = 0.0
+        size_bytes = 0
+        work_s = task_s = 0.0
+        code_id = -1
         for submission in islice(self._queue, PACKET_TASKS_MAX):
-            code_id = submission.code_id
-            task_s = self._times.get(code_id)
-            if count and (task_s is None or work_s + task_s > PACKET_S):
+            if submission.code_id != code_id:
+                code_id = submission.code_id
+                known_s = self._times.get(code_id)
+                if known_s is None and count:
+                    break
+                # One alone, until the time of its code is known.
+                task_s = PACKET_S if known_s is None else known_s
+                if code_id not in self._sent_codes and code_id not in defined:
+                    size_bytes += len(self._codes[code_id]) + _ITEM_HEAD_BYTES
+                    defined.append(code_id)
+                    items.append((DEFINE, code_id, self._codes[code_id]))
+            arguments = submission.arguments
+            size_bytes += _ITEM_HEAD_BYTES + _ARGUMENT_HEAD_BYTES * len(arguments) + sum(map(len, arguments))
+            if (count and work_s + task_s > PACKET_S) or size_bytes > PACKET_BYTES_MAX:
                 break
-            new = _run_item(submission)
-            is_new_code = code_id not in self._sent_codes and code_id not in defined
-            if is_new_code:
-                new.insert(0, pack([DEFINE, code_id, self._codes[code_id]]))
-            new_bytes = sum(map(len, new))
-            if size_bytes + new_bytes > _ITEM_BYTES_MAX:
-                if not count:
-                    return self._send_large(submission, new, is_new_code)
-                break
-            if is_new_code:
-                defined.append(code_id)
-            items += new
-            size_bytes += new_bytes
+            items.append(_run_item(submission))
             count += 1
-            if task_s is None:
-                break  # alone, until the time of its code is known
             work_s += task_s
-        if not self._send_packet([list_head(count + len(defined)), *items]):
+        if not count:
+            return self._send_large(self._queue[0])
+        while items[-1][0] == DEFINE:  # of the one that had no room
+            items.pop()
+            defined.pop()
+        if not self._send_packet([pack(items)]):
             return False
         self._sent_codes.update(defined)
         for _ in range(count):
             self._queue.popleft()
         return True
 
-    def _send_large(self, submission: Submission, pieces: list[bytes], is_new_code: bool) -> bool:
+    def _send_large(self, submission: Submission) -> bool:
         """Send the head of the queue, and the code before it if need be, each in a packet of its own."""
-        if is_new_code:
-            if not self._send_item(pieces[:1], (DEFINE, submission.code_id, 0)):
+        code_id = submission.code_id
+        if code_id not in self._sent_codes:
+            if not self._send_item([pack((DEFINE, code_id, self._codes[code_id]))], (DEFINE, code_id, 0)):
                 return False
-            self._sent_codes.add(submission.code_id)
-        run = pieces[is_new_code:]
-        if not self._send_item(run, (RUN, submission.task_id, submission.attempt)):
+            self._sent_codes.add(code_id)
+        pieces = pack_run(*_run_item(submission)[1:])
+        if not self._send_item(pieces, (RUN, submission.task_id, submission.attempt)):
             return False
         self._queue.popleft()
         return True
@@ -211,10 +223,11 @@ class TaskChannel:
         return [tuple(item[1:4]) if item[0] == LARGE else tuple(item[:3]) for item in items]
 
 
-def _run_item(submission: Submission) -> list[bytes]:
-    """The item that runs a task, in one piece if it is short, else in many so that nothing long is copied."""
+def _run_item(submission: Submission) -> tuple[int, int, int, int, tuple[bytes, ...], int, bool]:
+    """The item that runs a task."""
     options = submission.options
-    fields = (
+    return (
+        RUN,
         submission.task_id,
         submission.attempt,
         submission.code_id,
@@ -222,6 +235,3 @@ def _run_item(submission: Submission) -> list[bytes]:
         options.memory_bytes,
         options.may_rerun,
     )
-    if sum(map(len, submission.arguments)) > _ITEM_BYTES_MAX:
-        return pack_run(*fields)
-    return [pack((RUN, *fields))]

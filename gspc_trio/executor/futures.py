@@ -106,11 +106,13 @@ class TaskFuture(Future[T]):
             TimeoutError: it did not end in time.
             Exception: what the task raised, with its traceback as cause; TaskFailed if that cannot be had.
         """
-        if self._state is _PENDING and self._owner.forked:
-            raise RuntimeError(
-                "the task of this future belongs to the process from which this one was forked"
-            )
-        data: Any = super().result(timeout)
+        data: Any
+        if self._state == _FINISHED and self._exception is None:
+            data = self._result
+        elif self._owner.forked:
+            raise RuntimeError("the task of this future belongs to the process that this one was forked from")
+        else:
+            data = super().result(timeout)
         if self._decoded is _UNDECODED:
             self._decoded = loads(data)
             if len(data) > ENCODED_KEPT_BYTES_MAX:

@@ -24,6 +24,8 @@ LONG_BYTES = 1 << 16
 _TUPLE = 1  # msgpack extension type of a tuple
 _PICKLED = b"\xc1"  # the one byte that no msgpack value begins with
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+_SHORT = frozenset({type(None), bool, int, float})
+_packer = msgpack.Packer(autoreset=True)  # for these alone: packing them runs no Python code between
 _CONTAINERS = frozenset({list, tuple, dict})
 
 
@@ -41,6 +43,13 @@ def dumps(value: Any) -> bytes:
     Raises:
         BadValue: it cannot be pickled either; the message says why.
     """
+    if type(value) in _SHORT:
+        try:
+            short: bytes = _packer.pack(value)
+        except OverflowError:
+            pass  # an int beyond 64 bits
+        else:
+            return short
     if type(value) is bytes and LONG_BYTES < len(value) < BYTES_MAX - 5:
         return b"\xc6" + len(value).to_bytes(4, "big") + value  # as msgpack does, but copied only once
     if _is_plain(value, DEPTH_MAX):
