@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from random import Random
 from typing import Any
 
 import trio
 
 from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.job import JobResult
+from gspc_trio.components.job import Job, JobResult
 from gspc_trio.components.jobserver import JobSettings, run_job
 from gspc_trio.components.load import LOAD_INTERVAL_S
 from gspc_trio.components.rif import open_rif
@@ -23,15 +24,19 @@ from gspc_trio.core.rts import Limits as RtsLimits
 from gspc_trio.core.rts.state import RifState
 from gspc_trio.nursery.witness import Witness
 from gspc_trio.protocol.code import encode_entry
+from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.testing.backend import Behave, SimulatedBackend, open_simulated_backend
 from gspc_trio.testing.process import SimulatedProcess
-from gspc_trio.testing.wires import SimulatedNetwork, Wires
+from gspc_trio.testing.wires import BUFFER_BYTES, SimulatedNetwork, Wires
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 
 RTS_ADDRESS = "ws://head:7000"
 RIF_PORT = 7001
+HOSTS_INTERVAL_S = 2.0
+"""Seconds between two looks for hosts that were given up."""
+
 TOKEN = b"the token of a simulated cluster"
 
 Step = Callable[[SimulatedProcess], None]
@@ -58,7 +63,10 @@ class Cluster:
         rts: the run-time system, once one is up.
         processes: those that live; ``deserted`` is set when there are none any more.
         backends: process of a RIF -> its compute.
-        on_step: told of every step of a process; may kill it.
+        running_jobs: process of a job server -> its job.
+        twins: how many RIFs are yet to be started twice.
+        wires: all connections.
+        outside: context of what runs in the name of no process.
     """
 
     def __init__(
@@ -72,6 +80,8 @@ class Cluster:
         witness: Witness,
         on_step: Step,
         latency_s: float,
+        buffer_bytes: int,
+        limits: Limits,
     ) -> None:
         self.hosts = tuple(f"h{number + 1}" for number in range(hosts))
         self.cores = cores
@@ -82,8 +92,12 @@ class Cluster:
         self.on_backend: Callable[[SimulatedProcess, SimulatedBackend], None] = lambda _process, _backend: (
             None
         )
+        self.running_jobs: dict[SimulatedProcess, Job] = {}
+        self.twins = 0
         self.limits = RtsLimits()
-        self.wires = Wires(Random(random.getrandbits(64)), latency_s)
+        self.wires = Wires(Random(random.getrandbits(64)), latency_s, buffer_bytes)
+        self.outside = copy_context()
+        self._limits = limits
         self._nursery = nursery
         self._random = random
         self._behave = behave
@@ -100,7 +114,8 @@ class Cluster:
         """Start a process and return it; its name gets a number."""
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         process = SimulatedProcess(f"{name}.{number}", role, host, self._witness, self._on_step)
-        self._nursery.start_soon(self._run, process, main)
+        self.wires.dark.discard(host)
+        self.outside.run(self._nursery.start_soon, self._run, process, main)
         return process
 
     async def _run(
@@ -117,7 +132,8 @@ class Cluster:
 
     def network(self, process: SimulatedProcess) -> SimulatedNetwork:
         """Return the network of a process."""
-        return SimulatedNetwork(process, self.wires, TOKEN, Random(self._random.getrandbits(64)))
+        random = Random(self._random.getrandbits(64))
+        return SimulatedNetwork(process, self.wires, TOKEN, random, self._limits)
 
     # The run-time system ----
 
@@ -128,60 +144,70 @@ class Cluster:
         async def main(process: SimulatedProcess) -> None:
             self._epoch += 1
             strategies = {"simulated": _Strategy(self)}
-            async with open_rts_service(
-                self.network(process),
-                listen=(RTS_ADDRESS,),
-                strategies=strategies,
-                limits=self.limits,
-                epoch=self._epoch,
-            ) as service:
+            async with (
+                trio.open_nursery() as nursery,
+                open_rts_service(
+                    self.network(process),
+                    listen=(RTS_ADDRESS,),
+                    strategies=strategies,
+                    limits=self.limits,
+                    epoch=self._epoch,
+                ) as service,
+            ):
                 self.rts = service
                 await service.bootstrap(self.hosts, "simulated", self.cores, {})
                 up.set()
+                nursery.start_soon(self._keep_hosts, service)
                 await service.stopped.wait()
+                nursery.cancel_scope.cancel()
 
         process = self.spawn("rts", "rts", "head", main)
         await first_of(up, process.ended)
         return process
 
-    async def bootstrap_failed(self) -> None:
-        """Bootstrap the hosts whose RIF was given up."""
-        assert self.rts is not None
-        failed = [rif.host for rif in self.rts.machine.rifs if rif.state is RifState.FAILED]
-        if failed:
-            await self.rts.bootstrap(failed, "simulated", self.cores, {})
+    async def _keep_hosts(self, service: RtsService) -> None:
+        """Bootstrap the hosts whose RIF was given up, as their administrator would."""
+        while True:
+            await trio.sleep(HOSTS_INTERVAL_S)
+            failed = [rif.host for rif in service.machine.rifs if rif.state is RifState.FAILED]
+            if failed:
+                await service.bootstrap(failed, "simulated", self.cores, {})
 
     async def run_rif(self, order: RifOrder) -> SimulatedProcess:
         """Start a RIF on a host, for the strategy; return its process when it is over."""
-
-        async def main(process: SimulatedProcess) -> None:
-            async with open_simulated_backend(self._behave, open_s=0.002) as backend:
-                self.backends[process] = backend
-                process.on_kill.append(backend.vanish)
-                self.on_backend(process, backend)
-                try:
-                    async with open_rif(
-                        self.network(process),
-                        rif_id=order.rif_id,
-                        incarnation=order.incarnation,
-                        host=order.host,
-                        hardware=hardware(order.rif_id, order.cores),
-                        backend=backend,
-                        listen=f"ws://{order.host}:{RIF_PORT}",
-                        rts=order.rts_address("ws:"),
-                        load=_report_load,
-                    ) as rif:
-                        process.reason = await rif.wait_ended()
-                finally:
-                    del self.backends[process]
-
-        process = self.spawn(order.host, "rif", order.host, main)
+        if self.twins:
+            self.twins -= 1
+            self.spawn(order.host, "rif", order.host, lambda process: self._rif(process, order, RIF_PORT + 1))
+        process = self.spawn(
+            order.host, "rif", order.host, lambda process: self._rif(process, order, RIF_PORT)
+        )
         try:
-            await process.ended.wait()
+            await process.noticed.wait()
         except trio.Cancelled:
             process.kill()
             raise
         return process
+
+    async def _rif(self, process: SimulatedProcess, order: RifOrder, port: int) -> None:
+        async with open_simulated_backend(self._behave, open_s=0.002) as backend:
+            self.backends[process] = backend
+            process.on_kill.append(backend.vanish)
+            self.on_backend(process, backend)
+            try:
+                async with open_rif(
+                    self.network(process),
+                    rif_id=order.rif_id,
+                    incarnation=order.incarnation,
+                    host=order.host,
+                    hardware=hardware(order.rif_id, order.cores),
+                    backend=backend,
+                    listen=f"ws://{order.host}:{port}",
+                    rts=order.rts_address("ws:"),
+                    load=_report_load,
+                ) as rif:
+                    process.reason = await rif.wait_ended()
+            finally:
+                del self.backends[process]
 
     # Jobs ----
 
@@ -207,7 +233,11 @@ class Cluster:
                     rts,
                     JobSettings(name=name, listen=f"ws://{name}:0", **settings),
                 ) as running:
-                    result = await running.wait_ended()
+                    self.running_jobs[process] = running
+                    try:
+                        result = await running.wait_ended()
+                    finally:
+                        del self.running_jobs[process]
                     if process.alive:
                         job.result = result
 
@@ -260,6 +290,8 @@ async def open_cluster(
     witness: Witness | None = None,
     on_step: Step | None = None,
     latency_s: float = 0.0005,
+    buffer_bytes: int = BUFFER_BYTES,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> AsyncIterator[Cluster]:
     """A cluster for as long as the block lasts; whatever runs at its end is killed.
 
@@ -271,6 +303,8 @@ async def open_cluster(
         witness: sees all events of all machines.
         on_step: told of every step of a process, which it may kill.
         latency_s: mean latency of connections, seconds.
+        buffer_bytes: what each direction of a connection holds.
+        limits: of every connection.
     """
     async with trio.open_nursery() as nursery:
         cluster = Cluster(
@@ -282,6 +316,8 @@ async def open_cluster(
             witness=witness or Blind(),
             on_step=on_step or _go_on,
             latency_s=latency_s,
+            buffer_bytes=buffer_bytes,
+            limits=limits,
         )
         try:
             yield cluster

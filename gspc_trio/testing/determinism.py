@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -14,6 +15,7 @@ from gspc_trio.core.rif_events import AtWorker
 from gspc_trio.core.rts import events
 from gspc_trio.core.scheduler import TasksReady
 from gspc_trio.protocol.signals import CallOut, ItemsReceived
+from gspc_trio.testing.process import RUNNING, SimulatedProcess
 
 
 @contextmanager
@@ -32,6 +34,43 @@ def seeded_trio(seed: int) -> Iterator[None]:
     finally:
         scheduler._ALLOW_DETERMINISTIC_SCHEDULING = before  # type: ignore[misc]
         scheduler._r.setstate(state)
+
+
+class Gate(deque[Any]):
+    """Takes the place of trio's queue of tasks that can run; it keeps back those of paused processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[SimulatedProcess, list[Any]] = {}
+
+    @classmethod
+    def install(cls) -> Gate:
+        """Put a gate in place, from a task of the run that it is for."""
+        runner = scheduler.GLOBAL_RUN_CONTEXT.runner
+        gate = cls()
+        gate.extend(runner.runq)
+        runner.runq = gate
+        return gate
+
+    def append(self, task: Any) -> None:
+        """Take a task that can run."""
+        if self._kept:
+            kept = self._kept.get(task.context.get(RUNNING))
+            if kept is not None:
+                kept.append(task)
+                return
+        super().append(task)
+
+    def close(self, process: SimulatedProcess) -> bool:
+        """Let no task of the process run; return whether they could before."""
+        if process in self._kept:
+            return False
+        self._kept[process] = []
+        return True
+
+    def open(self, process: SimulatedProcess) -> None:
+        """Let its tasks run again."""
+        self.extend(self._kept.pop(process, ()))
 
 
 class EventHash:

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
+import attrs
 from attrs import frozen
 
 ROLES = ("rts", "rif", "job", "compute")
-"""What can be killed."""
+"""What faults happen to."""
+
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "kill": ROLES,
+    "crash": ("rts", "rif", "job"),
+    "cut": ("rts", "rif", "job"),
+    "partition": ("rts", "rif", "job"),
+    "pause": ("rts", "rif", "job"),
+    "jump": ("rts", "rif", "job"),
+    "twin": ("rif",),
+    "stop": ("job",),
+    "stranger": ("rts", "rif", "job"),
+}
+"""Kind of fault -> roles that it may happen to."""
+
+LASTING_S = (0.2, 1.0, 3.0, 5.5, 7.0, 13.0, 20.0)
+"""How long what lasts may last: shorter and longer than heartbeat, lease and three leases."""
 
 
 @frozen
@@ -16,17 +34,36 @@ class Fault:
     """One thing that happens.
 
     Attributes:
-        kind: ``kill``.
+        kind: one of :data:`KINDS`.
         role: to whom: the process of this role that makes its ``step``-th step.
         step: of all steps of that role: sends, receives, events of machines; tasks begun, for compute.
+        lasts_s: for how long, for partitions, pauses and jumps.
     """
 
     kind: str
     role: str
     step: int
+    lasts_s: float = 0.0
+
+    @classmethod
+    def parse(cls, word: str) -> Fault:
+        """Read ``kind:role:step`` or ``kind:role:step:seconds``.
+
+        Raises:
+            ValueError: no such kind or role, or no number.
+        """
+        kind, _, rest = word.partition(":")
+        if kind not in KINDS:
+            raise ValueError(f"no fault {kind!r}; there are: {', '.join(KINDS)}")
+        role, _, rest = rest.partition(":")
+        if role not in KINDS[kind]:
+            raise ValueError(f"{kind} does not happen to {role!r}, but to {', '.join(KINDS[kind])}")
+        step, _, lasts = rest.partition(":")
+        return cls(kind, role, int(step), float(lasts or 0))
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.role} at its step {self.step}"
+        lasts = f" for {self.lasts_s:g} s" if self.lasts_s else ""
+        return f"{self.kind} {self.role} at step {self.step}{lasts}"
 
 
 @frozen
@@ -34,14 +71,35 @@ class Faults:
     """The fault menu: how many of each kind a run may meet, at most.
 
     Attributes:
-        kills: processes killed like by SIGKILL, each at any of its steps.
-        roles: whose.
+        kills: processes killed like by SIGKILL; their connections break, maybe in the middle of a frame.
+        crashes: hosts that lose their power: connections fall silent, nobody answers.
+        cuts: connections that break at any byte while both ends live.
+        partitions: one direction of a connection delivers nothing for a while, then everything.
+        pauses: processes stopped for a while like by SIGSTOP, then continued.
+        jumps: the clock jumps ahead for all, as when a machine was suspended.
+        twins: RIFs that a strategy starts twice.
+        stops: jobs that their users stop.
+        strangers: peers that do not know the token.
+        tight: whether frames, credit for calls and buffers may be small.
     """
 
     kills: int = 3
-    roles: tuple[str, ...] = ROLES
+    crashes: int = 1
+    cuts: int = 2
+    partitions: int = 1
+    pauses: int = 1
+    jumps: int = 1
+    twins: int = 1
+    stops: int = 1
+    strangers: int = 1
+    tight: bool = True
 
-    def draw(self, random: Random, steps: dict[str, int]) -> tuple[Fault, ...]:
+    @classmethod
+    def none(cls) -> Faults:
+        """Return the empty menu."""
+        return cls(**dict.fromkeys(_COUNTS.values(), 0), tight=False)
+
+    def draw(self, random: Random, steps: Mapping[str, int]) -> tuple[Fault, ...]:
         """Make a schedule.
 
         Args:
@@ -49,10 +107,44 @@ class Faults:
             steps: about how many steps each role makes.
         """
         faults: list[Fault] = []
-        for _ in range(random.randint(0, self.kills)):
-            role = random.choice(self.roles)
-            faults.append(Fault("kill", role, random_step(random, steps[role])))
+        for kind, roles in KINDS.items():
+            for _ in range(random.randint(0, getattr(self, _COUNTS[kind]))):
+                role = random.choice(roles)
+                lasts_s = random.choice(LASTING_S) if kind in ("partition", "pause", "jump") else 0.0
+                faults.append(Fault(kind, role, random_step(random, steps[role]), lasts_s))
         return tuple(sorted(faults, key=lambda fault: (fault.role, fault.step)))
+
+    @classmethod
+    def parse(cls, text: str) -> Faults:
+        """Read a menu: ``kills=2,cuts=0``; what is not named is as usual, after ``none`` it is 0.
+
+        Raises:
+            ValueError: no such fault, or no number.
+        """
+        menu = cls()
+        for word in filter(None, text.split(",")):
+            name, _, number = word.partition("=")
+            if name == "none":
+                menu = cls.none()
+            elif name not in attrs.fields_dict(cls):
+                raise ValueError(f"no fault {name!r}; there are: {', '.join(attrs.fields_dict(cls))}")
+            else:
+                changes: dict[str, Any] = {name: int(number or 1)}
+                menu = attrs.evolve(menu, **changes)
+        return menu
+
+
+_COUNTS = {
+    "kill": "kills",
+    "crash": "crashes",
+    "cut": "cuts",
+    "partition": "partitions",
+    "pause": "pauses",
+    "jump": "jumps",
+    "twin": "twins",
+    "stop": "stops",
+    "stranger": "strangers",
+}
 
 
 def random_step(random: Random, most: int) -> int:
@@ -75,6 +167,8 @@ class Trigger:
 
     def step(self, role: str) -> list[Fault]:
         """Count one step of a role; return the faults that are due with it."""
+        if role not in self.steps:
+            return []
         number = self.steps[role] = self.steps[role] + 1
         waiting, due = self._waiting[role], []
         while waiting and waiting[-1].step <= number:

@@ -30,6 +30,12 @@ class SimulatedProcess:
         host: where it runs.
         witness: of its machines.
         on_step: told of each of its steps: a send, a receive, an event of a machine.
+
+    Attributes:
+        alive: whether anybody can see what it does.
+        killed: whether it was killed; ``dark``: together with its host, so that nobody learns of its end.
+        ended: set when it is over; ``noticed``: when others can know it.
+        reason, error: why it ended by itself.
     """
 
     def __init__(
@@ -48,8 +54,9 @@ class SimulatedProcess:
         self.on_kill: list[Callable[[], object]] = []
         self.alive = True
         self.killed = False
+        self.dark = False
         self.ended = trio.Event()
-        self.cleared = trio.Event()
+        self.noticed = trio.Event()
         self.reason = ""
         self.error: BaseException | None = None
         self._witness = witness
@@ -70,13 +77,14 @@ class SimulatedProcess:
             return
         self.alive = False
         self.killed = True
+        self.dark = silently
         for end in list(self.ends):
             end.wire.sever(end, silently=silently)
         for listener in list(self.listeners):
             listener.close()
         for callback in self.on_kill:
             callback()
-        self.ended.set()
+        self._tell()
         self._scope.cancel()
 
     def stop(self) -> None:
@@ -102,8 +110,12 @@ class SimulatedProcess:
             end.wire.sever(end)
         for listener in list(self.listeners):
             listener.close()
+        self._tell()
+
+    def _tell(self) -> None:
         self.ended.set()
-        self.cleared.set()
+        if not self.dark:
+            self.noticed.set()
 
     def problem(self) -> str:
         """Return the first line of the error that ended it, or ""."""

@@ -13,21 +13,23 @@ from trio.testing import MockClock
 from gspc_trio.components.job import JobFailed
 from gspc_trio.nursery.rpc import PeerGone
 from gspc_trio.nursery.scope import leaves
+from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
+from gspc_trio.testing.backend import Run, SimulatedBackend, SimulatedCompute
+from gspc_trio.testing.checkers import Broken
 from gspc_trio.testing.cluster import Cluster, first_of, open_cluster
-from gspc_trio.testing.determinism import EventHash, seeded_trio
+from gspc_trio.testing.determinism import Gate, seeded_trio
 from gspc_trio.testing.faults import Fault, Faults, Trigger
+from gspc_trio.testing.mischief import Mischief
+from gspc_trio.testing.observer import Observer, WatchedEngine
 from gspc_trio.testing.process import RUNNING, SimulatedProcess
+from gspc_trio.testing.wires import BUFFER_BYTES
 from gspc_trio.testing.workload import FAILURES_MAX, Workload, behave, in_order
 
 FINISH_S = 300.0
 """Simulated seconds after the last fault within which everything has to be finished (invariant 10)."""
 
-REST_S = 30.0
-"""Simulated seconds within which nothing is left when everything is finished."""
-
-
-class Broken(AssertionError):
-    """Something that must hold does not."""
+REST_S = 60.0
+"""Simulated seconds within which all is back, and nothing left, when everything is finished."""
 
 
 @frozen
@@ -91,7 +93,8 @@ TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
 class Simulation:
     """A run; see :func:`simulate`."""
 
-    def __init__(self, seed: int, options: Options) -> None:
+    def __init__(self, seed: int, options: Options, clock: MockClock) -> None:
+        self._clock = clock
         random = Random(seed)
         self.options = options
         self._seed = seed
@@ -107,10 +110,18 @@ class Simulation:
             "compute": 2 * options.tasks * options.jobs,
         }
         drawn = options.faults.draw(random, steps)
+        self._buffer_bytes, self._limits = BUFFER_BYTES, DEFAULT_LIMITS
+        if options.faults.tight and random.random() < 0.5:
+            self._buffer_bytes = random.choice((2000, 20_000))
+            self._limits = Limits(
+                calls_max=random.choice((1, 3)),
+                frame_items_max=random.choice((1, 5, 1024)),
+                inbox_items_max=10,
+            )
         self.schedule = drawn if options.schedule is None else options.schedule
         self._trigger = Trigger(self.schedule)
         self.happened: list[str] = []
-        self.hash = EventHash()
+        self.observer = Observer(lambda: self._last_fault_s, options.check_every)
         self.failure: BaseException | None = None
         self._scope = trio.CancelScope()
         self._last_fault_s = 0.0
@@ -118,6 +129,7 @@ class Simulation:
         self._finished = trio.Event()
         self._rts_ended = trio.Event()
         self.cluster: Cluster
+        self._mischief: Mischief
 
     # What is seen ----
 
@@ -127,10 +139,8 @@ class Simulation:
         assert process is not None
         if not process.alive:
             return
-        self.hash.add(process.name, type(machine).__name__, event, now, actions)
         try:
-            if self.hash.count % self.options.check_every == 0:
-                machine.check()
+            self.observer.saw(process, machine, event, now, actions)
         except Exception as error:
             self.fail(error)
             raise
@@ -145,10 +155,12 @@ class Simulation:
         """Count a step of a process, and let happen what is due."""
         for fault in self._trigger.step(process.role):
             self._happens(fault, process.name)
-            process.kill()
+            self._mischief.happen(fault, process)
+            if process.killed:
+                self.observer.died(process, trio.current_time())
 
     def _happens(self, fault: Fault, name: str) -> None:
-        self._last_fault_s = trio.current_time()
+        self._last_fault_s = max(self._last_fault_s, trio.current_time() + fault.lasts_s)
         self.happened.append(f"{trio.current_time():.6f} s: {fault}: {name}")
 
     # The run ----
@@ -156,6 +168,7 @@ class Simulation:
     async def run(self) -> None:
         """Run to the end."""
         before = living_tasks()
+        gate = Gate.install()
         with self._scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch_time)
@@ -167,7 +180,12 @@ class Simulation:
                     witness=self,
                     on_step=self.step,
                     latency_s=self.options.latency_s,
+                    buffer_bytes=self._buffer_bytes,
+                    limits=self._limits,
                 ) as self.cluster:
+                    self._mischief = Mischief(
+                        self.cluster, self._clock, gate, nursery, Random(self._cluster_seed), self.fail
+                    )
                     self.cluster.on_backend = self._watch_backend
                     await self._see_through()
                     await self._come_to_rest()
@@ -188,11 +206,7 @@ class Simulation:
         """Start the run-time system, again whenever it is gone, and hosts that were given up."""
         while True:
             process = await self.cluster.start_rts()
-            while process.alive:
-                with trio.move_on_after(2.0):
-                    await process.ended.wait()
-                if process.alive and self.cluster.rts is not None:
-                    await self.cluster.bootstrap_failed()
+            await process.ended.wait()
             self._expect(process)
             self._rts_ended.set()
             self._rts_ended = trio.Event()
@@ -203,7 +217,7 @@ class Simulation:
         expected, net = workload.results(), workload.net()
         while True:
             rts_ended = self._rts_ended
-            job = self.cluster.start_job(name, net)
+            job = self.cluster.start_job(name, net, wrap=self._watch_engine)
             await job.process.ended.wait()
             result = job.result
             if result is not None and result.state == "finished":
@@ -214,7 +228,9 @@ class Simulation:
                 if not self._unfinished:
                     self._finished.set()
                 return
-            if result is not None and not rts_ended.is_set() and "run-time system" not in result.detail:
+            stopped = job.process in self._mischief.stopped
+            disturbed = stopped or rts_ended.is_set()
+            if result is not None and not disturbed and "run-time system" not in result.detail:
                 self.fail(Broken(f"{name} {result.state}: {result.detail} {result.failures}"))
             self._expect(job.process)
             await trio.sleep(0.2)
@@ -252,6 +268,7 @@ class Simulation:
             raise Broken(f"processes are left: {', '.join(p.name for p in self.cluster.processes)}")
         if self.cluster.wires.listeners:
             raise Broken(f"listeners are left: {list(self.cluster.wires.listeners)}")
+        self.observer.at_rest()
 
     async def _watch_time(self) -> None:
         while True:
@@ -266,13 +283,22 @@ class Simulation:
         status = rts.status() if rts is not None else {}
         return f"jobs {sorted(self._unfinished)}, {status.get('classes')}, {status.get('jobs')}"
 
-    def _watch_backend(self, process: SimulatedProcess, backend: Any) -> None:
-        def begun(_run: Any, compute: Any) -> None:
+    def _watch_backend(self, process: SimulatedProcess, backend: SimulatedBackend) -> None:
+        def begun(run: Run, compute: SimulatedCompute) -> None:
+            try:
+                self.observer.began(process, run)
+            except Broken as error:
+                self.fail(error)
+                raise
             for fault in self._trigger.step("compute"):
                 self._happens(fault, f"{process.name} {compute.resource.resource_id}")
                 compute.die("killed by signal 9")
 
         backend.on_begin = begun
+        backend.on_end = lambda run: self.observer.ended(process, run)
+
+    def _watch_engine(self, process: SimulatedProcess, engine: Any) -> WatchedEngine:
+        return WatchedEngine(engine, self.observer.tasks_of(process))
 
 
 def living_tasks() -> int:
@@ -294,7 +320,7 @@ def simulate(seed: int, options: Options | None = None) -> Report:
 
     async def main() -> None:
         nonlocal simulation
-        simulation = Simulation(seed, options)
+        simulation = Simulation(seed, options, clock)
         try:
             await simulation.run()
         except Exception as error:
@@ -303,20 +329,21 @@ def simulate(seed: int, options: Options | None = None) -> Report:
 
     with seeded_trio(seed):
         trio.run(main, clock=clock)
-    failure = simulation.failure
     broken = ""
-    if failure is not None:
-        first = next(leaves(failure))
-        broken = f"{type(first).__name__}: {first}"
+    story: tuple[str, ...] = ()
+    if simulation.failure is not None:
+        first = next(leaves(simulation.failure))
+        broken, story = f"{type(first).__name__}: {first}", simulation.observer.story(first)
     return Report(
         seed,
         options,
         simulation.schedule,
         tuple(simulation.happened),
-        simulation.hash.digest,
-        simulation.hash.count,
+        simulation.observer.hash.digest,
+        simulation.observer.hash.count,
         times[0],
         broken,
+        story,
     )
 
 

@@ -21,7 +21,7 @@ from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.process import SimulatedProcess
 
 BUFFER_BYTES = 256 * 1024
-"""What one direction of a connection holds before its sender has to wait."""
+"""What one direction of a connection usually holds before its sender has to wait."""
 
 FIRST_FREE_PORT = 40_000
 
@@ -29,7 +29,8 @@ FIRST_FREE_PORT = 40_000
 class Lane:
     """One direction of a connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffer_bytes: int) -> None:
+        self.buffer_bytes = buffer_bytes
         self.chunks: deque[tuple[float, bytes]] = deque()
         self.size_bytes = 0
         self.last_due_s = 0.0
@@ -59,7 +60,7 @@ class Lane:
             parts.append(data)
             size += len(data)
         self.size_bytes -= size
-        if self.room is not None and self.size_bytes < BUFFER_BYTES:
+        if self.room is not None and self.size_bytes < self.buffer_bytes:
             self.room.set()
         return b"".join(parts)
 
@@ -83,7 +84,7 @@ class Lane:
         """Wake who waits for something to happen here."""
         if self.news is not None:
             self.news.set()
-        if self.room is not None and (self.broken or self.silent or self.size_bytes < BUFFER_BYTES):
+        if self.room is not None and (self.broken or self.silent or self.size_bytes < self.buffer_bytes):
             self.room.set()
 
 
@@ -94,14 +95,23 @@ class Wire:
         dialer, listener: the processes.
         random: draws latencies and cuts.
         latency_s: mean of the latency of a chunk, 0 for none.
+        buffer_bytes: what each direction holds.
+        dark: hosts that do not answer.
     """
 
     def __init__(
-        self, dialer: SimulatedProcess, listener: SimulatedProcess, random: Random, latency_s: float
+        self,
+        dialer: SimulatedProcess,
+        listener: SimulatedProcess,
+        random: Random,
+        latency_s: float,
+        buffer_bytes: int,
+        dark: set[str],
     ) -> None:
         self.random = random
+        self.dark = dark
         self._mean_s = latency_s
-        there, back = Lane(), Lane()
+        there, back = Lane(buffer_bytes), Lane(buffer_bytes)
         self.dialer = WireEnd(self, dialer, there, back)
         self.listener = WireEnd(self, listener, back, there)
         self.ends = (self.dialer, self.listener)
@@ -117,6 +127,7 @@ class Wire:
         end.gone = True
         end.process.ends.pop(end, None)
         if silently:
+            self.dark.add(end.process.host)
             end.sends.silent = end.receives.silent = True
             end.sends.chunks.clear()
         else:
@@ -160,7 +171,7 @@ class WireEnd(trio.abc.Stream):
         if not lane.silent:
             lane.push(bytes(data), trio.current_time() + self.wire.latency_s())
         self.process.step()
-        while lane.size_bytes >= BUFFER_BYTES and not (lane.broken or lane.silent):
+        while lane.size_bytes >= lane.buffer_bytes and not (lane.broken or lane.silent):
             self._check()
             lane.room = trio.Event()
             await lane.room.wait()
@@ -221,7 +232,7 @@ class Listener:
     def __init__(self, wires: Wires, process: SimulatedProcess, where: tuple[str, int]) -> None:
         self.process = process
         self._wires = wires
-        self._where = where
+        self.where = where
         self.accepted: deque[WireEnd] = deque()
         self.news = trio.Event()
         wires.listeners[where] = self
@@ -229,7 +240,7 @@ class Listener:
 
     def close(self) -> None:
         """Listen no more."""
-        self._wires.listeners.pop(self._where, None)
+        self._wires.listeners.pop(self.where, None)
         self.process.listeners.pop(self, None)
         for end in self.accepted:
             end.wire.sever(end)
@@ -242,6 +253,7 @@ class Wires:
     Args:
         random: seeds the wires.
         latency_s: mean latency of what goes over a wire.
+        buffer_bytes: what each direction of a connection holds.
 
     Attributes:
         listeners: (host, port) -> who listens there.
@@ -249,12 +261,13 @@ class Wires:
         made: number of connections that were made.
     """
 
-    def __init__(self, random: Random, latency_s: float = 0.0) -> None:
+    def __init__(self, random: Random, latency_s: float = 0.0, buffer_bytes: int = BUFFER_BYTES) -> None:
         self.listeners: dict[tuple[str, int], Listener] = {}
         self.dark: set[str] = set()
         self.made = 0
         self._random = random
         self._latency_s = latency_s
+        self._buffer_bytes = buffer_bytes
         self._port = FIRST_FREE_PORT
 
     def free_port(self) -> int:
@@ -265,7 +278,8 @@ class Wires:
     def connect(self, process: SimulatedProcess, listener: Listener) -> WireEnd:
         """Connect a process to a listener and return its end."""
         self.made += 1
-        wire = Wire(process, listener.process, Random(self._random.getrandbits(64)), self._latency_s)
+        random = Random(self._random.getrandbits(64))
+        wire = Wire(process, listener.process, random, self._latency_s, self._buffer_bytes, self.dark)
         listener.accepted.append(wire.listener)
         listener.news.set()
         return wire.dialer

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from gspc_trio.testing.cluster import open_cluster
-from gspc_trio.testing.faults import Fault, Faults
+from gspc_trio.testing.faults import KINDS, Fault, Faults
 from gspc_trio.testing.simulation import Options, simulate
 from gspc_trio.testing.workload import Workload, behave, in_order
 
@@ -51,5 +51,13 @@ def test_an_undisturbed_cluster_is_open_to_users():
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-def test_kills_are_drawn_from_the_menu():
-    assert all(simulate(seed, Options(faults=Faults(kills=0))).happened == () for seed in range(2))
+def test_an_empty_menu_lets_nothing_happen():
+    assert all(simulate(seed, Options(faults=Faults.none())).happened == () for seed in range(2))
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_each_kind_of_fault_happens_and_is_survived(kind):
+    schedule = tuple(Fault(kind, role, step, 7.0) for role in KINDS[kind] for step in (5, 60))
+    report = simulate(2, Options(schedule=schedule))
+    assert report.broken == ""
+    assert len(report.happened) >= len(KINDS[kind])

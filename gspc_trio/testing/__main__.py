@@ -1,0 +1,121 @@
+"""``python -m gspc_trio.testing``: replay one seed, or hunt through many."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+import attrs
+
+from gspc_trio.testing.faults import Faults
+from gspc_trio.testing.hunt import describe_schedule, hunt, parse_schedule, quiet, shrink
+from gspc_trio.testing.simulation import Options, Report, simulate
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit status: 0 if everything held."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    try:
+        options = Options(
+            hosts=chosen.hosts,
+            cores=chosen.cores,
+            jobs=chosen.jobs,
+            tasks=chosen.tasks,
+            faults=Faults.parse(chosen.faults),
+            schedule=parse_schedule(chosen.schedule) if chosen.schedule else None,
+            check_every=chosen.check_every,
+        )
+    except ValueError as error:
+        parser.error(str(error))
+    quiet()
+    if chosen.seeds:
+        return _hunt(chosen, options)
+    return _replay(simulate(chosen.seed, options), shorten=not chosen.schedule)
+
+
+def _parser() -> argparse.ArgumentParser:
+    usual = Options()
+    parser = argparse.ArgumentParser(
+        prog="python -m gspc_trio.testing", description="Simulate a cluster from a seed, with faults."
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed to replay, or the first of --seeds")
+    parser.add_argument("--seeds", type=int, default=0, help="number of seeds to hunt through, on all cores")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of a hunt")
+    parser.add_argument("--hosts", type=int, default=usual.hosts)
+    parser.add_argument("--cores", type=int, default=usual.cores, help="cores of each host")
+    parser.add_argument("--jobs", type=int, default=usual.jobs, help="jobs at one time")
+    parser.add_argument("--tasks", type=int, default=usual.tasks, help="tasks of each job, about")
+    names = ", ".join(attrs.fields_dict(Faults))
+    parser.add_argument(
+        "--faults", default="", help=f"at most so many of each, as in kills=5,cuts=0: {names}"
+    )
+    parser.add_argument("--schedule", default="", help="exactly these faults, as a failing run prints them")
+    parser.add_argument(
+        "--check-every", type=int, default=1, help="events between two checks of the machines"
+    )
+    return parser
+
+
+def _replay(report: Report, *, shorten: bool) -> int:
+    """Print how a run went; the last line holds the hash of its events."""
+    if report.broken and shorten:
+        report = shrink(report)
+    for line in report.happened:
+        print(line)
+    if report.broken:
+        _tell(report)
+    print(f"{report.events} events, {report.simulated_s:.3f} s simulated")
+    print(f"seed {report.seed} event hash {report.digest}")
+    return 1 if report.broken else 0
+
+
+def _tell(report: Report) -> None:
+    print("The story:")
+    for line in report.story:
+        print(f"  {line}")
+    print(f"BROKEN: {report.broken}")
+    print(f"replay it with: {_command(report)}")
+
+
+def _command(report: Report) -> str:
+    options, usual = report.options, Options()
+    words = [f"python -m gspc_trio.testing --seed {report.seed}"]
+    for name in ("hosts", "cores", "jobs", "tasks"):
+        if getattr(options, name) != getattr(usual, name):
+            words.append(f"--{name} {getattr(options, name)}")
+    different = [
+        f"{name}={int(value)}"
+        for name, value in attrs.asdict(options.faults).items()
+        if value != getattr(usual.faults, name)
+    ]
+    if different:
+        words.append(f"--faults {','.join(different)}")
+    return " ".join([*words, f"--schedule {describe_schedule(report.schedule)}"])
+
+
+def _hunt(chosen: argparse.Namespace, options: Options) -> int:
+    """Run many seeds; print the failing ones with their shortest schedule."""
+    begun_s, events, simulated_s, failed = time.monotonic(), 0, 0.0, 0
+    seeds = range(chosen.seed, chosen.seed + chosen.seeds)
+    for report in hunt(seeds, options, chosen.workers):
+        events += report.events
+        simulated_s += report.simulated_s
+        if report.broken:
+            failed += 1
+            print(f"seed {report.seed} is broken: {report.broken}")
+            _tell(shrink(report))
+            sys.stdout.flush()
+    elapsed_s = time.monotonic() - begun_s
+    print(
+        f"{chosen.seeds} seeds, {failed} broken; {events} events in {elapsed_s:.1f} s "
+        f"({events / elapsed_s:.0f} events/s), {simulated_s / elapsed_s:.0f} times real time"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

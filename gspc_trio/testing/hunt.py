@@ -1,0 +1,89 @@
+"""Many seeds on all cores, and the shortest schedule of faults with which a failing one still fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+
+import attrs
+
+from gspc_trio.testing.faults import Fault
+from gspc_trio.testing.simulation import Options, Report, simulate
+
+SHRINK_RUNS_MAX = 200
+"""Runs that shrinking may take."""
+
+
+def quiet() -> None:
+    """Keep the components' warnings about simulated faults off the terminal."""
+    logging.disable(logging.ERROR)
+
+
+def hunt(seeds: Iterable[int], options: Options, workers: int) -> Iterator[Report]:
+    """Run seeds on several cores; yield a report of each, in their order.
+
+    Args:
+        seeds: which.
+        options: what is simulated.
+        workers: number of processes.
+    """
+    if workers <= 1:
+        quiet()
+        yield from map(partial(simulate, options=options), seeds)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=quiet) as pool:
+        yield from pool.map(partial(simulate, options=options), seeds, chunksize=4)
+
+
+def shrink(report: Report, run: Callable[[int, Options], Report] = simulate) -> Report:
+    """Return the report of a run with as few faults as possible that is broken in the same way.
+
+    Faults are left out in halves, quarters and one by one; the kind of failure has to stay the same.
+
+    Args:
+        report: of a run that is broken.
+        run: runs a seed.
+    """
+    best, runs = report, 0
+    size = max(1, len(best.schedule) // 2)
+    while best.schedule and runs < SHRINK_RUNS_MAX:
+        position, shorter = 0, False
+        while position < len(best.schedule) and runs < SHRINK_RUNS_MAX:
+            schedule = best.schedule[:position] + best.schedule[position + size :]
+            tried = run(best.seed, attrs.evolve(best.options, schedule=schedule))
+            runs += 1
+            if _kind(tried) == _kind(report):
+                best, shorter = tried, True
+            else:
+                position += size
+        if size == 1 and not shorter:
+            break
+        size = max(1, size // 2)
+    return best
+
+
+def _kind(report: Report) -> str:
+    return report.broken.partition(":")[0]
+
+
+def describe_schedule(schedule: tuple[Fault, ...]) -> str:
+    """Return a schedule as ``--schedule`` reads it."""
+    words = []
+    for fault in schedule:
+        lasts = f":{fault.lasts_s:g}" if fault.lasts_s else ""
+        words.append(f"{fault.kind}:{fault.role}:{fault.step}{lasts}")
+    return ",".join(words) or "none"
+
+
+def parse_schedule(text: str) -> tuple[Fault, ...]:
+    """Read ``kill:rif:12,pause:rts:40:7``, or ``none``.
+
+    Raises:
+        ValueError: it is not like that.
+    """
+    if text == "none":
+        return ()
+    return tuple(Fault.parse(word) for word in text.split(","))

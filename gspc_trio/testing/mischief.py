@@ -1,0 +1,138 @@
+"""Lets faults happen to the processes of a simulated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import trio
+from trio.testing import MockClock
+
+from gspc_trio.nursery.network import ConnectionProblem
+from gspc_trio.protocol.messages import RegisterJob
+from gspc_trio.testing.checkers import Broken
+from gspc_trio.testing.cluster import Cluster
+from gspc_trio.testing.determinism import Gate
+from gspc_trio.testing.faults import Fault
+from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.wires import SimulatedNetwork
+
+WRONG_TOKEN = b"another token of the same length"
+PATIENCE_S = 20.0
+"""How long a stranger waits at the door."""
+
+
+class Mischief:
+    """Carries out faults.
+
+    Args:
+        cluster: to which they happen.
+        clock: of the simulation.
+        gate: before trio's queue of tasks.
+        nursery: for what takes time.
+        random: to draw from.
+        fail: told of what does not hold.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: MockClock,
+        gate: Gate,
+        nursery: trio.Nursery,
+        random: Random,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._gate = gate
+        self._nursery = nursery
+        self._random = random
+        self._fail = fail
+        self.stopped: set[SimulatedProcess] = set()
+        self._kinds: dict[str, Callable[[Fault, SimulatedProcess], None]] = {
+            "kill": lambda _, process: process.kill(),
+            "crash": lambda _, process: process.kill(silently=True),
+            "cut": self._cut,
+            "partition": self._partition,
+            "pause": self._pause,
+            "jump": lambda fault, _: clock.jump(fault.lasts_s),
+            "twin": self._twin,
+            "stop": self._stop,
+            "stranger": self._stranger,
+        }
+
+    def happen(self, fault: Fault, process: SimulatedProcess) -> None:
+        """Let a fault happen to a process."""
+        if process.killed and fault.kind != "jump":
+            return
+        self._kinds[fault.kind](fault, process)
+
+    def _cut(self, _fault: Fault, process: SimulatedProcess) -> None:
+        ends = list(process.ends)
+        if ends:
+            self._random.choice(ends).wire.cut()
+
+    def _partition(self, fault: Fault, process: SimulatedProcess) -> None:
+        ends = list(process.ends)
+        if ends:
+            end = self._random.choice(ends)
+            lane = self._random.choice((end.sends, end.receives))
+            lane.hold(trio.current_time() + fault.lasts_s)
+
+    def _pause(self, fault: Fault, process: SimulatedProcess) -> None:
+        if self._gate.close(process):
+            process.on_kill.append(lambda: self._gate.open(process))
+            self._cluster.outside.run(self._nursery.start_soon, self._continue, process, fault.lasts_s)
+
+    async def _continue(self, process: SimulatedProcess, lasts_s: float) -> None:
+        await trio.sleep(lasts_s)
+        self._gate.open(process)
+
+    def _twin(self, _fault: Fault, _process: SimulatedProcess) -> None:
+        self._cluster.twins += 1
+
+    def _stop(self, _fault: Fault, process: SimulatedProcess) -> None:
+        job = self._cluster.running_jobs.get(process)
+        if job is not None:
+            self.stopped.add(process)
+            job.stop("its user stops it")
+
+    def _stranger(self, _fault: Fault, process: SimulatedProcess) -> None:
+        for listener in list(process.listeners)[:1]:
+            host, port = listener.where
+            self._cluster.outside.run(self._nursery.start_soon, self._knock, f"ws://{host}:{port}")
+            self._cluster.outside.run(self._nursery.start_soon, self._babble, listener.where)
+
+    async def _knock(self, address: str) -> None:
+        """Try to get in with another token; being let in is a fault of the other side."""
+
+        async def main(process: SimulatedProcess) -> None:
+            random = Random(self._random.getrandbits(64))
+            network = SimulatedNetwork(process, self._cluster.wires, WRONG_TOKEN, random)
+            try:
+                async with network.connect(address, role="job", name="thief", expect="") as peer:
+                    peer.post(RegisterJob("thief", 1, "nowhere"))
+                    self._fail(Broken(f"a stranger was let in at {address}"))
+            except ConnectionProblem:
+                pass
+
+        await self._cluster.spawn("stranger", "stranger", "nowhere", main).ended.wait()
+
+    async def _babble(self, where: tuple[str, int]) -> None:
+        """Say something without sense, and stay."""
+
+        async def main(process: SimulatedProcess) -> None:
+            listener = self._cluster.wires.listeners.get(where)
+            if listener is None:
+                return
+            end = self._cluster.wires.connect(process, listener)
+            try:
+                await end.send_all(self._random.randbytes(self._random.randint(0, 5000)))
+                with trio.move_on_after(PATIENCE_S):
+                    while await end.receive_some():
+                        pass
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass
+
+        await self._cluster.spawn("babbler", "stranger", "nowhere", main).ended.wait()

@@ -1,0 +1,165 @@
+"""Sees all that happens in a simulated cluster: feeds the checkers, keeps the history, tells stories."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import trio
+
+from gspc_trio.core.exchange import Submit
+from gspc_trio.core.ids import JobId
+from gspc_trio.core.rif_host import RifHost
+from gspc_trio.core.task import Task
+from gspc_trio.testing.backend import Run
+from gspc_trio.testing.checkers import Broken, Family, Fences, Grants, Tasks
+from gspc_trio.testing.determinism import EventHash
+from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.workflow.job import JobMachine
+
+HISTORY_EVENTS = 20_000
+"""Events that are kept for a story."""
+
+STORY_LINES = 50
+"""The last lines of a story that are told."""
+
+TEXT_CHARACTERS = 160
+"""Of one event or action in a story."""
+
+Seen: TypeAlias = tuple[float, str, Any, list[Any]]
+
+
+class Observer:
+    """Watches one run.
+
+    Args:
+        quiet_since: returns the time of the last fault.
+        check_every: machines check themselves after every so many events.
+    """
+
+    def __init__(self, quiet_since: Callable[[], float], check_every: int = 1) -> None:
+        self.hash = EventHash()
+        self._check_every = check_every
+        self._quiet_since = quiet_since
+        self._history: deque[Seen] = deque(maxlen=HISTORY_EVENTS)
+        self._family = Family()
+        self._fences = Fences(self._family)
+        self._grants: dict[SimulatedProcess, Grants] = {}
+        self._current: Grants | None = None
+        self._tasks: dict[SimulatedProcess, Tasks] = {}
+        self._rm_of: dict[SimulatedProcess, Grants | None] = {}
+        self._by_job: dict[tuple[JobId, int], Tasks] = {}
+
+    def saw(
+        self, process: SimulatedProcess, machine: Any, event: Any, now: float, actions: list[Any]
+    ) -> None:
+        """A machine of a living process took an event.
+
+        Raises:
+            Broken: an invariant does not hold.
+            AssertionError: the machine's own check failed.
+        """
+        kind = type(machine)
+        self.hash.add(process.name, kind.__name__, event, now, actions)
+        self._history.append((now, f"{process.name} {kind.__name__.strip('_')}", event, actions))
+        if self.hash.count % self._check_every == 0:
+            machine.check()
+        if kind is JobMachine:
+            self._job(process, machine, event, actions)
+        elif kind is RifHost:
+            if type(event) is Submit:
+                self._fences.submitted(process, event)
+        elif kind.__name__ == "_Answering":  # the resource manager with its shell's addition
+            grants = self._grants.get(process)
+            if grants is None:
+                grants = self._grants[process] = Grants(self._family, self._quiet_since)
+                self._current = grants
+            grants.saw(event, now, actions)
+
+    def _job(self, process: SimulatedProcess, machine: JobMachine, event: Any, actions: list[Any]) -> None:
+        tasks = self.tasks_of(process)
+        if not tasks.job:
+            tasks.job = machine.job
+            self._rm_of[process] = self._current
+        tasks.saw(event, actions)
+        for action in actions:
+            if type(action) is Submit:
+                self._by_job[machine.job, action.grant_id[0]] = tasks
+
+    def tasks_of(self, process: SimulatedProcess) -> Tasks:
+        """Return the checker of the tasks of a job server."""
+        return self._tasks.setdefault(process, Tasks(""))
+
+    def began(self, process: SimulatedProcess, run: Run) -> None:
+        """An attempt begins in compute."""
+        self._history.append((run.begin_s, f"{process.name} compute", run, []))
+        grant_id = self._fences.began(process, run)
+        tasks = self._by_job.get((run.job, grant_id[0]))
+        if tasks is not None:
+            tasks.began(run)
+
+    def ended(self, process: SimulatedProcess, run: Run) -> None:
+        """An attempt is no longer in compute."""
+        self._history.append((trio.current_time(), f"{process.name} compute", run, []))
+        self._fences.ended(process, run)
+
+    def died(self, process: SimulatedProcess, now: float) -> None:
+        """A process was killed."""
+        tasks, grants = self._tasks.get(process), self._rm_of.get(process)
+        if tasks is not None and grants is not None:
+            grants.job_died(tasks.job, now)
+
+    def at_rest(self) -> None:
+        """Everything is finished."""
+        self._fences.at_rest()
+
+    def story(self, error: BaseException) -> tuple[str, ...]:
+        """Return what happened to the tasks and resources that an error is about, or at the end at all."""
+        about = error.about if isinstance(error, Broken) else ()
+        patterns = [_pattern(words) for words in about]
+        lines: deque[str] = deque(maxlen=STORY_LINES)
+        for now, who, event, actions in self._history:
+            said = [str(event), *map(str, actions)]
+            if not patterns and who.endswith("Session"):
+                continue
+            if patterns:
+                said = [text for text in said if any(pattern.search(text) for pattern in patterns)]
+            if said:
+                lines.append(f"{now:12.6f} {who}: {' => '.join(text[:TEXT_CHARACTERS] for text in said[:4])}")
+        return tuple(lines)
+
+
+def _pattern(words: str) -> re.Pattern[str]:
+    task = re.fullmatch(r"task (\d+) of \w+", words)
+    if task is not None:
+        return re.compile(rf"task_id={task[1]}\b|key=\({task[1]}, |\(\({task[1]}, ")
+    return re.compile(rf"{re.escape(words)}(?!\w)")
+
+
+class WatchedEngine:
+    """A workflow engine whose hand-outs and results are checked.
+
+    Args:
+        engine: does the work.
+        tasks: checks.
+    """
+
+    def __init__(self, engine: Any, tasks: Tasks) -> None:
+        self._engine = engine
+        self._tasks = tasks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def extract(self, task_id: int) -> Task:
+        """Hand out a task."""
+        task: Task = self._engine.extract(task_id)
+        self._tasks.extracted(task_id, task.options.may_rerun)
+        return task
+
+    def inject(self, task_id: int, values: tuple[tuple[bytes, ...], ...]) -> None:
+        """Take a result."""
+        self._tasks.injected(task_id)
+        self._engine.inject(task_id, values)
