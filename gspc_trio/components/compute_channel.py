@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections import deque
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Protocol
@@ -16,13 +17,15 @@ from gspc_trio.components.compute_tasks import CodeTimes, TaskChannel
 from gspc_trio.core.exchange import Submission
 from gspc_trio.core.ids import Attempt, TaskId
 from gspc_trio.core.task import Outcome, Reason, TaskError
-from gspc_trio.protocol.compute_channel import FRAME_HEADER, unpack
+from gspc_trio.protocol.compute_channel import FRAME_HEADER, unpack_results
 
 READ_BYTES = 1 << 18
 """Read at most so much of the results at once."""
 
 EXIT_S = 1.0
 """A process that has closed its results but does not exit within this is killed."""
+
+_FINISHED = Reason.FINISHED
 
 _log = logging.getLogger(__name__)
 
@@ -142,7 +145,7 @@ class ChannelCompute:
         self._origin = origin
         self._times = times
         self._events = events
-        self._code_of: dict[tuple[TaskId, Attempt], int] = {}  # of what was handed and not reported
+        self._codes: deque[int] = deque()  # of what was handed and not reported, in order
         self.state = ComputeState.RUNNING
         self._reading = trio.CancelScope()
         self._drained = trio.Event()
@@ -166,16 +169,15 @@ class ChannelCompute:
         if self.state is not ComputeState.RUNNING:
             return  # its loss is being reported, or it is being killed: these are lost with it
         self._tasks.hand(submissions)
-        for submission in submissions:
-            self._code_of[submission.task_id, submission.attempt] = submission.code_id
+        self._codes.extend([submission.code_id for submission in submissions])
 
     def retract(self) -> tuple[tuple[TaskId, Attempt], ...]:
         """Take back all that the process has not read; return which, in order."""
         if self.state is not ComputeState.RUNNING:
             return ()
         taken = self._tasks.retract()
-        for key in taken:
-            del self._code_of[key]
+        for _ in taken:
+            self._codes.pop()
         return taken
 
     async def kill(self) -> None:
@@ -236,7 +238,7 @@ class ChannelCompute:
             received += data
             try:
                 outcomes = self._take_outcomes(received)
-            except (ValueError, TypeError, KeyError, msgpack.exceptions.UnpackException):
+            except (ValueError, TypeError, IndexError, msgpack.exceptions.UnpackException):
                 _log.error("compute process %d sent what is no result; it is ended", self.pid)
                 return
             if outcomes:
@@ -253,30 +255,37 @@ class ChannelCompute:
                 break
             begin = content + size
             with memoryview(received) as view, view[content:begin] as frame:
-                outcomes.extend(self._outcome(*fields) for fields in unpack(frame))
+                outcomes += [_outcome(*fields) for fields in unpack_results(frame)]
         del received[:begin]
+        self._note_times(outcomes)
         return tuple(outcomes)
 
-    def _outcome(
-        self,
-        task_id: TaskId,
-        attempt: Attempt,
-        values: list[list[bytes]],
-        started_s: float,
-        duration_s: float,
-        stdout: bytes = b"",
-        stderr: bytes = b"",
-        error: list[Any] | None = None,
-    ) -> Outcome:
-        self._times.note(self._code_of.pop((task_id, attempt)), duration_s)
-        return Outcome(
-            task_id,
-            attempt,
-            Reason.FINISHED if error is None else Reason.FAILED,
-            tuple(map(tuple, values)),
-            None if error is None else TaskError(*error),
-            stdout,
-            stderr,
-            started_s,
-            duration_s,
-        )
+    def _note_times(self, outcomes: list[Outcome]) -> None:
+        code_id, seconds, count = -1, 0.0, 0
+        for outcome in outcomes:
+            its_code = self._codes.popleft()
+            if its_code != code_id:
+                if count:
+                    self._times.note(code_id, seconds / count, count)
+                code_id, seconds, count = its_code, 0.0, 0
+            seconds += outcome.duration_s
+            count += 1
+        if count:
+            self._times.note(code_id, seconds / count, count)
+
+
+def _outcome(
+    task_id: TaskId,
+    attempt: Attempt,
+    values: tuple[tuple[bytes, ...], ...],
+    started_s: float,
+    duration_s: float,
+    stdout: bytes = b"",
+    stderr: bytes = b"",
+    error: tuple[Any, ...] | None = None,
+) -> Outcome:
+    """Return an attempt's outcome as the process sent it."""
+    if error is None:
+        return Outcome(task_id, attempt, _FINISHED, values, None, stdout, stderr, started_s, duration_s)
+    failed = TaskError(*error)
+    return Outcome(task_id, attempt, Reason.FAILED, values, failed, stdout, stderr, started_s, duration_s)

@@ -66,6 +66,11 @@ def unpack(data: bytes | bytearray | memoryview) -> Any:
     return msgpack.unpackb(data, unicode_errors="surrogateescape", strict_map_key=False)
 
 
+def unpack_results(frame: bytes | bytearray | memoryview) -> Any:
+    """Return the results of a frame, tuples for all sequences."""
+    return msgpack.unpackb(frame, unicode_errors="surrogateescape", use_list=False)
+
+
 def list_head(count: int) -> bytes:
     """Return how a packed list of so many elements begins."""
     if count < 16:
