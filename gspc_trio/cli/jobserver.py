@@ -10,12 +10,14 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from gspc_trio.cli.common import CommandError, print_json, run_command, running_connection, set_up_logging
+from gspc_trio.cli.journaled import new_journal, old_journal
 from gspc_trio.cli.progress import show_progress
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.job import JobFailed, JobResult
 from gspc_trio.components.jobserver import JobSettings
-from gspc_trio.components.workflow_file import load_workflow_file
+from gspc_trio.components.journal import Journal
+from gspc_trio.components.workflow_file import LoadedWorkflow, load_workflow_file
 from gspc_trio.nursery.rpc import Peer
 from gspc_trio.protocol.messages import GetJobStatus, Status, StopJob, WaitJob
 from gspc_trio.version import VERSION
@@ -47,6 +49,7 @@ async def run(
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     records: Path | None = None,
+    journal: Path | None = None,
     keep_going: Annotated[bool, Flag] = False,
     cores: int = 0,
     weight: float = 1.0,
@@ -68,6 +71,8 @@ async def run(
         Connection file of a running run-time system; without it, one is started for this run.
     records
         File for everything that happens, a line of JSON each.
+    journal
+        Directory in which results are made durable, so that gspc-jobserver resume can go on after a crash.
     keep_going
         After a failure go on with what does not depend on it.
     cores
@@ -82,28 +87,79 @@ async def run(
         Log as JSON, a line each.
     """
     set_up_logging(verbose, log_json)
+    options = {"name": workflow.stem, "keep_going": keep_going, "weight": weight, "threads": threads}
+    # With --json, what the workflow's own code prints here must not stand beside the one object.
+    with redirect_stdout(sys.stderr if json else sys.stdout):
+        loaded = load_workflow_file(workflow, settings or [])
+        with new_journal(journal, workflow, settings or [], loaded, options) as durable:
+            return await _run_loaded(loaded, options, durable, rts, cores, records, json)
+
+
+@app.command
+async def resume(
+    journal: Path,
+    *,
+    json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    rts: File = None,
+    records: Path | None = None,
+    cores: int = 0,
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
+    log_json: Annotated[bool, Parameter(name="--log-json", negative=())] = False,
+) -> int:
+    """Go on with a run that was given --journal and was interrupted.
+
+    What has finished is not done again; what failed, was cancelled or was under way is.
+
+    Parameters
+    ----------
+    journal
+        The directory that was given to --journal.
+    json
+        Print one JSON object with outputs, tasks and elapsed_s instead of a report.
+    rts
+        Connection file of a running run-time system; without it, one is started for this run.
+    records
+        File for everything that happens from now on, a line of JSON each.
+    cores
+        Cores to use of this machine; 0 for all. Not with --rts.
+    verbose
+        Log everything, not only warnings.
+    log_json
+        Log as JSON, a line each.
+    """
+    set_up_logging(verbose, log_json)
+    with redirect_stdout(sys.stderr if json else sys.stdout), old_journal(journal) as (durable, loaded):
+        return await _run_loaded(loaded, durable.about.options, durable, rts, cores, records, json)
+
+
+async def _run_loaded(
+    loaded: LoadedWorkflow,
+    options: dict[str, Any],
+    journal: Journal | None,
+    rts: Path | None,
+    cores: int,
+    records: Path | None,
+    json: bool,
+) -> int:
+    """Run a workflow and print what came of it; standard output is real again for one object of JSON."""
     if rts is not None and cores:
         raise CommandError(
             "--cores is for a run-time system of its own; the one of --rts has its cores already"
         )
     rts_file = running_connection(rts) if rts is not None else None
+    settings = JobSettings(**options, modules=loaded.modules)
     failure = None
-    # With --json, what the workflow's own code prints here must not stand beside the one object.
-    with redirect_stdout(sys.stderr if json else sys.stdout):
-        loaded = load_workflow_file(workflow, settings or [])
-        job_settings = JobSettings(
-            name=workflow.stem, keep_going=keep_going, weight=weight, threads=threads, modules=loaded.modules
-        )
-        if records is not None:
-            records.open("w").close()  # fail now, not after minutes of work
-        try:
-            result = await _run(loaded.workflow, job_settings, rts_file, cores, records, quiet=json)
-        except JobFailed as failed:
-            result, failure = failed.result, failed
+    if records is not None:
+        records.open("w").close()  # fail now, not after minutes of work
+    try:
+        result = await _run(loaded.workflow, settings, rts_file, cores, records, journal, quiet=json)
+    except JobFailed as failed:
+        result, failure = failed.result, failed
     if json:
-        print_json(summary(result))
+        with redirect_stdout(sys.__stdout__):
+            print_json(summary(result))
     if failure is not None:
-        if keep_going and not json:
+        if settings.keep_going and not json:
             _print_outputs(result)
         raise failure
     if not json:
@@ -117,13 +173,21 @@ async def _run(
     rts_file: Path | None,
     cores: int,
     records: Path | None,
+    journal: Journal | None,
     *,
     quiet: bool,
 ) -> JobResult:
     async with AsyncExitStack() as stack:
         rts = await stack.enter_async_context(open_rts(cores=cores, connection_file=rts_file))
         job = await stack.enter_async_context(
-            open_job(workflow.net, rts=rts, values=workflow.values, settings=settings, records_path=records)
+            open_job(
+                workflow.net,
+                rts=rts,
+                values=workflow.values,
+                settings=settings,
+                records_path=records,
+                journal=journal,
+            )
         )
         if not quiet and sys.stderr.isatty():
             await stack.enter_async_context(show_progress(job))

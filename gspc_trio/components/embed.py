@@ -13,6 +13,7 @@ from gspc_trio.components.client import RunTimeSystem, join_rts
 from gspc_trio.components.compute import open_process_backend
 from gspc_trio.components.job import Job
 from gspc_trio.components.jobserver import JobSettings, run_job
+from gspc_trio.components.journal import Journal
 from gspc_trio.components.rts import open_rts_service
 from gspc_trio.components.rts_peers import RtsError
 from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
@@ -71,6 +72,7 @@ async def open_job(
     settings: JobSettings | None = None,
     transformations: Sequence[Transformation] = (terminate,),
     records_path: Path | None = None,
+    journal: Journal | None = None,
 ) -> AsyncIterator[Job]:
     """Run a workflow on a run-time system (GSPC19 4.3.1).
 
@@ -84,14 +86,21 @@ async def open_job(
         settings: of the job.
         transformations: applied to the net in order before it runs.
         records_path: file for the records, or None.
+        journal: makes results durable; the job goes on where it ends.
 
     Raises:
         JobFailed: the job failed or was stopped.
+        JournalError: the journal cannot be written.
+        JournalMismatch: the journal is of another workflow.
         WorkflowError: the net and the values do not fit.
     """
     for transformation in transformations:
         net = transformation(net)
-    engine = WorkflowEngine(net, values or {}, dumps=dumps, loads=loads, join=join)
+    journaled = await journal.recover(net, values or {}) if journal is not None else None
+    if journaled is None:
+        engine = WorkflowEngine(net, values or {}, dumps=dumps, loads=loads, join=join)
+    else:
+        engine = journaled.engine
     settings = settings or JobSettings(name=net.name)
     if not settings.listen and not rts.embedded:
         settings = settings.listening()
@@ -99,5 +108,7 @@ async def open_job(
     def code(code_id: int) -> bytes:
         return encode_entry(engine.code_table[code_id])
 
-    async with run_job(engine, code, engine.outputs, rts, settings, records_path=records_path) as job:
+    async with run_job(
+        journaled or engine, code, engine.outputs, rts, settings, records_path=records_path, journal=journal
+    ) as job:
         yield job

@@ -13,17 +13,19 @@ from attrs import evolve, field, frozen
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.job import Job
 from gspc_trio.components.job_clients import JobClients
+from gspc_trio.components.journal import Journal
 from gspc_trio.components.scheduler import SchedulerRoutes
 from gspc_trio.core.exchange import OpenJob
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.records import RECORD_TYPES, Record
 from gspc_trio.core.scheduler import TaskDone
+from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.drive import drive
 from gspc_trio.nursery.rpc import Peer, PeerGone
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.protocol.messages import JobRegistered, LeaveJob, RegisterJob
-from gspc_trio.workflow.job import Begin, Engine, JobEnded, JobMachine
+from gspc_trio.workflow.job import Begin, Engine, JobEnded, JobMachine, Kept
 
 LEAVE_TIMEOUT_S = 1.0
 """How long a job may take to stop what runs and say goodbye to the RTS when its scope is left."""
@@ -67,6 +69,7 @@ async def run_job(
     open_ended: bool = False,
     on_done: Callable[[TaskDone], None] | None = None,
     records_path: Path | None = None,
+    journal: Journal | None = None,
 ) -> AsyncIterator[Job]:
     """Run an engine's tasks on a run-time system.
 
@@ -82,13 +85,15 @@ async def run_job(
         open_ended: tasks may be added until ``Job.close``.
         on_done: told each task that ends for good.
         records_path: file for the records, or None.
+        journal: makes results durable before the engine takes them in; the engine is the one it has made.
 
     Raises:
         JobFailed: the job failed or was stopped, or the RTS went away.
+        JournalError: the journal cannot be written any more.
         OSError: the file for the records cannot be written.
     """
     async with open_scope() as nursery:
-        server = _JobServer(engine, code, outputs, settings, open_ended, on_done)
+        server = _JobServer(engine, code, outputs, settings, open_ended, on_done, journal)
         here = rts.network.whereabouts()
         address = ""
         if settings.listen:
@@ -123,7 +128,9 @@ class _JobServer:
         settings: JobSettings,
         open_ended: bool,
         on_done: Callable[[TaskDone], None] | None,
+        journal: Journal | None,
     ) -> None:
+        self.journal = journal
         self.engine = engine
         self.code = code
         self.outputs = outputs
@@ -159,6 +166,7 @@ class _JobServer:
             look_ahead_scheduler(job_id),
             settings.keep_going,
             self.open_ended,
+            journaled=self.journal is not None,
         )
         here = rts.network.whereabouts()
         opening = OpenJob(
@@ -170,6 +178,9 @@ class _JobServer:
         routes = SchedulerRoutes(
             rts.network, peer, opening, self.code, job.inbox.put, hosts, nursery, job.records.append
         )
+        if self.journal is not None:
+            machine.finished_before = self.journal.finished_before
+            nursery.start_soon(self.journal.run, lambda count: job.inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes)
         nursery.start_soon(self._listen_to_rts, job, routes)
         self.started.set()
@@ -177,11 +188,14 @@ class _JobServer:
 
     async def _drive(self, job: Job, routes: SchedulerRoutes) -> None:
         send, append, on_done = routes.send, job.records.append, self.on_done
+        keep = None if self.journal is None else self.journal.keep
 
         def perform(action: Any) -> None:
             if type(action) is TaskDone:
                 if action.outcome.stdout or action.outcome.stderr:
                     job.printed.keep(action.outcome)
+                if keep is not None and action.state is TaskState.FINISHED:
+                    keep(action)
                 if on_done is not None:
                     on_done(action)
             elif isinstance(action, RECORD_TYPES):

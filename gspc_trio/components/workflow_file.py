@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
 import traceback
@@ -24,10 +25,14 @@ class WorkflowFileError(ValueError):
 
 @frozen
 class LoadedWorkflow:
-    """A workflow and the sources to ship with it: module name -> (file name, text)."""
+    """A workflow and the sources to ship with it: module name -> (file name, text).
+
+    ``fingerprint`` is that of the workflow file and of what it has imported from its directory.
+    """
 
     workflow: Workflow
     modules: dict[str, tuple[str, str]]
+    fingerprint: str
 
 
 def load_workflow_file(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
@@ -54,7 +59,18 @@ def load_workflow_file(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
     function = getattr(module, "workflow", None)
     if not callable(function):
         raise WorkflowFileError(f"{path} offers no workflow: it has no function workflow()")
-    return LoadedWorkflow(build_workflow(function, settings), modules_beside(path.resolve()))
+    workflow, modules = build_workflow(function, settings), modules_beside(path.resolve())
+    return LoadedWorkflow(workflow, modules, _fingerprint(modules))
+
+
+def _fingerprint(modules: dict[str, tuple[str, str]]) -> str:
+    """Return what changes when one of the imported sources does."""
+    digest = hashlib.sha256()
+    for name, (file, text) in sorted(modules.items()):
+        imported = getattr(sys.modules.get(name), "__file__", None)
+        if imported is not None and Path(imported).resolve() == Path(file).resolve():
+            digest.update(f"{name}\0{len(text)}\0{text}".encode(errors="surrogatepass"))
+    return digest.hexdigest()
 
 
 def _import(path: Path) -> ModuleType:

@@ -8,6 +8,7 @@ that is the scheduler's.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Protocol
@@ -109,6 +110,13 @@ class Close:
 
 
 @frozen
+class Kept:
+    """The first ``count`` of the outcomes that wait for it are durable: they may be injected."""
+
+    count: int
+
+
+@frozen
 class JobEnded:
     """The job is over.
 
@@ -142,6 +150,8 @@ class JobMachine:
         scheduler: says where it runs.
         keep_going: go on after a failure with what does not depend on it.
         open_ended: tasks may be added until Close (the executor's way).
+        journaled: a result waits for Kept before the engine takes it in.
+        finished_before: tasks that had finished when the job was resumed.
         failures: of the first tasks that failed.
         state: where it is.
         ended: how it ended, when it has.
@@ -153,6 +163,8 @@ class JobMachine:
     scheduler: Scheduler
     keep_going: bool = False
     open_ended: bool = False
+    journaled: bool = False
+    finished_before: int = 0
     failures: list[TaskFailure] = field(factory=list)
     state: JobState = JobState.NEW
     ended: JobEnded | None = None
@@ -161,15 +173,18 @@ class JobMachine:
     _stopping: bool = False
     _stopped: bool = False
     _failed_through: int = 0
+    _unkept: deque[TaskDone] = field(factory=deque)
 
     def handle(self, event: Any, now: float) -> list[Any]:
-        """Take one of the scheduler's events, Begin, Look or Close; return the scheduler's actions, and
+        """Take one of the scheduler's events, Begin, Look, Close or Kept; return the scheduler's actions, and
         JobEnded last.
 
-        TaskDone appears among the actions after the engine has taken it in.
+        TaskDone appears among the actions after the engine has taken it in; a result of a journaled job waits
+        for Kept, in the order in which TaskDone appeared.
 
         Raises:
-            IllegalEvent: Begin came twice, or the scheduler does not know the event.
+            IllegalEvent: Begin came twice, Kept for more than what waits, or the scheduler does not know the
+                event.
         """
         if isinstance(event, Begin):
             if self._begun:
@@ -185,6 +200,9 @@ class JobMachine:
             actions = []
         elif isinstance(event, RetryTask):
             actions = self._retry(event, now)
+        elif isinstance(event, Kept):
+            self._inject_kept(event.count)
+            actions = []
         else:
             if isinstance(event, Stop):
                 self._end_as(JobEnded("stopped", event.reason))
@@ -192,6 +210,13 @@ class JobMachine:
             actions = self.scheduler.handle(event, now)
         self._carry(actions, now)
         return actions
+
+    def _inject_kept(self, count: int) -> None:
+        if count > len(self._unkept):
+            raise IllegalEvent(f"{count} outcomes were said to be durable; {len(self._unkept)} wait for it")
+        for _ in range(count):
+            done = self._unkept.popleft()
+            self.engine.inject(done.task_id, done.outcome.values)
 
     def _retry(self, event: RetryTask, now: float) -> list[Any]:
         """Hand a failed task out again; a wish that comes too late, or cannot be, is dropped."""
@@ -222,6 +247,7 @@ class JobMachine:
         self.scheduler.check()
         if self.ended is not None:
             assert self.scheduler.live == 0, "an ended job has live tasks"
+            assert not self._unkept, "an ended job has results that are not durable"
             assert self.state.value == self.ended.state, "state and end differ"
 
     def _carry(self, actions: list[Any], now: float) -> None:
@@ -251,7 +277,10 @@ class JobMachine:
     def _done(self, done: TaskDone) -> list[TaskDone]:
         """Tell the engine how a task ended; return the tasks that fail through it."""
         if done.state is TaskState.FINISHED:
-            self.engine.inject(done.task_id, done.outcome.values)
+            if self.journaled:
+                self._unkept.append(done)
+            else:
+                self.engine.inject(done.task_id, done.outcome.values)
             return []
         if done.state is TaskState.CANCELLED:
             through = self.engine.cancelled(done.task_id)
@@ -289,7 +318,7 @@ class JobMachine:
     def _maybe_end(self, actions: list[Any], now: float) -> None:
         if self._stopping and not self._stopped:
             self._stopped = any(type(action) is Stopped for action in actions)
-        if self.ended is not None or not self._begun or self.scheduler.live:
+        if self.ended is not None or not self._begun or self.scheduler.live or self._unkept:
             return
         if self._stop is None:
             if self.open_ended:
@@ -331,4 +360,5 @@ class JobMachine:
         """Return the number of tasks in each state."""
         counts = dict(self.scheduler.status())
         counts[TaskState.FAILED] = counts.get(TaskState.FAILED, 0) + self._failed_through
+        counts[TaskState.FINISHED] = counts.get(TaskState.FINISHED, 0) + self.finished_before
         return counts

@@ -1,0 +1,304 @@
+"""The journal of a job on disk: results are durable before the workflow takes them in.
+
+A directory holds one file at a time, ``journal.000001`` and so on: a snapshot of the workflow, then what
+happened since. When that has grown large, the next file begins with a new snapshot and the old one goes.
+Results gather while the disk is busy, and are made durable together.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from gspc_trio.core.ids import TaskId
+from gspc_trio.core.scheduler import TaskDone
+from gspc_trio.core.task import TaskState
+from gspc_trio.protocol.journal import (
+    MAGIC,
+    About,
+    BadJournal,
+    Framer,
+    Frames,
+    decode_record,
+    encode_outcomes,
+    encode_record,
+)
+from gspc_trio.protocol.values import dumps, join, loads
+from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.journal import JournaledEngine, JournalRecord, Values, replay
+from gspc_trio.workflow.net import Net
+
+GATHER_S = 0.002
+"""Pause between two writes to the disk, in which results gather."""
+
+FILE_BYTES_MAX = 64 * 2**20
+"""Size at which a file gives way to one with a new snapshot, or twice the size of its own if that is more."""
+
+_PREFIX = "journal."
+
+
+class JournalError(ValueError):
+    """The journal cannot be used; one line says why, and what to do."""
+
+
+class Journal:
+    """A journal that is open for one job server; made by :func:`create_journal` and :func:`open_journal`.
+
+    Args:
+        directory: which is locked.
+        about: whose it is.
+        records: what was read from it; empty for a new one.
+        file_bytes_max: when to begin a new file.
+
+    Attributes:
+        engine: of the job, once :meth:`recover` has made it.
+        finished_before: tasks that had finished by then.
+        syncs: how often it has waited for the disk.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        about: About,
+        records: list[JournalRecord],
+        file_bytes_max: int = FILE_BYTES_MAX,
+    ) -> None:
+        self.directory = directory
+        self.about = about
+        self.engine: JournaledEngine | None = None
+        self.finished_before = 0
+        self.syncs = 0
+        self._records = records
+        self._file_bytes_max = file_bytes_max
+        self._rows: list[tuple[TaskId, Values]] = []
+        self._written: deque[tuple[TaskId, Values]] = deque()
+        self._taken_in = 0
+        self._wake: trio.Event | None = None
+        self._framer = Framer()
+        self._descriptor = -1
+        self._size_bytes = self._bound_bytes = 0
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was read from it."""
+        return not self._records
+
+    async def recover(self, net: Net, values: Mapping[str, Iterable[Any]]) -> JournaledEngine:
+        """Return the engine that goes on where the journal ends, or that of a new job with these values.
+
+        Raises:
+            JournalError: the journal cannot be written.
+            JournalMismatch: the workflow does not do again what it did.
+            WorkflowError: the journal is of another net, or the values do not fit.
+        """
+        if self._records:
+            records, self._records = self._records, []
+
+            def load(state: dict[str, Any]) -> WorkflowEngine:
+                return WorkflowEngine.load(net, state, dumps=dumps, loads=loads, join=join)
+
+            # In a thread, so that heartbeats go on meanwhile.
+            engine = await trio.to_thread.run_sync(replay, records, load)
+        else:
+            engine = WorkflowEngine(net, values, dumps=dumps, loads=loads, join=join)
+        self.finished_before = engine.counts()[TaskState.FINISHED]
+        self.engine = JournaledEngine(engine)
+        await self._begin_file(self.engine)
+        return self.engine
+
+    def keep(self, done: TaskDone) -> None:
+        """Make the result of a task durable; :meth:`run` says when it is."""
+        self._rows.append((done.task_id, done.outcome.values))
+        if self._wake is not None:
+            self._wake.set()
+
+    async def run(self, kept: Callable[[int], None]) -> None:
+        """Write until cancelled.
+
+        Args:
+            kept: told how many more results are durable, in the order in which they were given.
+
+        Raises:
+            JournalError: the disk does not take more.
+        """
+        engine = self.engine
+        assert engine is not None
+        while True:
+            if not self._rows:
+                self._wake = trio.Event()
+                await self._wake.wait()
+                self._wake = None
+            rows, self._rows = self._rows, []
+            if engine.is_whole:
+                await self._write(engine, rows)
+            kept(len(rows))
+            await trio.sleep(GATHER_S)
+
+    async def _write(self, engine: JournaledEngine, rows: list[tuple[TaskId, Values]]) -> None:
+        frames = [self._framer.frame(encode_record(step)) for step in engine.take_steps()]
+        frames.append(self._framer.frame(encode_outcomes(rows)))
+        data = b"".join(frames)
+        self._written.extend(rows)
+        await self._in_thread(_append, self._descriptor, data)
+        self.syncs += 1
+        self._size_bytes += len(data)
+        if self._size_bytes > self._bound_bytes:
+            await self._begin_file(engine)
+
+    async def _begin_file(self, engine: JournaledEngine) -> None:
+        """Replace the file by one that begins with the state of now."""
+        for _ in range(engine.injected - self._taken_in):
+            self._written.popleft()
+        self._taken_in = engine.injected
+        self._framer = Framer()
+        records: list[Any] = [encode_record(self.about), encode_record(engine.snapshot())]
+        if self._written:
+            records.append(encode_outcomes(list(self._written)))
+        data = MAGIC + b"".join(map(self._framer.frame, records))
+        self._close()
+        self._descriptor = await self._in_thread(_replace, self.directory, data)
+        self._size_bytes = len(data)
+        self._bound_bytes = max(self._file_bytes_max, 2 * len(data))
+
+    async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return await trio.to_thread.run_sync(function, *args)
+        except OSError as error:
+            raise JournalError(
+                f"the journal {self.directory} cannot be written: {error.strerror}; what it has is safe: "
+                f"gspc-jobserver resume {self.directory}"
+            ) from error
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _append(descriptor: int, data: bytes) -> None:
+    _write_all(descriptor, data)
+    os.fdatasync(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _files(directory: Path) -> list[Path]:
+    """Return the files of a journal, oldest first."""
+    return sorted(path for path in directory.glob(f"{_PREFIX}*") if path.suffix[1:].isdigit())
+
+
+def _replace(directory: Path, data: bytes) -> int:
+    """Write the next file, whole or not at all; remove the others; return its descriptor."""
+    old = _files(directory)
+    number = int(old[-1].suffix[1:]) + 1 if old else 1
+    path = directory / f"{_PREFIX}{number:06}"
+    temporary = directory / "new"
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
+    try:
+        _append(descriptor, data)
+        temporary.rename(path)
+        _sync_directory(directory)
+        for one in old:
+            one.unlink()
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Keep other job servers out for the time of a block; the lock goes with the process."""
+    status = directory.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise JournalError(f"others can write to {directory}: chmod 700 it, or name another directory")
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise JournalError(f"a job server that runs uses the journal {directory}") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def create_journal(directory: Path, about: About, file_bytes_max: int = FILE_BYTES_MAX) -> Iterator[Journal]:
+    """A new journal for the time of a block.
+
+    Raises:
+        JournalError: there is one in the directory, or others can write to it.
+        OSError: the directory cannot be made.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _locked(directory):
+        if _files(directory):
+            raise JournalError(
+                f"{directory} has the journal of an earlier run: go on with it by gspc-jobserver resume "
+                f"{directory}, or name another directory"
+            )
+        journal = Journal(directory, about, [], file_bytes_max)
+        try:
+            yield journal
+        finally:
+            journal._close()
+
+
+@contextmanager
+def open_journal(directory: Path, file_bytes_max: int = FILE_BYTES_MAX) -> Iterator[Journal]:
+    """The journal of an earlier run for the time of a block.
+
+    Raises:
+        JournalError: there is none, it cannot be read, or another job server uses it.
+    """
+    if not directory.is_dir():
+        raise JournalError(f"there is no journal {directory}: name the directory that was given to --journal")
+    with _locked(directory):
+        about, records = _read(directory)
+        journal = Journal(directory, about, records, file_bytes_max)
+        try:
+            yield journal
+        finally:
+            journal._close()
+
+
+def _read(directory: Path) -> tuple[About, list[JournalRecord]]:
+    """Return what the newest whole file says."""
+    problem = "it has no file"
+    for path in reversed(_files(directory)):
+        try:
+            about, *records = map(decode_record, Frames(path.read_bytes()))
+            if isinstance(about, About) and records:
+                return about, records  # type: ignore[return-value]
+            problem = f"{path.name} has no beginning"
+        except (BadJournal, ValueError) as error:
+            problem = f"{path.name}: {error}"
+        except OSError as error:
+            problem = f"{path.name}: {error.strerror}"
+    raise JournalError(f"{directory} is no journal to go on with: {problem}")

@@ -1,0 +1,249 @@
+"""What a job's journal holds, and the engine that comes of it (reliability: journal).
+
+The journal of a job is its engine's history in three facts: the state at some time (:class:`Snapshot`), the
+outcomes that were injected (:class:`Outcomes`), and what happened between them (:class:`Step`). An engine is
+a pure function of that: the same steps give the same task ids and the same tokens. Failures and cancellations
+are not in it, so that a job that is resumed tries again whatever has not finished.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from attrs import frozen
+
+from gspc_trio.core.ids import TaskId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.task import Task, TaskError, TaskState
+from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.runtime import TransitionFailed
+
+Values: TypeAlias = tuple[tuple[bytes, ...], ...]
+"""For each output of a task's code, the encoded values."""
+
+
+class JournalMismatch(ValueError):
+    """The journal cannot be that of this workflow; one line says why."""
+
+
+@frozen
+class Snapshot:
+    """The whole state of an engine, as its ``dump`` gives it; what was recorded before is not needed."""
+
+    state: dict[str, Any]
+
+
+@frozen
+class Outcomes:
+    """Results of tasks, in the order in which they are injected."""
+
+    rows: tuple[tuple[TaskId, Values], ...]
+
+
+@frozen
+class Step:
+    """The engine took in ``injected`` more outcomes, then handed out ``pulled`` new tasks.
+
+    ``exhausted`` says that it was then asked for one more and had none: inline transitions have fired.
+    """
+
+    injected: int
+    pulled: int
+    exhausted: bool
+
+
+JournalRecord: TypeAlias = Snapshot | Outcomes | Step
+
+
+class JournaledEngine:
+    """A workflow engine that notes its steps.
+
+    Args:
+        engine: does the work.
+
+    Attributes:
+        injected: outcomes taken in since this object was made.
+        is_whole: whether the steps tell everything. They do not after a transition has raised half way.
+    """
+
+    def __init__(self, engine: WorkflowEngine) -> None:
+        self.engine = engine
+        self.extract: Callable[[TaskId], Task] = engine.extract
+        self.fail: Callable[[TaskId, TaskError], None] = engine.fail
+        self.cancelled: Callable[[TaskId], None] = engine.cancelled
+        self.restore: Callable[[TaskId], None] = engine.restore
+        self.explain_stuck: Callable[[], list[str]] = engine.explain_stuck
+        self.describe: Callable[[], dict[str, Any]] = engine.describe
+        self.injected = 0
+        self.is_whole = True
+        self._newest = engine.last_task_id
+        self._steps: list[Step] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._injected = self._pulled = 0
+        self._exhausted = False
+
+    def _close_step(self) -> None:
+        if self._injected or self._pulled or self._exhausted:
+            self._steps.append(Step(self._injected, self._pulled, self._exhausted))
+        self._begin()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a termination transition has ended the workflow."""
+        return self.engine.is_stopped
+
+    def next(self) -> TaskId | None:
+        """Return the id of a task that is ready, each once, or None; see the engine."""
+        try:
+            task_id = self.engine.next()
+        except TransitionFailed:
+            self.is_whole = False
+            raise
+        if task_id is None:
+            self._exhausted = True
+        elif task_id > self._newest:
+            if self._exhausted:
+                self._close_step()
+            self._newest = task_id
+            self._pulled += 1
+        return task_id
+
+    def inject(self, task_id: TaskId, values: Values) -> None:
+        """Put the result of an extracted task into the workflow; see the engine."""
+        self.engine.inject(task_id, values)
+        if self._pulled or self._exhausted:
+            self._close_step()
+        self._injected += 1
+        self.injected += 1
+
+    def take_steps(self) -> list[Step]:
+        """Return the steps since the last call; what they lead to is the state of now."""
+        self._close_step()
+        steps, self._steps = self._steps, []
+        return steps
+
+    def snapshot(self) -> Snapshot:
+        """Return the state of now; steps noted before are forgotten."""
+        self.take_steps()
+        return Snapshot(self.engine.dump())
+
+
+class Replay:
+    """Builds an engine from the records of a journal.
+
+    Args:
+        load: makes an engine of a dump.
+    """
+
+    def __init__(self, load: Callable[[dict[str, Any]], WorkflowEngine]) -> None:
+        self._load = load
+        self._engine: WorkflowEngine | None = None
+        self._outcomes: deque[tuple[TaskId, Values]] = deque()
+
+    @property
+    def engine(self) -> WorkflowEngine:
+        """The engine as it was at the last step.
+
+        Raises:
+            JournalMismatch: there was no snapshot yet.
+        """
+        if self._engine is None:
+            raise JournalMismatch("the journal has no beginning")
+        return self._engine
+
+    def apply(self, record: JournalRecord) -> None:
+        """Take the next record.
+
+        Raises:
+            JournalMismatch: the workflow does not do again what it did.
+        """
+        if type(record) is Outcomes:
+            self._outcomes.extend(record.rows)
+        elif type(record) is Step:
+            self._step(record)
+        else:
+            assert type(record) is Snapshot
+            self._engine = self._load(record.state)
+            self._outcomes.clear()
+
+    def finish(self) -> WorkflowEngine:
+        """Take in what was durable but not injected, make ready again what was under way; return the engine.
+
+        Raises:
+            JournalMismatch: the workflow does not do again what it did.
+        """
+        engine = self.engine
+        while self._outcomes:
+            self._inject(*self._outcomes.popleft())
+        for task_id, activity in sorted(engine.activities.items()):
+            if activity.state is not TaskState.READY:
+                engine.restore(task_id)
+        return engine
+
+    def _step(self, step: Step) -> None:
+        if step.injected > len(self._outcomes):
+            raise JournalMismatch("the journal has a step without its outcomes")
+        for _ in range(step.injected):
+            self._inject(*self._outcomes.popleft())
+        if step.pulled or step.exhausted:
+            self._pull(step)
+
+    def _inject(self, task_id: TaskId, values: Values) -> None:
+        engine = self.engine
+        try:
+            # What was under way at the snapshot is handed out once more, before anything new.
+            while engine.state(task_id) is TaskState.READY:
+                again = engine.next()
+                if again is None:
+                    break
+                engine.extract(again)
+            engine.inject(task_id, values)
+        except (IllegalEvent, KeyError) as error:
+            raise _diverged(f"it has no task {task_id} whose result could be taken in") from error
+
+    def _pull(self, step: Step) -> None:
+        engine, wanted = self.engine, step.pulled
+        while wanted or step.exhausted:
+            before = engine.last_task_id
+            try:
+                task_id = engine.next()
+            except TransitionFailed as error:
+                raise _diverged(str(error)) from error
+            if task_id is None:
+                break
+            engine.extract(task_id)
+            if engine.last_task_id > before:
+                if not wanted:
+                    raise _diverged(f"task {task_id} was not ready then")
+                wanted -= 1
+        if wanted:
+            raise _diverged(f"{wanted} tasks were ready then that are not now")
+
+
+def _diverged(why: str) -> JournalMismatch:
+    return JournalMismatch(
+        f"the workflow does not do again what its journal says ({why}): its conditions and inline "
+        "transitions must depend on their tokens alone"
+    )
+
+
+def replay(
+    records: Sequence[JournalRecord], load: Callable[[dict[str, Any]], WorkflowEngine]
+) -> WorkflowEngine:
+    """Return the engine that goes on where a journal ends.
+
+    Args:
+        records: the first is a snapshot.
+        load: makes an engine of a dump.
+
+    Raises:
+        JournalMismatch: the workflow does not do again what it did.
+    """
+    again = Replay(load)
+    for record in records:
+        again.apply(record)
+    return again.finish()

@@ -1,0 +1,214 @@
+"""The journal of a job on disk: durable first, bounded, for one job server at a time."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from gspc_trio import Net, farm, open_job, open_rts
+from gspc_trio.components.journal import Journal, JournalError, create_journal, open_journal
+from gspc_trio.core.scheduler import TaskDone
+from gspc_trio.core.task import Outcome, Reason, TaskState
+from gspc_trio.protocol.journal import About, Frames, decode_record
+from gspc_trio.protocol.values import dumps
+from gspc_trio.workflow.journal import JournaledEngine, Outcomes
+
+ABOUT = About("1", "flow.py", "f00", (), {})
+
+
+def double(item: int) -> int:
+    return 2 * item
+
+
+def doubles(number: int) -> Net:
+    return farm(double, name="doubles", default=list(range(number)))
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("journal.*"))
+
+
+def durable(folder: Path) -> list[int]:
+    """The tasks whose results the file on disk has."""
+    (path,) = files(folder)
+    records = map(decode_record, Frames(path.read_bytes()))
+    return [task_id for record in records if isinstance(record, Outcomes) for task_id, _ in record.rows]
+
+
+def extract(engine: JournaledEngine) -> list[TaskDone]:
+    """Hand out all that is ready; return how these tasks end."""
+    ends = []
+    while (task_id := engine.next()) is not None:
+        task = engine.extract(task_id)
+        outcome = Outcome(task_id, 1, Reason.FINISHED, ((dumps(task_id),),))
+        ends.append(TaskDone(task_id, TaskState.FINISHED, outcome, task.name))
+    return ends
+
+
+async def write(journal: Journal, engine: JournaledEngine, ends: list[TaskDone]) -> None:
+    """Write results one after the other, each taken in when it is durable."""
+    async with trio.open_nursery() as nursery:
+        waiting: list[TaskDone] = []
+        more = trio.Event()
+
+        def kept(count: int) -> None:
+            nonlocal more
+            for done in waiting[:count]:
+                assert done.task_id in durable(journal.directory), "it is on disk before it is taken in"
+                engine.inject(done.task_id, done.outcome.values)
+            del waiting[:count]
+            more.set()
+            more = trio.Event()
+
+        nursery.start_soon(journal.run, kept)
+        for done in ends:
+            journal.keep(done)
+            waiting.append(done)
+            await more.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_taken_in_is_on_disk_already(tmp_path: Path) -> None:
+    with create_journal(tmp_path / "j", ABOUT) as journal:
+        engine = await journal.recover(doubles(5), {})
+        await write(journal, engine, extract(engine)[:3])
+    with open_journal(tmp_path / "j") as journal:
+        assert journal.about == ABOUT
+        again = await journal.recover(doubles(5), {})
+        assert journal.finished_before == 3
+        assert again.engine.outputs() == {"results": [1, 2, 3]}
+        assert [done.task_id for done in extract(again)] == [4, 5]
+
+
+async def test_results_that_come_together_reach_the_disk_together(tmp_path: Path) -> None:
+    with create_journal(tmp_path / "j", ABOUT) as journal:
+        engine = await journal.recover(doubles(500), {})
+        for done in extract(engine):
+            journal.keep(done)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_run_until_kept, journal, 500, nursery.cancel_scope)
+        assert journal.syncs == 1
+    assert len(durable(tmp_path / "j")) == 500
+
+
+async def _run_until_kept(journal: Journal, count: int, scope: trio.CancelScope, task_status: Any) -> None:
+    left = [count]
+
+    def kept(number: int) -> None:
+        left[0] -= number
+        if not left[0]:
+            scope.cancel()
+
+    task_status.started()
+    await journal.run(kept)
+
+
+async def test_a_journal_does_not_grow_without_bound(tmp_path: Path) -> None:
+    folder, longest = tmp_path / "j", 0
+    with create_journal(folder, ABOUT, file_bytes_max=1_000) as journal:
+        engine = await journal.recover(doubles(80), {})
+        for _ in range(3):
+            ends = extract(engine)
+            await write(journal, engine, ends)
+            (path,) = files(folder)
+            longest = max(longest, path.stat().st_size)
+            engine.engine.put("items", range(80))
+        state_bytes = len(repr(engine.engine.dump()))
+        assert int(path.suffix[1:]) > 3, "there was a new file now and then"
+    assert longest < 2 * state_bytes + 1_000
+    with open_journal(folder) as journal:
+        again = await journal.recover(doubles(80), {})
+        assert len(again.engine.outputs()["results"]) == 240
+
+
+async def test_what_is_durable_but_not_taken_in_survives_a_new_file(tmp_path: Path) -> None:
+    folder = tmp_path / "j"
+    with create_journal(folder, ABOUT, file_bytes_max=1) as journal:
+        engine = await journal.recover(doubles(40), {})
+        first, *others = extract(engine)
+        for done in others:
+            journal.keep(done)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_run_until_kept, journal, len(others), nursery.cancel_scope)
+    with open_journal(folder) as journal:
+        again = await journal.recover(doubles(40), {})
+        assert [done.task_id for done in extract(again)] == [first.task_id]
+
+
+async def test_a_crash_between_two_files_leaves_the_older_one(tmp_path: Path) -> None:
+    folder = tmp_path / "j"
+    with create_journal(folder, ABOUT) as journal:
+        engine = await journal.recover(doubles(5), {})
+        await write(journal, engine, extract(engine)[:2])
+    (folder / "new").write_bytes(files(folder)[0].read_bytes()[:50])
+    (folder / "journal.000002").write_bytes(b"")
+    with open_journal(folder) as journal:
+        await journal.recover(doubles(5), {})
+        assert journal.finished_before == 2
+    assert len(files(folder)) == 1
+
+
+async def test_a_job_goes_on_from_a_copy_made_while_it_ran(tmp_path: Path) -> None:
+    """As after a crash: the copy holds what was durable at some time."""
+    first, copy = tmp_path / "first", tmp_path / "copy"
+    async with open_rts(cores=2) as rts:
+        with create_journal(first, ABOUT) as journal:
+            async with open_job(doubles(400), rts=rts, journal=journal) as job:
+                while not durable(first):
+                    await trio.lowlevel.checkpoint()
+                shutil.copytree(first, copy)
+                whole = await job.wait()
+        with open_journal(copy) as journal:
+            async with open_job(doubles(400), rts=rts, journal=journal) as job:
+                result = await job.wait()
+            assert journal.finished_before > 0
+    assert sorted(result.outputs["results"]) == sorted(whole.outputs["results"])
+    assert result.tasks["finished"] == 400
+
+
+async def test_a_journal_has_one_job_server_at_a_time(tmp_path: Path) -> None:
+    folder = tmp_path / "j"
+    with create_journal(folder, ABOUT) as journal:
+        await journal.recover(doubles(1), {})
+        with pytest.raises(JournalError, match="a job server that runs uses"), open_journal(folder):
+            pass
+    with pytest.raises(JournalError, match="gspc-jobserver resume"), create_journal(folder, ABOUT):
+        pass
+
+
+def test_what_is_no_journal_is_not_resumed(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="there is no journal"), open_journal(tmp_path / "none"):
+        pass
+    folder = tmp_path / "other"
+    folder.mkdir(mode=0o700)
+    with pytest.raises(JournalError, match="it has no file"), open_journal(folder):
+        pass
+    (folder / "journal.000001").write_text("something else")
+    with pytest.raises(JournalError, match="not a journal"), open_journal(folder):
+        pass
+
+
+def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(JournalError, match="others can write"), create_journal(folder, ABOUT):
+        pass
+
+
+async def test_a_symbolic_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
+    folder, victim = tmp_path / "j", tmp_path / "victim"
+    victim.write_text("precious")
+    folder.mkdir(mode=0o700)
+    (folder / "lock").symlink_to(victim)
+    with pytest.raises(OSError), create_journal(folder, ABOUT):
+        pass
+    (folder / "lock").unlink()
+    (folder / "new").symlink_to(victim)
+    with create_journal(folder, ABOUT) as journal:
+        await journal.recover(doubles(1), {})
+    assert victim.read_text() == "precious"

@@ -1,0 +1,89 @@
+"""A job server that is killed goes on where it was, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+from collections import Counter
+from pathlib import Path
+
+from e2e_world import World, wait_until
+from test_bad_days import MARKING, one_line
+
+
+def traces(folder: Path) -> Counter[str]:
+    """How often each task was begun, by the files that the tasks make."""
+    return Counter(path.name.partition(".")[0] for path in folder.iterdir())
+
+
+def test_killed_again_and_again_a_job_comes_to_its_end(world: World) -> None:
+    marks = world.folder / "marks"
+    marks.mkdir()
+    flow = world.workflow(MARKING)
+    journal = str(world.folder / "journal")
+    given = ("--set", f"folder={marks}", "--set", "n=300", "--set", "seconds=0.005", "--journal", journal)
+    process = world.start("jobserver", "run", flow, *given, "--cores", "2")
+    for least in (60, 120, 180):
+        wait_until(lambda least=least: len(traces(marks)) >= least, f"{least} tasks begin")
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process = world.start("jobserver", "resume", journal, "--cores", "2", "--json")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    result = json.loads(out)
+    assert sorted(result["outputs"]["results"]) == list(range(300))
+    assert result["tasks"]["finished"] == 300
+    again = sum(traces(marks).values()) - 300
+    assert again <= 3 * 40, f"{again} tasks ran again: only what was under way may"
+    done = world.run("jobserver", "resume", journal, "--json")
+    assert json.loads(done.stdout)["outputs"] == result["outputs"], "a job that is over has its result still"
+    assert sum(traces(marks).values()) - 300 == again
+
+
+def test_a_run_that_was_interrupted_can_be_resumed(world: World) -> None:
+    marks = world.folder / "marks"
+    marks.mkdir()
+    flow, journal = world.workflow(MARKING), str(world.folder / "journal")
+    given = ("--set", f"folder={marks}", "--set", "n=100", "--journal", journal)
+    process = world.start("jobserver", "run", flow, *given, "--cores", "2")
+    wait_until(lambda: len(traces(marks)) >= 40, "tasks begin")
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate()
+    done = world.run("jobserver", "resume", journal, "--json")
+    assert json.loads(done.stdout)["tasks"]["finished"] == 100
+    assert sum(traces(marks).values()) < 140
+
+
+def test_another_workflow_file_or_version_is_refused(world: World) -> None:
+    marks = world.folder / "marks"
+    marks.mkdir()
+    flow, journal = world.workflow(MARKING), str(world.folder / "journal")
+    done = world.run(
+        "jobserver", "run", flow, "--set", f"folder={marks}", "--set", "n=2", "--journal", journal
+    )
+    assert done.returncode == 0, done.stderr
+    done = world.run("jobserver", "run", flow, "--set", f"folder={marks}", "--journal", journal)
+    assert (done.returncode, "gspc-jobserver resume" in one_line(done.stderr)) == (1, True)
+    Path(flow).write_text(MARKING + "# something else\n")
+    done = world.run("jobserver", "resume", journal)
+    assert (done.returncode, "has changed since" in one_line(done.stderr)) == (1, True)
+
+
+def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(world: World) -> None:
+    marks = world.folder / "marks"
+    marks.mkdir()
+    flow, journal = world.workflow(MARKING), str(world.folder / "journal")
+    given = ("--set", f"folder={marks}", "--set", "n=400", "--set", "seconds=0.001", "--journal", journal)
+
+    def allow_little() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (36_000, 36_000))
+
+    process = world.start("jobserver", "run", flow, *given, "--cores", "2", preexec_fn=allow_little)
+    _, err = process.communicate()
+    assert process.returncode == 1
+    assert "cannot be written" in one_line(err)
+    done = world.run("jobserver", "resume", journal, "--json")
+    assert done.returncode == 0, done.stderr
+    assert sorted(json.loads(done.stdout)["outputs"]["results"]) == list(range(400))
