@@ -86,7 +86,7 @@ class Model:
         link: how the connection is, for people; "" while it is as it should be.
         cores, rate, waiting: leaves in use, tasks finished per second, tasks that wait, for each second.
         lanes: what each worker did.
-        log: what happened, oldest first.
+        log: what happened, oldest first; ``log_dropped`` lines were before that.
         version: grows with every change.
     """
 
@@ -100,6 +100,7 @@ class Model:
         self.cores, self.rate, self.waiting = Series(), Series(), Series()
         self.lanes = Lanes()
         self.log: deque[LogLine] = deque(maxlen=LOG_MAX)
+        self.log_dropped = 0
         self.version = 0
         self.now_s = 0.0
         self._ended: dict[JobId, OrderedDict[TaskId, TaskChanged]] = {}
@@ -117,6 +118,7 @@ class Model:
         other.cores, other.rate, other.waiting = self.cores.copy(), self.rate.copy(), self.waiting.copy()
         other.lanes = self.lanes.copy()
         other.log.extend(self.log)
+        other.log_dropped = self.log_dropped
         other.version, other.now_s = self.version, self.now_s
         other._ended = {job: OrderedDict(ended) for job, ended in self._ended.items()}
         other._offsets = dict(self._offsets)
@@ -164,6 +166,7 @@ class Model:
         if not quiet:
             line = line_of(record, offset_s, stream, from_job=source != RTS)
             if line is not None:
+                self.log_dropped += len(self.log) == LOG_MAX
                 self.log.append(line)
         stream.apply(record)
 
@@ -312,6 +315,10 @@ class Model:
     def wall_s(self, record: TaskChanged) -> float:
         """Return the wall-clock time of a change of a task."""
         return record.at_s + self._offsets.get(record.job, 0.0)
+
+    def wall_of(self, source: str, at_s: float) -> float:
+        """Return the wall-clock time of a time of a stream."""
+        return at_s + self._offsets.get(source, 0.0)
 
     def held_for_s(self, holder: Holder) -> float:
         """Return for how many seconds a resource has been held."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from textual.app import App
+
 from gspc_trio.core.records import (
     GrantChanged,
     HostLoad,
@@ -17,6 +19,7 @@ from gspc_trio.core.records import (
     WorkerChanged,
 )
 from gspc_trio.core.task import TaskState
+from gspc_trio.protocol.messages import Done
 from gspc_trio.tui.model import RTS, Model
 
 READY, SUBMITTED, RUNNING = TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING
@@ -135,3 +138,43 @@ def small_run() -> Model:
     for second in range(10):
         model.tick(WALL_S + second)
     return model
+
+
+class FakeSource:
+    """A source that stands still; it notes what it is asked, and answers as told."""
+
+    why_not = ""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.asked: list[tuple[str | None, Any]] = []
+        self.answers: dict[type, Any] = {}
+
+    def start(self) -> None:
+        """Nothing."""
+
+    async def stop(self) -> None:
+        """Nothing."""
+
+    def beat(self, elapsed_s: float) -> None:
+        """Nothing."""
+
+    def title(self) -> tuple[str, str]:
+        return "test", "good"
+
+    async def ask(self, job: str | None, message: Any) -> Any:
+        self.asked.append((job, message))
+        answer = self.answers.get(type(message), Done())
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def screen_text(app: App[Any]) -> str:
+    """Return what is on the screen, without colours."""
+    width, height = app.size
+    lines = []
+    for strip in app.screen._compositor.render_strips():
+        lines.append(strip.text.rstrip())
+    assert len(lines) <= height or width
+    return "\n".join(lines)

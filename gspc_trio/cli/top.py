@@ -1,0 +1,140 @@
+"""``gspc-top``: see resources, queues and task states live."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import trio
+from cyclopts import App, Parameter
+
+from gspc_trio.cli.common import CommandError, print_json, run_command, running_connection
+from gspc_trio.tui.live import Follower, LiveSource, connector
+from gspc_trio.tui.model import Model
+from gspc_trio.tui.once import as_data, as_lines
+from gspc_trio.tui.replay import Player, ReplaySource
+from gspc_trio.version import VERSION
+
+app = App(name="gspc-top", help="See resources, queues and task states live.", version=VERSION)
+
+Flag = Parameter(negative=())
+SETTLE_TIMEOUT_S = 10.0
+"""Seconds that the run-time system and its jobs may take to tell how they are."""
+
+
+@app.default
+def top(
+    *,
+    rts: Annotated[Path | None, Parameter(name=["--rts", "--connection-file"])] = None,
+    replay: Path | None = None,
+    speed: float = 1.0,
+    once: Annotated[bool, Flag] = False,
+    json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    read_only: Annotated[bool, Flag] = False,
+    light: Annotated[bool, Flag] = False,
+    until_job: str | None = None,
+) -> None:
+    """Show a running run-time system and its jobs, or replay a run.
+
+    Parameters
+    ----------
+    rts
+        Connection file of the run-time system; by default the one of gspc-rts start.
+    replay
+        Show this file of records (gspc-jobserver run --records FILE) instead of a running system.
+    speed
+        Seconds of the run in each second of a replay.
+    once
+        Print how things are now, and leave. With --replay: how they were at the end.
+    json
+        With --once: print one JSON object.
+    read_only
+        Offer no actions: only look.
+    light
+        Colours for a light background.
+    until_job
+        Leave when this job has ended.
+    """
+    if json and not once:
+        raise CommandError("--json prints one snapshot: say --once, too")
+    if replay is not None and rts is not None:
+        raise CommandError("--replay shows a file and --rts a running system; say one of them")
+    if not speed > 0:
+        raise CommandError(f"--speed {speed:g} shows nothing: give a number more than 0")
+    if once:
+        _once(rts, replay, json)
+        return
+    if not sys.stdin.isatty() or not sys.stderr.isatty():
+        raise CommandError("this is no terminal: print a snapshot with --once, or --once --json")
+    status = run_terminal(rts, replay, speed=speed, read_only=read_only, light=light, until_job=until_job)
+    if status:
+        sys.exit(status)
+
+
+def _once(rts: Path | None, replay: Path | None, json: bool) -> None:
+    if replay is not None:
+        player = Player(replay)
+        player.seek(player.length_s)
+        model = player.model
+        player.close()
+    else:
+        model = Model()
+        trio.run(_look_once, model, running_connection(rts))
+    if json:
+        print_json(as_data(model))
+    else:
+        print("\n".join(as_lines(model)))
+
+
+async def _look_once(model: Model, connection_file: Path) -> None:
+    follower = Follower(connector(connection_file), model)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follower.run)
+        with trio.move_on_after(SETTLE_TIMEOUT_S) as scope:
+            await follower.wait_settled()
+        nursery.cancel_scope.cancel()
+    if scope.cancelled_caught:
+        raise CommandError(model.link or f"no answer within {SETTLE_TIMEOUT_S:g} s")
+
+
+def run_terminal(
+    rts: Path | None,
+    replay: Path | None,
+    *,
+    speed: float = 1.0,
+    read_only: bool = False,
+    light: bool = False,
+    until_job: str | None = None,
+) -> int:
+    """Run the terminal until its user leaves it; return the exit status."""
+    from gspc_trio.tui.app import TopApp  # takes a moment: not for those who only want --once
+
+    theme = "textual-light" if light else "textual-dark"
+    if replay is not None:
+        player = Player(replay)
+        player.speed = speed
+        top = TopApp(ReplaySource(player), theme=theme, until_job=until_job)
+    else:
+        path = running_connection(rts)
+        crashes: list[BaseException] = []
+
+        def crashed(error: BaseException) -> None:
+            crashes.append(error)
+            top.crashed(error)
+
+        source = LiveSource(Follower(connector(path), Model()), str(path), crashed)
+        top = TopApp(source, read_only=read_only, theme=theme, until_job=until_job)
+    top.run()
+    if top.trouble is not None:
+        raise top.trouble
+    return top.return_code or 0
+
+
+def main() -> None:
+    """Run the command ``gspc-top``."""
+    run_command(app)
+
+
+if __name__ == "__main__":
+    main()

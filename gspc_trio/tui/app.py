@@ -1,0 +1,371 @@
+"""The terminal: views over one model, keys, and the loop that draws what has changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, ClassVar, Literal
+
+from rich.text import Text
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher, Footer, Static
+
+from gspc_trio.core.ids import JobId
+from gspc_trio.core.records import TaskChanged
+from gspc_trio.protocol.messages import GetTask
+from gspc_trio.tui.actions import Actions
+from gspc_trio.tui.dialogs import Ask, TextPage
+from gspc_trio.tui.help import help_text
+from gspc_trio.tui.model import Model
+from gspc_trio.tui.palette import style
+from gspc_trio.tui.replay import ReplaySource
+from gspc_trio.tui.source import CannotAsk, Source
+from gspc_trio.tui.views.base import View
+from gspc_trio.tui.views.logview import Log
+from gspc_trio.tui.views.memory import Memory
+from gspc_trio.tui.views.overview import Overview
+from gspc_trio.tui.views.queues import Queues
+from gspc_trio.tui.views.resources import Resources
+from gspc_trio.tui.views.tasks import Tasks, describe
+from gspc_trio.tui.views.workers import Workers
+from gspc_trio.tui.views.workflow import WorkflowView
+
+BEAT_S = 0.2
+"""Seconds between two looks at what has changed."""
+
+VIEWS: tuple[type[View], ...] = (
+    Overview, Resources, Queues, Tasks, Workers, WorkflowView, Memory, Log,
+)  # fmt: skip
+
+ACTIONS = ("cancel_task", "retry_task", "stop_job", "weigh_job", "remove_resource", "drain_host", "add_back")
+
+Severity = Literal["information", "warning", "error"]
+
+
+class TopApp(App[None]):
+    """``gspc-top``.
+
+    Args:
+        source: fills the model.
+        read_only: nothing can be changed from here.
+        until_job: leave when this job has ended.
+        now: the wall clock.
+    """
+
+    TITLE = "gspc-top"
+    CSS_PATH = "top.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (14, "-short"), (22, "-tall")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(view.KEY, f"view('{view.NAME}')", view.NAME, show=False) for view in VIEWS),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("left_square_bracket", "next_job(-1)", "Job", key_display="[ ]"),
+        Binding("right_square_bracket", "next_job(1)", "Job", show=False),
+        Binding("0", "all_jobs", "All jobs", show=False),
+        Binding("space", "pause", "Hold"),
+        Binding("t", "theme", "Theme", show=False),
+        Binding("escape", "end_filter", "Back", show=False),
+        Binding("q,ctrl+c", "quit", "Quit"),
+        Binding("full_stop", "step", "Step", show=False),
+        Binding("less_than_sign", "faster(0.5)", "Slower", show=False),
+        Binding("greater_than_sign", "faster(2.0)", "Faster", show=False),
+        Binding("left_parenthesis", "seek(-10.0)", "Back 10 s", show=False),
+        Binding("right_parenthesis", "seek(10.0)", "On 10 s", show=False),
+        Binding("g", "go_to", "Go to", show=False),
+    ]
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        read_only: bool = False,
+        until_job: JobId | None = None,
+        theme: str = "textual-dark",
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        self.source = source
+        self.job: JobId | None = None
+        self.held_still = False
+        self.trouble: BaseException | None = None
+        self.actions_of_owner = Actions(self)
+        self._read_only = read_only
+        self._until_job = until_job
+        self._now = now
+        self._theme_wanted = theme
+        self._drawn: tuple[Any, ...] = ()
+        self._beat_at_s = 0.0
+
+    @property
+    def model(self) -> Model:
+        """What is shown."""
+        return self.source.model
+
+    @property
+    def view(self) -> View:
+        """The view that is seen."""
+        switcher = self.screen_stack[0].query_one(ContentSwitcher)
+        return switcher.query_one(f"#{switcher.current}", View)
+
+    # Life ---------------------------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        """Return the first line, the names of the views, the views, the keys."""
+        yield Static(id="head")
+        yield Static(id="tabs")
+        with ContentSwitcher(initial=VIEWS[0].NAME):
+            for kind in VIEWS:
+                view = kind()
+                view.id = kind.NAME
+                yield view
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        """Begin to follow the source, and to draw."""
+        self.theme = self._theme_wanted
+        self.source.start()
+        self._beat_at_s = self._now()
+        self.set_interval(BEAT_S, self.beat)
+        self.view.table.focus()
+        self.beat()
+
+    async def on_unmount(self) -> None:
+        """Leave nothing behind."""
+        await self.source.stop()
+
+    def beat(self) -> None:
+        """Take in what has come, and draw if something looks different."""
+        now_s = self._now()
+        elapsed_s, self._beat_at_s = max(0.0, now_s - self._beat_at_s), now_s
+        if self.held_still and not isinstance(self.source, ReplaySource):
+            self._draw_head()
+            return
+        self.source.beat(elapsed_s)
+        model = self.model
+        if not isinstance(self.source, ReplaySource):
+            model.tick(now_s)
+        self._leave_with_job()
+        state = (id(model), model.version, int(model.now_s), self.job)
+        if state != self._drawn:
+            self._drawn = state
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw everything that is seen."""
+        self._draw_head()
+        self.view.draw()
+
+    def _leave_with_job(self) -> None:
+        job = self._until_job
+        if job is not None and (self.model.link or self.model.job(job).state != "running"):
+            self.exit()
+
+    def crashed(self, error: BaseException) -> None:
+        """The source has failed: leave, and let the command say why."""
+        self.trouble = error
+        self.exit(return_code=1)
+
+    # The first lines ----------------------------------------------------------------------------------------
+
+    def _draw_head(self) -> None:
+        model, dark = self.model, bool(self.current_theme.dark)
+        what, colour = self.source.title()
+        if self.held_still and not isinstance(self.source, ReplaySource):
+            what, colour = "held: space goes on", "warning"
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(" gspc-top ", style("title", dark))
+        hosts, total = len(model.rts.rifs) or len(model.hierarchy.hosts), model.hierarchy.leaf_total
+        text.append(f" {hosts} host{'' if hosts == 1 else 's'}  {model.cores_in_use}/{total} in use  ")
+        name = "all jobs" if self.job is None else f"{self.job} {model.job(self.job).name}"
+        text.append(f" {name} ", style("bold", dark))
+        text.append(f"  {what}", style(colour, dark))
+        root = self.screen_stack[0]
+        root.query_one("#head", Static).update(text)
+        tabs = Text(no_wrap=True, overflow="ellipsis")
+        for kind in VIEWS:
+            is_current = kind.NAME == self.view.NAME
+            tabs.append(f" {kind.KEY} {kind.NAME.title()}", "reverse" if is_current else style("dim", dark))
+        root.query_one("#tabs", Static).update(tabs)
+
+    def say(self, text: str, severity: Severity = "information") -> None:
+        """Show a message for a while."""
+        self.notify(text, severity=severity, timeout=6, markup=False)
+
+    # Views and jobs -----------------------------------------------------------------------------------------
+
+    def show_view(self, name: str) -> None:
+        """Show another view."""
+        switcher = self.query_one(ContentSwitcher)
+        if switcher.current != name:
+            switcher.current = name
+            self.view.entered()
+        self.view.table.focus()
+        self.draw()
+
+    def choose_job(self, job: JobId | None) -> None:
+        """Look at one job, or (None) at all."""
+        self.job = job
+        self.draw()
+
+    def action_view(self, name: str) -> None:
+        """Show a view."""
+        self.show_view(name)
+
+    def action_next_job(self, by: int) -> None:
+        """Look at the next job; after the last one at all."""
+        jobs: list[JobId | None] = [None, *(it.job for it in self.model.jobs())]
+        at = jobs.index(self.job) if self.job in jobs else 0
+        self.choose_job(jobs[(at + by) % len(jobs)])
+
+    def action_all_jobs(self) -> None:
+        """Look at all jobs."""
+        self.choose_job(None)
+
+    def action_filter(self) -> None:
+        """Filter what is listed."""
+        self.view.open_filter()
+
+    def action_end_filter(self) -> None:
+        """End the filter."""
+        self.view.close_filter()
+
+    def action_theme(self) -> None:
+        """Change between light and dark."""
+        self.theme = "textual-light" if self.current_theme.dark else "textual-dark"
+        self.call_after_refresh(self.draw)
+
+    def action_help(self) -> None:
+        """Show the help."""
+        views = [self.query_one(f"#{kind.NAME}", View) for kind in VIEWS]
+        text = help_text(views, self.view, isinstance(self.source, ReplaySource))
+        self.push_screen(TextPage("help", text))
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Return what the command palette offers."""
+        del screen
+        for kind in VIEWS:
+            name = kind.NAME
+            yield SystemCommand(f"Show {name}", kind.HELP, lambda name=name: self.show_view(name))
+        yield SystemCommand("Light or dark", "Change the colours", self.action_theme)
+        yield SystemCommand("Help", "Views and keys", self.action_help)
+        for action in ACTIONS:
+            title = action.replace("_", " ").capitalize()
+            text = getattr(Actions, action).__doc__ or ""
+            yield SystemCommand(title, text, getattr(self, f"action_{action}"))
+        yield SystemCommand("Quit", "Leave this terminal; what runs goes on", self.exit)
+
+    # Time ---------------------------------------------------------------------------------------------------
+
+    def action_pause(self) -> None:
+        """Hold the picture, or the replay; or go on."""
+        if isinstance(self.source, ReplaySource):
+            self.source.player.paused = not self.source.player.paused
+        else:
+            self.held_still = not self.held_still
+        self.draw()
+
+    def action_step(self) -> None:
+        """Replay one record."""
+        if isinstance(self.source, ReplaySource):
+            self.source.player.step()
+            self.draw()
+
+    def action_faster(self, factor: float) -> None:
+        """Replay faster or slower."""
+        if isinstance(self.source, ReplaySource):
+            self.source.player.faster(factor)
+            self.draw()
+
+    def action_seek(self, by_s: float) -> None:
+        """Go back or forth in a replay."""
+        if isinstance(self.source, ReplaySource):
+            self.source.player.seek(self.source.player.position_s + by_s)
+            self.draw()
+
+    def action_go_to(self) -> None:
+        """Go to a time of a replay that is asked for."""
+        source = self.source
+        if not isinstance(source, ReplaySource):
+            return
+
+        def go(text: str | None) -> None:
+            if text:
+                try:
+                    source.player.seek_text(text)
+                except ValueError as error:
+                    self.say(str(error), "error")
+                self.draw()
+
+        self.push_screen(Ask("Go to which time?", hint="1:30, 90 or 50%"), go)
+
+    # Questions and actions ----------------------------------------------------------------------------------
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing can be changed from here, "" if it can."""
+        if self._read_only:
+            return "this terminal may only look"
+        return self.source.why_not
+
+    @property
+    def may_act(self) -> bool:
+        """Whether something can be changed from here."""
+        return not self.why_not
+
+    async def ask_quietly(self, job: JobId | None, message: Any) -> tuple[Any, str]:
+        """Return the answer of a job or (None) of the RTS, or None and why there is none."""
+        try:
+            return await self.source.ask(job, message), ""
+        except CannotAsk as error:
+            return None, str(error)
+
+    def show_text(self, title: str, text: str) -> None:
+        """Show a text of any length."""
+        self.push_screen(TextPage(title, text))
+
+    def show_task(self, task: TaskChanged) -> None:
+        """Show everything about a task: at once what is known here, then what its job server tells."""
+        wall_s = self.model.wall_s(task)
+        page = TextPage(f"task {task.task_id}", describe(task, {"why": "asking its job server …"}, wall_s))
+
+        async def complete() -> None:
+            answer, _ = await self.ask_quietly(task.job, GetTask(task.task_id))
+            if page.is_attached:
+                page.show(describe(task, answer.data if answer is not None else {}, wall_s))
+
+        self.push_screen(page)
+        self.run_worker(complete())
+
+    def _act(self, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.run_worker(action(), group="action")
+
+    def action_cancel_task(self) -> None:
+        """Cancel the task under the cursor."""
+        self._act(self.actions_of_owner.cancel_task)
+
+    def action_retry_task(self) -> None:
+        """Give the failed task under the cursor a new attempt."""
+        self._act(self.actions_of_owner.retry_task)
+
+    def action_stop_job(self) -> None:
+        """Stop the job under the cursor."""
+        self._act(self.actions_of_owner.stop_job)
+
+    def action_weigh_job(self) -> None:
+        """Change the weight of the job under the cursor."""
+        self._act(self.actions_of_owner.weigh_job)
+
+    def action_remove_resource(self) -> None:
+        """Remove what the cursor is on."""
+        self._act(self.actions_of_owner.remove_resource)
+
+    def action_drain_host(self) -> None:
+        """Drain the host under the cursor."""
+        self._act(self.actions_of_owner.drain_host)
+
+    def action_add_back(self) -> None:
+        """Add back what was removed."""
+        self._act(self.actions_of_owner.add_back)

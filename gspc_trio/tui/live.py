@@ -1,0 +1,265 @@
+"""Follows a running run-time system and its jobs: records into the model, questions to whoever knows.
+
+It survives that the other side goes away: it says so, and tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from gspc_trio.core.ids import JobId
+from gspc_trio.nursery.connection_file import ConnectionFileError, read_connection_file
+from gspc_trio.nursery.network import ConnectionProblem, Network
+from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
+from gspc_trio.nursery.scope import open_scope
+from gspc_trio.protocol import messages
+from gspc_trio.protocol.address import BadAddress
+from gspc_trio.tui.guest import TrioGuest
+from gspc_trio.tui.model import RTS, Model
+from gspc_trio.tui.source import CannotAsk
+from gspc_trio.tui.text import clock
+
+BATCH_INTERVAL_S = 0.2
+"""Seconds between two batches of records that are asked for; more with many jobs."""
+
+STATUS_INTERVAL_S = 1.0
+"""Seconds between two questions for the state of the resource manager."""
+
+EXPLAINED_MAX = 8
+"""Jobs of which it is asked each time why they wait."""
+
+RETRY_FIRST_S = 0.5
+RETRY_MAX_S = 5.0
+"""Pauses between tries to reach the run-time system again."""
+
+CALL_TIMEOUT_S = 10.0
+
+
+class Follower:
+    """Brings the records of a running system into a model; all of it runs in trio.
+
+    Args:
+        connect: opens a connection to the RTS and says in which network its jobs are; called for each try.
+        model: the fold that takes the records.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], tuple[Network, AbstractAsyncContextManager[Peer]]],
+        model: Model,
+    ) -> None:
+        self.model = model
+        self.up = trio.Event()
+        self._connect = connect
+        self._peers: dict[str, Peer] = {}
+        self._followed: set[JobId] = set()
+        self._settled: set[str] = set()
+        self._changed = trio.Event()
+
+    async def run(self) -> None:
+        """Follow the system until cancelled."""
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                network, connection = self._connect()
+                async with connection as peer:
+                    pause_s = RETRY_FIRST_S
+                    await self._follow_rts(network, peer)
+            except (ConnectionFileError, ConnectionProblem, PeerGone, BadAddress, OSError) as error:
+                self._say_lost(error)
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def wait_settled(self) -> None:
+        """Wait until there is a snapshot of the RTS and of each job that can be reached."""
+        while True:
+            if self.up.is_set() and self.model.status:
+                wanted = {RTS, *(job for job, _ in self._reachable())}
+                if wanted <= self._settled:
+                    return
+            self._changed = trio.Event()
+            await self._changed.wait()
+
+    async def ask(self, job: JobId | None, message: Any) -> Any:
+        """Return the answer of a job server, or (None) of the RTS.
+
+        Raises:
+            CannotAsk: there is no connection to it, or it ended, or it refused.
+        """
+        peer = self._peers.get(RTS if job is None else job)
+        if peer is None:
+            who = "the run-time system" if job is None else f"job {job}"
+            raise CannotAsk(f"there is no connection to {who}")
+        try:
+            return await peer.call(message, CALL_TIMEOUT_S)
+        except PeerGone as gone:
+            raise CannotAsk(gone.reason) from gone
+        except RemoteError as error:
+            raise CannotAsk(error.message) from error
+        except trio.TooSlowError:
+            raise CannotAsk(f"no answer within {CALL_TIMEOUT_S:g} s") from None
+
+    # The run-time system ------------------------------------------------------------------------------------
+
+    async def _follow_rts(self, network: Network, peer: Peer) -> None:
+        self._peers[RTS] = peer
+        self.model.link = ""
+        self.model.changed()
+        self._followed.clear()
+        try:
+            async with open_scope() as nursery:
+                nursery.start_soon(self._poll, network, peer, nursery)
+                self.up.set()
+                await self._follow(RTS, peer)
+        finally:
+            self._peers.pop(RTS, None)
+
+    async def _poll(self, network: Network, peer: Peer, nursery: trio.Nursery) -> None:
+        """Ask for what is in no stream until the connection is over."""
+        try:
+            while True:
+                await self._poll_once(network, peer, nursery)
+                await trio.sleep(STATUS_INTERVAL_S)
+        except PeerGone:
+            pass  # whoever follows the stream learns of it, too
+        except trio.TooSlowError:
+            peer.drop(f"no answer within {CALL_TIMEOUT_S:g} s")
+
+    async def _poll_once(self, network: Network, peer: Peer, nursery: trio.Nursery) -> None:
+        """Ask for demand and credit, which jobs there are, and why requests wait."""
+        answer = await peer.call(messages.GetStatus(), CALL_TIMEOUT_S)
+        self.model.status = answer.data
+        for job, address in self._reachable():
+            if job not in self._followed:
+                self._followed.add(job)
+                nursery.start_soon(self._follow_job, network, job, address)
+        waiting = [entry["job"] for entry in answer.data["jobs"] if entry["demand"]]
+        explanations = {}
+        for job in waiting[:EXPLAINED_MAX]:
+            try:
+                told = await peer.call(messages.Explain(job), CALL_TIMEOUT_S)
+            except RemoteError:
+                continue  # it has gone meanwhile
+            explanations[job] = told.data["waiting"]
+        self.model.explanations = explanations
+        self.model.changed()
+        self._wake()
+
+    def _reachable(self) -> list[tuple[JobId, str]]:
+        """Return job and address of those whose job server listens where we can connect."""
+        jobs = self.model.status.get("jobs", ())
+        return [(entry["job"], entry["address"]) for entry in jobs if entry["address"].startswith("ws:")]
+
+    # Jobs ---------------------------------------------------------------------------------------------------
+
+    async def _follow_job(self, network: Network, job: JobId, address: str) -> None:
+        connected = self.model.connected
+        try:
+            connection = network.connect(address, role="control", name="gspc-top", expect="job")
+            async with connection as peer:
+                self._peers[job] = peer
+                connected.add(job)
+                await self._follow(job, peer)
+        except (ConnectionProblem, PeerGone, OSError):
+            pass  # the RTS tells whether it has ended
+        finally:
+            self._peers.pop(job, None)
+            self._settled.add(job)
+            connected.discard(job)
+            self.model.changed()
+            self._wake()
+
+    async def _follow(self, source: str, peer: Peer) -> None:
+        """Take the records of a stream until its connection is over; ask for no more than can be drawn."""
+        model = self.model
+        peer.post(messages.Watch(1))
+        quiet = False
+        while True:
+            told = False
+            for batch in await peer.receive():
+                if isinstance(batch, messages.RecordBatch):
+                    if batch.snapshot:
+                        model.begin(source)
+                        quiet = True
+                    for record in batch.records:
+                        model.apply(source, record, quiet=quiet)
+                    if quiet and not batch.more:
+                        quiet = False
+                        self._settled.add(source)
+                        self._wake()
+                    told = not batch.more
+            if told:
+                await trio.sleep(max(BATCH_INTERVAL_S, 0.01 * len(self._peers)))
+                peer.post(messages.Watch(1))
+
+    def _wake(self) -> None:
+        self._changed.set()
+
+    def _say_lost(self, error: Exception) -> None:
+        self._settled.clear()
+        self.model.connected.clear()
+        self.model.link = f"{error}; trying again"
+        self.model.changed()
+        self._wake()
+
+
+def connector(
+    connection_file: Path, name: str = "gspc-top"
+) -> Callable[[], tuple[Network, AbstractAsyncContextManager[Peer]]]:
+    """Return what opens a connection to the RTS that has published this file."""
+
+    def connect() -> tuple[Network, AbstractAsyncContextManager[Peer]]:
+        info = read_connection_file(connection_file)
+        network = Network(info.token)
+        return network, network.connect(info.address, role="control", name=name, expect="rts")
+
+    return connect
+
+
+class LiveSource:
+    """A running system as the source of a terminal, with trio as a guest in the terminal's loop.
+
+    Args:
+        follower: what runs in trio.
+        where: what it follows, for people.
+        crashed: told when the follower failed for a reason that is none of the network's.
+    """
+
+    why_not = ""
+
+    def __init__(self, follower: Follower, where: str, crashed: Callable[[BaseException], None]) -> None:
+        self.follower = follower
+        self.model = follower.model
+        self._where = where
+        self._guest = TrioGuest(crashed)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._guest.start(self.follower.run)
+
+    async def stop(self) -> None:
+        """Close all connections."""
+        await self._guest.stop()
+
+    def beat(self, elapsed_s: float) -> None:
+        """Nothing to do: records come by themselves."""
+
+    def title(self) -> tuple[str, str]:
+        """Return what is followed, or what is wrong with it."""
+        if self.model.link:
+            return self.model.link, "error"
+        if not self.follower.up.is_set():
+            return f"connecting to {self._where} …", "warning"
+        return f"live  {clock(self.model.now_s)}", "good"
+
+    async def ask(self, job: JobId | None, message: Any) -> Any:
+        """Return the answer of a job server, or (None) of the RTS; see :class:`Follower`."""
+        try:
+            return await self._guest.call(self.follower.ask, job, message)
+        except RuntimeError as error:
+            raise CannotAsk(str(error)) from error

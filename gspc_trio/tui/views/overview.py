@@ -1,0 +1,148 @@
+"""The overview: how much is in use, how fast it goes, the jobs, and what is wrong."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.widgets import Static
+
+from gspc_trio.core.ids import JobId
+from gspc_trio.core.task import TaskState
+from gspc_trio.tui.graph import Graph
+from gspc_trio.tui.model import JobFacts
+from gspc_trio.tui.news import alerts
+from gspc_trio.tui.palette import LEVEL_SYMBOLS, level_name, state_cell, style
+from gspc_trio.tui.table import Cell, Column, WindowTable
+from gspc_trio.tui.text import bar, count, duration
+from gspc_trio.tui.views.base import View
+
+ALERTS_SHOWN = 4
+"""Alerts that are shown at most; the log has them all."""
+
+READY, SUBMITTED, RUNNING = TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING
+FINISHED, FAILED = TaskState.FINISHED, TaskState.FAILED
+
+
+class Overview(View):
+    """Cores in use over time, tasks per second, jobs, alerts."""
+
+    NAME = "overview"
+    KEY = "1"
+    HELP = (
+        "Cores in use, tasks that finish and tasks that wait, for each of the last seconds; the jobs "
+        "with their tasks by state; below, what is wrong now. Enter shows the tasks of a job."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("x", "app.stop_job", "Stop job"),
+        Binding("w", "app.weigh_job", "Weight"),
+    ]
+
+    def parts(self) -> ComposeResult:
+        """Return graphs, jobs, classes and alerts."""
+        with Horizontal(id="graphs"):
+            yield Graph("cores", "running", id="cores")
+            yield Graph("tasks/s", "finished", id="rate")
+            yield Graph("ready", "ready", id="waiting")
+        yield WindowTable(
+            Column("job", 5),
+            Column("name"),
+            Column("state", 10),
+            Column("progress", 14, room=110),
+            Column("ready", 6, right=True),
+            Column("sent", 6, right=True, room=100),
+            Column("running", 7, right=True),
+            Column("done", 6, right=True),
+            Column("failed", 6, right=True),
+            Column("per s", 6, right=True),
+            Column("left", 6, right=True),
+            Column("held", 5, right=True),
+            Column("weight", 6, right=True, room=120),
+            Column("age", 7, right=True, room=96),
+            empty="no job is registered",
+        )
+        yield Static(id="classes")
+        yield Static(id="alerts")
+
+    def draw(self) -> None:
+        """Show how things are now."""
+        model = self.model
+        total = model.hierarchy.leaf_total
+        seconds = 600
+        cores, rate, waiting = model.cores, model.rate, model.waiting
+        self.query_one("#cores", Graph).show(
+            cores.last(seconds), float(total), f"{cores.now:.0f} of {total} in use"
+        )
+        self.query_one("#rate", Graph).show(rate.last(seconds), None, count(rate.now))
+        self.query_one("#waiting", Graph).show(waiting.last(seconds), None, count(waiting.now))
+        jobs = [job for job in model.jobs() if self.fits((job.job, job.name, job.state))]
+        weights = {entry["job"]: entry["weight"] for entry in model.status.get("jobs", ())}
+        self.table.show([job.job for job in jobs], lambda at: _job_cells(jobs[at], weights.get(jobs[at].job)))
+        self.query_one("#classes", Static).update(self._class_line())
+        self.query_one("#alerts", Static).update(self._alerts())
+
+    def job_under_cursor(self) -> JobId | None:
+        """Return the job on whose row the cursor is."""
+        return self.table.key
+
+    def on_window_table_chosen(self, event: WindowTable.Chosen) -> None:
+        """Show the tasks of the job."""
+        self.top.choose_job(event.key)
+        self.top.show_view("tasks")
+
+    def _class_line(self) -> Text:
+        dark = self.table.is_dark
+        text = Text()
+        for name, entry in self.model.status.get("classes", {}).items():
+            if not entry["total"]:
+                continue
+            if text:
+                text.append("   ")
+            text.append(f" {name} ", style("bold", dark))
+            text.append(f"{count(entry['held'])} held ", style("held", dark))
+            text.append(f"{count(entry['free'])} free ", style("free", dark))
+            if entry["blocked"]:
+                text.append(f"{count(entry['blocked'])} blocked ", style("blocked", dark))
+            text.append(f"of {count(entry['total'])}", style("dim", dark))
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+    def _alerts(self) -> Text:
+        dark, found = self.table.is_dark, alerts(self.model)
+        text = Text(no_wrap=True, overflow="ellipsis")
+        for level, what in found[:ALERTS_SHOWN]:
+            if text:
+                text.append("\n")
+            text.append(f" {LEVEL_SYMBOLS[level]} {what}", style(level_name(level), dark))
+        if len(found) > ALERTS_SHOWN:
+            text.append(f"\n … and {len(found) - ALERTS_SHOWN} more", style("dim", dark))
+        return text
+
+
+def _job_cells(job: JobFacts, weight: float | None) -> list[Cell]:
+    counts, total = job.counts, job.total
+    done = job.ended / total if total else 0.0
+    failed = counts[FAILED]
+    return [
+        job.job,
+        job.name,
+        state_cell(job.state),
+        [(bar(done, 9), "finished"), (f"{done:5.0%}" if total else "", "")],
+        _number(counts[READY], "ready"),
+        _number(counts[SUBMITTED], "submitted"),
+        _number(counts[RUNNING], "running"),
+        _number(counts[FINISHED], "finished"),
+        _number(failed, "failed"),
+        count(job.rate_per_s) if job.rate_per_s else "",
+        duration(job.left_s),
+        str(job.held or ""),
+        f"{weight:g}" if weight is not None else "",
+        duration(job.elapsed_s),
+    ]
+
+
+def _number(number: int, name: str) -> Cell:
+    return (count(number), name) if number else ("·", "dim")

@@ -1,0 +1,155 @@
+"""The queues: what is free of each class, who waits for what since when, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.widgets import Static
+
+from gspc_trio.core.ids import JobId
+from gspc_trio.tui.model import RTS
+from gspc_trio.tui.palette import style
+from gspc_trio.tui.table import Cell, Column, WindowTable
+from gspc_trio.tui.text import bar, count, duration
+from gspc_trio.tui.views.base import View
+
+
+class Queues(View):
+    """Classes above, requests in the order in which they are served below, and why the selected one waits."""
+
+    NAME = "queues"
+    KEY = "3"
+    HELP = (
+        "Above, the classes of resources. Below, the requests that wait: place in the queue, how many "
+        "grants the job could use (its credit), since when the oldest waits. At the bottom, why the "
+        "selected one waits."
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._requests: list[dict[str, Any]] = []
+
+    def parts(self) -> ComposeResult:
+        """Return the classes, the requests and the reason."""
+        yield WindowTable(
+            Column("class", 10),
+            Column("total", 7, right=True),
+            Column("free", 7, right=True),
+            Column("held", 7, right=True),
+            Column("blocked", 7, right=True),
+            Column("use"),
+            Column("waiting", 8, right=True),
+            empty="there are no resources",
+            id="class-table",
+        )
+        yield WindowTable(
+            Column("place", 5, right=True),
+            Column("job", 6),
+            Column("name", 12, room=100),
+            Column("wants"),
+            Column("credit", 7, right=True),
+            Column("oldest", 8, right=True),
+            Column("why", heat=2),
+            empty="nothing waits",
+            id="requests",
+        )
+        yield Static(id="why")
+
+    @property
+    def table(self) -> WindowTable:
+        """The requests."""
+        return self.query_one("#requests", WindowTable)
+
+    def draw(self) -> None:
+        """Show how things are now."""
+        model = self.model
+        classes = {name: it for name, it in model.status.get("classes", {}).items() if it["total"]}
+        self._requests = [it for it in self._waiting() if self.fits((it["job"], it["shape"], it["reason"]))]
+        wanted = {name: sum(_wants(it, name) for it in self._requests) for name in classes}
+        names = list(classes)
+        top = self.query_one("#class-table", WindowTable)
+        top.show(names, lambda at: _class_cells(names[at], classes[names[at]], wanted[names[at]]))
+        top.styles.height = min(8, len(names) + 1)
+        requests = self._requests
+        keys = [f"{it['job']} {it['shape']}" for it in requests]
+        self.table.show(keys, lambda at: self._cells(requests[at]))
+        self._say_why()
+
+    def job_under_cursor(self) -> JobId | None:
+        """Return the job of the request on which the cursor is."""
+        at = self.table.cursor
+        return self._requests[at]["job"] if at < len(self._requests) else self.top.job
+
+    def on_window_table_moved(self) -> None:
+        """Say why another one waits."""
+        self._say_why()
+
+    def _waiting(self) -> list[dict[str, Any]]:
+        """Return all requests that wait, in the order of their places."""
+        model = self.model
+        found = []
+        for entry in model.status.get("jobs", ()):
+            told = {it["shape"]: it for it in model.explanations.get(entry["job"], ())}
+            for shape, credit in entry["waiting"].items():
+                plain = {"shape": shape, "credit": credit, "since_s": None, "place": 0, "needs": {}}
+                request = plain | {"held_by": [], "blocking": None, "reason": ""} | told.get(shape, {})
+                found.append(request | {"job": entry["job"], "name": entry["name"], "of": entry})
+        return sorted(found, key=lambda it: (it["place"] or 10**9, it["since_s"] or 0.0))
+
+    def _cells(self, request: dict[str, Any]) -> list[Cell]:
+        return [
+            str(request["place"] or ""),
+            request["job"],
+            request["name"],
+            request["shape"],
+            count(request["credit"]),
+            duration(self._waits_s(request)),
+            request["reason"],
+        ]
+
+    def _waits_s(self, request: dict[str, Any]) -> float | None:
+        since_s = request["since_s"]
+        return None if since_s is None else max(0.0, self.model.now_s - self.model.wall_of(RTS, since_s))
+
+    def _say_why(self) -> None:
+        where, at = self.query_one("#why", Static), self.table.cursor
+        if at >= len(self._requests):
+            where.update("")
+            return
+        request, dark = self._requests[at], self.table.is_dark
+        of = request["of"]
+        text = Text()
+        text.append(f" {request['job']} waits for {request['shape']}", style("bold", dark))
+        text.append(
+            f"  it holds {of['held']}, {of['share']:.0%} of what is held, with weight {of['weight']:g}\n"
+        )
+        text.append(f" {request['reason'] or 'no explanation yet'}\n", style("warning", dark))
+        for name, need in request["needs"].items():
+            free, total = count(need["free"]), count(need["total"])
+            text.append(f" needs {need['needed']} {name}: {free} of {total} free\n")
+        holders = [f"{it['job']}: {', '.join(it['resources'])}" for it in request["held_by"]]
+        if holders:
+            text.append(" held by " + "; ".join(holders), style("held", dark))
+        where.update(text)
+
+
+def _wants(request: dict[str, Any], name: str) -> int:
+    need = request["needs"].get(name)
+    return int(request["credit"] * need["needed"]) if need else 0
+
+
+def _class_cells(name: str, entry: dict[str, Any], wanted: int) -> list[Cell]:
+    total = max(1, entry["total"])
+    held = bar(entry["held"] / total, 20).rstrip()
+    blocked = "▒" * round(20 * entry["blocked"] / total)
+    return [
+        (name, "bold"),
+        count(entry["total"]),
+        (count(entry["free"]), "free"),
+        (count(entry["held"]), "held"),
+        (count(entry["blocked"]), "blocked"),
+        [(held, "held"), (blocked, "blocked")],
+        count(wanted) if wanted else ("·", "dim"),
+    ]

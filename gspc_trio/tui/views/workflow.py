@@ -1,0 +1,161 @@
+"""The workflow: the net with its tokens, and how far each transition is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.widgets import Static
+
+from gspc_trio.core.ids import JobId
+from gspc_trio.protocol.messages import GetNet
+from gspc_trio.tui.table import Cell, Column, WindowTable
+from gspc_trio.tui.text import bar, count
+from gspc_trio.tui.views.base import View
+
+ASK_INTERVAL_S = 1.0
+"""Seconds between two questions for the net."""
+
+KINDS = {"input": "▷", "output": "◁", "stop": "■", "place": "○"}
+
+
+class WorkflowView(View):
+    """The places and transitions of one job's net, in the order in which tokens go."""
+
+    NAME = "workflow"
+    KEY = "6"
+    HELP = (
+        "The net of one job: places (▷ input, ◁ output, ○ others) with the tokens that lie there, and "
+        "transitions (▣ tasks, ▫ inline) with what is ready, at workers or running, done and failed."
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._nets: dict[JobId, dict[str, Any]] = {}
+        self._asked_s = 0.0
+        self._trouble = ""
+
+    def parts(self) -> ComposeResult:
+        """Return the title and the net."""
+        yield Static(id="net-title")
+        yield WindowTable(
+            Column("node", heat=2),
+            Column("tokens", 8, right=True),
+            Column("ready", 7, right=True),
+            Column("running", 7, right=True),
+            Column("done", 7, right=True),
+            Column("failed", 7, right=True),
+            Column("progress", 12, room=90),
+            Column("to", heat=1, room=110),
+            empty="no workflow to be seen",
+        )
+
+    def entered(self) -> None:
+        """Ask for the net at once."""
+        self._asked_s = 0.0
+
+    def draw(self) -> None:
+        """Show how things are now."""
+        job = self.job_under_cursor()
+        if job is None:
+            self.query_one("#net-title", Static).update(" no job is running")
+            self.table.show([], lambda _: [])
+            return
+        now_s = self.model.now_s
+        if abs(now_s - self._asked_s) >= ASK_INTERVAL_S and job in self.model.connected:
+            self._asked_s = now_s
+            self.run_worker(self._ask(job), exclusive=True)
+        net = self._nets.get(job) or self._from_tasks(job)
+        name = self.model.job(job).name
+        trouble = f"   {self._trouble}" if self._trouble else ""
+        self.query_one("#net-title", Static).update(f" job {job} ({name}){trouble}")
+        running = Counter(task.name for task in self.model.longest_running(job, 10**6))
+        rows = [row for row in ordered(net) if self.fits((row[1]["name"],))]
+        self.table.show(
+            [f"{kind} {node['name']}" for kind, node, _ in rows], lambda at: _cells(*rows[at], running)
+        )
+
+    def job_under_cursor(self) -> JobId | None:
+        """Return the job that is shown: the chosen one, or the first that runs."""
+        if self.top.job is not None:
+            return self.top.job
+        jobs = self.model.jobs()
+        return next((it.job for it in jobs if it.connected), jobs[0].job if jobs else None)
+
+    async def _ask(self, job: JobId) -> None:
+        told, self._trouble = await self.top.ask_quietly(job, GetNet())
+        if told is not None and told.data["transitions"]:
+            self._nets[job] = told.data
+
+    def _from_tasks(self, job: JobId) -> dict[str, Any]:
+        """Return what the names of tasks tell of a workflow that cannot be asked for."""
+        states: dict[str, Counter[str]] = {}
+        for task in self.model.tasks(job):
+            states.setdefault(task.name, Counter())[task.state.value] += 1
+        transitions = []
+        for name, counts in states.items():
+            done = counts.pop("finished", 0)
+            transitions.append(
+                {"name": name, "inline": False, "inputs": [], "outputs": [], "states": counts, "done": done}
+            )
+        return {"places": [], "transitions": transitions}
+
+
+def ordered(net: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], int]]:
+    """Return kind, node and depth of places and transitions, in the order in which tokens go.
+
+    A transition follows the places that it takes from; what is in a circle comes where it is met first.
+    """
+    places = {place["name"]: place for place in net["places"]}
+    waiting = {transition["name"]: transition for transition in net["transitions"]}
+    rows: list[tuple[str, dict[str, Any], int]] = []
+    shown: set[str] = set()
+    depth = 0
+
+    def show_place(name: str) -> None:
+        if name in places and name not in shown:
+            shown.add(name)
+            rows.append(("place", places[name], depth))
+
+    for place in net["places"]:
+        if place["kind"] == "input":
+            show_place(place["name"])
+    while waiting:
+        able = [it for it in waiting.values() if shown.issuperset(it["inputs"])]
+        if not able:  # a circle, or a place with initial tokens: go on with whom least is missing
+            able = [min(waiting.values(), key=lambda it: len(set(it["inputs"]) - shown))]
+        for transition in able:
+            del waiting[transition["name"]]
+            for name in transition["inputs"]:
+                show_place(name)
+            rows.append(("transition", transition, depth + 1))
+            for name in transition["outputs"]:
+                show_place(name)
+    for name in places:
+        show_place(name)
+    return rows
+
+
+def _cells(kind: str, node: dict[str, Any], depth: int, running: Counter[str]) -> list[Cell]:
+    if kind == "place":
+        tokens = node["tokens"]
+        label = f"{'  ' * depth}{KINDS.get(node['kind'], '○')} {node['name']}"
+        return [label, (count(tokens), "bold") if tokens else ("·", "dim")]
+    states = node["states"]
+    at_work = running[node["name"]]
+    ready = max(0, states.get("ready", 0) + states.get("submitted", 0) + states.get("running", 0) - at_work)
+    failed = states.get("failed", 0)
+    total = node["done"] + ready + at_work + failed
+    label = f"{'  ' * depth}{'▫' if node['inline'] else '▣'} {node['name']}"
+    return [
+        [(label, "title")],
+        "",
+        (count(ready), "ready") if ready else ("·", "dim"),
+        (count(at_work), "running") if at_work else ("·", "dim"),
+        (count(node["done"]), "finished") if node["done"] else ("·", "dim"),
+        (count(failed), "failed") if failed else ("·", "dim"),
+        (bar(node["done"] / total if total else 0.0, 12), "finished"),
+        ("→ " + ", ".join(node["outputs"]) if node["outputs"] else "", "dim"),
+    ]
