@@ -1,4 +1,4 @@
-"""The blocks of Python in the documentation run, each as a program of its own.
+"""The blocks of Python in the documentation run: workflow files are loaded, all others are programs.
 
 A block that begins with ``# file.py`` is written under that name first, so that a later one of its page can
 import it or run it. ``<!-- not run -->`` in the line before a block says that it is not to be run, and
@@ -87,30 +87,57 @@ def snippets(page: Path) -> Iterator[Snippet]:
         yield Snippet(page, block.line, block.text, named[1] if named else "", prints)
 
 
+def is_workflow(snippet: Snippet) -> bool:
+    """Whether it is a workflow file, which does nothing by itself."""
+    return "\ndef workflow(" in snippet.code
+
+
 SNIPPETS = [snippet for page in PAGES for snippet in snippets(page)]
+PROGRAMS = [snippet for snippet in SNIPPETS if not is_workflow(snippet)]
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=str)
-def test_a_snippet_runs(snippet: Snippet, tmp_path: Path) -> None:
-    for other in snippets(snippet.page):
-        if other.name and other.line <= snippet.line:
-            (tmp_path / other.name).write_text(other.code)
-    program = tmp_path / (snippet.name or "snippet.py")
-    program.write_text(snippet.code)
+def write_files(page: Path, folder: Path) -> None:
+    for snippet in snippets(page):
+        if snippet.name:
+            (folder / snippet.name).write_text(snippet.code)
+
+
+def run_python(folder: Path, *arguments: str) -> str:
+    """Run Python in a folder and return what it prints; it must succeed, and not complain."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", program.name],
-        cwd=tmp_path,
-        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+        [sys.executable, "-W", "error", *arguments],
+        cwd=folder,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(folder)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=HANG_S,
         check=False,
     )
-    assert done.returncode == 0, f"{snippet}:\n{done.stdout}{done.stderr}"
-    assert not done.stderr, f"{snippet}:\n{done.stderr}"
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("snippet", PROGRAMS, ids=str)
+def test_a_program_runs(snippet: Snippet, tmp_path: Path) -> None:
+    write_files(snippet.page, tmp_path)
+    program = snippet.name or "snippet.py"
+    (tmp_path / program).write_text(snippet.code)
+    printed = run_python(tmp_path, program)
     if snippet.prints is not None:
-        assert done.stdout == snippet.prints, snippet
+        assert printed == snippet.prints
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_workflow_files_make_workflows(page: Path, tmp_path: Path) -> None:
+    write_files(page, tmp_path)
+    names = [snippet.name.removesuffix(".py") for snippet in snippets(page) if is_workflow(snippet)]
+    assert all(names), "a workflow file needs a name: # name.py"
+    if names:
+        made = "; ".join(f"import {name}; build_workflow({name}.workflow)" for name in names)
+        run_python(tmp_path, "-c", f"from gspc_trio.workflow.definition import build_workflow; {made}")
 
 
 def test_links_lead_somewhere() -> None:
