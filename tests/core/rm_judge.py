@@ -97,7 +97,7 @@ class Judge(Model):
             return
         assert not self.coming
         assert not refuse.shape.wait
-        assert self.solution(refuse.shape, set(self.pool.there), empty=True) is None, refuse.reason
+        assert self.solution(refuse.shape, self.usable(), empty=True) is None, refuse.reason
 
     def on_Lapsed(self, lapsed: Lapsed, event: Any) -> None:
         assert isinstance(event, Removed)
@@ -191,7 +191,7 @@ class Judge(Model):
             found = self.solution(shape, among, empty=False)
             assert found is None, f"{job} waits for {shape} while {found} are free"
             if not self.coming and not shape.wait:
-                assert self.solution(shape, set(self.pool.there), empty=True) is not None, (
+                assert self.solution(shape, self.usable(), empty=True) is not None, (
                     f"{shape} is impossible"
                 )
         if reserved:

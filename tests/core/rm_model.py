@@ -102,6 +102,10 @@ class Model:
             blocked |= self.pool.related(name)
         return set(self.pool.there) - blocked
 
+    def usable(self) -> set[str]:
+        """What could be given if nothing were held: work may still run below the rest."""
+        return set(self.pool.there) - self.pool.lost_below
+
     def closed(self) -> set[str]:
         reserved = self.rm.status()["reserved"]
         names = set(self.leaving) | set(reserved["resources"] if reserved else ())

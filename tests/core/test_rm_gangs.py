@@ -248,7 +248,7 @@ def test_what_is_reserved_is_given_to_nobody_else_and_recalled() -> None:
     assert len(driver.granted("a")) == 8, "before the reservation, a has it back at once"
     assert driver.wait(0.5)[-1] == Recall("a", ((1, 5), (1, 6), (1, 7), (1, 8), (1, 9)))
     assert driver.rm.status()["reserved"] == {
-        "job": "b", "shape": "node + node", "resources": ["r1.node", "r2.node"],
+        "job": "b", "shape": "2 node", "resources": ["r1.node", "r2.node"],
     }  # fmt: skip
     for _ in range(7):
         assert driver.release("a") == []

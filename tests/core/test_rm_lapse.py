@@ -11,7 +11,7 @@ from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm import Added, Coming, JobGone, Removed
 from gspc_trio.core.rm.errors import ResourceHeld, UnknownJob
-from gspc_trio.core.task import CORE
+from gspc_trio.core.task import CORE, Shape
 
 
 def test_a_job_that_is_gone_and_fenced_gives_everything_back_at_once() -> None:
@@ -55,7 +55,8 @@ def test_a_grant_on_several_hosts_comes_back_host_by_host() -> None:
 def test_without_an_answer_the_resources_are_removed_and_all_above_stays_blocked() -> None:
     driver = Driver(*host("r1"), lease_s=6.0, recall_after_s=1000, reserve_after_s=1000)
     driver.demand("a", 1)
-    driver.demand("b", 1, NODE)
+    whole = Shape(NODE.requirements, wait=True)
+    driver.demand("b", 1, whole)
     driver.send(JobGone("a"))
     assert driver.rm.deadline() == 6.0
     driver.now = 6.0
@@ -71,6 +72,19 @@ def test_without_an_answer_the_resources_are_removed_and_all_above_stays_blocked
     assert status["core"] == {"total": 3, "free": 3, "held": 0, "blocked": 0}
     assert status["node"] == {"total": 1, "free": 0, "held": 0, "blocked": 1}
     assert driver.take("b") == ("r1.core1",), "siblings are not concerned"
+
+
+def test_what_is_blocked_by_work_that_nobody_could_stop_is_refused() -> None:
+    driver = Driver(*host("r1"), lease_s=6.0)
+    driver.demand("a", 1)
+    driver.demand("b", 1, NODE)
+    driver.send(JobGone("a"))
+    reason = (
+        "asked for node, but r1.node cannot be used: work that nobody could stop may still run below; "
+        "there is: 1 node, 2 socket, 3 core"
+    )
+    assert driver.wait(6.0) == [Refuse("b", NODE, reason)]
+    assert driver.take("b") == ("r1.core1",)
 
 
 def test_a_host_that_comes_back_is_whole_again() -> None:

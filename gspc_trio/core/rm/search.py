@@ -203,6 +203,12 @@ def _impossible(pool: Pool, form: Form) -> tuple[str, str] | None:
             return "unknown class", f"{asked}, but there is no {queue.name}; there is: {there}"
         if count > queue.total:
             return "impossible", f"{asked}: {count} {queue.name} at once, but there is: {there}"
+        lost = [vertex.resource_id for vertex in pool.lost if vertex.queue is queue]
+        if count > queue.total - len(lost):
+            return "impossible", (
+                f"{asked}, but {', '.join(lost[:8])} cannot be used: work that nobody could stop may still "
+                f"run below; there is: {there}"
+            )
     for need in form.needs:
         if need.hard and not preferred(pool, need):
             names = ", ".join(need.preferences) or "no resource"
@@ -224,7 +230,7 @@ def _fits_somewhere(pool: Pool, form: Form, hosts: list[Host]) -> bool:
     """Whether there are resources for all needs when nothing is held (true when in doubt)."""
     if form.shape.same_host:
         for host in hosts:
-            search = Search(pool, form, lambda _position, _vertex: True, host)
+            search = Search(pool, form, lambda _position, vertex: vertex not in pool.lost, host)
             if search.run() is not None or not search.complete:
                 return True
         return False
@@ -232,5 +238,9 @@ def _fits_somewhere(pool: Pool, form: Form, hosts: list[Host]) -> bool:
     if flat and not form.sizes and not any(need.hard for need in form.needs):
         return True
     with_room = set(hosts)
-    search = Search(pool, form, lambda position, vertex: position > 0 or vertex.host in with_room)
+
+    def usable(position: int, vertex: Vertex) -> bool:
+        return vertex not in pool.lost and (position > 0 or vertex.host in with_room)
+
+    search = Search(pool, form, usable)
     return search.run() is not None or not search.complete
