@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -81,6 +82,7 @@ def _once(rts: Path | None, replay: Path | None, json: bool) -> None:
     else:
         model = Model()
         trio.run(_look_once, model, running_connection(rts))
+        model.tick(time.time())
     if json:
         print_json(as_data(model))
     else:

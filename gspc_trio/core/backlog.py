@@ -2,14 +2,14 @@
 
 While a job is slow every record is sent. What happens faster than anybody can look is told in sums: of a
 resource, a worker, a grant or a RIF the last word; of a job's tasks how many there are in each state, and a
-few by name.
+few by name. Who does not know all tasks of a job by name is told with each batch how many there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
-from gspc_trio.core.progress import JobProgress, Progress
+from gspc_trio.core.progress import Progress
 from gspc_trio.core.records import (
     GrantChanged,
     HostLoad,
@@ -64,7 +64,7 @@ class Backlog:
         """Return a snapshot to start with; what waited is forgotten."""
         self._records.clear()
         self._left_out = False
-        self.behind = any(_names_not_all(job) for job in progress.jobs.values())
+        self.behind = _any_unnamed(progress)
         return progress.snapshot(TASKS_NAMED_MAX)
 
     def take(self, progress: Progress) -> tuple[Record, ...]:
@@ -73,16 +73,19 @@ class Backlog:
         Args:
             progress: the fold of the whole stream, up to its last record.
         """
+        jobs = {record.job for record in self._records if type(record) is TaskChanged}
         tasks = sum(type(record) is TaskChanged for record in self._records)
-        if tasks > TASKS_TOLD_MAX or (tasks and self.behind):
+        if tasks > TASKS_TOLD_MAX or (jobs and self.behind and not _any_unnamed(progress)):
             self._coalesce()
         records, self._records = self._records, []
         if self._left_out:
-            self._left_out = self.behind = False
+            self._left_out = False
             for job in progress.jobs.values():
                 summary = job.snapshot(TASKS_NAMED_MAX)
                 records += [record for record in summary if type(record) in (TaskCounts, TaskChanged)]
-                self.behind |= _names_not_all(job)
+            self.behind = _any_unnamed(progress)
+        elif self.behind:
+            records += [progress.jobs[job].totals() for job in sorted(jobs) if job in progress.jobs]
         return tuple(records)
 
     def _coalesce(self) -> None:
@@ -98,8 +101,12 @@ class Backlog:
         self._records = list(last.values())
 
 
-def _names_not_all(job: JobProgress) -> bool:
-    return max(len(job.running), len(job.live) - len(job.running)) > TASKS_NAMED_MAX
+def _any_unnamed(progress: Progress) -> bool:
+    """Return whether a summary would not name all live tasks."""
+    return any(
+        max(len(job.running), len(job.live) - len(job.running)) > TASKS_NAMED_MAX
+        for job in progress.jobs.values()
+    )
 
 
 def _key(record: Record) -> Hashable:

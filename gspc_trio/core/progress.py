@@ -167,6 +167,8 @@ class JobProgress:
         self.computed_s = record.computed_s
         self.first_s, self.last_s = record.first_s, record.at_s
         self.recent = dict(record.recent)
+        if record.keep:
+            return
         for known in (self.live, self.running, self.failures):
             known.clear()
         self.lately = deque(record.lately, LATELY_MAX)
@@ -197,6 +199,12 @@ class JobProgress:
         if self.changed is not None:
             records.append(self.changed)
         return records
+
+    def totals(self) -> TaskCounts:
+        """Return how many tasks there are, for who does not know all of them by name."""
+        counts = {state.value: number for state, number in self.counts.items()}
+        recent = tuple(self.recent.items())
+        return TaskCounts(self.last_s, self.job, counts, self.computed_s, self.first_s, recent, keep=True)
 
     def _worth_naming(self, most: int) -> list[TaskChanged]:
         """Return at most ``most`` running tasks and as many of the others that live."""

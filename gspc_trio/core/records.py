@@ -62,7 +62,7 @@ class TaskChanged:
 class TaskCounts:
     """What a snapshot says of a job's tasks that it does not name; ``at_s`` is that of its last record.
 
-    Whatever was known of the job's tasks before is forgotten.
+    Whatever was known of the job's tasks before is forgotten, unless ``keep``.
 
     Attributes:
         counts: state -> number, to which the records that follow in the snapshot are added.
@@ -70,6 +70,7 @@ class TaskCounts:
         first_s: time of the job's first record.
         recent: (second, number of tasks finished in it), oldest first.
         lately: of tasks that finished last, oldest first; they are in ``counts``.
+        keep: this only says how many there are now, for a watcher that does not know all by name.
     """
 
     at_s: float
@@ -79,6 +80,7 @@ class TaskCounts:
     first_s: float = 0.0
     recent: tuple[tuple[int, int], ...] = ()
     lately: tuple[TaskChanged, ...] = ()
+    keep: bool = False
 
 
 @value
