@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tasks=chosen.tasks,
             faults=Faults.parse(chosen.faults),
             schedule=parse_schedule(chosen.schedule) if chosen.schedule else None,
-            check_every=chosen.check_every,
+            task_s=chosen.seconds,
+            full_checks=chosen.full_checks,
         )
     except ValueError as error:
         parser.error(str(error))
@@ -50,12 +51,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=usual.jobs, help="jobs at one time")
     parser.add_argument("--tasks", type=int, default=usual.tasks, help="tasks of each job, about")
     names = ", ".join(attrs.fields_dict(Faults))
-    parser.add_argument(
-        "--faults", default="", help=f"at most so many of each, as in kills=5,cuts=0: {names}"
-    )
+    parser.add_argument("--faults", default="", help=f"at most so many of each, kills=5,cuts=0: {names}")
     parser.add_argument("--schedule", default="", help="exactly these faults, as a failing run prints them")
+    parser.add_argument("--seconds", type=float, default=usual.task_s, help="mean time of a task")
     parser.add_argument(
-        "--check-every", type=int, default=1, help="events between two checks of the machines"
+        "--full-checks", action="store_true", help="machines check themselves after each event however large"
     )
     return parser
 
@@ -92,6 +92,8 @@ def _command(report: Report) -> str:
         for name, value in attrs.asdict(options.faults).items()
         if value != getattr(usual.faults, name)
     ]
+    if options.task_s != usual.task_s:
+        words.append(f"--seconds {options.task_s:g}")
     if different:
         words.append(f"--faults {','.join(different)}")
     return " ".join([*words, f"--schedule {describe_schedule(report.schedule)}"])

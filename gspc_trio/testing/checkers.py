@@ -101,6 +101,11 @@ class Grants:
         self._sent: dict[tuple[JobId, Shape], list[GrantId]] = {}
         self._dead: dict[JobId, float] = {}
 
+    @property
+    def resources(self) -> int:
+        """Number of resources that are there."""
+        return len(self._there)
+
     def job_died(self, job: JobId, now: float) -> None:
         """The job's process is gone."""
         self._dead[job] = now

@@ -13,6 +13,7 @@ from gspc_trio.core.exchange import Submit
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.rif_host import RifHost
 from gspc_trio.core.task import Task
+from gspc_trio.protocol.session import Session
 from gspc_trio.testing.backend import Run
 from gspc_trio.testing.checkers import Broken, Family, Fences, Grants, Tasks
 from gspc_trio.testing.determinism import EventHash
@@ -21,6 +22,9 @@ from gspc_trio.workflow.job import JobMachine
 
 HISTORY_EVENTS = 20_000
 """Events that are kept for a story."""
+
+CHECKED_ALWAYS = 20
+"""A machine with so many tasks or resources checks itself after each event, a larger one less often."""
 
 STORY_LINES = 50
 """The last lines of a story that are told."""
@@ -36,12 +40,13 @@ class Observer:
 
     Args:
         quiet_since: returns the time of the last fault.
-        check_every: machines check themselves after every so many events.
+        full_checks: machines check themselves after each event, however large they are.
     """
 
-    def __init__(self, quiet_since: Callable[[], float], check_every: int = 1) -> None:
+    def __init__(self, quiet_since: Callable[[], float], full_checks: bool = False) -> None:
         self.hash = EventHash()
-        self._check_every = check_every
+        self._full_checks = full_checks
+        self._unchecked: dict[tuple[SimulatedProcess, type], int] = {}
         self._quiet_since = quiet_since
         self._history: deque[Seen] = deque(maxlen=HISTORY_EVENTS)
         self._family = Family()
@@ -64,8 +69,7 @@ class Observer:
         kind = type(machine)
         self.hash.add(process.name, kind.__name__, event, now, actions)
         self._history.append((now, f"{process.name} {kind.__name__.strip('_')}", event, actions))
-        if self.hash.count % self._check_every == 0:
-            machine.check()
+        self._check(process, machine, kind)
         if kind is JobMachine:
             self._job(process, machine, event, actions)
         elif kind is RifHost:
@@ -77,6 +81,25 @@ class Observer:
                 grants = self._grants[process] = Grants(self._family, self._quiet_since)
                 self._current = grants
             grants.saw(event, now, actions)
+
+    def _check(self, process: SimulatedProcess, machine: Any, kind: type) -> None:
+        """Let the machine count everything anew; a large one does it less often, for it takes long."""
+        if kind is not Session and not self._full_checks:
+            size = self._size(process, machine, kind)
+            if size > CHECKED_ALWAYS:
+                unchecked = self._unchecked.get((process, kind), 0) + 1
+                self._unchecked[process, kind] = unchecked % (size // CHECKED_ALWAYS)
+                if self._unchecked[process, kind]:
+                    return
+        machine.check()
+
+    def _size(self, process: SimulatedProcess, machine: Any, kind: type) -> int:
+        if kind is JobMachine:
+            return int(machine.scheduler.live)
+        if kind is RifHost:
+            return len(machine.workers)
+        grants = self._grants.get(process)
+        return grants.resources if grants is not None else 0
 
     def _job(self, process: SimulatedProcess, machine: JobMachine, event: Any, actions: list[Any]) -> None:
         tasks = self.tasks_of(process)

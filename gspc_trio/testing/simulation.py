@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -23,7 +24,7 @@ from gspc_trio.testing.mischief import Mischief
 from gspc_trio.testing.observer import Observer, WatchedEngine
 from gspc_trio.testing.process import RUNNING, SimulatedProcess
 from gspc_trio.testing.wires import BUFFER_BYTES
-from gspc_trio.testing.workload import FAILURES_MAX, Workload, behave, in_order
+from gspc_trio.testing.workload import FAILURES_MAX, TASK_S, Workload, behave, in_order
 
 FINISH_S = 300.0
 """Simulated seconds after the last fault within which everything has to be finished (invariant 10)."""
@@ -43,7 +44,8 @@ class Options:
         faults: what may happen.
         latency_s: mean latency of connections.
         schedule: what happens, instead of what the seed says.
-        check_every: machines check themselves after every so many of their events.
+        task_s: mean time of a task, about, in seconds.
+        full_checks: machines check themselves after each event; else large ones do it less often.
     """
 
     hosts: int = 3
@@ -53,7 +55,8 @@ class Options:
     faults: Faults = field(factory=Faults)
     latency_s: float = 0.0005
     schedule: tuple[Fault, ...] | None = None
-    check_every: int = 1
+    task_s: float = TASK_S
+    full_checks: bool = False
 
 
 @frozen
@@ -121,7 +124,7 @@ class Simulation:
         self.schedule = drawn if options.schedule is None else options.schedule
         self._trigger = Trigger(self.schedule)
         self.happened: list[str] = []
-        self.observer = Observer(lambda: self._last_fault_s, options.check_every)
+        self.observer = Observer(lambda: self._last_fault_s, options.full_checks)
         self.failure: BaseException | None = None
         self._scope = trio.CancelScope()
         self._last_fault_s = 0.0
@@ -176,7 +179,7 @@ class Simulation:
                     self._cluster_seed,
                     hosts=self.options.hosts,
                     cores=self.options.cores,
-                    behave=behave,
+                    behave=partial(behave, scale=self.options.task_s / TASK_S),
                     witness=self,
                     on_step=self.step,
                     latency_s=self.options.latency_s,

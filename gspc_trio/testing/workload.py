@@ -23,6 +23,9 @@ from gspc_trio.workflow.net import Net
 Token: TypeAlias = dict[str, Any]
 """``key`` is unique in its place, ``value`` a number."""
 
+TASK_S = 0.15
+"""Mean time of a task that :func:`behave` makes up, about."""
+
 FAILURES_MAX = 2
 """How often a task of these workflows fails at most before it finishes."""
 
@@ -170,11 +173,11 @@ def in_order(tokens: Sequence[Token]) -> list[Token]:
     return sorted(tokens, key=lambda token: str(token["key"]))
 
 
-def behave(submission: Submission, code: bytes) -> Behaviour:
+def behave(submission: Submission, code: bytes, *, scale: float = 1.0) -> Behaviour:
     """Say what an attempt of such a task does: its arguments say how long it takes and how often it fails."""
     entry = _decode(code)
     draw = crc32(b"".join(submission.arguments)) ^ crc32(entry.qualname.encode())
-    duration_s = (0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5)[draw % 7] if draw % 101 else 3.0
+    duration_s = scale * ((0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5)[draw % 7] if draw % 101 else 3.0)
     failures = (0, 0, 0, 0, 0, 1, 2)[draw // 7 % 7] if draw // 7 % 3 == 0 else 0
     if submission.attempt <= failures:
         return Behaviour(duration_s, error=TaskError("ValueError", "it fails at first"))
