@@ -24,7 +24,7 @@ WIDTH = 96
 MARKER = "<!-- What follows is generated: make docs -->"
 """In a page that is written by hand above it, and generated below."""
 
-APPS = ("gspc_trio.cli.rts", "gspc_trio.cli.jobserver", "gspc_trio.cli.iml")
+APPS = ("gspc_trio.cli.rts", "gspc_trio.cli.jobserver", "gspc_trio.cli.top", "gspc_trio.cli.iml")
 
 
 @frozen
@@ -185,7 +185,7 @@ def command_help(app_name: str, name: str, command: App) -> str:
     arguments = list(command.assemble_argument_collection(parse_docstring=True))
     positional = [argument for argument in arguments if argument.index is not None]
     options = [argument for argument in arguments if argument.index is None]
-    usage = [app_name, name]
+    usage = [app_name, name] if name else [app_name]
     for argument in positional:
         usage.append(argument.names[0].lstrip("-").upper() + (" ..." if "list" in str(argument.hint) else ""))
     lines = [" ".join([*usage, "[OPTIONS]" if options else ""]).rstrip(), ""]
@@ -211,6 +211,8 @@ def app_help(module: str) -> str:
         return ""
     name = app.name[0]
     parts = [f"## {name}", "", app.help, ""]
+    if app.default_command is not None:
+        parts += ["```text", command_help(name, "", app), "```", ""]
     for command in command_names(app):
         parts += [
             f"### {name} {command}",
