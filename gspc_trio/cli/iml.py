@@ -1,13 +1,239 @@
-"""``gspc-iml``: the independent memory layer's command."""
+"""``gspc-iml``: run a memory layer's server on this host, and look after the data in a running layer."""
 
 from __future__ import annotations
 
-import sys
+import os
+import re
+import resource
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import trio
+from cyclopts import App, Parameter
+
+from gspc_trio.cli.common import CommandError, flatten, print_json, run_command, set_up_logging
+from gspc_trio.components.iml import default_iml_file, default_memory_bytes, join_layer
+from gspc_trio.components.iml_client import Iml
+from gspc_trio.components.iml_coordinator import CoordinatorService
+from gspc_trio.components.iml_server import ImlServer
+from gspc_trio.core.iml.errors import ImlError
+from gspc_trio.nursery.connection_file import (
+    ConnectionInfo,
+    find_live_connection,
+    read_connection_file,
+    remove_connection_file,
+    write_connection_file,
+)
+from gspc_trio.nursery.errors import ConnectFailed
+from gspc_trio.nursery.network import Network
+from gspc_trio.version import VERSION
+
+app = App(name="gspc-iml", help="Run a memory layer, and look after the data in it.", version=VERSION)
+
+File = Annotated[Path | None, Parameter(name=["--connection-file", "--iml"])]
+Json = Annotated[
+    bool, Parameter(name="--json", negative=(), help="Print one JSON object instead of text for people.")
+]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B)?", re.IGNORECASE)
+_UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that a text like ``4GiB``, ``512M`` or ``1000000`` means; units are powers of 1024.
+
+    Raises:
+        CommandError: it has another form.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise CommandError(f"{text!r} is not a size; write for example 4GiB, 512MiB or 1000000")
+    return int(float(found[1]) * _UNITS[(found[2] or "")[:1].upper()])
+
+
+@app.command
+async def start(
+    *,
+    host: str = "",
+    memory: str = "",
+    spill: str = "0",
+    spill_directory: str = "",
+    port: int = 0,
+    connection_file: File = None,
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
+) -> None:
+    """Run the memory server of this host in the foreground: the first one makes the layer, others join it.
+
+    The layer lives as long as its first server. It ends with Ctrl-C or gspc-iml stop.
+
+    Parameters
+    ----------
+    host
+        Name of this host in the layer; by default its host name.
+    memory
+        How much shared memory the server may use, e.g. 4GiB; by default a quarter of what the host has.
+    spill
+        How much more it may keep on disk when its memory is full, e.g. 20GiB; by default nothing.
+    spill_directory
+        Where; by default the system's directory for temporary files.
+    port
+        TCP port on the loopback interface; 0 for any free one.
+    connection_file
+        Where the layer is published; by default in the user's runtime directory.
+    verbose
+        Log everything, not only warnings.
+    """
+    set_up_logging(verbose, False)
+    path = connection_file or default_iml_file()
+    host = host or socket.gethostname()
+    memory_bytes = parse_size(memory) if memory else default_memory_bytes()
+    if spill_directory and not await trio.Path(spill_directory).is_dir():
+        raise CommandError(f"--spill-directory {spill_directory}: there is no such directory")
+    _allow_many_files()
+    alive = await find_live_connection(path)
+    network = Network(alive.token if alive is not None else secrets.token_bytes(32))
+    server = ImlServer(network, host, memory_bytes, parse_size(spill), spill_directory)
+    listen = f"ws://127.0.0.1:{port}"
+    with _Plainly():
+        async with trio.open_nursery() as nursery:
+            if alive is not None:
+                await _serve(nursery, server, listen, alive.address, path)
+                await server.gone.wait()
+                raise CommandError(f"the memory layer has ended: {server.reason}")
+            coordinator = CoordinatorService(network)
+            await nursery.start(coordinator.run, "ws://127.0.0.1:0")
+            info = ConnectionInfo.create(coordinator.address, network.token, VERSION)
+            write_connection_file(path, info)
+            try:
+                await _serve(nursery, server, listen, coordinator.address, path)
+                await coordinator.stopped.wait()
+            finally:
+                remove_connection_file(path, info)
+            nursery.cancel_scope.cancel()
+
+
+async def _serve(nursery: trio.Nursery, server: ImlServer, listen: str, coordinator: str, path: Path) -> None:
+    await nursery.start(server.run, listen, coordinator)
+    print(
+        f"memory server of host {server.host}, rank {server.rank}, process {os.getpid()}: "
+        f"{server.machine.memory_bytes} bytes of memory, {server.machine.spill_bytes} on disk",
+        flush=True,
+    )
+    print(f"connection file {path}", flush=True)
+
+
+def _allow_many_files() -> None:
+    """Every part of some data is a file in memory: allow as many as the system does."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class _Plainly:
+    """Turn errors of the layer into one clear line."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if error is None:
+            return
+        for each in flatten(error):
+            if isinstance(each, ImlError):
+                raise CommandError(str(each)) from error
+            if isinstance(each, ConnectFailed):
+                text = f"{each}: is the memory layer running? start one with: gspc-iml start"
+                raise CommandError(text) from error
+
+
+@asynccontextmanager
+async def _joined(connection_file: Path | None) -> AsyncIterator[Iml]:
+    with _Plainly():
+        info = read_connection_file(connection_file or default_iml_file())
+        async with join_layer(Network(info.token), info.address) as iml:
+            yield iml
+
+
+@app.command
+async def status(*, connection_file: File = None, json: Json = False) -> None:
+    """Show the hosts of a running layer and the data in it."""
+    async with _joined(connection_file) as iml:
+        data = await iml.status()
+    if json:
+        print_json(data)
+    else:
+        print("\n".join(describe_status(data)))
+
+
+def describe_status(data: dict[str, Any]) -> list[str]:
+    """Return the state of a layer as lines for people."""
+    lines = [f"{'RANK':<6}{'HOST':<24}{'MEMORY':>16}{'DISK':>16}{'HELD':>16}"]
+    lines += [
+        f"{server['rank']:<6}{server['host']:<24}{server['memory_bytes']:>16}{server['spill_bytes']:>16}"
+        f"{server['held_bytes']:>16}"
+        for server in data["servers"]
+    ]
+    lines += ["", f"{'DATA':<20}{'BYTES':>16}  {'STATE':<10}{'JOB':<12}{'NAME':<20}HOSTS"]
+    lines += [
+        f"{entry['data_id']:<20}{entry['size_bytes']:>16}  {entry['state']:<10}{entry['job']:<12}"
+        f"{entry['name']:<20}{', '.join(entry['hosts'])}"
+        for entry in data["data"]
+    ]
+    return lines
+
+
+@app.command
+async def partition(data_id: str, *, connection_file: File = None, json: Json = False) -> None:
+    """Show which ranges of some data lie on which host.
+
+    Parameters
+    ----------
+    data_id
+        Id of the data, as gspc-iml status shows it.
+    """
+    async with _joined(connection_file) as iml:
+        found = await iml.partition(data_id)
+    if json:
+        print_json(
+            {host: [[part.offset, part.size_bytes] for part in ranges] for host, ranges in found.items()}
+        )
+        return
+    print(f"{'HOST':<24}{'OFFSET':>16}{'BYTES':>16}")
+    for host, ranges in found.items():
+        for part in ranges:
+            print(f"{host:<24}{part.offset:>16}{part.size_bytes:>16}")
+
+
+@app.command
+async def free(data_ids: list[str], *, connection_file: File = None) -> None:
+    """Free data, whatever job it belongs to.
+
+    Parameters
+    ----------
+    data_ids
+        Ids of the data, as gspc-iml status shows them.
+    """
+    async with _joined(connection_file) as iml:
+        for data_id in data_ids:
+            await iml.free(data_id)
+            print(f"{data_id} is free")
+
+
+@app.command
+async def stop(*, connection_file: File = None) -> None:
+    """End a running layer, with all data in it."""
+    async with _joined(connection_file) as iml:
+        await iml.stop_layer()
+        await iml.wait_ended()
+    print("stopped")
 
 
 def main() -> None:
-    """Say that the memory layer is not part of this version, and exit with status 1."""
-    sys.exit("gspc-iml: this version has no memory layer yet; values travel with their tasks")
+    """Run the command ``gspc-iml``."""
+    run_command(app)
 
 
 if __name__ == "__main__":

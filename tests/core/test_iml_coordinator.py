@@ -150,6 +150,22 @@ def test_a_holder_that_cannot_apply_a_put_is_none_any_more() -> None:
     assert layer.do(x.Locate(JOB, "d1")).parts == ((0,),)
 
 
+def test_a_holder_that_the_writer_did_not_reach_is_left_out() -> None:
+    layer = Layer("a", "b")
+    layer.do(x.Alloc(JOB, 10, replicated(2), writing=True))
+    assert layer.ask(x.CommitData("d1", (1,))) == [
+        TellServer(1, x.DropPart("d1", 0)),
+        TellServer(0, x.SealPart("d1", 0)),
+        Reply(0, x.ImlDone()),
+    ]
+    assert layer.do(x.Locate(JOB, "d1")).parts == ((0,),)
+    layer.do(x.Alloc(JOB, 10, replicated(2), writing=True))
+    assert layer.refusal(x.CommitData("d2", (0, 1))) == (
+        "DataLost",
+        "what was written was lost: its hosts could not be reached to write it",
+    )
+
+
 def test_puts_take_turns() -> None:
     layer = Layer("a")
     layer.do(x.Alloc(JOB, 10))

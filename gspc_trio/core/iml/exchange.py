@@ -125,9 +125,13 @@ class PutBegun:
 
 @frozen
 class CommitData:
-    """What was written becomes visible: new data, or a put; answered by ImlDone."""
+    """What was written becomes visible: new data, or a put; answered by ImlDone.
+
+    ``without`` are the ranks of holders that could not be reached and do not have it all.
+    """
 
     data_id: str
+    without: tuple[int, ...] = ()
 
 
 @frozen

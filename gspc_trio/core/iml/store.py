@@ -13,6 +13,7 @@ from typing import Any
 
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import Counter
+from gspc_trio.core.iml.errors import UnknownData
 from gspc_trio.core.iml.store_events import (
     Create,
     Drop,
@@ -103,7 +104,8 @@ class Store:
         for part in everything:
             assert bool(part.segment) == (part.place is not Place.SPILLED), "where is it?"
             assert (part.offset >= 0) == (part.place is not Place.MEMORY), "where is it?"
-            assert part.pins >= part.changing, "changed, but not pinned"
+            assert part.pins >= part.changing + part.readers, "changed or read, but not pinned"
+            assert not (part.changing and part.readers), "read while it is changed"
             assert not part.gone or part.pins or part.place in (Place.SPILLING, Place.LOADING), (
                 "kept for nothing"
             )
@@ -129,6 +131,17 @@ class Store:
         """Return the size of a part, None if there is no such part."""
         part = self._parts.get(key)
         return None if part is None else part.size_bytes
+
+    def segment_being_written(self, key: Key) -> int:
+        """Return the segment of a part that is being written.
+
+        Raises:
+            UnknownData: no such part is being written here.
+        """
+        part = self._parts.get(key)
+        if part is None or not part.writing:
+            raise UnknownData(f"{_name(key)} is not being written on host {self.host}")
+        return part.segment
 
     # Events
 
@@ -160,6 +173,7 @@ class Store:
         if part is None:
             raise IllegalEvent(f"{_name(event.key)} is not pinned")
         part.pins -= 1
+        part.readers -= event.use is Use.READ
         if event.use is Use.CHANGE:
             part.changing = False
         if part.gone:
@@ -227,11 +241,11 @@ class Store:
         """Grant the pins that wait, in order, until one cannot be granted yet."""
         while part.waiting:
             pin = part.waiting[0]
-            if part.writing or part.changing or (pin.use is Use.CHANGE and part.pins):
+            if part.writing or part.place is Place.LOADING:
                 return
-            if pin.use is Use.CHANGE and part.place is Place.SPILLING:
+            if part.changing and pin.use is not Use.MAP:
                 return
-            if part.place is Place.LOADING:
+            if pin.use is Use.CHANGE and (part.readers or part.place is Place.SPILLING):
                 return
             if pin.use is Use.MAP and part.place is Place.SPILLED:
                 if not part.pins and not any(want.part is part for want in self._wants):
@@ -240,7 +254,8 @@ class Store:
             part.waiting.popleft()
             part.pins += 1
             part.used = self._clock.next()
-            part.changing = pin.use is Use.CHANGE
+            part.readers += pin.use is Use.READ
+            part.changing = part.changing or pin.use is Use.CHANGE
             on_disk = part.place is Place.SPILLED
             segment, offset = (0, part.offset) if on_disk else (part.segment, 0)
             self._actions.append(Granted(pin.ask, part.key, part.size_bytes, segment, offset))
@@ -268,14 +283,14 @@ class Store:
         spare_bytes = self.memory_bytes - self.used_bytes
         if want.create is not None:
             event = want.create
-            self._actions.append(MakeSegment(segment, event.size_bytes, spare_bytes))
+            self._actions.append(MakeSegment(segment, event.size_bytes, spare_bytes, event.writing))
             part = Part(event.key, event.size_bytes, segment, event.writing, event.cached, self._clock.next())
             self._parts[event.key] = part
             self._actions.append(Granted(event.ask, event.key, event.size_bytes, segment))
         else:
             assert want.part is not None
             part = want.part
-            self._actions.append(MakeSegment(segment, part.size_bytes, spare_bytes))
+            self._actions.append(MakeSegment(segment, part.size_bytes, spare_bytes, True))
             part.segment, part.place = segment, Place.LOADING
             self._actions.append(LoadIn(part.key, segment, part.offset, part.size_bytes))
 

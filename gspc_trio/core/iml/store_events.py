@@ -19,7 +19,7 @@ class Use(Enum):
     MAP = "map"
     """Its segment: it comes back from the spill file."""
     CHANGE = "change"
-    """Its bytes are changed where they lie; it does not move, and nobody else reads or changes it."""
+    """Its bytes are changed where they lie; it does not move, and nobody but who has it mapped reads them."""
 
 
 # Events ----------------------------------------------------------------------------------------------------
@@ -95,11 +95,15 @@ class SegmentHeld:
 
 @frozen
 class MakeSegment:
-    """Make a segment of zeros; ``spare_bytes`` is the memory that is not used after it."""
+    """Make a segment, of zeros unless it is ``overwritten`` before anybody reads it.
+
+    ``spare_bytes`` is the memory that is not used beside it.
+    """
 
     segment: int
     size_bytes: int
     spare_bytes: int
+    overwritten: bool = False
 
 
 @frozen

@@ -34,6 +34,7 @@ class Part:
         cached: it may be dropped when room is short.
         place: where it is.
         pins: how many use it.
+        readers: how many of them read its bytes where they lie.
         changing: whether one of them changes it.
         used: when it was last pinned (a count).
         gone: whether it was dropped while pinned or moved.
@@ -49,6 +50,7 @@ class Part:
     offset: int = -1
     place: Place = Place.MEMORY
     pins: int = 0
+    readers: int = 0
     changing: bool = False
     gone: bool = False
     waiting: deque[Pin] = field(factory=deque)

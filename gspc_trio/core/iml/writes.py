@@ -6,7 +6,7 @@ is no holder any more, so that no later read finds the old bytes; one that came 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gspc_trio.core.iml import exchange as x
 from gspc_trio.core.iml.directory import Data, Part, State, located, place, visible
@@ -92,6 +92,7 @@ class Writes:
         data = ledger.data.get(request.data_id)
         if data is None or not (data.state is State.WRITING or data.state is State.LOST) or data.turns:
             raise UnknownData(f"nothing is being written under {request.data_id}")
+        self._leave_out(data, request.without)
         if data.target:
             data.client = 0
             target = ledger.data.get(data.target)
@@ -107,6 +108,16 @@ class Writes:
             for rank in part.holders:
                 ledger.tell(rank, x.SealPart(data.data_id, number))
         ledger.reply(ask, x.ImlDone())
+
+    def _leave_out(self, data: Data, ranks: Iterable[int]) -> None:
+        """These holders could not be reached and do not have all that was written."""
+        ledger = self._ledger
+        for rank in ranks:
+            for number, part in data.parts.items():
+                if rank in part.holders:
+                    ledger.remove_holder(data, number, rank)
+                    ledger.tell(rank, x.DropPart(data.data_id, number))
+        ledger.note_loss(data, "its hosts could not be reached to write it")
 
     def abort(self, ask: int, request: x.AbortData) -> None:
         """Drop what is being written."""

@@ -1,0 +1,171 @@
+"""How processes of one machine speak to their memory server: packets on a Unix socket, descriptors attached.
+
+The socket's name is in the abstract namespace, so that no file is left; both ends see to it that the other
+belongs to the same user. Large bytes never go through the socket: a descriptor of their segment does.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import struct
+from array import array
+from typing import Any
+
+import msgpack
+
+from gspc_trio.core.iml.errors import ImlError, LayerGone, error_of
+from gspc_trio.iml.segment import map_readonly, write_all
+
+PACKET_BYTES_MAX = 1 << 17
+READ_BYTES_MAX = 1 << 16
+"""So many bytes are read through the socket at most; more by a descriptor."""
+
+# Requests: (operation, number, ...); each is answered by (number, "", ...) or (number, error, message).
+MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING = range(8)
+# MAP data_id part -> size + descriptor for reading; UNMAP data_id part (no answer);
+# READ data_id part offset size -> bytes; NEW job data_id size -> data_id + descriptor for writing;
+# WRITER data_id part -> size + descriptor for writing; COMMIT data_id; ABORT data_id;
+# BRING job data_id -> size: all of it is here after that, in one part, and stays until UNMAP
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+def pack(message: Any) -> bytes:
+    """Return a packet."""
+    packed: bytes = msgpack.packb(message)
+    return packed
+
+
+def unpack(packet: bytes) -> list[Any]:
+    """Return what a packet says; ValueError if it is none."""
+    message = msgpack.unpackb(packet)
+    if type(message) is not list or len(message) < 2:
+        raise ValueError("not a packet of a memory server")
+    return message
+
+
+def socket_name(address: str) -> str:
+    """Return the name of a socket in the abstract namespace."""
+    return "\0" + address
+
+
+def is_same_user(connection: Any) -> bool:
+    """Take a socket; return whether the other end is a process of this user."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(found)[1] == os.getuid())
+
+
+def open_socket(address: str) -> socket.socket:
+    """Return a socket connected to a memory server of this machine.
+
+    Raises:
+        LayerGone: nobody listens there, or another user does.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        connection.connect(socket_name(address))
+        if not is_same_user(connection):
+            raise LayerGone(f"the memory server {address} belongs to another user")
+    except OSError as error:
+        connection.close()
+        raise LayerGone(f"no memory server answers at {address}: {error.strerror}") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def take_descriptor(ancillary: list[tuple[int, int, bytes]]) -> int:
+    """Return the descriptor that came with a packet, or -1."""
+    found = [descriptor for _, _, attached in ancillary for descriptor in array("i", attached)]
+    for surplus in found[1:]:
+        os.close(surplus)
+    return found[0] if found else -1
+
+
+def answer_of(message: list[Any]) -> list[Any]:
+    """Return the fields of an answer; raise the error that it names."""
+    if message[1]:
+        raise error_of(message[1], message[2])
+    return message[2:]
+
+
+class LocalClient:
+    """A blocking client for a process without trio: one question at a time.
+
+    Args:
+        address: of the server of this host.
+        job: for which data is made and read.
+    """
+
+    def __init__(self, address: str, job: str) -> None:
+        self.job = job
+        self._socket = open_socket(address)
+        self._number = 0
+
+    def map(self, data_id: str) -> mmap.mmap:
+        """Return all bytes of some data, mapped for reading; :meth:`release` when nobody needs them.
+
+        Raises:
+            ImlError: there is no such data, or no room here.
+        """
+        (size_bytes, *_), _ = self._ask(BRING, self.job, data_id)
+        _, descriptor = self._ask(MAP, data_id, 0)
+        try:
+            return map_readonly(descriptor, size_bytes)
+        finally:
+            os.close(descriptor)
+
+    def release(self, data_id: str) -> None:
+        """Say that a mapping is gone."""
+        self._send(UNMAP, data_id, 0)
+
+    def write(self, pieces: list[memoryview], data_id: str = "") -> str:
+        """Make data of these pieces, one after another; return its id. It is seen whole or not at all.
+
+        Raises:
+            ImlError: there is no room, or there is such data already.
+        """
+        size_bytes = sum(piece.nbytes for piece in pieces)
+        (made, *_), descriptor = self._ask(NEW, self.job, data_id, size_bytes)
+        try:
+            try:
+                write_all(descriptor, pieces, 0)
+            finally:
+                os.close(descriptor)
+            self._ask(COMMIT, made)
+        except BaseException:
+            self._ask(ABORT, made)
+            raise
+        return str(made)
+
+    def close(self) -> None:
+        """Close the connection: what is mapped stays so, but may be taken for unused."""
+        self._socket.close()
+
+    def _send(self, operation: int, *fields: Any) -> None:
+        self._number += 1
+        try:
+            self._socket.send(pack((operation, self._number, *fields)))
+        except OSError as error:
+            raise LayerGone(f"the memory server of this host is gone: {error.strerror}") from error
+
+    def _ask(self, operation: int, *fields: Any) -> tuple[list[Any], int]:
+        self._send(operation, *fields)
+        try:
+            packet, ancillary, _, _ = self._socket.recvmsg(
+                PACKET_BYTES_MAX, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError as error:
+            raise LayerGone(f"the memory server of this host is gone: {error.strerror}") from error
+        if not packet:
+            raise LayerGone("the memory server of this host is gone")
+        descriptor = take_descriptor(ancillary)
+        try:
+            return answer_of(unpack(packet)), descriptor
+        except (ImlError, ValueError):
+            if descriptor >= 0:
+                os.close(descriptor)
+            raise

@@ -1,0 +1,240 @@
+"""A memory layer in one process: what clients can ask of it, and what becomes of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from iml_stage import open_stage, segments_open
+
+from gspc_trio.components.iml import open_iml
+from gspc_trio.core.iml.errors import (
+    BadLayout,
+    BadRange,
+    BadSize,
+    DataLost,
+    DuplicateData,
+    LayerGone,
+    NoRoom,
+    UnknownData,
+    UnknownHost,
+    UnknownName,
+    WrongJob,
+)
+from gspc_trio.core.iml.layout import Layout, Range, replicated, striped
+
+BYTES = bytes(range(256)) * 8
+
+
+async def test_what_was_allocated_is_got_back_from_any_layout() -> None:
+    async with open_stage("a", "b", "c") as stage, stage.client(host="a") as iml:
+        for layout in (Layout(), Layout(("b",)), striped(100), replicated(3), Layout(("a", "c"), 7, 2)):
+            data = await iml.alloc(len(BYTES), BYTES, layout=layout)
+            assert await iml.get(data) == BYTES
+            assert await iml.get(data.range(90, 400)) == BYTES[90:490]
+            await iml.put(data.range(95, 300), b"x" * 300)
+            assert await iml.get(data) == BYTES[:95] + b"x" * 300 + BYTES[395:]
+            assert await iml.data_size(data) == len(BYTES)
+            await iml.free(data)
+            with pytest.raises(UnknownData):
+                await iml.get(data)
+
+
+async def test_without_data_there_are_zeros_even_where_something_was_freed() -> None:
+    size_bytes = 1 << 20
+    async with open_stage("a") as stage, stage.client(host="a") as iml:
+        for _ in range(3):
+            full = await iml.alloc(size_bytes, b"x" * size_bytes)
+            await iml.free(full)
+            empty = await iml.alloc(size_bytes)
+            assert not any(await iml.get(empty))
+            await iml.free(empty)
+
+
+async def test_the_partition_says_what_lies_where() -> None:
+    async with open_stage("a", "b") as stage, stage.client() as iml:
+        data = await iml.alloc(10, layout=striped(4, ("a", "b")))
+        assert await iml.partition(data) == {
+            "a": [Range(data.data_id, 0, 4), Range(data.data_id, 8, 2)],
+            "b": [Range(data.data_id, 4, 4)],
+        }
+        assert await iml.data_location(data) == ("a", "b")
+
+
+async def test_a_map_is_the_memory_itself_and_read_only() -> None:
+    async with open_stage("a", "b") as stage, stage.client(host="a") as iml:
+        data = await iml.alloc(len(BYTES), BYTES, layout=Layout(("a",)))
+        async with iml.map(data) as view:
+            assert view == BYTES
+            assert view.readonly
+            await iml.put(data.range(0, 4), b"new!")
+            assert bytes(view[:4]) == b"new!"
+        async with iml.map(data.range(10, 5)) as view:
+            assert view == BYTES[10:15]
+
+
+async def test_what_lies_elsewhere_is_brought_here_to_be_mapped() -> None:
+    async with open_stage("a", "b") as stage, stage.client(host="a") as iml:
+        data = await iml.alloc(len(BYTES), BYTES, layout=Layout(("b",)))
+        async with iml.map(data) as view:
+            assert view == BYTES
+        assert await iml.data_location(data) == ("b", "a")
+        await iml.put(data.range(0, 1), b"!")
+        async with iml.map(data) as view:
+            assert bytes(view[:1]) == b"!"
+
+
+async def test_freed_memory_stays_as_it_is_while_it_is_mapped() -> None:
+    size_bytes = 1 << 20
+    async with open_stage("a") as stage, stage.client(host="a") as iml:
+        data = await iml.alloc(size_bytes, b"1" * size_bytes)
+        store = stage.servers["a"].store
+        async with iml.map(data) as view:
+            await iml.free(data)
+            for _ in range(3):
+                other = await iml.alloc(size_bytes, b"2" * size_bytes)
+                await iml.free(other)
+            assert view == b"1" * size_bytes
+            kept = memoryview(view)
+        assert store.status()["mapped_after_free_bytes"] == size_bytes  # somebody still has a view of it
+        other = await iml.alloc(size_bytes, b"2" * size_bytes)
+        assert kept == b"1" * size_bytes
+        del kept
+        with trio.fail_after(60):
+            while store.status()["mapped_after_free_bytes"]:
+                await trio.lowlevel.checkpoint()
+
+
+async def test_a_job_takes_its_data_with_it_but_not_what_is_published() -> None:
+    async with open_stage("a") as stage:
+        async with stage.client("j1") as iml:
+            private = await iml.alloc(4, b"mine")
+            shared = await iml.alloc(4, b"ours")
+            await iml.publish(shared, "corpus")
+            async with stage.client("j2") as other:
+                with pytest.raises(WrongJob, match="belongs to job j1, not to j2"):
+                    await other.get(private)
+                assert await other.get(await other.look_up("corpus")) == b"ours"
+        async with stage.client("j2") as other:
+            with pytest.raises(UnknownData):
+                await other.get(private)
+            assert await other.get(await other.look_up("corpus")) == b"ours"
+
+
+async def test_a_name_has_a_rank_before_and_after_it_has_data() -> None:
+    async with open_stage("a", "b", "c") as stage, stage.client() as iml:
+        rank = (await iml.get_rank("f") + 1) % 3
+        await iml.set_rank("f", rank)
+        assert await iml.get_rank("f") == rank
+        data = await iml.alloc(4, b"data", name="f")
+        assert await iml.data_location(data) == ("abc"[rank],)
+        with pytest.raises(DuplicateData, match="the name 'f' is that of data"):
+            await iml.alloc(4, b"data", name="f")
+        with pytest.raises(UnknownHost, match="no memory server has the rank 9"):
+            await iml.set_rank("f", 9)
+
+
+async def test_copies_survive_their_host_and_the_rest_is_lost_by_name() -> None:
+    async with open_stage("a", "b", "c") as stage, stage.client() as iml:
+        safe = await iml.alloc(len(BYTES), BYTES, layout=replicated(2, ("a", "b")))
+        copied = await iml.alloc(len(BYTES), BYTES, layout=Layout(("a",)))
+        assert set(await iml.replicate(copied, 2)) >= {"a"}
+        gone = await iml.alloc(len(BYTES), BYTES, layout=striped(100))
+        await stage.kill("a")
+        assert await iml.get(safe) == await iml.get(copied) == BYTES
+        with pytest.raises(DataLost, match=f"data {gone.data_id} was lost: host a is gone"):
+            await iml.get(gone)
+        await iml.put(safe.range(0, 3), b"new")
+        assert await iml.get(safe) == b"new" + BYTES[3:]
+        await trio.testing.wait_all_tasks_blocked()
+        assert set(iml.lost) == {gone.data_id}
+
+
+async def test_lost_data_is_made_again_under_its_id() -> None:
+    async with open_stage("a", "b") as stage, stage.client() as iml:
+        data = await iml.alloc(4, b"data", layout=Layout(("a",)), data_id="t7.0")
+        with pytest.raises(DuplicateData):
+            await iml.alloc(4, b"data", data_id="t7.0")
+        await stage.kill("a")
+        assert await iml.alloc(4, b"data", data_id="t7.0") == data
+        assert await iml.get("t7.0") == b"data"
+
+
+async def test_a_full_memory_goes_to_disk_and_comes_back(tmp_path: Path) -> None:
+    size_bytes = 1 << 20
+    async with open_stage() as stage:
+        server = await stage.add("a", 2 * size_bytes, 4 * size_bytes, str(tmp_path))
+        async with stage.client(host="a") as iml:
+            data = [await iml.alloc(size_bytes, bytes([n]) * size_bytes) for n in range(6)]
+            assert server.store.status()["spilled_bytes"] == 4 * size_bytes
+            with pytest.raises(NoRoom, match="host a has no room for 1048576 bytes"):
+                await iml.alloc(size_bytes)
+            for number, each in enumerate(data):
+                assert await iml.get(each) == bytes([number]) * size_bytes
+            with pytest.raises(NoRoom):
+                await iml.put(data[0].range(5, 3), b"new")
+            assert await iml.get(data[0]) == bytes(size_bytes)
+            await iml.free(data[5])
+            await iml.put(data[0].range(5, 3), b"new")
+            async with iml.map(data[0]) as view:
+                assert bytes(view[4:9]) == b"\0new\0"
+        assert os.listdir(tmp_path) == []
+
+
+async def test_without_spilling_a_full_memory_says_so_and_changes_nothing() -> None:
+    async with open_stage("a") as stage, stage.client(host="a") as iml:
+        small = await iml.alloc(1000)
+        with pytest.raises(NoRoom, match=r"host a has no room for 16777216 bytes: 167\d+ of 16777216 bytes"):
+            await iml.alloc(1 << 24)
+        assert [entry["data_id"] for entry in (await iml.status())["data"]] == [small.data_id]
+
+
+async def test_what_cannot_be_is_refused_with_its_own_error() -> None:
+    async with open_stage("a") as stage, stage.client() as iml:
+        data = await iml.alloc(10, b"0123456789")
+        before = await iml.status()
+        mistakes: list[tuple[type[Exception], Any]] = [
+            (BadSize, lambda: iml.alloc(0)),
+            (BadSize, lambda: iml.alloc(-5)),
+            (BadSize, lambda: iml.alloc(5, b"four")),
+            (BadSize, lambda: iml.put(data.range(0, 5), b"four")),
+            (BadRange, lambda: iml.get(Range(data.data_id, 5, 6))),
+            (BadRange, lambda: iml.put(Range(data.data_id, -1, 4), b"four")),
+            (UnknownData, lambda: iml.get("d99")),
+            (UnknownData, lambda: iml.free("d99")),
+            (UnknownHost, lambda: iml.alloc(5, layout=Layout(("nowhere",)))),
+            (BadLayout, lambda: iml.alloc(5, layout=replicated(2))),
+            (UnknownName, lambda: iml.look_up("nothing")),
+            (NoRoom, lambda: iml.alloc(1 << 40)),
+        ]
+        for kind, mistake in mistakes:
+            with pytest.raises(kind):
+                await mistake()
+        assert await iml.status() == before
+        with pytest.raises(UnknownHost, match="has no memory server"):
+            async with iml.map(data):
+                pass
+
+
+async def test_the_end_of_the_coordinator_is_the_end_of_all() -> None:
+    async with open_stage("a") as stage, stage.client(host="a") as iml:
+        data = await iml.alloc(4, b"data")
+        server = stage.servers["a"]
+        server._coordinator.drop("cut by the test")
+        await server.gone.wait()
+        assert "coordinator is gone" in server.reason
+        with pytest.raises((LayerGone, UnknownData, DataLost)):
+            await iml.get(data)
+
+
+async def test_open_iml_is_a_scope() -> None:
+    async with open_iml(job="j", hosts=("a", "b"), memory_bytes=1 << 20) as iml:
+        assert [server.host for server in await iml.servers()] == ["a", "b"]
+        data = await iml.alloc(4, b"data", layout=Layout(("b",)))
+        assert await iml.get(data) == b"data"
+    assert segments_open() == []
+    assert f"gspc-iml-{os.getpid()}-" not in await trio.Path("/proc/net/unix").read_text()
