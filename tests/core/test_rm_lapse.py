@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rm_support import NODE, Driver, any_of, cores, host, several
+from rm_support import NODE, SOCKET, Driver, any_of, cores, host, several
 
 from gspc_trio.core.exchange import Grant, Lapsed, Recall, Refuse, Release, Revoke, Revoked
 from gspc_trio.core.machine import Tick
@@ -196,3 +196,32 @@ def test_nobody_waits_for_what_was_below_a_preferred_resource_once() -> None:
     assert driver.take("a", any_of("core", "r1.node")) == ("r2.core0",), "at once"
     (refused,) = driver.demand("b", 1, any_of("core", "r1.node", hard=True))
     assert refused.kind == "unknown resource"
+
+
+def test_what_shares_a_child_with_a_held_one_leaves_with_it() -> None:
+    gpu = Resource("r1.gpu0", "gpu", ("r1.socket0", "r1.socket1"))
+    driver = Driver(*host("r1"), gpu)
+    driver.take("a", SOCKET)
+    driver.send(Removed(("r1.node",), "wait"))
+    assert set(driver.rm.status()["leaving"]) >= {"r1.node", "r1.socket1", "r1.gpu0"}
+    driver.release("a")
+    assert driver.rm.status()["leaving"] == []
+    assert all(entry["total"] == 0 for entry in driver.rm.status()["classes"].values())
+
+
+def test_who_prefers_what_is_removed_waits_for_it_no_longer() -> None:
+    driver = Driver(*cores(1, "r1"), *cores(1, "r2"), patience_s=10.0, recall_after_s=1000)
+    preferring = any_of("core", "r1.core0")
+    driver.take("b", preferring)
+    assert driver.demand("a", 1, preferring) == [], "it waits, though r2.core0 is free"
+    assert driver.send(Removed(("r1.core0",)))[-1] == Grant("a", preferring, (1, 2), ("r2.core0",))
+
+
+def test_work_that_nobody_could_stop_hides_nothing_that_is_free_beside_it() -> None:
+    driver = Driver(*host("r1"), jobs=("a", "b", "c"), lease_s=6.0)
+    driver.demand("a", 2)
+    driver.take("b")
+    driver.send(JobGone("a"))
+    driver.wait(10.0)
+    preferring = any_of("core", "r1.node")
+    assert driver.take("c", preferring) == ("r1.core3",), "two are lost, one is held, one is free"

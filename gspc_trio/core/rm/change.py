@@ -201,11 +201,18 @@ class Changer:
         Raises:
             UnknownResource: one is not there.
         """
-        found: dict[Vertex, None] = {}
+        tops = []
         for resource_id in resource_ids:
             vertex = self.pool.resources.get(resource_id)
             if vertex is None:
                 raise UnknownResource(f"there is no resource {resource_id}")
+            tops.append(vertex)
+        return self.below(tops)
+
+    def below(self, tops: Iterable[Vertex]) -> list[Vertex]:
+        """Return the resources and all below them, each once."""
+        found: dict[Vertex, None] = {}
+        for vertex in tops:
             if vertex not in found:
                 found.update(dict.fromkeys(self.pool.walk(vertex)))
         return list(found)

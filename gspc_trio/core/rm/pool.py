@@ -277,6 +277,7 @@ class Pool:
         """Return an open resource of the class at or below ``top``, not taken out of its queue, or None."""
         stack = [top]
         prune = not self.loose
+        lost = self.lost
         while stack:
             vertex = stack.pop()
             if vertex.holding is not None:
@@ -284,7 +285,8 @@ class Pool:
             if vertex.queue is queue and not vertex.below and self.is_open(vertex):
                 return vertex
             kinds = vertex.kinds
-            if queue in kinds.queues and not (prune and vertex.below >= kinds.units):
+            held = vertex.below - lost.get(vertex, 0) if lost else vertex.below
+            if queue in kinds.queues and not (prune and held >= kinds.units):
                 stack.extend(reversed(vertex.children))
         return None
 

@@ -286,6 +286,8 @@ class State:
         closed = bool(self.pool.leaving)
         for vertex in vertices:
             self.pool.leaving.pop(vertex, None)
+            if vertex.host.wanted:  # who prefers what is above it may have nothing to wait for any more
+                self.patience_at = now
             for want in vertex.host.wanted.pop(vertex, ()):
                 want.tried = -1
             actions.append(
@@ -305,13 +307,12 @@ class State:
 
     def _leave_after(self, released: Sequence[Vertex], now: float, actions: list[Any]) -> None:
         """Remove what was to leave and is free because these are: only relatives of them can be."""
-        leaving = self.pool.leaving
+        pool = self.pool
         related: dict[Vertex, None] = {}
         for vertex in released:
-            related.update(dict.fromkeys((vertex, *vertex.place.ancestors)))
-            if vertex.children:
-                related.update(dict.fromkeys(self.pool.walk(vertex)))
-        self.leave([vertex for vertex in related if vertex in leaving], now, actions)
+            for below in pool.walk(vertex) if vertex.children else (vertex,):
+                related.update(dict.fromkeys((below, *below.place.ancestors)))
+        self.leave([vertex for vertex in related if vertex in pool.leaving], now, actions)
 
     def leave(self, leaving: Iterable[Vertex], now: float, actions: list[Any]) -> None:
         """Remove those of the resources, which were to go when they are released, that are free now."""
