@@ -45,6 +45,7 @@ class CoordinatorService:
         self.address = ""
         self.stopped = trio.Event()
         self._network = network
+        self._nursery: trio.Nursery
         self._inbox: Inbox[Any] = Inbox()
         self._numbers = Counter()
         self._peers: dict[int, Peer] = {}
@@ -65,7 +66,8 @@ class CoordinatorService:
         self, listen: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Serve until cancelled."""
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as self._nursery:
+            nursery = self._nursery
             nursery.start_soon(drive, self.machine, self._inbox, self._perform)
             self.address = await nursery.start(self._listen, listen)
             task_status.started()
@@ -120,10 +122,15 @@ class CoordinatorService:
             call.reply(Status(self.machine.status()))
         elif isinstance(body, StopRts):
             call.reply(Done())
-            self.stopped.set()
+            self._nursery.start_soon(self._stop_after, call.peer)
         else:
             call.fail(IllegalEvent(f"a memory layer cannot be asked for {type(body).__name__} now"))
         return False
+
+    async def _stop_after(self, peer: Peer) -> None:
+        """Let the answer arrive before everything ends."""
+        await peer.aclose()
+        self.stopped.set()
 
     def _ask(self, call: IncomingCall) -> int:
         number = self._numbers.next()

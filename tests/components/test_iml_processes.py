@@ -1,0 +1,234 @@
+"""Memory servers in processes of their own: memory is shared, and nothing is left whoever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import trio
+
+from gspc_trio.components.iml import open_iml
+from gspc_trio.core.iml.errors import DataLost, ImlError
+from gspc_trio.core.iml.layout import Layout, replicated, striped
+from gspc_trio.iml.local import LocalClient
+
+pytestmark = pytest.mark.process
+
+HANG_S = 60.0
+BYTES = bytes(range(256)) * 8192  # 2 MiB
+
+
+class Servers:
+    """``gspc-iml start`` for some hosts, with one connection file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "iml.json"
+        self.folder = folder
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "gspc_trio.cli.iml", *arguments, "--connection-file", str(self.file)]
+
+    def start(self, host: str, *arguments: str) -> None:
+        """Start a server; return when it says that it is there."""
+        process = subprocess.Popen(
+            self.command("start", "--host", host, "--memory", "64MiB", *arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise AssertionError(process.communicate()[1])
+        assert line.startswith(f"memory server of host {host}, rank {len(self.processes)}")
+        self.processes[host] = process
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments), capture_output=True, text=True, timeout=HANG_S, check=False
+        )
+
+    def kill(self, host: str) -> None:
+        process = self.processes.pop(host)
+        process.kill()
+        process.communicate(timeout=HANG_S)
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            with suppress(ProcessLookupError):
+                process.kill()
+        for process in self.processes.values():
+            process.communicate(timeout=HANG_S)
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    tmp_path.chmod(0o700)
+    running = Servers(tmp_path)
+    try:
+        yield running
+    finally:
+        running.end()
+    assert list(Path("/dev/shm").glob("*gspc*")) == []
+    assert "gspc-iml-" not in Path("/proc/net/unix").read_text() or not running.processes
+
+
+def left_segments() -> list[str]:
+    """Return the processes of this user that have a segment open or mapped."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                links = [os.readlink(link) for link in (folder / "fd").iterdir()]
+                if any("memfd:gspc-iml" in link for link in links):
+                    found.append(folder.name)
+    return found
+
+
+async def test_data_is_shared_with_and_between_servers(servers: Servers) -> None:
+    for host in "abc":
+        servers.start(host)
+    async with open_iml(job="j", host="a", connection_file=servers.file) as iml:
+        for layout in (Layout(("a",)), Layout(("b",)), striped(100_000), replicated(3)):
+            data = await iml.alloc(len(BYTES), BYTES, layout=layout)
+            assert await iml.get(data) == BYTES
+            await iml.put(data.range(90_000, 20_000), b"x" * 20_000)
+            assert (
+                await iml.get(data.range(89_999, 20_002))
+                == BYTES[89_999:90_000] + b"x" * 20_000 + BYTES[110_000:110_001]
+            )
+            if not layout.block_bytes:
+                async with iml.map(data) as view:
+                    assert view.readonly
+                    assert bytes(view[90_000:110_000]) == b"x" * 20_000
+        assert iml.bandwidth_of("b") > 0
+
+
+async def test_a_process_without_trio_maps_and_makes_data(servers: Servers) -> None:
+    servers.start("a")
+    servers.start("b")
+    async with open_iml(job="j", host="b", connection_file=servers.file) as iml:
+        far = await iml.alloc(len(BYTES), BYTES, layout=Layout(("b",)))
+        address = next(entry.local_address for entry in await iml.servers() if entry.host == "a")
+        client = await trio.to_thread.run_sync(LocalClient, address, "j")
+        try:
+            mapped = await trio.to_thread.run_sync(client.map, far.data_id)
+            assert mapped[:] == BYTES
+            mapped.close()
+            client.release(far.data_id)
+            pieces = [memoryview(b"one"), memoryview(BYTES)]
+            made = await trio.to_thread.run_sync(client.write, pieces)
+            assert await iml.get(made) == b"one" + BYTES
+            assert await iml.data_location(made) == ("a",)
+            with pytest.raises(ImlError, match="has no room"):
+                await trio.to_thread.run_sync(client.write, [memoryview(bytearray(65 << 20))])
+            with pytest.raises(ImlError, match="there is no data d99"):
+                await trio.to_thread.run_sync(client.map, "d99")
+        finally:
+            client.close()
+
+
+async def test_a_killed_server_takes_only_its_own_data(servers: Servers) -> None:
+    for host in "abc":
+        servers.start(host)
+    async with open_iml(job="j", host="a", connection_file=servers.file) as iml:
+        safe = await iml.alloc(len(BYTES), BYTES, layout=replicated(2, ("b", "c")))
+        gone = await iml.alloc(len(BYTES), BYTES, layout=Layout(("b",)))
+        servers.kill("b")
+        with trio.fail_after(HANG_S):
+            assert await iml.get(safe) == BYTES
+            while gone.data_id not in iml.lost:
+                await trio.lowlevel.checkpoint()
+            with pytest.raises(DataLost, match="host b is gone"):
+                await iml.get(gone)
+
+
+def test_a_killed_client_leaves_nothing(servers: Servers) -> None:
+    servers.start("a")
+    code = (
+        "import sys, trio\n"
+        "from gspc_trio.components.iml import open_iml\n"
+        "async def main():\n"
+        "    async with open_iml(job='j', host='a', connection_file=sys.argv[1]) as iml:\n"
+        "        data = await iml.alloc(1 << 20, bytes(1 << 20))\n"
+        "        async with iml.map(data):\n"
+        "            print('ready', flush=True)\n"
+        "            await trio.sleep_forever()\n"
+        "trio.run(main)\n"
+    )
+    client = subprocess.Popen(
+        [sys.executable, "-c", code, str(servers.file)], stdout=subprocess.PIPE, text=True
+    )
+    assert client.stdout is not None
+    assert client.stdout.readline() == "ready\n"
+    assert len(json.loads(servers.run("status", "--json").stdout)["data"]) == 1
+    client.kill()
+    client.communicate(timeout=HANG_S)
+    for _ in range(200):
+        status = json.loads(servers.run("status", "--json").stdout)
+        if not status["data"]:
+            break
+    assert status["data"] == []
+    assert status["servers"][0]["held_bytes"] == 0
+
+
+async def test_when_all_are_killed_nothing_is_left(servers: Servers) -> None:
+    for host in "abc":
+        servers.start(host)
+    async with open_iml(job="j", host="a", connection_file=servers.file) as iml:
+        await iml.alloc(len(BYTES), BYTES, layout=replicated(3))
+        assert len(left_segments()) == 3
+        for process in servers.processes.values():
+            process.send_signal(signal.SIGKILL)
+        servers.end()
+        servers.processes.clear()
+        assert left_segments() == []
+        with trio.fail_after(HANG_S):
+            await iml.wait_ended()
+
+
+def test_the_commands(servers: Servers) -> None:
+    missing = servers.run("status")
+    assert missing.returncode == 1
+    assert "there is no connection file" in missing.stderr
+    servers.start("a")
+    servers.start("b", "--spill", "1MiB")
+    again = servers.run("start", "--host", "b")
+    assert again.returncode == 1
+    assert again.stderr == "gspc-iml: host 'b' has a memory server already: name this one with --host\n"
+    bad = servers.run("start", "--memory", "much")
+    assert bad.stderr == "gspc-iml: 'much' is not a size; write for example 4GiB, 512MiB or 1000000\n"
+
+    async def make() -> None:
+        async with open_iml(connection_file=servers.file) as iml:
+            await iml.alloc(300, layout=striped(100, ("a", "b")), name="corpus")
+
+    trio.run(make)
+    status = servers.run("status").stdout
+    assert "corpus" in status
+    assert "67108864" in status
+    assert json.loads(servers.run("partition", "d1", "--json").stdout) == {
+        "a": [[0, 100], [200, 100]],
+        "b": [[100, 100]],
+    }
+    assert servers.run("free", "d1").stdout == "d1 is free\n"
+    unknown = servers.run("free", "d1")
+    assert (unknown.returncode, unknown.stderr) == (
+        1,
+        "gspc-iml: there is no data d1: it was never made, or was freed\n",
+    )
+    first, second = servers.processes["a"], servers.processes["b"]
+    assert servers.run("stop").stdout == "stopped\n"
+    assert first.wait(HANG_S) == 0
+    assert second.wait(HANG_S) == 1
+    assert second.stderr is not None
+    assert "the memory layer has ended" in second.stderr.read()
+    assert not servers.file.exists()
