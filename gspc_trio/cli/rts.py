@@ -19,6 +19,7 @@ from gspc_trio.cli.common import (
     running_connection,
     set_up_logging,
 )
+from gspc_trio.cli.waiting import describe_waiting
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.rts import RtsService, open_rts_service
 from gspc_trio.components.strategies import find_strategies
@@ -134,6 +135,23 @@ def describe_status(data: dict[str, Any]) -> list[str]:
         for job in data["jobs"]
     ]
     return lines
+
+
+@app.command
+async def explain(job: str, *, connection_file: RunningFile = None, json: Json = False) -> None:
+    """Say why requests of a job wait: what each needs, who holds it, its place, what blocks it.
+
+    Parameters
+    ----------
+    job
+        Id of the job, as gspc-rts status shows it.
+    """
+    async with join_rts(running_connection(connection_file)) as rts:
+        waiting = await rts.explain(job)
+    if json:
+        print_json({"job": job, "waiting": waiting})
+    else:
+        print("\n".join(describe_waiting(job, waiting)))
 
 
 @app.command

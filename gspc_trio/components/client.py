@@ -45,6 +45,16 @@ class RunTimeSystem:
         answer: messages.Status = await self.peer.call(messages.GetStatus())
         return answer.data
 
+    async def explain(self, job: JobId) -> list[dict[str, Any]]:
+        """Return why each request of a job waits: what it needs, who holds it, its place, what blocks it.
+
+        Raises:
+            RemoteError: there is no such job.
+        """
+        answer: messages.Status = await self.peer.call(messages.Explain(job))
+        waiting: list[dict[str, Any]] = answer.data["waiting"]
+        return waiting
+
     async def bootstrap(
         self,
         hosts: Sequence[str],

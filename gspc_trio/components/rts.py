@@ -176,8 +176,13 @@ class RtsService:
         raise RtsError(f"there is no RIF {rif_id}; there are: {there}")
 
     def explain(self, job: JobId) -> list[dict[str, Any]]:
-        """Return why each waiting request of a job waits; IllegalEvent if there is no such job."""
-        return self.rm.machine.explain(job)
+        """Return why each waiting request of a job waits, and for how long (``waited_s``).
+
+        Raises:
+            IllegalEvent: there is no such job.
+        """
+        now = trio.current_time()
+        return [{**entry, "waited_s": now - entry["since_s"]} for entry in self.rm.machine.explain(job)]
 
     def status(self) -> dict[str, Any]:
         """Return the state as plain data, see :func:`~gspc_trio.components.rts_status.describe`."""
