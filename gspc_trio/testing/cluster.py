@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import copy_context
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -14,10 +15,11 @@ from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.job import Job, JobResult
 from gspc_trio.components.jobserver import JobSettings, run_job
 from gspc_trio.components.load import LOAD_INTERVAL_S
-from gspc_trio.components.rif import open_rif
+from gspc_trio.components.rif import RifService, open_rif
 from gspc_trio.components.rts import RtsService, open_rts_service
 from gspc_trio.components.strategy import RifOrder
-from gspc_trio.core.ids import RifId
+from gspc_trio.core.exchange import Submission
+from gspc_trio.core.ids import JobId, RifId
 from gspc_trio.core.records import HostLoad
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rts import Limits as RtsLimits
@@ -28,6 +30,7 @@ from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.testing.backend import Behave, SimulatedBackend, open_simulated_backend
 from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.staging import SimulatedStaging
 from gspc_trio.testing.wires import BUFFER_BYTES, SimulatedNetwork, Wires
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
@@ -62,7 +65,9 @@ class Cluster:
     Attributes:
         rts: the run-time system, once one is up.
         processes: those that live; ``deserted`` is set when there are none any more.
-        backends: process of a RIF -> its compute.
+        backends, rifs: process of a RIF -> its compute, itself.
+        on_end, on_backend, on_staging_failed: told when a process has ended, when a RIF has its compute, when
+            the data of an attempt cannot be staged.
         running_jobs: process of a job server -> its job.
         twins: how many RIFs are yet to be started twice.
         wires: all connections.
@@ -89,9 +94,10 @@ class Cluster:
         self.processes: dict[SimulatedProcess, None] = {}
         self.deserted = trio.Event()
         self.backends: dict[SimulatedProcess, SimulatedBackend] = {}
-        self.on_backend: Callable[[SimulatedProcess, SimulatedBackend], None] = lambda _process, _backend: (
-            None
-        )
+        self.rifs: dict[SimulatedProcess, RifService] = {}
+        self.on_backend: Callable[[SimulatedProcess, SimulatedBackend], None] = _no_matter
+        self.on_staging_failed: Callable[[SimulatedProcess, JobId, Submission], None] = _no_matter
+        self.on_end: Callable[[SimulatedProcess], None] = _no_matter
         self.running_jobs: dict[SimulatedProcess, Job] = {}
         self.twins = 0
         self.limits = RtsLimits()
@@ -126,6 +132,7 @@ class Cluster:
             await process.run(lambda: main(process))
         finally:
             del self.processes[process]
+            self.on_end(process)
             if not self.processes:
                 self.deserted.set()
                 self.deserted = trio.Event()
@@ -204,10 +211,13 @@ class Cluster:
                     listen=f"ws://{order.host}:{port}",
                     rts=order.rts_address("ws:"),
                     load=_report_load,
+                    staging=SimulatedStaging(partial(self.on_staging_failed, process)),
                 ) as rif:
+                    self.rifs[process] = rif
                     process.reason = await rif.wait_ended()
             finally:
                 del self.backends[process]
+                self.rifs.pop(process, None)
 
     # Jobs ----
 
@@ -339,8 +349,8 @@ def _nothing(_submission: Any, _code: bytes) -> Any:
     return Behaviour()
 
 
-def _no_matter(_process: SimulatedProcess, _backend: SimulatedBackend) -> None:
-    """Nobody watches the compute."""
+def _no_matter(*_what: Any) -> None:
+    """Nobody wants to know."""
 
 
 def _go_on(_process: SimulatedProcess) -> None:

@@ -22,6 +22,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "twin": ("rif",),
     "stop": ("job",),
     "stranger": ("rts", "rif", "job"),
+    "echo": ("rif",),
 }
 """Kind of fault -> roles that it may happen to."""
 
@@ -80,6 +81,7 @@ class Faults:
         twins: RIFs that a strategy starts twice.
         stops: jobs that their users stop.
         strangers: peers that do not know the token.
+        echoes: submits that arrive once more, long after.
         tight: whether frames, credit for calls and buffers may be small.
     """
 
@@ -92,6 +94,7 @@ class Faults:
     twins: int = 1
     stops: int = 1
     strangers: int = 1
+    echoes: int = 1
     tight: bool = True
 
     @classmethod
@@ -144,6 +147,7 @@ _COUNTS = {
     "twin": "twins",
     "stop": "stops",
     "stranger": "strangers",
+    "echo": "echoes",
 }
 
 

@@ -8,9 +8,10 @@ from random import Random
 import trio
 from trio.testing import MockClock
 
+from gspc_trio.core.exchange import Submit
 from gspc_trio.nursery.network import ConnectionProblem
 from gspc_trio.protocol.messages import RegisterJob
-from gspc_trio.testing.checkers import Broken
+from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster
 from gspc_trio.testing.determinism import Gate
 from gspc_trio.testing.faults import Fault
@@ -31,6 +32,7 @@ class Mischief:
         gate: before trio's queue of tasks.
         nursery: for what takes time.
         random: to draw from.
+        overtaken: returns what a RIF must refuse if it came again.
         fail: told of what does not hold.
     """
 
@@ -41,6 +43,7 @@ class Mischief:
         gate: Gate,
         nursery: trio.Nursery,
         random: Random,
+        overtaken: Callable[[SimulatedProcess], list[Submit]],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._cluster = cluster
@@ -48,6 +51,7 @@ class Mischief:
         self._gate = gate
         self._nursery = nursery
         self._random = random
+        self._overtaken = overtaken
         self._fail = fail
         self.stopped: set[SimulatedProcess] = set()
         self._kinds: dict[str, Callable[[Fault, SimulatedProcess], None]] = {
@@ -60,6 +64,7 @@ class Mischief:
             "twin": self._twin,
             "stop": self._stop,
             "stranger": self._stranger,
+            "echo": self._echo,
         }
 
     def happen(self, fault: Fault, process: SimulatedProcess) -> None:
@@ -97,6 +102,11 @@ class Mischief:
         if job is not None:
             self.stopped.add(process)
             job.stop("its user stops it")
+
+    def _echo(self, _fault: Fault, process: SimulatedProcess) -> None:
+        rif, submits = self._cluster.rifs.get(process), self._overtaken(process)
+        if rif is not None and submits:
+            rif._inbox.put(self._random.choice(submits))
 
     def _stranger(self, _fault: Fault, process: SimulatedProcess) -> None:
         for listener in list(process.listeners)[:1]:

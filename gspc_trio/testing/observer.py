@@ -9,13 +9,16 @@ from typing import Any, TypeAlias
 
 import trio
 
-from gspc_trio.core.exchange import Submit
-from gspc_trio.core.ids import JobId
+from gspc_trio.core.exchange import Finished, Submit
+from gspc_trio.core.ids import NO_GRANT, JobId
 from gspc_trio.core.rif_host import RifHost
 from gspc_trio.core.task import Task
 from gspc_trio.protocol.session import Session
 from gspc_trio.testing.backend import Run
-from gspc_trio.testing.checkers import Broken, Family, Fences, Grants, Tasks
+from gspc_trio.testing.checkers.base import Broken, Family
+from gspc_trio.testing.checkers.grants import Grants
+from gspc_trio.testing.checkers.tasks import Tasks
+from gspc_trio.testing.checkers.work import Work
 from gspc_trio.testing.determinism import EventHash
 from gspc_trio.testing.process import SimulatedProcess
 from gspc_trio.workflow.job import JobMachine
@@ -50,7 +53,8 @@ class Observer:
         self._quiet_since = quiet_since
         self._history: deque[Seen] = deque(maxlen=HISTORY_EVENTS)
         self._family = Family()
-        self._fences = Fences(self._family)
+        self.work = Work(self._family)
+        self._submits: dict[SimulatedProcess, list[Submit]] = {}
         self._grants: dict[SimulatedProcess, Grants] = {}
         self._current: Grants | None = None
         self._tasks: dict[SimulatedProcess, Tasks] = {}
@@ -74,11 +78,17 @@ class Observer:
             self._job(process, machine, event, actions)
         elif kind is RifHost:
             if type(event) is Submit:
-                self._fences.submitted(process, event)
+                self.work.submitted(process, event)
+                self._submits.setdefault(process, []).append(event)
+            for action in actions:
+                if type(action) is Finished:
+                    self.work.reported(process, action)
         elif kind.__name__ == "_Answering":  # the resource manager with its shell's addition
             grants = self._grants.get(process)
             if grants is None:
-                grants = self._grants[process] = Grants(self._family, self._quiet_since)
+                grants = self._grants[process] = Grants(
+                    self._family, self._quiet_since, self._current.last if self._current else NO_GRANT
+                )
                 self._current = grants
             grants.saw(event, now, actions)
 
@@ -118,7 +128,7 @@ class Observer:
     def began(self, process: SimulatedProcess, run: Run) -> None:
         """An attempt begins in compute."""
         self._history.append((run.begin_s, f"{process.name} compute", run, []))
-        grant_id = self._fences.began(process, run)
+        grant_id = self.work.began(process, run)
         tasks = self._by_job.get((run.job, grant_id[0]))
         if tasks is not None:
             tasks.began(run)
@@ -126,7 +136,7 @@ class Observer:
     def ended(self, process: SimulatedProcess, run: Run) -> None:
         """An attempt is no longer in compute."""
         self._history.append((trio.current_time(), f"{process.name} compute", run, []))
-        self._fences.ended(process, run)
+        self.work.ended(process, run)
 
     def died(self, process: SimulatedProcess, now: float) -> None:
         """A process was killed."""
@@ -134,9 +144,14 @@ class Observer:
         if tasks is not None and grants is not None:
             grants.job_died(tasks.job, now)
 
+    def overtaken(self, process: SimulatedProcess) -> list[Submit]:
+        """Return what a RIF was once given under grants that newer ones have overtaken since."""
+        submits = self._submits.get(process, ())
+        return [submit for submit in submits if self.work.is_overtaken(process, submit)]
+
     def at_rest(self) -> None:
         """Everything is finished."""
-        self._fences.at_rest()
+        self.work.at_rest()
 
     def story(self, error: BaseException) -> tuple[str, ...]:
         """Return what happened to the tasks and resources that an error is about, or at the end at all."""

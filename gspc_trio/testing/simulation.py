@@ -11,12 +11,12 @@ import trio
 from attrs import field, frozen
 from trio.testing import MockClock
 
-from gspc_trio.components.job import JobFailed
+from gspc_trio.components.job import JobFailed, JobResult
 from gspc_trio.nursery.rpc import PeerGone
 from gspc_trio.nursery.scope import leaves
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.backend import Run, SimulatedBackend, SimulatedCompute
-from gspc_trio.testing.checkers import Broken
+from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, first_of, open_cluster
 from gspc_trio.testing.determinism import Gate, seeded_trio
 from gspc_trio.testing.faults import Fault, Faults, Trigger
@@ -84,11 +84,16 @@ class Report:
     story: tuple[str, ...] = ()
 
 
+_ENOUGH: Mapping[str, Any] = {"attempts": FAILURES_MAX + 3, "loss_attempts": 50, "wait": True}
+
 TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
-    {"attempts": FAILURES_MAX + 1, "loss_attempts": 50, "wait": True},
-    {"attempts": FAILURES_MAX + 1, "loss_attempts": 50, "wait": True, "estimate_s": 0.1},
-    {"attempts": FAILURES_MAX + 1, "loss_attempts": 50, "wait": True, "requires": "node"},
-    {"attempts": FAILURES_MAX + 1, "loss_attempts": 50, "wait": True, "requires": ["core", "core"]},
+    _ENOUGH,
+    {**_ENOUGH, "estimate_s": 0.1},
+    {**_ENOUGH, "requires": "node"},
+    {**_ENOUGH, "requires": ["core", "core"]},
+    {**_ENOUGH, "stage_in": True, "stage_out": True},
+    {**_ENOUGH, "stage_in": True},
+    {**_ENOUGH, "may_rerun": False, "attempts": 1},
 )
 """What tasks ask for; enough attempts for all that the faults may take."""
 
@@ -187,9 +192,17 @@ class Simulation:
                     limits=self._limits,
                 ) as self.cluster:
                     self._mischief = Mischief(
-                        self.cluster, self._clock, gate, nursery, Random(self._cluster_seed), self.fail
+                        self.cluster,
+                        self._clock,
+                        gate,
+                        nursery,
+                        Random(self._cluster_seed),
+                        self.observer.overtaken,
+                        self.fail,
                     )
+                    self.cluster.on_staging_failed = self.observer.work.staging_failed
                     self.cluster.on_backend = self._watch_backend
+                    self.cluster.on_end = self._expect
                     await self._see_through()
                     await self._come_to_rest()
                 nursery.cancel_scope.cancel()
@@ -210,7 +223,6 @@ class Simulation:
         while True:
             process = await self.cluster.start_rts()
             await process.ended.wait()
-            self._expect(process)
             self._rts_ended.set()
             self._rts_ended = trio.Event()
             await trio.sleep(0.3)
@@ -233,9 +245,8 @@ class Simulation:
                 return
             stopped = job.process in self._mischief.stopped
             disturbed = stopped or rts_ended.is_set()
-            if result is not None and not disturbed and "run-time system" not in result.detail:
+            if result is not None and not disturbed and not _is_explained(result):
                 self.fail(Broken(f"{name} {result.state}: {result.detail} {result.failures}"))
-            self._expect(job.process)
             await trio.sleep(0.2)
 
     def _expect(self, process: SimulatedProcess) -> None:
@@ -302,6 +313,14 @@ class Simulation:
 
     def _watch_engine(self, process: SimulatedProcess, engine: Any) -> WatchedEngine:
         return WatchedEngine(engine, self.observer.tasks_of(process))
+
+
+def _is_explained(result: JobResult) -> bool:
+    """Whether faults explain why a job failed: its run-time system went, or a task that may not run again."""
+    if "run-time system" in result.detail:
+        return True
+    kinds = {failure.outcome.error.kind for failure in result.failures if failure.outcome.error}
+    return kinds == {"unknown"}
 
 
 def living_tasks() -> int:

@@ -1,0 +1,5 @@
+"""What must hold in every run, whatever happens: folds of what the machines take and say (reliability).
+
+The checkers know nothing of the machines' insides. They are told of each event with the actions that came of
+it, of tasks that begin and end in compute, and of processes that end; they raise :class:`Broken`.
+"""

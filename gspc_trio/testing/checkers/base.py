@@ -1,0 +1,45 @@
+"""What checkers have in common."""
+
+from __future__ import annotations
+
+from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.rm.events import Added
+
+
+class Broken(AssertionError):
+    """Something that must hold does not.
+
+    Args:
+        what: for people.
+        about: words that the story is about: ``task 3 of j1``, ``r1.core0``.
+    """
+
+    def __init__(self, what: str, *about: str) -> None:
+        super().__init__(what)
+        self.about = about
+
+
+class Family:
+    """Which resources contain each other."""
+
+    def __init__(self) -> None:
+        self._above: dict[ResourceId, frozenset[ResourceId]] = {}
+        self._relatives: dict[ResourceId, tuple[ResourceId, ...]] = {}
+
+    def add(self, event: Added) -> None:
+        """Resources are there; a parent comes before its children."""
+        for resource in event.resources:
+            above: set[ResourceId] = set()
+            for parent in resource.parents:
+                above |= {parent, *self._above.get(parent, ())}
+            self._above[resource.resource_id] = frozenset(above)
+        self._relatives.clear()
+
+    def near(self, name: ResourceId) -> tuple[ResourceId, ...]:
+        """Return the resource with its ancestors and descendants."""
+        found = self._relatives.get(name)
+        if found is None:
+            above = self._above.get(name, frozenset())
+            below = [other for other, over in self._above.items() if name in over]
+            found = self._relatives[name] = (name, *sorted(above), *below)
+        return found

@@ -1,0 +1,158 @@
+"""Who holds which resource: invariants 4, 5, 6 and 7."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define
+
+from gspc_trio.core.exchange import Demand, Grant, Release, Revoke, Revoked
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
+from gspc_trio.core.records import GrantChanged, ResourceChanged
+from gspc_trio.core.rm.events import Added, JobGone
+from gspc_trio.core.task import Shape
+from gspc_trio.protocol.limits import DEFAULT_LIMITS
+from gspc_trio.testing.checkers.base import Broken, Family
+
+
+@define(eq=False)
+class _Live:
+    """A grant that has not ended."""
+
+    grant_id: GrantId
+    job: JobId
+    left: set[ResourceId]
+    revoked: bool = False
+
+
+class Grants:
+    """The grants of one resource manager, from what it hears and says: invariants 4, 5, 6 and 7.
+
+    Args:
+        family: of the resources.
+        quiet_since: returns the time of the last fault.
+        last: newest grant of the resource managers before.
+    """
+
+    def __init__(self, family: Family, quiet_since: Callable[[], float], last: GrantId = NO_GRANT) -> None:
+        self._family = family
+        self._quiet_since = quiet_since
+        self._live: dict[GrantId, _Live] = {}
+        self._held: dict[ResourceId, _Live] = {}
+        self._there: set[ResourceId] = set()
+        self.last = last
+        self._credit: dict[tuple[JobId, Shape], int] = {}
+        self._sent: dict[tuple[JobId, Shape], list[GrantId]] = {}
+        self._dead: dict[JobId, float] = {}
+
+    @property
+    def resources(self) -> int:
+        """Number of resources that are there."""
+        return len(self._there)
+
+    def job_died(self, job: JobId, now: float) -> None:
+        """The job's process is gone."""
+        self._dead[job] = now
+
+    def saw(self, event: Any, now: float, actions: list[Any]) -> None:
+        """The resource manager took an event."""
+        kind = type(event)
+        if kind is Release:
+            self._end(event.grant_id, event.resources, event.job)
+        elif kind is Demand:
+            self._demand(event)
+        elif kind is Revoked:
+            live = self._live.get(event.grant_id)
+            if live is not None and live.revoked:
+                self._end(event.grant_id, event.resources, live.job)
+        elif kind is Added:
+            self._family.add(event)
+        elif kind is JobGone and event.fenced:
+            for live in [live for live in self._live.values() if live.job == event.job]:
+                self._end(live.grant_id, (), live.job)
+        for action in actions:
+            if type(action) is ResourceChanged:
+                self._changed(action)
+        for action in actions:
+            kind = type(action)
+            if kind is Grant:
+                self._grant(action)
+            elif kind is GrantChanged:
+                self._free(action)
+            elif kind is Revoke and action.grant_id in self._live:
+                self._live[action.grant_id].revoked = True
+        if self._dead:
+            self._look_at_the_dead(now)
+
+    def _changed(self, record: ResourceChanged) -> None:
+        name = record.resource_id
+        if record.state == "added":
+            self._there.add(name)
+            return
+        self._there.discard(name)
+        live = self._held.get(name)
+        if live is not None:
+            self._end(live.grant_id, (name,), live.job)
+
+    def _demand(self, event: Demand) -> None:
+        key = (event.job, event.shape)
+        sent = self._sent[key] = [grant for grant in self._sent.get(key, ()) if grant > event.seen]
+        self._credit[key] = max(0, event.credit - len(sent))
+
+    def _grant(self, grant: Grant) -> None:
+        if grant.grant_id <= self.last:
+            raise Broken(f"grant {grant.grant_id} follows {self.last}", *grant.resources)
+        self.last = grant.grant_id
+        key = (grant.job, grant.shape)
+        if self._credit.get(key, 0) <= 0:
+            raise Broken(f"{grant.job} got grant {grant.grant_id} without credit", *grant.resources)
+        self._credit[key] -= 1
+        self._sent.setdefault(key, []).append(grant.grant_id)
+        live = _Live(grant.grant_id, grant.job, set(grant.resources))
+        for name in grant.resources:
+            if name not in self._there:
+                raise Broken(f"{name} is granted and not there", name)
+            for relative in self._family.near(name):
+                other = self._held.get(relative)
+                if other is not None:
+                    raise Broken(
+                        f"{name} is granted to {grant.job} while {relative} is held by {other.job} "
+                        f"under grant {other.grant_id}",
+                        name,
+                        relative,
+                    )
+            self._held[name] = live
+        self._live[grant.grant_id] = live
+
+    def _free(self, record: GrantChanged) -> None:
+        if record.held:
+            return
+        for name in record.resources:
+            live = self._held.get(name)
+            if live is not None and live.grant_id == record.grant_id:
+                raise Broken(f"{name} is free, but grant {record.grant_id} was not given back", name)
+
+    def _end(self, grant_id: GrantId, names: tuple[ResourceId, ...], job: JobId) -> None:
+        live = self._live.get(grant_id)
+        if live is None or live.job != job:
+            return
+        for name in names or tuple(live.left):
+            if name in live.left:
+                live.left.discard(name)
+                del self._held[name]
+        if not live.left:
+            del self._live[grant_id]
+
+    def _look_at_the_dead(self, now: float) -> None:
+        lease_s, heartbeat_s = DEFAULT_LIMITS.lease_s, DEFAULT_LIMITS.heartbeat_s
+        for job, died_s in list(self._dead.items()):
+            if now <= max(died_s, self._quiet_since()) + 2 * lease_s + 2 * heartbeat_s:
+                continue
+            left = [live for live in self._live.values() if live.job == job]
+            if left:
+                raise Broken(
+                    f"{job}, dead for {now - died_s:.1f} s, still holds grant {left[0].grant_id}",
+                    *left[0].left,
+                )
+            del self._dead[job]

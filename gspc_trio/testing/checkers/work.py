@@ -1,0 +1,99 @@
+"""What runs where: invariants 4 and 5."""
+
+from __future__ import annotations
+
+from gspc_trio.core.exchange import Finished, Submission, Submit
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
+from gspc_trio.core.task import Reason
+from gspc_trio.testing.backend import Run
+from gspc_trio.testing.checkers.base import Broken, Family
+from gspc_trio.testing.process import SimulatedProcess
+
+
+class Work:
+    """What runs where under which grant, from what RIFs take and say, and what really runs.
+
+    Args:
+        family: of the resources.
+    """
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+        self._grant_of: dict[tuple[SimulatedProcess, JobId, TaskId, int], GrantId] = {}
+        self._ends: dict[tuple[SimulatedProcess, JobId, TaskId, int], list[str]] = {}
+        self._newest: dict[tuple[SimulatedProcess, ResourceId], GrantId] = {}
+        self._running: dict[tuple[int, str, str], tuple[SimulatedProcess, Run, GrantId]] = {}
+
+    def submitted(self, process: SimulatedProcess, event: Submit) -> None:
+        """A RIF was given attempts."""
+        for submission in event.submissions:
+            key = (process, event.job, submission.task_id, submission.attempt)
+            self._grant_of[key] = event.grant_id
+
+    def is_overtaken(self, process: SimulatedProcess, event: Submit) -> bool:
+        """Whether a newer grant was used on a resource of a submit, or on a relative."""
+        return any(
+            self._newest.get((process, near), NO_GRANT) > event.grant_id
+            for name in event.resources
+            for near in self._family.near(name)
+        )
+
+    def reported(self, process: SimulatedProcess, finished: Finished) -> None:
+        """A RIF says how attempts ended: finished and failed must be what really was."""
+        for outcome in finished.outcomes:
+            key = (process, finished.job, outcome.task_id, outcome.attempt)
+            if outcome.reason in (Reason.FINISHED, Reason.FAILED):
+                ends = self._ends.get(key, ())
+                if outcome.reason.value not in ends:
+                    task = f"task {outcome.task_id} of {finished.job}"
+                    raise Broken(
+                        f"{task}, attempt {outcome.attempt}, is reported {outcome.reason}, but was {ends}",
+                        task,
+                    )
+
+    def staging_failed(self, process: SimulatedProcess, job: JobId, submission: Submission) -> None:
+        """The data of an attempt cannot be staged."""
+        self._ends.setdefault((process, job, submission.task_id, submission.attempt), []).append("failed")
+
+    def began(self, process: SimulatedProcess, run: Run) -> GrantId:
+        """An attempt begins in compute; return its grant."""
+        key = (process, run.job, run.task_id, run.attempt)
+        grant_id = self._grant_of.get(key)
+        task = f"task {run.task_id} of {run.job}"
+        if grant_id is None:
+            raise Broken(f"{task} runs on {run.resource_id}, which never got it", task)
+        for name in self._family.near(run.resource_id):
+            newest = self._newest.get((process, name), NO_GRANT)
+            if grant_id < newest:
+                raise Broken(
+                    f"{task} runs on {run.resource_id} under grant {grant_id}, after {newest} on {name}",
+                    task,
+                    name,
+                )
+            found = self._running.get((grant_id[0], process.host, name.partition(".")[2]))
+            if found is None or not found[0].alive or (found[1].job, found[2]) == (run.job, grant_id):
+                continue
+            raise Broken(
+                f"{task} runs on {run.resource_id} under grant {grant_id} beside task {found[1].task_id} "
+                f"of {found[1].job} on {name} under {found[2]}",
+                task,
+                name,
+            )
+        self._newest[process, run.resource_id] = grant_id
+        self._running[grant_id[0], process.host, run.resource_id.partition(".")[2]] = process, run, grant_id
+        return grant_id
+
+    def ended(self, process: SimulatedProcess, run: Run) -> None:
+        """An attempt is no longer in compute."""
+        self._ends.setdefault((process, run.job, run.task_id, run.attempt), []).append(run.how)
+        grant_id = self._grant_of.get((process, run.job, run.task_id, run.attempt), NO_GRANT)
+        key = (grant_id[0], process.host, run.resource_id.partition(".")[2])
+        found = self._running.get(key)
+        if found is not None and found[1] is run:
+            del self._running[key]
+
+    def at_rest(self) -> None:
+        """Nothing runs."""
+        for process, run, _ in self._running.values():
+            if process.alive:
+                raise Broken(f"task {run.task_id} of {run.job} still runs on {run.resource_id}")
