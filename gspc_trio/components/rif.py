@@ -49,7 +49,7 @@ from gspc_trio.core.rif_events import (
     StopWorker,
 )
 from gspc_trio.core.rif_host import RifHost
-from gspc_trio.core.task import Outcome, Reason, TaskError
+from gspc_trio.core.verdict import without_values
 from gspc_trio.nursery.drive import Inbox, drive
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
@@ -191,20 +191,23 @@ class RifService:
             return
         job: JobId | None = None
         put = self._inbox.put
+
+        def take(message: Any) -> None:
+            nonlocal job
+            kind = type(message)
+            if kind not in FROM_SCHEDULER:
+                _drop_offender(peer, f"a RIF does not understand {kind.__name__}")
+                return
+            if kind is OpenJob and job is None:
+                job = message.job
+                self._attach(message.job, peer)
+            elif kind is OpenJob or message.job != job:
+                _drop_offender(peer, f"{kind.__name__} of job {message.job} instead of {job}")
+                return
+            put(message)
+
         try:
-            while True:
-                for message in await peer.receive():
-                    kind = type(message)
-                    if kind not in FROM_SCHEDULER:
-                        _drop_offender(peer, f"a RIF does not understand {kind.__name__}")
-                        return
-                    if kind is OpenJob and job is None:
-                        job = message.job
-                        self._attach(message.job, peer)
-                    elif kind is OpenJob or message.job != job:
-                        _drop_offender(peer, f"{kind.__name__} of job {message.job} instead of {job}")
-                        return
-                    put(message)
+            await peer.listen(take)
         finally:
             if job is not None and self._schedulers.get(job) is peer:
                 del self._schedulers[job]
@@ -344,18 +347,6 @@ class RifService:
         shell = self._shells.get(record.resource_id)
         pid = shell.pid_for(record.job) if shell is not None and record.job else 0
         return evolve(record, pid=pid) if pid else record
-
-
-def without_values(outcome: Outcome, error: Exception) -> Outcome:
-    """Return the outcome of an attempt whose results cannot travel: it has failed, and says why."""
-    return Outcome(
-        outcome.task_id,
-        outcome.attempt,
-        Reason.FAILED,
-        error=TaskError(type(error).__name__, f"its results cannot be sent: {error}"),
-        started_s=outcome.started_s,
-        duration_s=outcome.duration_s,
-    )
 
 
 def _drop_offender(peer: Peer, reason: str) -> None:

@@ -249,9 +249,10 @@ class SchedulerRoutes:
                 peer.post(message)
             link.unsent.clear()
             link.peer = peer
-            while True:
-                for message in await peer.receive():
-                    if type(message) is Finished:
-                        self._put(message)
-                    else:
-                        log.warning("job %s: a RIF said %s", self.job, type(message).__name__)
+            await peer.listen(self._take_from_rif)
+
+    def _take_from_rif(self, message: Any) -> None:
+        if type(message) is Finished:
+            self._put(message)
+        else:
+            log.warning("job %s: a RIF said %s", self.job, type(message).__name__)

@@ -36,3 +36,15 @@ def refusal(submit: Submit, why: str) -> Finished:
     """Return the answer to a submit that is not taken: every attempt goes back, with the reason."""
     verdict = Verdict(Reason.RETURNED, TaskError("refused", why))
     return Finished(submit.job, submit.resources[0], tuple(map(verdict.outcome_of, submit.submissions)))
+
+
+def without_values(outcome: Outcome, error: Exception) -> Outcome:
+    """Return the outcome of an attempt whose results cannot travel: it has failed, and says why."""
+    return Outcome(
+        outcome.task_id,
+        outcome.attempt,
+        Reason.FAILED,
+        error=TaskError(type(error).__name__, f"its results cannot be sent: {error}"),
+        started_s=outcome.started_s,
+        duration_s=outcome.duration_s,
+    )

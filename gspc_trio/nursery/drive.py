@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -16,28 +17,38 @@ E = TypeVar("E")
 CHECK_VARIABLE = "GSPC_CHECK"
 """Environment variable; set to 1 every machine checks its invariants after each event."""
 
+ROUNDS_MAX = 100
+"""Batches of events fed at once within ``put``; while a machine feeds itself for longer others get a turn."""
+
 
 class Inbox(Generic[E]):
-    """Events for one driver: anyone puts without waiting, the driver takes all that has gathered.
+    """Events for one driver: anyone puts without waiting.
 
-    A wake-up costs more than an event, so the driver is woken once for however many events are put before it
-    runs.
+    While the driver waits for events it is the one who puts that feeds the machine: waking a task costs more
+    than an event, and one on its way through several machines would wake one after the other.
     """
 
     def __init__(self) -> None:
         self._events: list[E] = []
         self._wake: trio.Event | None = None
+        self._pump: Callable[[], None] | None = None
         self.closed = False
 
     def __len__(self) -> int:
         return len(self._events)
 
     def put(self, event: E) -> None:
-        """Add an event; never blocks. After :meth:`close` it is dropped: nobody listens any more."""
+        """Add an event; never blocks. After :meth:`close` it is dropped: nobody listens any more.
+
+        When this returns the event may have been handled; it has not been if this is called while an
+        earlier one is.
+        """
         if self.closed:
             return
         self._events.append(event)
-        if self._wake is not None:
+        if self._pump is not None:
+            self._pump()
+        elif self._wake is not None:
             self._wake.set()
 
     def close(self) -> None:
@@ -58,20 +69,39 @@ class Inbox(Generic[E]):
             trio.EndOfChannel: the inbox is closed and empty.
             trio.BusyResourceError: another task is taking.
         """
-        if self._wake is not None:
-            raise trio.BusyResourceError("another task takes from this inbox already")
         if self._events or self.closed:
+            self._check_free()
             # Others run first and may add to the batch.
             await trio.lowlevel.checkpoint()
         else:
-            self._wake = trio.Event()
-            try:
-                await self._wake.wait()
-            finally:
-                self._wake = None
+            await self.wait()
         if not self._events:
             raise trio.EndOfChannel
         return self.take_nowait()
+
+    async def wait(self, pump: Callable[[], None] | None = None) -> None:
+        """Wait until there are events or none will come; meanwhile ``pump`` is called for each that is put.
+
+        With ``pump``, which takes the events, this returns only when :meth:`close` or :meth:`wake` is called.
+
+        Raises:
+            trio.BusyResourceError: another task is taking.
+        """
+        self._check_free()
+        self._wake, self._pump = trio.Event(), pump
+        try:
+            await self._wake.wait()
+        finally:
+            self._wake = self._pump = None
+
+    def wake(self) -> None:
+        """Let :meth:`wait` return, if somebody is in it."""
+        if self._wake is not None:
+            self._wake.set()
+
+    def _check_free(self) -> None:
+        if self._wake is not None:
+            raise trio.BusyResourceError("another task takes from this inbox already")
 
 
 async def drive(
@@ -88,43 +118,94 @@ async def drive(
         machine: gets every event in the order of the inbox, and a :class:`~gspc_trio.core.machine.Tick` at
             its deadline.
         inbox: of events; put to from ``perform`` too.
-        perform: carries out one action at once; what takes time it starts in a nursery, and puts its end into
-            the inbox.
+        perform: carries out one action at once, in the task of whoever put the event; what takes time it
+            starts in a nursery, and puts its end into the inbox.
         check: call ``machine.check()`` after each event; None: as the environment variable GSPC_CHECK says.
         refused: told of an event that the machine refused as illegal; without it the error is raised.
     """
     if check is None:
         check = os.environ.get(CHECK_VARIABLE) == "1"
-    machine = witnessed(machine)
+    await _Driver(witnessed(machine), inbox, perform, check, refused).run()
 
-    def feed(event: Any, now: float) -> None:
-        try:
-            actions = machine.handle(event, now)
-        except IllegalEvent as error:
-            if refused is None:
-                raise
-            refused(event, error)
-            return
-        if check:
-            machine.check()
-        for action in actions:
-            perform(action)
 
-    while True:
-        due_s = machine.deadline()
-        if due_s is not None and due_s <= trio.current_time():
-            # Also when events never cease: a deadline is not starved.
-            feed(Tick(), trio.current_time())
+class _Driver:
+    """Feeds one machine: in a task of its own, and within ``Inbox.put`` while that task waits."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        inbox: Inbox[Any],
+        perform: Callable[[Any], None],
+        check: bool,
+        refused: Callable[[Any, IllegalEvent], None] | None,
+    ) -> None:
+        self._machine = machine
+        self._inbox = inbox
+        self._perform = perform
+        self._check = check
+        self._refused = refused
+        self._feeding = False
+        self._failure: BaseException | None = None
+        self._until = trio.CancelScope()
+
+    async def run(self) -> None:
+        """Feed until the inbox is closed and empty."""
+        machine, inbox = self._machine, self._inbox
+        while True:
             due_s = machine.deadline()
-        events: list[Any] = []
-        try:
-            if due_s is None or len(inbox):
-                events = await inbox.take()
-            else:
-                with trio.move_on_at(due_s):
+            if due_s is not None and due_s <= trio.current_time():
+                # Also when events never cease: a deadline is not starved.
+                self._feed_all([Tick()])
+                due_s = machine.deadline()
+            if inbox or inbox.closed:
+                try:
                     events = await inbox.take()
-        except trio.EndOfChannel:
+                except trio.EndOfChannel:
+                    return
+                self._feed_all(events)
+            else:
+                with trio.CancelScope(deadline=math.inf if due_s is None else due_s) as self._until:
+                    await inbox.wait(self._pump)
+            if self._failure is not None:
+                raise self._failure
+
+    def _pump(self) -> None:
+        """Feed what has been put, unless that is being done already; what goes wrong is the driver's."""
+        if self._feeding or self._failure is not None:
             return
-        now = trio.current_time()
-        for event in events:
-            feed(event, now)
+        inbox = self._inbox
+        try:
+            for _ in range(ROUNDS_MAX):
+                self._feed_all(inbox.take_nowait())
+                if not inbox:
+                    break
+            else:
+                inbox.wake()
+        except BaseException as error:
+            self._failure = error
+            inbox.wake()
+            return
+        due_s = self._machine.deadline()
+        deadline = math.inf if due_s is None else due_s
+        if deadline != self._until.deadline:
+            self._until.deadline = deadline
+
+    def _feed_all(self, events: list[Any]) -> None:
+        """Feed these; what they have put is left."""
+        machine, perform, now = self._machine, self._perform, trio.current_time()
+        self._feeding = True
+        try:
+            for event in events:
+                try:
+                    actions = machine.handle(event, now)
+                except IllegalEvent as error:
+                    if self._refused is None:
+                        raise
+                    self._refused(event, error)
+                    continue
+                if self._check:
+                    machine.check()
+                for action in actions:
+                    perform(action)
+        finally:
+            self._feeding = False

@@ -17,7 +17,8 @@ from attrs import define, frozen
 
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, ConnectionProblem, VersionMismatch
 from gspc_trio.nursery.gate import Vestibule
-from gspc_trio.nursery.rpc import Peer, memory_pair
+from gspc_trio.nursery.memory import memory_pair
+from gspc_trio.nursery.rpc import Peer
 from gspc_trio.nursery.scope import leaves, open_scope
 from gspc_trio.nursery.websocket import Doorkeeper, Handler, connect_stream, handle_until_gone, serve_stream
 from gspc_trio.protocol.address import BadAddress, MemoryAddress, WebSocketAddress, parse_address

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import trio
 
-from gspc_trio.protocol.envelope import Call, Envelope
-from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
-from gspc_trio.protocol.session import Identity, Phase, Session
+from gspc_trio.protocol.envelope import Call
+from gspc_trio.protocol.session import Phase, Session
 from gspc_trio.protocol.signals import (
     Action,
     AnswerCall,
@@ -20,7 +20,6 @@ from gspc_trio.protocol.signals import (
     CallOut,
     Dead,
     Deliver,
-    ItemsReceived,
     Lost,
     RefuseCall,
     Send,
@@ -151,6 +150,10 @@ class Peer:
         self._link = link
         self._incoming: list[Any] = []
         self._arrived: trio.Event | None = None
+        self._take: Callable[[Any], None] | None = None
+        self._taking = False
+        self._dropped = False
+        self._failure: BaseException | None = None
         self._calls: dict[int, _Waiting] = {}
 
     def __repr__(self) -> str:
@@ -206,6 +209,52 @@ class Peer:
             raise waiting.answer
         return waiting.answer
 
+    async def listen(self, take: Callable[[Any], None]) -> None:
+        """Have ``take`` called with each message and :class:`IncomingCall`, as soon as it is there.
+
+        It is called from the task that brings the message, or from the sender's own in memory, so that no
+        task has to be woken. What it raises is raised here, and ends this.
+
+        Raises:
+            PeerGone: the connection is over and everything that arrived before has been taken.
+            trio.BusyResourceError: another task is receiving.
+        """
+        if self._arrived is not None:
+            raise trio.BusyResourceError("another task receives from this peer already")
+        self._arrived, self._take = trio.Event(), take
+        try:
+            self._hand_over()
+            if self.reason or self._failure is not None:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._arrived.wait()
+        finally:
+            self._arrived = self._take = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        raise PeerGone(self.reason)
+
+    def _hand_over(self) -> None:
+        """Give what has arrived to the one who listens, unless that is being done already."""
+        if self._taking or self._take is None:
+            return
+        self._taking = True
+        try:
+            while self._incoming and self._failure is None and self._take is not None:
+                batch, self._incoming = self._incoming, []
+                for item in batch:
+                    if self._dropped:
+                        return
+                    self._take(item)
+                self._link.taken()
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._taking = False
+        if self._failure is not None and self._arrived is not None:
+            self._arrived.set()
+
     async def receive(self) -> list[Any]:
         """Wait for messages and :class:`IncomingCall` objects; return all that have arrived, in order.
 
@@ -232,6 +281,7 @@ class Peer:
     def drop(self, reason: str = CLOSED_HERE) -> None:
         """End the connection at once: what is queued is lost, both ends learn of it."""
         if not self.reason:
+            self._dropped = True
             self._incoming.clear()
             self.handle(Lost(reason))
 
@@ -265,7 +315,13 @@ class Peer:
     def deliver(self, message: Any) -> None:
         """Give one plain message to the receiver."""
         self._incoming.append(message)
-        if self._arrived is not None:
+        self._tell()
+
+    def _tell(self) -> None:
+        """Something has arrived."""
+        if self._take is not None:
+            self._hand_over()
+        elif self._arrived is not None:
             self._arrived.set()
 
     def _perform(self, action: Action) -> None:
@@ -273,8 +329,7 @@ class Peer:
             for item in action.items:
                 is_call = type(item) is Call
                 self._incoming.append(IncomingCall(item.body, self, item.call_id) if is_call else item)
-            if self._arrived is not None:
-                self._arrived.set()
+            self._tell()
         elif isinstance(action, Send):
             self._link.put(action.envelope)
         elif isinstance(action, Answered):
@@ -299,69 +354,3 @@ class Peer:
         if self._arrived is not None:
             self._arrived.set()
         self._link.cut(self.reason)
-
-
-class _MemoryLink:
-    """Carries messages to a peer in the same process, by reference."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.other: Peer
-        self._items_max = limits.outbox_items_max
-
-    def prepare(self, body: Any) -> Any:
-        return body
-
-    def put(self, item: Any) -> None:
-        other = self.other
-        if other.reason:
-            return
-        if isinstance(item, Envelope):
-            other.handle(ItemsReceived([item]))
-        elif other.waiting_items >= self._items_max:
-            other.handle(Lost(f"{other.waiting_items} messages wait to be received, more than allowed"))
-        else:
-            other.deliver(item)
-
-    def taken(self) -> None:
-        """Nothing waits for this."""
-
-    def cut(self, reason: str) -> None:
-        self.other.handle(Lost(CLOSED_THERE if reason == CLOSED_HERE else reason))
-
-    async def flush(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-
-def memory_pair(
-    role_a: str,
-    name_a: str,
-    role_b: str,
-    name_b: str,
-    nursery: trio.Nursery | None = None,
-    *,
-    limits: Limits = DEFAULT_LIMITS,
-) -> tuple[Peer, Peer]:
-    """Return the two ends of a connection in memory: by reference, without codec, else as over a network.
-
-    Args:
-        role_a, name_a: what the first end is; the second peer's ``role`` and ``name``.
-        role_b, name_b: what the second end is; the first peer's ``role`` and ``name``.
-        nursery: if given, the connection ends with it.
-        limits: of both ends.
-    """
-    here = Identity(role_a, name_a, "", b"", b"", dialer=True)
-    there = Identity(role_b, name_b, "", b"", b"", dialer=False)
-    link_a, link_b = _MemoryLink(limits), _MemoryLink(limits)
-    a = Peer(Session.opened(here, role_b, name_b, limits), link_a, "memory")
-    b = Peer(Session.opened(there, role_a, name_a, limits), link_b, "memory")
-    link_a.other, link_b.other = b, a
-    if nursery is not None:
-        nursery.start_soon(_end_with_scope, a)
-    return a, b
-
-
-async def _end_with_scope(peer: Peer) -> None:
-    try:
-        await peer.lost.wait()
-    finally:
-        peer.drop()

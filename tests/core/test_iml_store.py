@@ -77,7 +77,7 @@ def test_what_is_not_used_goes_to_disk_and_comes_back_to_be_mapped() -> None:
     assert feed(store, Unpin(B)) == []
     assert feed(store, Pin(6, B, Use.MAP)) == [SpillOut(A, 1, PAGE, PAGE)]
     assert feed(store, Moved(A)) == [Retire(1)]
-    assert feed(store, SegmentFree(1)) == [MakeSegment(4, PAGE, 0), LoadIn(B, 4, 0, PAGE)]
+    assert feed(store, SegmentFree(1)) == [MakeSegment(4, PAGE, 0, True), LoadIn(B, 4, 0, PAGE)]
     assert feed(store, Moved(B)) == [Granted(6, B, PAGE, 4)]
 
 
@@ -128,6 +128,13 @@ def test_a_change_waits_for_readers_and_readers_for_it() -> None:
     assert feed(store, Pin(3, A, Use.CHANGE), Pin(4, A)) == []
     assert feed(store, Unpin(A)) == [Granted(3, A, 10, 1)]
     assert feed(store, Unpin(A, Use.CHANGE)) == [Granted(4, A, 10, 1)]
+
+
+def test_what_is_mapped_can_be_changed() -> None:
+    store = Store("h", PAGE)
+    feed(store, Create(1, A, 10))
+    granted = feed(store, Pin(2, A, Use.MAP), Pin(3, A, Use.CHANGE), Pin(4, A, Use.MAP))
+    assert [action.ask for action in granted] == [2, 3, 4]
 
 
 def test_who_waits_for_what_is_dropped_is_told() -> None:
