@@ -47,7 +47,7 @@ class Access:
         self.host = host
         self.near = near
 
-    async def read(self, found: x.Located, wanted: Range) -> bytes:
+    async def read(self, found: x.Located, wanted: Range) -> bytes | bytearray:
         """Return the bytes of a range.
 
         Raises:
@@ -61,7 +61,7 @@ class Access:
         for piece in pieces:
             begin, size = stretches.get(piece.part, (piece.part_offset, 0))
             stretches[piece.part] = (begin, size + piece.size_bytes)
-        parts: dict[int, bytes] = {}
+        parts: dict[int, bytes | bytearray] = {}
 
         async def read(part: int, begin: int, size_bytes: int) -> None:
             parts[part] = await self._read_part(found, part, begin, size_bytes)
@@ -71,9 +71,11 @@ class Access:
             begin = piece.part_offset - stretches[piece.part][0]
             at = piece.offset - wanted.offset
             target[at : at + piece.size_bytes] = parts[piece.part][begin : begin + piece.size_bytes]
-        return bytes(target)
+        return target
 
-    async def _read_part(self, found: x.Located, part: int, offset: int, size_bytes: int) -> bytes:
+    async def _read_part(
+        self, found: x.Located, part: int, offset: int, size_bytes: int
+    ) -> bytes | bytearray:
         entries = {entry.rank: entry for entry in found.servers}
         holders = [entries[rank] for rank in found.parts[part]]
         if self.near is not None and any(entry.host == self.host for entry in holders):
@@ -88,7 +90,7 @@ class Access:
                 target[begin : begin + len(data)] = data
 
             if await fetch(link, found.data_id, part, offset, size_bytes, sink) >= 0:
-                return bytes(target)
+                return target
         raise DataLost(f"data {found.data_id} changed again and again while it was read")
 
     async def _read_near(self, near: Near, data_id: str, part: int, offset: int, size_bytes: int) -> bytes:

@@ -269,7 +269,7 @@ class ImlServer:
         try:
             if isinstance(body, x.GetChunk):
                 data, version = await self.store.read((body.data_id, body.part), body.offset, body.size_bytes)
-                call.reply(x.Chunk(data, version))
+                call.reply(x.Chunk(version, data))
             elif isinstance(body, x.PutChunk):
                 self.store.write((body.data_id, body.part), body.offset, body.data)
                 call.reply(x.ImlDone())

@@ -18,7 +18,8 @@ from gspc_trio.core.records import RECORD_TYPES, Record
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
 from gspc_trio.protocol.hooks import BadField, make_converter, tagged_reader, tagged_writer
 from gspc_trio.protocol.hot import register_hot_hooks
-from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
+from gspc_trio.protocol.iml_messages import BULK_TYPES
+from gspc_trio.protocol.limits import DEFAULT_LIMITS, KIB, Limits
 from gspc_trio.protocol.messages import MESSAGE_TYPES
 
 _CALL, _REPLY, _FAILURE, _BEAT = -1, -2, -3, -4
@@ -71,6 +72,8 @@ class Codec:
         """
         if type(message) not in self._types:
             raise EncodeError(f"{type(message).__name__} is not a message that may travel")
+        if type(message) in BULK_TYPES:
+            return self._encode_bulk(message)
         try:
             data = self._packer.pack(self._write(message))
         except Exception as error:  # whatever msgpack and attribute access make of wrong fields
@@ -78,6 +81,20 @@ class Codec:
             raise EncodeError(f"{type(message).__name__} cannot be encoded: {error}") from error
         self._check_size(type(message).__name__, data)
         return Encoded(data)
+
+    def _encode_bulk(self, message: Any) -> Encoded:
+        """Encode a message whose last field is long, copying that once; it breaks no limit but one."""
+        *fields, data = self._write(message)
+        if type(data) is not bytes or len(data) > self.limits.message_bytes_max - KIB:
+            raise EncodeError(
+                f"{type(message).__name__} with more data than a message can carry, or with none"
+            )
+        try:
+            head = b"".join((bytes((0x91 + len(fields),)), *map(self._packer.pack, fields)))
+        except Exception as error:
+            self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
+            raise EncodeError(f"{type(message).__name__} cannot be encoded: {error}") from error
+        return Encoded(b"".join((head, b"\xc6", len(data).to_bytes(4, "big"), data)))
 
     def encode_item(self, item: Any) -> bytes:
         """Return a message or an envelope as an item of a frame; the body of a call may be encoded already.
@@ -102,7 +119,7 @@ class Codec:
     def frame(self, items: Sequence[bytes]) -> bytes:
         """Return a frame of encoded items."""
         header: bytes = self._packer.pack_array_header(len(items))
-        return header + b"".join(items)
+        return b"".join((header, *items))
 
     def encode_batch(self, items: Iterable[Any]) -> bytes:
         """Return a frame of messages and envelopes.

@@ -10,3 +10,6 @@ IML_MESSAGE_TYPES: tuple[type, ...] = (
     x.ImlDone, x.LostData, x.ServerHello, x.ServerJoined, x.Evicted, x.CreatePart, x.SealPart, x.DropPart,
     x.ApplyPut, x.CopyPart, x.KeepPart, x.PartDone, x.GetChunk, x.Chunk, x.PutChunk,
 )  # fmt: skip
+
+BULK_TYPES = frozenset({x.Chunk, x.PutChunk})
+"""Messages that are little more than their last field, which is long: the codec spares them copies."""

@@ -351,8 +351,8 @@ class GetChunk:
 class Chunk:
     """Bytes of a part; ``version`` is another one when a put came between."""
 
-    data: bytes
     version: int
+    data: bytes
 
 
 @frozen
