@@ -22,8 +22,10 @@ from gspc_trio.cli.common import (
 from gspc_trio.cli.waiting import describe_waiting
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.rts import RtsService, open_rts_service
+from gspc_trio.components.ssh import SshStrategy
 from gspc_trio.components.strategies import find_strategies
 from gspc_trio.core.resources import Resource
+from gspc_trio.nursery.certificates import Authority
 from gspc_trio.nursery.connection_file import (
     ConnectionInfo,
     find_live_connection,
@@ -31,6 +33,7 @@ from gspc_trio.nursery.connection_file import (
     write_connection_file,
 )
 from gspc_trio.nursery.network import Network
+from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.version import VERSION
 
 app = App(name="gspc-rts", help="Run a run-time system, and talk to a running one.", version=VERSION)
@@ -54,6 +57,8 @@ async def start(
     connection_file: File = None,
     cores: int = 0,
     port: int = 0,
+    listen: str = "127.0.0.1",
+    tls: Annotated[bool, Parameter(negative=())] = False,
     hosts: Annotated[list[str] | None, Parameter(name="--host", consume_multiple=False, negative=())] = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
@@ -67,7 +72,12 @@ async def start(
     cores
         Cores that each host offers; 0 for what its hardware has.
     port
-        TCP port on the loopback interface; 0 for any free one.
+        TCP port; 0 for any free one.
+    listen
+        Address of this host at which to listen; one that other hosts can reach needs --tls.
+    tls
+        Encrypt everything (TLS 1.3). An authority that vouches for hosts and clients is made on first use,
+        beside the connection file.
     hosts
         Logical names of local RIFs to start; by default one with this host's name.
     verbose
@@ -83,16 +93,34 @@ async def start(
             f"a run-time system runs already (process {alive.pid}, {alive.address}, {path}); "
             "stop it with gspc-rts stop, or use another --connection-file"
         )
+    where = listen_address(listen, port, tls)
+    issue = Authority(path.parent / "tls").issue if tls else lambda _: ""
     token = secrets.token_bytes(32)
-    network = Network(token)
-    listen = f"ws://127.0.0.1:{port}"
-    async with open_rts_service(network, listen=(listen,), strategies=find_strategies()) as service:
-        info = ConnectionInfo.create(service.address, token, VERSION)
+    network = Network(token, credentials=issue("rts"))
+    strategies = {**find_strategies(), "ssh": SshStrategy()}
+    async with open_rts_service(network, listen=(str(where),), strategies=strategies, issue=issue) as service:
+        info = ConnectionInfo.create(service.address, token, VERSION, issue("client"))
         write_connection_file(path, info)
         try:
             await _serve(service, tuple(hosts or [socket.gethostname()]), cores, path)
         finally:
             remove_connection_file(path, info)
+
+
+def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:
+    """Return where to listen.
+
+    Raises:
+        CommandError: others could read along, or this is no single address.
+        BadAddress: this is no address.
+    """
+    where = parse_address(str(WebSocketAddress(host.strip("[]"), port, tls)))
+    assert isinstance(where, WebSocketAddress)
+    if where.host in ("0.0.0.0", "::"):
+        raise CommandError(f"--listen {host} stands for many addresses: name the one for other hosts")
+    if not (tls or where.is_loopback):
+        raise CommandError(f"other hosts can reach {host}, and nothing would be encrypted: add --tls")
+    return where
 
 
 async def _serve(service: RtsService, hosts: tuple[str, ...], cores: int, path: Path) -> None:
@@ -160,6 +188,9 @@ async def bootstrap(
     *,
     strategy: str = "local",
     cores: int = 0,
+    settings: Annotated[
+        list[str] | None, Parameter(name="--set", consume_multiple=False, negative=())
+    ] = None,
     connection_file: RunningFile = None,
     json: Json = False,
 ) -> int:
@@ -170,12 +201,16 @@ async def bootstrap(
     hosts
         Names of hosts; logical names for the strategy local.
     strategy
-        How a RIF is started.
+        How a RIF is started: local, ssh, or one that an installed package offers.
     cores
         Cores that each offers; 0 for what its hardware has.
+    settings
+        name=value, an option of the strategy; may be given several times. Of ssh: python (the interpreter
+        there), config (in place of ~/.ssh/config).
     """
+    options = dict(parse_option(text) for text in settings or [])
     async with join_rts(running_connection(connection_file)) as rts:
-        report = await rts.bootstrap(hosts, strategy, cores=cores)
+        report = await rts.bootstrap(hosts, strategy, cores=cores, options=options)
     if json:
         print_json({"started": report.started, "failed": report.failed})
     else:
@@ -184,6 +219,18 @@ async def bootstrap(
         for host, reason in report.failed.items():
             print(f"{host}: failed: {reason}")
     return 1 if report.failed else 0
+
+
+def parse_option(text: str) -> tuple[str, str]:
+    """Return name and value of ``name=value``.
+
+    Raises:
+        CommandError: the text has another form.
+    """
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise CommandError(f"{text!r} is no option: write --set NAME=VALUE")
+    return name, value
 
 
 @app.command

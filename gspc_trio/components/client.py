@@ -154,6 +154,6 @@ async def join_rts(connection_file: Path) -> AsyncIterator[RunTimeSystem]:
         ConnectFailed: nobody answers there, or the one who does is not ours.
     """
     info = read_connection_file(connection_file)
-    network = Network(info.token)
+    network = Network(info.token, credentials=info.credentials)
     async with network.connect(info.address, role="control", name="client", expect="rts") as peer:
         yield RunTimeSystem(network, info.address, peer)

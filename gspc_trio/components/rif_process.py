@@ -1,8 +1,8 @@
 """A stand-alone RIF: ``python -m gspc_trio.components.rif_process``.
 
 It reads one line of JSON on standard input: ``rts`` (address), ``token`` (base64), ``rif_id``,
-``incarnation``, ``host``, ``cores``, ``options``. It prints nothing and logs to standard error. Options:
-``listen``, the address for schedulers; ``log_level``.
+``incarnation``, ``host``, ``cores``, ``options``, ``credentials`` (for TLS; may be missing). It prints
+nothing and logs to standard error. Options: ``listen``, the address for schedulers; ``log_level``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import gc
 import json
 import logging
 import signal
+import socket
 import sys
 from typing import Any
 
@@ -25,6 +26,8 @@ from gspc_trio.components.rif import RifService, open_rif
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.process import UnsupportedSystem
 from gspc_trio.nursery.scope import only_error
+from gspc_trio.nursery.tls import BadCredentials
+from gspc_trio.protocol.address import BadAddress, MemoryAddress, WebSocketAddress, parse_address
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
 
 log = logging.getLogger(__name__)
@@ -44,6 +47,7 @@ ORDER_FIELDS = {
     "host": str,
     "cores": int,
     "options": dict,
+    "credentials": str,
 }
 
 
@@ -62,6 +66,7 @@ class Order:
     host: str
     cores: int
     options: dict[str, str]
+    credentials: str = field(repr=False)
 
 
 def read_order(line: bytes) -> Order:
@@ -71,7 +76,7 @@ def read_order(line: bytes) -> Order:
         BadOrder: it holds none.
     """
     try:
-        data: dict[str, Any] = json.loads(line)
+        data: dict[str, Any] = {"credentials": "", **json.loads(line)}
         for name, kind in ORDER_FIELDS.items():
             if not isinstance(data[name], kind):
                 raise BadOrder(f"the order for the RIF has a wrong {name}: {data[name]!r}")
@@ -87,7 +92,8 @@ def read_order(line: bytes) -> Order:
 
 async def run_rif(order: Order) -> str:
     """Run the RIF until its RTS is gone, it is told to stop, or a signal comes; return why it ended."""
-    network = Network(order.token, limits=evolve(DEFAULT_LIMITS, lease_s=RTS_SILENCE_S))
+    limits = evolve(DEFAULT_LIMITS, lease_s=RTS_SILENCE_S)
+    network = Network(order.token, limits=limits, credentials=order.credentials)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with open_process_backend() as backend:
             async with open_rif(
@@ -97,7 +103,7 @@ async def run_rif(order: Order) -> str:
                 host=order.host,
                 hardware=discover_hardware(order.rif_id, order.cores),
                 backend=backend,
-                listen=order.options.get("listen", "ws://127.0.0.1:0"),
+                listen=order.options.get("listen") or address_towards(order.rts),
                 rts=order.rts,
             ) as rif:
                 async with trio.open_nursery() as nursery:
@@ -105,6 +111,24 @@ async def run_rif(order: Order) -> str:
                     reason = await rif.wait_ended()
                     nursery.cancel_scope.cancel()
     return reason
+
+
+def address_towards(rts: str) -> str:
+    """Return where a RIF listens by default: where its RTS, and jobs on that host, can reach it.
+
+    Raises:
+        BadAddress: the RTS has no address that a process of its own could use.
+        OSError: there is no way to the RTS.
+    """
+    where = parse_address(rts)
+    if isinstance(where, MemoryAddress):
+        raise BadAddress(f"a RIF in a process of its own cannot reach {rts}")
+    if where.is_loopback:
+        return str(WebSocketAddress("127.0.0.1", 0, where.secure))
+    family, kind, protocol, _, address = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)  # sends nothing: it only asks which of our addresses would be used
+        return str(WebSocketAddress(probe.getsockname()[0], 0, where.secure))
 
 
 async def _stop_on_signal(rif: RifService, signals: Any) -> None:
@@ -126,9 +150,9 @@ def main() -> int:
     gc.set_threshold(50_000, 20, 100)
     try:
         log.info("it ends: %s", trio.run(run_rif, order))
-    except (OSError, UnsupportedSystem, BaseExceptionGroup) as error:
+    except (OSError, UnsupportedSystem, BadAddress, BadCredentials, BaseExceptionGroup) as error:
         problem = only_error(error)
-        if not isinstance(problem, OSError | UnsupportedSystem):
+        if not isinstance(problem, OSError | UnsupportedSystem | BadAddress | BadCredentials):
             raise
         print(f"{order.rif_id} ends: {problem}", file=sys.stderr)
         return 1

@@ -45,7 +45,12 @@ class RtsService:
     """
 
     def __init__(
-        self, network: Network, strategies: Mapping[str, Strategy], limits: Limits, epoch: int
+        self,
+        network: Network,
+        strategies: Mapping[str, Strategy],
+        limits: Limits,
+        epoch: int,
+        issue: Callable[[RifId], str],
     ) -> None:
         self.addresses: tuple[str, ...] = ()
         self.records = RecordStream(VERSION)
@@ -56,6 +61,7 @@ class RtsService:
         self.peers = PeerServer(self)
         self._network = network
         self._strategies = strategies
+        self._issue = issue
         self._started_s = trio.current_time()
         self._asks = Counter()
         self._answers: dict[int, Callable[[actions.Answer | actions.Refused], None]] = {}
@@ -266,6 +272,7 @@ class RtsService:
             action.options,
             self.addresses,
             self._network.token,
+            self._issue(action.rif_id),
         )
         reason = "it was ended"
         try:
@@ -363,6 +370,7 @@ async def open_rts_service(
     strategies: Mapping[str, Strategy],
     limits: Limits | None = None,
     epoch: int | None = None,
+    issue: Callable[[RifId], str] = lambda _: "",
 ) -> AsyncIterator[RtsService]:
     """A run-time system for as long as the block runs; no host has a RIF yet.
 
@@ -374,12 +382,13 @@ async def open_rts_service(
         strategies: name -> how RIFs are started.
         limits: times and sizes.
         epoch: first part of all grant ids, higher than that of any RM before; None for the time in seconds.
+        issue: returns credentials for the TLS of a RIF, "" for none.
 
     Raises:
         OSError: it cannot listen at one of the addresses.
     """
     service = RtsService(
-        network, strategies, limits or Limits(), int(time.time()) if epoch is None else epoch
+        network, strategies, limits or Limits(), int(time.time()) if epoch is None else epoch, issue
     )
     async with open_scope() as nursery:
         await service.start(nursery, listen)

@@ -102,29 +102,40 @@ class LocalStrategy:
 
     async def run(self, order: RifOrder) -> str:
         """Run the process until it ends or this is cancelled."""
-        line = json.dumps(
-            {
-                "rts": order.rts_address("ws:"),
-                "token": base64.b64encode(order.token).decode(),
-                "rif_id": order.rif_id,
-                "incarnation": order.incarnation,
-                "host": order.host,
-                "cores": order.cores,
-                "options": order.options,
-            }
-        )
-        async with open_process(
-            self._command, stdin=line.encode() + b"\n", hold_stdin=True, grace_s=TERMINATE_GRACE_S
-        ) as process:
-            async with trio.open_nursery() as nursery:
-                silent = trio.Event()
-                nursery.start_soon(_listen_to, process, order, silent)
-                status = await process.wait()
-                # What it printed at its very end is in the pipe; a child that it left may hold the pipe open.
-                with trio.move_on_after(LAST_WORDS_S):
-                    await silent.wait()
-                nursery.cancel_scope.cancel()
-        return describe_exit(status)
+        return describe_exit(await run_command(self._command, order))
+
+
+async def run_command(command: Sequence[str], order: RifOrder) -> int:
+    """Run the process of a RIF, which is told its order on standard input, and return its exit status.
+
+    Args:
+        command: the program; what it prints, also on standard error, comes on its standard output.
+        order: for the RIF.
+    """
+    line = json.dumps(
+        {
+            "rts": order.rts_address("ws:"),
+            "token": base64.b64encode(order.token).decode(),
+            "rif_id": order.rif_id,
+            "incarnation": order.incarnation,
+            "host": order.host,
+            "cores": order.cores,
+            "options": order.options,
+            **({"credentials": order.credentials} if order.credentials else {}),
+        }
+    )
+    async with open_process(
+        command, stdin=line.encode() + b"\n", hold_stdin=True, grace_s=TERMINATE_GRACE_S
+    ) as process:
+        async with trio.open_nursery() as nursery:
+            silent = trio.Event()
+            nursery.start_soon(_listen_to, process, order, silent)
+            status = await process.wait()
+            # What it printed at its very end is in the pipe; a child that it left may hold the pipe open.
+            with trio.move_on_after(LAST_WORDS_S):
+                await silent.wait()
+            nursery.cancel_scope.cancel()
+    return status
 
 
 async def _listen_to(process: Process, order: RifOrder, silent: trio.Event) -> None:

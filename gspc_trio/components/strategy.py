@@ -32,6 +32,7 @@ class RifOrder:
         options: of the strategy, as the user gave them.
         rts_addresses: where the RTS listens.
         token: the secret that the RIF proves to know; it must show up in no command line, environment or log.
+        credentials: for TLS, issued to this RIF; as secret as the token. "" without TLS.
         said: the last lines that the RIF printed; the strategy appends, the RTS tells them if it fails.
     """
 
@@ -42,16 +43,17 @@ class RifOrder:
     options: dict[str, str]
     rts_addresses: tuple[str, ...]
     token: bytes = field(repr=False)
+    credentials: str = field(default="", repr=False)
     said: deque[str] = field(factory=_last_lines, eq=False)
 
     def rts_address(self, scheme: str) -> str:
-        """Return the first address of the RTS that begins with ``scheme``, e.g. ``ws:``.
+        """Return the first address of the RTS that begins with ``scheme``; ``ws:`` stands for ``wss:`` too.
 
         Raises:
             StrategyError: the RTS has none.
         """
         for address in self.rts_addresses:
-            if address.startswith(scheme):
+            if address.startswith(scheme) or (scheme == "ws:" and address.startswith("wss:")):
                 return address
         there = ", ".join(self.rts_addresses)
         raise StrategyError(

@@ -43,6 +43,7 @@ class ConnectionInfo:
         instance: made for this file, so that its writer knows it again.
         version: of the package.
         started_s: wall-clock time of writing, seconds since 1970.
+        credentials: for TLS (``nursery.tls``), or "".
     """
 
     address: str
@@ -52,12 +53,14 @@ class ConnectionInfo:
     instance: str
     version: str
     started_s: float
+    credentials: str = field(default="", repr=False)
 
     @classmethod
-    def create(cls, address: str, token: bytes, version: str) -> ConnectionInfo:
+    def create(cls, address: str, token: bytes, version: str, credentials: str = "") -> ConnectionInfo:
         """Return the information on a service in this process."""
         pid = os.getpid()
-        return cls(address, token, pid, _process_start(pid) or 0, secrets.token_hex(8), version, time.time())
+        instance, now = secrets.token_hex(8), time.time()
+        return cls(address, token, pid, _process_start(pid) or 0, instance, version, now, credentials)
 
     @property
     def process_is_gone(self) -> bool:
@@ -92,6 +95,7 @@ def write_connection_file(path: Path, info: ConnectionInfo) -> None:
         "instance": info.instance,
         "version": info.version,
         "started_s": info.started_s,
+        "credentials": info.credentials,
     }
     try:
         _prepare_directory(path.parent)
@@ -232,6 +236,7 @@ def _parse(path: Path, text: str) -> ConnectionInfo:
             raise ValueError("a field is missing or of a wrong type")
         fields = {name: data[name] for name in _FIELDS}
         fields["token"] = bytes.fromhex(data["token"])
+        fields["credentials"] = str(data.get("credentials", ""))
         return ConnectionInfo(**fields)
     except (ValueError, RecursionError) as error:
         raise ConnectionFileError(f"{path} is not a connection file: {error}") from error

@@ -21,6 +21,10 @@ class ConnectFailed(ConnectionProblem):
     """Nobody listens there, or whoever does does not speak our protocol."""
 
 
+class TlsFailed(ConnectionProblem):
+    """No encryption: the other side has no certificate of ours, or does not speak TLS 1.3."""
+
+
 class AuthenticationFailed(ConnectionProblem):
     """Whoever listens there has another token or another role."""
 

@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from gspc_trio.nursery.gate import Vestibule
 from gspc_trio.nursery.memory import memory_pair
 from gspc_trio.nursery.rpc import Peer
 from gspc_trio.nursery.scope import leaves, open_scope
+from gspc_trio.nursery.tls import make_context
 from gspc_trio.nursery.websocket import Doorkeeper, Handler, connect_stream, handle_until_gone, serve_stream
 from gspc_trio.protocol.address import BadAddress, MemoryAddress, WebSocketAddress, parse_address
 from gspc_trio.protocol.codec import Codec
@@ -70,7 +72,7 @@ class _MemoryListener:
 
 
 class Network:
-    """``memory:NAME`` inside this object, ``ws://HOST:PORT`` outside.
+    """``memory:NAME`` inside this object, ``ws://HOST:PORT`` outside, ``wss://HOST:PORT`` encrypted.
 
     Args:
         token: the secret that both ends of a websocket must have, at least 16 bytes; memory needs none.
@@ -79,6 +81,7 @@ class Network:
         allow_remote: listen at addresses that other hosts can reach, though what travels is not encrypted.
         hosts: further names by which dialers may call our listeners (the Host header).
         origins: web pages that may connect (the Origin header).
+        credentials: for TLS, see ``nursery.tls``; without them there is no ``wss:``.
     """
 
     def __init__(
@@ -90,11 +93,13 @@ class Network:
         allow_remote: bool = False,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
+        credentials: str = "",
     ) -> None:
         self.token = token
         self.limits = limits
         self.instance = random_bytes(8).hex()
         self.allow_remote = allow_remote
+        self.credentials = credentials
         self._hosts = frozenset(hosts)
         self._origins = frozenset(origins)
         self._random_bytes = random_bytes
@@ -112,7 +117,7 @@ class Network:
         """Serve connections until cancelled; ``nursery.start`` returns the actual address.
 
         Args:
-            address: ``memory:NAME`` or ``ws://HOST:PORT``, port 0 for any free one.
+            address: ``memory:NAME``, ``ws://HOST:PORT`` or ``wss://HOST:PORT``, port 0 for any free one.
             handler: run for each connection once its other side has proved itself; the connection ends with
                 it. That its peer is gone is no error in it.
             role, name: what we tell those who connect.
@@ -140,6 +145,7 @@ class Network:
 
         Raises:
             ConnectFailed: nobody listens there, or who does does not speak our protocol.
+            TlsFailed: it has no certificate of our authority.
             AuthenticationFailed: it has another token or role.
             VersionMismatch: it speaks other versions.
         """
@@ -152,10 +158,12 @@ class Network:
                 await peer.aclose()
         else:
             self._need_token(where)
+            tls = self._tls(where, server=False)
             stream = await self._dial(where)
             identity = self.identity(role, name, dialer=True, expect=expect)
-            host = str(where).removeprefix("ws://")
-            async with connect_stream(stream, identity, self.codec, address=str(where), host=host) as peer:
+            async with connect_stream(
+                stream, identity, self.codec, address=str(where), host=where.authority, tls=tls
+            ) as peer:
                 yield peer
 
     def identity(self, role: str, name: str, *, dialer: bool, expect: str = "") -> Identity:
@@ -210,6 +218,18 @@ class Network:
                 f"{where} needs a token of at least {TOKEN_BYTES_MIN} bytes, which both sides have"
             )
 
+    def _tls(self, where: WebSocketAddress, *, server: bool) -> ssl.SSLContext | None:
+        if not where.secure:
+            return None
+        if not self.credentials:
+            raise ConnectFailed(str(where), f"{where} needs credentials for TLS, which are not there")
+        return self._contexts[server]
+
+    @cached_property
+    def _contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        """How we dial, and how we listen."""
+        return make_context(self.credentials, server=False), make_context(self.credentials, server=True)
+
     async def _listen_on_websocket(
         self,
         where: WebSocketAddress,
@@ -219,10 +239,12 @@ class Network:
         task_status: trio.TaskStatus[str],
     ) -> None:
         self._need_token(where)
-        if not where.is_loopback and not self.allow_remote:
+        if not (where.is_loopback or where.secure or self.allow_remote):
             raise BadAddress(
-                f"{where} can be reached from other hosts and nothing is encrypted yet: listen at ws://127.0.0.1:PORT"
+                f"{where} can be reached from other hosts, and nothing would be encrypted: "
+                f"listen at ws://127.0.0.1:{where.port}, or with TLS at wss://{where.authority}"
             )
+        tls = self._tls(where, server=True)
         host = "127.0.0.1" if where.host == "localhost" else where.host
         try:
             listeners = await trio.open_tcp_listeners(where.port, host=host)
@@ -244,13 +266,15 @@ class Network:
                 doorkeeper.hosts | {stream.socket.getsockname()[0]} if doorkeeper.hosts is not None else None
             )
             keeper = Doorkeeper(doorkeeper.vestibule, hosts, doorkeeper.origins)
-            refused = await serve_stream(stream, identity, self.codec, handler, keeper, remote=remote)
+            refused = await serve_stream(
+                stream, identity, self.codec, handler, keeper, remote=remote, tls=tls
+            )
             if refused:
                 log.info("%s %r let nobody in from %s: %s", role, name, remote, refused)
 
         async with open_scope() as nursery:
             await nursery.start(trio.serve_listeners, serve, listeners)
-            task_status.started(str(WebSocketAddress(where.host, port)))
+            task_status.started(str(WebSocketAddress(where.host, port, where.secure)))
             # serve_listeners and the connections run in this nursery until it is cancelled.
 
     async def _dial(self, where: WebSocketAddress) -> trio.abc.Stream:
@@ -275,4 +299,4 @@ def _endpoint(stream: trio.SocketStream) -> str:
         host, port, *_ = stream.socket.getpeername()
     except OSError:
         return "somebody who is gone"
-    return str(WebSocketAddress(host, port)).removeprefix("ws://")
+    return WebSocketAddress(host, port).authority

@@ -7,6 +7,7 @@ in.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, cast
@@ -23,11 +24,18 @@ from trio_websocket import (
 )
 
 from gspc_trio.core.machine import Tick
-from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, ConnectionProblem, VersionMismatch
+from gspc_trio.nursery.errors import (
+    AuthenticationFailed,
+    ConnectFailed,
+    ConnectionProblem,
+    TlsFailed,
+    VersionMismatch,
+)
 from gspc_trio.nursery.gate import Gate, Vestibule
 from gspc_trio.nursery.link import WebSocketLink
 from gspc_trio.nursery.rpc import Peer, PeerGone
 from gspc_trio.nursery.scope import open_scope
+from gspc_trio.nursery.tls import wrap_stream
 from gspc_trio.nursery.witness import witnessed
 from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.limits import Limits
@@ -38,6 +46,8 @@ RECEIVE_BYTES = 256 * 1024
 QUEUED_FRAMES = 16
 UNPROVED_MESSAGES = 3
 """The HTTP request, and two of ours: what is read before the other side has proved itself."""
+TLS_MESSAGES = 2
+"""As many bytes more may be read where certificates are shown."""
 _PROBLEMS: dict[str, type[ConnectionProblem]] = {
     "version": VersionMismatch,
     "token": AuthenticationFailed,
@@ -77,7 +87,13 @@ class Doorkeeper:
 
 @asynccontextmanager
 async def connect_stream(
-    stream: trio.abc.Stream, identity: Identity, codec: Codec, *, address: str, host: str
+    stream: trio.abc.Stream,
+    identity: Identity,
+    codec: Codec,
+    *,
+    address: str,
+    host: str,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Peer]:
     """Dial over a stream, which is closed at the end.
 
@@ -87,20 +103,23 @@ async def connect_stream(
         codec: of this side, with the limits.
         address: of the listener, for people.
         host: for the Host header.
+        tls: to encrypt with, or None.
 
     Raises:
+        TlsFailed: the other side does not speak TLS, or knows nothing of our authority.
         ConnectFailed: the other side does not speak our protocol, is silent or closes.
         AuthenticationFailed: it has another token or another role than expected.
         VersionMismatch: it speaks no version that we speak.
     """
     limits = codec.limits
-    gate = Gate(stream, UNPROVED_MESSAGES * limits.handshake_bytes_max)
+    gate = _gate(stream, limits, tls)
     session = witnessed(Session(identity, limits))
     async with _closing(gate), open_scope() as nursery:
         end: Dead | None = None
         with trio.move_on_after(limits.handshake_s) as scope:
             starter = _Starter(nursery, scope.cancel)
-            connection = await wrap_client_stream(starter.as_nursery, gate, host, "/", **_options(limits))  # type: ignore[arg-type]
+            inner = gate if tls is None else await wrap_stream(gate, tls, server=False)
+            connection = await wrap_client_stream(starter.as_nursery, inner, host, "/", **_options(limits))  # type: ignore[arg-type]
             starter.upgraded = True
             end = await _shake(connection, session)
         if scope.cancelled_caught:
@@ -123,6 +142,7 @@ async def serve_stream(
     doorkeeper: Doorkeeper,
     *,
     remote: str,
+    tls: ssl.SSLContext | None = None,
 ) -> str:
     """Serve one accepted connection: the handshake, then the handler; the stream is closed at the end.
 
@@ -133,19 +153,21 @@ async def serve_stream(
         handler: is given the peer once it has proved itself; the connection ends with it.
         doorkeeper: whom to let in.
         remote: the dialer's address, for people.
+        tls: to encrypt with, or None.
 
     Returns:
         Why the dialer was not let in, or "".
     """
     limits = codec.limits
-    gate = Gate(stream, UNPROVED_MESSAGES * limits.handshake_bytes_max)
+    gate = _gate(stream, limits, tls)
     session = witnessed(Session(identity, limits))
     async with _closing(gate), open_scope() as nursery:
         refused = ""
         with doorkeeper.vestibule.place(trio.current_time() + limits.handshake_s) as scope:
             starter = _Starter(nursery, scope.cancel)
             try:
-                request = await wrap_server_stream(starter.as_nursery, gate, **_options(limits))
+                inner = gate if tls is None else await wrap_stream(gate, tls, server=True)
+                request = await wrap_server_stream(starter.as_nursery, inner, **_options(limits))
                 starter.upgraded = True
                 refused = doorkeeper.objection(request)
                 if refused:
@@ -158,6 +180,8 @@ async def serve_stream(
                         await _part(connection, end, limits)
             except ConnectionClosed:
                 refused = "it went away"
+            except TlsFailed as failed:
+                refused = failed.reason
         if scope.cancelled_caught:
             refused = refused or starter.why_not() or "it did not finish the handshake"
         if not refused:
@@ -207,6 +231,12 @@ class _Starter:
             body = (self._error.body or b"").decode(errors="replace")
             return f"refused the connection: {' '.join(body.split())[:200] or self._error.status_code}"
         return "closed the connection or does not speak websocket" if self._ended else ""
+
+
+def _gate(stream: trio.abc.Stream, limits: Limits, tls: ssl.SSLContext | None) -> Gate:
+    """Return what lets in no more than a handshake; certificates come on top."""
+    messages = UNPROVED_MESSAGES + (0 if tls is None else TLS_MESSAGES)
+    return Gate(stream, messages * limits.handshake_bytes_max)
 
 
 def _options(limits: Limits) -> dict[str, Any]:

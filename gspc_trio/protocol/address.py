@@ -1,4 +1,4 @@
-"""Addresses: ``memory:NAME`` inside a process, ``ws://HOST:PORT`` outside."""
+"""Addresses: ``memory:NAME`` inside a process, ``ws://HOST:PORT`` outside, ``wss://HOST:PORT`` encrypted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from attrs import frozen
 
 _WEBSOCKET = re.compile(
-    r"ws://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/@?#\s]+)):(?P<port>[0-9]{1,5})/?\Z"
+    r"ws(?P<secure>s?)://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/@?#\s]+)):(?P<port>[0-9]{1,5})/?\Z"
 )
 
 
@@ -28,14 +28,20 @@ class MemoryAddress:
 
 @frozen
 class WebSocketAddress:
-    """A listener on a network; port 0 stands for any free one."""
+    """A listener on a network, with TLS or without; port 0 stands for any free one."""
 
     host: str
     port: int
+    secure: bool = False
 
     def __str__(self) -> str:
+        return f"{'wss' if self.secure else 'ws'}://{self.authority}"
+
+    @property
+    def authority(self) -> str:
+        """Host and port as they stand in an address."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"ws://{host}:{self.port}"
+        return f"{host}:{self.port}"
 
     @property
     def is_loopback(self) -> bool:
@@ -59,4 +65,4 @@ def parse_address(text: str) -> MemoryAddress | WebSocketAddress:
     match = _WEBSOCKET.match(text)
     if match is None or int(match["port"]) > 65535:
         raise BadAddress(f"{text!r} is no address: give ws://HOST:PORT or memory:NAME")
-    return WebSocketAddress(match["six"] or match["host"], int(match["port"]))
+    return WebSocketAddress(match["six"] or match["host"], int(match["port"]), bool(match["secure"]))

@@ -215,7 +215,7 @@ def connector(
 
     def connect() -> tuple[Network, AbstractAsyncContextManager[Peer]]:
         info = read_connection_file(connection_file)
-        network = Network(info.token)
+        network = Network(info.token, credentials=info.credentials)
         return network, network.connect(info.address, role="control", name=name, expect="rts")
 
     return connect

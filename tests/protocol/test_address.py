@@ -28,7 +28,7 @@ def test_memory_addresses() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "memory:", "127.0.0.1:5", "ws://127.0.0.1", "ws://127.0.0.1:99999", "wss://a:1", "ws://a:1/path", "ws://u@a:1",
+    ["", "memory:", "127.0.0.1:5", "ws://127.0.0.1", "ws://127.0.0.1:99999", "https://a:1", "ws://a:1/path", "ws://u@a:1",
      "ws://a b:1", "ws://a:1\n"],
 )  # fmt: skip
 def test_other_texts_are_refused_with_what_to_write(text: str) -> None:
