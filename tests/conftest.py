@@ -6,5 +6,5 @@ import signal
 
 
 def pytest_configure() -> None:
-    """Take SIGINT again: a shell that runs pytest in the background has it ignored, and children inherit that."""
+    """Take SIGINT again: a shell that runs pytest in the background has it ignored; children inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -22,6 +22,33 @@ HANG_S = 60.0
 
 MARK = "GSPC_TEST_MARK"
 
+SLEEPERS = """
+import time
+from gspc_trio import farm, Workflow
+
+def sleep(seconds):
+    time.sleep(seconds)
+    return seconds
+
+def workflow(n: int = 1000, seconds: float = 0.05):
+    return Workflow(farm(sleep, name="sleepers"), {"items": [seconds] * n})
+"""
+
+MARKING = """
+import os, time
+from gspc_trio import farm, Workflow
+
+def leave_a_trace(item):
+    folder, number, seconds = item
+    with open(os.path.join(folder, f"{number}.{os.getpid()}"), "x"):
+        pass
+    time.sleep(seconds)
+    return number
+
+def workflow(folder: str, n: int = 200, seconds: float = 0.02):
+    return Workflow(farm(leave_a_trace, name="marking"), {"items": [(folder, i, seconds) for i in range(n)]})
+"""
+
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = HANG_S) -> Any:
     """Return the first true value of ``condition``; fail the test when it stays false."""
@@ -33,6 +60,13 @@ def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = HANG_
             return value
         pause.wait(0.02)
     raise AssertionError(f"waited {timeout_s} s in vain: {what}")
+
+
+def one_line(text: str) -> str:
+    """Return the only line of a text."""
+    lines = text.strip().splitlines()
+    assert len(lines) == 1, text
+    return lines[0]
 
 
 class World:
@@ -94,6 +128,21 @@ class World:
                 return process
         _, err = process.communicate(timeout=HANG_S)
         raise AssertionError(f"the run-time system did not start: {err}")
+
+    @property
+    def connection_file(self) -> str:
+        """Where a run-time system is published when nothing else is said."""
+        return str(self.folder / "runtime" / "gspc-trio" / "rts.json")
+
+    def held_cores(self) -> int:
+        """Return how many cores of the run-time system are held."""
+        held: int = self.run_json("rts", "status")["classes"].get("core", {"held": -1})["held"]
+        return held
+
+    def stop_rts(self, *arguments: str) -> None:
+        """Stop the run-time system."""
+        done = self.run("rts", "stop", *arguments)
+        assert done.returncode == 0, done.stderr
 
     def workflow(self, text: str, name: str = "flow") -> str:
         """Write a workflow file and return its path."""

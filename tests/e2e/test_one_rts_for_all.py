@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import psutil
 from e2e_world import HANG_S, World, wait_until
@@ -27,7 +26,7 @@ def jobs_of(world: World) -> dict[str, dict[str, object]]:
 
 def test_two_jobs_share_the_cores_of_one_run_time_system(world: World) -> None:
     rts = world.start_rts("--cores", "2")
-    file = connection_file(world)
+    file = world.connection_file
     first = world.start("jobserver", "run", world.workflow(FLOW, "first"), "--rts", file)
     wait_until(lambda: jobs_of(world).get("first", {}).get("held") == 2, "the first job to have all cores")
     second = world.start("jobserver", "run", world.workflow(FLOW, "second"), "--rts", file)
@@ -44,13 +43,13 @@ def test_two_jobs_share_the_cores_of_one_run_time_system(world: World) -> None:
         process.terminate()
         process.communicate(timeout=HANG_S)
     wait_until(lambda: jobs_of(world) == {}, "the jobs to be signed off")
-    end(world)
+    world.stop_rts()
     assert rts.wait(timeout=HANG_S) == 0
 
 
 def test_a_job_is_asked_waited_for_and_stopped_from_another_terminal(world: World) -> None:
     world.start_rts("--cores", "2")
-    file = connection_file(world)
+    file = world.connection_file
     process = world.start(
         "jobserver", "run", world.workflow(FLOW), "--set", "n=9000", "--rts", file, "--json"
     )
@@ -77,7 +76,7 @@ def test_a_job_is_asked_waited_for_and_stopped_from_another_terminal(world: Worl
     done = world.run("jobserver", "status", job)
     assert done.returncode == 1
     assert job in done.stderr
-    end(world)
+    world.stop_rts()
 
 
 def test_the_records_of_a_run_tell_each_task_and_are_one_json_object_a_line(world: World) -> None:
@@ -98,12 +97,3 @@ def test_json_prints_one_object_and_nothing_else(world: World) -> None:
     done = world.run("jobserver", "run", world.workflow(text), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["outputs"] == {"results": [1]}
-
-
-def connection_file(world: World) -> str:
-    return str(Path(world.environment["XDG_RUNTIME_DIR"]) / "gspc-trio" / "rts.json")
-
-
-def end(world: World) -> None:
-    done = world.run("rts", "stop")
-    assert done.returncode == 0, done.stderr

@@ -9,8 +9,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
-from e2e_world import World, wait_until
-from test_bad_days import MARKING, one_line
+from e2e_world import MARKING, World, one_line, wait_until
 
 
 def traces(folder: Path) -> Counter[str]:

@@ -1,0 +1,158 @@
+"""Sudden ends, with real processes: signals and deaths of every role; nothing is left (``world`` looks)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from e2e_world import HANG_S, MARKING, SLEEPERS, World, one_line, wait_until
+
+
+def start_and_see_a_task_finish(world: World) -> subprocess.Popen[str]:
+    process = world.start("jobserver", "run", world.workflow(SLEEPERS), "--records", "records")
+    records = world.folder / "records"
+    wait_until(lambda: records.exists() and '"finished"' in records.read_text(), "a task to finish")
+    return process
+
+
+@pytest.mark.parametrize(
+    ("signals", "status"),
+    [
+        ((signal.SIGINT,), 130),
+        ((signal.SIGTERM,), 143),
+        ((signal.SIGINT, signal.SIGINT, signal.SIGTERM), 130),
+    ],
+)
+def test_a_signal_in_the_middle_ends_everything(world: World, signals: tuple[int, ...], status: int) -> None:
+    process = start_and_see_a_task_finish(world)
+    for number in signals:
+        process.send_signal(number)
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == status
+    assert "Traceback" not in err
+    world.wait_nothing_left()
+
+
+def test_ctrl_c_at_a_terminal_reaches_only_the_job_server(world: World) -> None:
+    """A terminal sends SIGINT to the whole foreground process group."""
+    process = start_and_see_a_task_finish(world)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+# Deaths -----------------------------------------------------------------------------------------------------
+
+
+def test_kill_of_a_compute_process_runs_its_task_again(world: World) -> None:
+    traces = world.folder / "traces"
+    traces.mkdir()
+    process = world.start("jobserver", "run", world.workflow(MARKING), "--set", f"folder={traces}", "--json")
+
+    def computing() -> int | None:
+        latest = max(traces.iterdir(), key=lambda path: path.stat().st_mtime_ns, default=None)
+        return int(latest.suffix[1:]) if latest is not None and len(list(traces.iterdir())) > 20 else None
+
+    os.kill(wait_until(computing, "tasks to run"), signal.SIGKILL)
+    out, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    data = json.loads(out)
+    assert sorted(data["outputs"]["results"]) == list(range(200))
+    assert data["tasks"]["finished"] == 200
+    assert len(list(traces.iterdir())) <= 201, "only what was in compute runs again"
+
+
+def test_kill_of_a_rif_runs_its_tasks_again(world: World) -> None:
+    world.start_rts("--cores", "1", "--host", "here", "--host", "there")
+    process = world.start(
+        "jobserver",
+        "run",
+        world.workflow(SLEEPERS),
+        "--set",
+        "n=100",
+        "--rts",
+        world.connection_file,
+        "--json",
+    )
+    wait_until(lambda: world.held_cores() == 2, "both RIFs to work")
+    os.kill(world.pids("rif_process")[0], signal.SIGKILL)
+    out, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    assert json.loads(out)["outputs"]["results"] == [0.05] * 100
+    wait_until(
+        lambda: world.run_json("rts", "status")["classes"]["core"]["total"] == 2,
+        "the RIF to be started again",
+    )
+    world.stop_rts()
+
+
+def test_kill_of_the_job_server_gives_everything_back(world: World) -> None:
+    world.start_rts("--cores", "2")
+    path = world.workflow(SLEEPERS)
+    process = world.start("jobserver", "run", path, "--set", "seconds=60", "--rts", world.connection_file)
+    wait_until(lambda: world.held_cores() == 2, "the job to hold the cores")
+    process.kill()
+    wait_until(lambda: world.held_cores() == 0, "the cores to be free")
+    data = world.run_json("jobserver", "run", path, "--set", "n=4", "--rts", world.connection_file)
+    assert data["tasks"]["finished"] == 4
+    world.stop_rts()
+
+
+def test_kill_of_the_rts_leaves_no_process(world: World) -> None:
+    rts = world.start_rts("--cores", "2")
+    job = world.start(
+        "jobserver", "run", world.workflow(SLEEPERS), "--set", "seconds=60", "--rts", world.connection_file
+    )
+    wait_until(lambda: world.held_cores() == 2, "the job to hold the cores")
+    rts.kill()
+    _, err = job.communicate(timeout=HANG_S)
+    assert job.returncode == 1
+    assert "run-time system" in one_line(err)
+    world.wait_nothing_left()
+    again = world.start_rts("--cores", "1")
+    assert again.poll() is None, "the stale connection file is replaced"
+    world.stop_rts()
+
+
+def test_kill_of_an_embedded_job_server_leaves_no_process(world: World) -> None:
+    process = world.start("jobserver", "run", world.workflow(SLEEPERS), "--set", "seconds=60")
+    wait_until(lambda: len(world.pids("compute")) >= 2, "compute processes")
+    process.kill()
+    process.wait()
+    world.wait_nothing_left()
+
+
+def test_cancel_takes_the_children_of_a_program(world: World) -> None:
+    script = "setsid sh -c 'sleep 1000 & sleep 1000' & (sh -c 'sleep 1000' &) ; sleep 1000"
+    text = f"""
+from gspc_trio import Program, Workflow, farm
+
+def workflow():
+    return Workflow(farm(Program(["sh", "-c", {script!r}]), name="family"), {{"items": [1, 2]}})
+"""
+    process = world.start("jobserver", "run", world.workflow(text), "--cores", "2")
+    wait_until(lambda: len(world.pids("sleep 1000")) >= 8, "the family to be there")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=HANG_S)
+    world.wait_nothing_left()
+
+
+def test_stop_takes_everything_down(world: World) -> None:
+    rts = world.start_rts("--cores", "2")
+    world.stop_rts()
+    assert rts.wait(timeout=HANG_S) == 0
+    assert not Path(world.connection_file).exists()
+
+
+def test_the_world_sees_what_is_left(world: World) -> None:
+    """The check itself: a marked process is seen until it is gone."""
+    left = subprocess.Popen(["sleep", "1000"], env=world.environment)
+    assert world.pids("sleep") == [left.pid]
+    left.kill()
+    left.wait()
+    assert world.pids() == []
