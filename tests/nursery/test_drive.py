@@ -183,3 +183,67 @@ async def test_only_one_task_takes(nursery: trio.Nursery) -> None:
     with pytest.raises(trio.BusyResourceError):
         await inbox.take()
     inbox.put("a")
+
+
+async def test_who_puts_while_the_driver_waits_feeds_the_machine(nursery: trio.Nursery) -> None:
+    machine, inbox, done = Notebook(), Inbox[Any](), list[Any]()
+
+    def perform(action: Any) -> None:
+        done.append(action)
+        if action == ("did", "a"):
+            inbox.put("b")
+            assert [event for event, _ in machine.told] == ["a"], "one after the other"
+
+    nursery.start_soon(drive, machine, inbox, perform)
+    await wait_all_tasks_blocked()
+    inbox.put("a")
+    assert [event for event, _ in machine.told] == ["a", "b"]
+    assert done == [("did", "a"), ("and then", "a"), ("did", "b"), ("and then", "b")]
+    inbox.close()
+    inbox.put("c")
+    assert len(machine.told) == 2
+
+
+async def test_what_goes_wrong_is_raised_by_the_driver_not_where_the_event_was_put() -> None:
+    inbox = Inbox[Any]()
+
+    def perform(action: Any) -> None:
+        raise LookupError(action)
+
+    with pytest.RaisesGroup(LookupError):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drive, Notebook(), inbox, perform)
+            await wait_all_tasks_blocked()
+            inbox.put("a")
+            inbox.put("b")
+            inbox.close()
+
+
+async def test_a_deadline_that_comes_with_an_event_is_kept(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    machine, inbox = Notebook(), Inbox[Any]()
+    nursery.start_soon(drive, machine, inbox, lambda _: None)
+    await wait_all_tasks_blocked()
+    inbox.put(9.0)
+    inbox.put(4.0)
+    await trio.sleep(5)
+    assert machine.told == [(9.0, 0.0), (4.0, 0.0), (Tick(), 4.0)]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_machine_that_feeds_itself_does_not_keep_the_one_who_puts(nursery: trio.Nursery) -> None:
+    machine, inbox = Notebook(), Inbox[Any]()
+
+    def perform(action: Any) -> None:
+        if action[0] == "did" and len(machine.told) < 1000:
+            inbox.put("more")
+
+    nursery.start_soon(drive, machine, inbox, perform)
+    await wait_all_tasks_blocked()
+    inbox.put("first")
+    assert len(machine.told) < 1000
+    with trio.fail_after(60):
+        while len(machine.told) < 1000:
+            await trio.lowlevel.checkpoint()
+    nursery.cancel_scope.cancel()

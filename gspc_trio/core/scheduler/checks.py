@@ -32,7 +32,8 @@ def _check_tasks(state: State) -> None:
         assert timed == (entry.timer != 0), "a delayed task has no timer, or another one has"
         assert in_sent or entry.asked is Asked.NO, "a task that is not submitted was asked back"
     numbers = {number for _, number, whose in state.timers if whose.timer == number}
-    wanted = {whose.timer for whose in (*state.tasks.values(), *state.grants.values()) if whose.timer}
+    wanted = {entry.timer for entry in state.tasks.values() if entry.timer}
+    wanted |= {held.timer for held in state.grants.values() if held.timer}
     assert numbers == wanted, "a timer is missing or left over"
 
 
