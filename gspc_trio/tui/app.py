@@ -333,8 +333,7 @@ class TopApp(App[None]):
 
         async def complete() -> None:
             answer, _ = await self.ask_quietly(task.job, GetTask(task.task_id))
-            if page.is_attached:
-                page.show(describe(task, answer.data if answer is not None else {}, wall_s))
+            page.show(describe(task, answer.data if answer is not None else {}, wall_s))
 
         self.push_screen(page)
         self.run_worker(complete())

@@ -83,8 +83,9 @@ class TextPage(ModalScreen[None]):
             yield Static(Text(self._text), id="page-text")
 
     def on_mount(self) -> None:
-        """Let the keys scroll."""
+        """Let the keys scroll; show what has come meanwhile."""
         self.query_one(VerticalScroll).focus()
+        self.show(self._text)
 
     def action_scroll(self, by: int) -> None:
         """Scroll by a line."""
@@ -93,4 +94,5 @@ class TextPage(ModalScreen[None]):
     def show(self, text: str) -> None:
         """Show another text."""
         self._text = text
-        self.query_one("#page-text", Static).update(Text(text))
+        for body in self.query("#page-text").results(Static):  # none before it is composed
+            body.update(Text(text))

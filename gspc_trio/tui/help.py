@@ -42,7 +42,7 @@ def help_text(views: Sequence[View], current: View, replay: bool) -> str:
     lines.append("  resources  " + _symbols("free", "held", "blocked"))
     lines += ["", "VIEWS", ""]
     for view in views:
-        lines += [f"  {view.KEY} {view.NAME}", *(f"      {line}" for line in _wrapped(view.HELP, 66)), ""]
+        lines += [f"  {view.KEY} {view.NAME}", *(f"      {line}" for line in _wrapped(view.HELP, 66))]
     return "\n".join(lines)
 
 

@@ -265,7 +265,7 @@ class Model:
             named.name if named is not None else "",
             state,
             detail,
-            own_or_nothing.counts,
+            dict(own_or_nothing.counts),
             rate,
             left / rate if rate > 0 and left else None,
             max(0.0, (self.now_s if state == "running" else last) - begun),

@@ -53,7 +53,7 @@ class WindowTable(ScrollView, can_focus=True):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"table--title", "table--cursor"}
     DEFAULT_CSS = """
-    WindowTable { height: 1fr; scrollbar-size-vertical: 1; }
+    WindowTable { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
     WindowTable > .table--title { text-style: bold; background: $panel; color: $foreground; }
     WindowTable > .table--cursor { background: $primary 25%; }
     WindowTable:focus > .table--cursor { background: $primary 50%; text-style: bold; }
@@ -123,7 +123,7 @@ class WindowTable(ScrollView, can_focus=True):
         if len(old) != len(keys):
             self.virtual_size = Size(self.size.width, len(keys) + 1)
             if self.follow:
-                self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True)
+                self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
         self.redraw()
         if self.key != before:
             self.post_message(self.Moved(self, self.key))
@@ -149,9 +149,9 @@ class WindowTable(ScrollView, can_focus=True):
     def _into_view(self) -> None:
         top, height = int(self.scroll_offset.y), self.size.height - 1
         if self.cursor < top:
-            self.scroll_to(y=self.cursor, animate=False, immediate=True)
+            self.scroll_to(y=self.cursor, animate=False, immediate=True, force=True)
         elif self.cursor >= top + height:
-            self.scroll_to(y=self.cursor - height + 1, animate=False, immediate=True)
+            self.scroll_to(y=self.cursor - height + 1, animate=False, immediate=True, force=True)
 
     # Drawing ------------------------------------------------------------------------------------------------
 

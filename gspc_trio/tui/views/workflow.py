@@ -81,8 +81,8 @@ class WorkflowView(View):
         """Return the job that is shown: the chosen one, or the first that runs."""
         if self.top.job is not None:
             return self.top.job
-        jobs = self.model.jobs()
-        return next((it.job for it in jobs if it.connected), jobs[0].job if jobs else None)
+        jobs = sorted(self.model.jobs(), key=lambda it: (not it.connected, not it.total))
+        return jobs[0].job if jobs else None
 
     async def _ask(self, job: JobId) -> None:
         told, self._trouble = await self.top.ask_quietly(job, GetNet())
