@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import trio
 from cyclopts import App, CycloptsError
@@ -34,6 +36,10 @@ EXPECTED_ERRORS = (
     ValueError,
 )
 """Errors whose message is meant for people; any other one is a defect of ours."""
+
+
+INTEGER_BITS_MAX = 2048
+"""Larger integers are printed as text, in hexadecimal digits."""
 
 
 class CommandError(ValueError):
@@ -93,6 +99,7 @@ def run_command(app: App, arguments: list[str] | None = None) -> None:
     The command ends with exit status 0, 1 after an error, 2 after a wrong command line, or 128 + the signal
     that stopped it.
     """
+    _open_standard_streams()
     name = app.name[0] if app.name else "gspc"
     try:
         command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=True)
@@ -103,18 +110,40 @@ def run_command(app: App, arguments: list[str] | None = None) -> None:
         result = command(*bound.args, **bound.kwargs)
         if isinstance(result, Awaitable):
             status = trio.run(_with_signals, lambda: result)
+        sys.stdout.flush()
     except BaseException as group:
-        errors = list(flatten(group))
-        if all(isinstance(error, KeyboardInterrupt) for error in errors):
-            sys.exit(128 + signal.SIGINT)
-        if any(isinstance(error, SystemExit) for error in errors):
-            raise
-        for error in dict.fromkeys(map(_line, (e for e in errors if not isinstance(e, KeyboardInterrupt)))):
-            print(f"{name}: {error}", file=sys.stderr)
-        log.debug("the command failed", exc_info=group)
-        status = 1
-    sys.stdout.flush()
+        status = _tell(name, group)
+    try:
+        sys.stdout.flush()
+    except OSError:  # nobody reads it; without this the interpreter complains of it at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)
+
+
+def _open_standard_streams() -> None:
+    """Have something behind descriptors 0 to 2 when we were started without."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+
+
+def _tell(name: str, group: BaseException) -> int:
+    """Tell the user why a command ended, and return its exit status."""
+    errors = list(flatten(group))
+    interrupts = [error for error in errors if isinstance(error, KeyboardInterrupt)]
+    if len(interrupts) == len(errors):
+        return 128 + next((error.args[0] for error in interrupts if error.args), signal.SIGINT)
+    if any(isinstance(error, SystemExit) for error in errors):
+        raise group
+    if all(isinstance(error, BrokenPipeError) for error in errors):
+        return 128 + signal.SIGPIPE  # whoever read our output has seen enough
+    for line in dict.fromkeys(_line(error) for error in errors if not isinstance(error, KeyboardInterrupt)):
+        print(f"{name}: {line}", file=sys.stderr)
+    log.debug("the command failed", exc_info=group)
+    return 1
 
 
 def _line(error: BaseException) -> str:
@@ -148,6 +177,41 @@ async def _with_signals(run: Callable[[], Awaitable[int | None]]) -> int:
     return status or 0
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the block, in which the user's code runs and trio waits."""
+
+    def interrupt(number: int, _frame: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def json_alone(wanted: bool) -> Iterator[TextIO]:
+    """Yield where to print the one object of JSON, if ``wanted``.
+
+    What else is printed on standard output in the block, also by programs that it starts, goes to standard
+    error.
+    """
+    if not wanted:
+        yield sys.stdout
+        return
+    sys.stdout.flush()
+    with os.fdopen(os.dup(1), "w") as real:
+        os.dup2(2, 1)
+        try:
+            yield real
+        finally:
+            sys.stdout.flush()
+            os.dup2(real.fileno(), 1)
+
+
 def connection_path(given: Path | None) -> Path:
     """Return the connection file to use: the one given, or the user's default."""
     return given if given is not None else default_connection_file()
@@ -168,16 +232,37 @@ def running_connection(given: Path | None) -> Path:
     return path
 
 
-def print_json(data: Any) -> None:
-    """Print one JSON object on standard output; what JSON does not have becomes its text."""
-    sys.stdout.write(json.dumps(_plain(data)) + os.linesep)
+def print_json(data: Any, file: TextIO | None = None) -> None:
+    """Print one JSON object, by default on standard output; what JSON does not have becomes its text.
+
+    Raises:
+        CommandError: the data is nested too deeply for JSON, or contains itself.
+    """
+    try:
+        text = json.dumps(_plain(data), allow_nan=False)
+    except RecursionError:
+        raise CommandError("an output is nested too deeply for JSON, or contains itself") from None
+    print(text, file=file or sys.stdout, flush=True)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(key): _plain(item) for key, item in value.items()}
+        return {key if isinstance(key, str) else _text(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | str):
         return value
-    return str(value)
+    if isinstance(value, int) and value.bit_length() <= INTEGER_BITS_MAX:
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, int):
+        return hex(value)  # Python refuses to write so many decimal digits
+    try:
+        return str(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose text cannot be had: {type(error).__name__}>"

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AsyncExitStack, redirect_stdout
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.common import CommandError, print_json, run_command, running_connection, set_up_logging
+from gspc_trio.cli.common import (
+    CommandError,
+    interruptible,
+    json_alone,
+    print_json,
+    run_command,
+    running_connection,
+    set_up_logging,
+)
 from gspc_trio.cli.journaled import new_journal, old_journal
 from gspc_trio.cli.progress import show_progress
 from gspc_trio.components.client import join_rts
@@ -17,7 +25,7 @@ from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.job import JobFailed, JobResult
 from gspc_trio.components.jobserver import JobSettings
 from gspc_trio.components.journal import Journal
-from gspc_trio.components.workflow_file import LoadedWorkflow, load_workflow_file
+from gspc_trio.components.workflow_file import LoadedWorkflow, blame_file, load_workflow_file
 from gspc_trio.nursery.rpc import Peer
 from gspc_trio.protocol.messages import GetJobStatus, Status, StopJob, WaitJob
 from gspc_trio.version import VERSION
@@ -88,11 +96,11 @@ async def run(
     """
     set_up_logging(verbose, log_json)
     options = {"name": workflow.stem, "keep_going": keep_going, "weight": weight, "threads": threads}
-    # With --json, what the workflow's own code prints here must not stand beside the one object.
-    with redirect_stdout(sys.stderr if json else sys.stdout):
-        loaded = load_workflow_file(workflow, settings or [])
+    with json_alone(json) as out:
+        with interruptible():
+            loaded = load_workflow_file(workflow, settings or [])
         with new_journal(journal, workflow, settings or [], loaded, options) as durable:
-            return await _run_loaded(loaded, options, durable, rts, cores, records, json)
+            return await _run_loaded(loaded, options, durable, rts, cores, records, out if json else None)
 
 
 @app.command
@@ -128,8 +136,9 @@ async def resume(
         Log as JSON, a line each.
     """
     set_up_logging(verbose, log_json)
-    with redirect_stdout(sys.stderr if json else sys.stdout), old_journal(journal) as (durable, loaded):
-        return await _run_loaded(loaded, durable.about.options, durable, rts, cores, records, json)
+    with json_alone(json) as out, old_journal(journal) as (durable, loaded):
+        to = out if json else None
+        return await _run_loaded(loaded, durable.about.options, durable, rts, cores, records, to)
 
 
 async def _run_loaded(
@@ -139,9 +148,9 @@ async def _run_loaded(
     rts: Path | None,
     cores: int,
     records: Path | None,
-    json: bool,
+    json_file: TextIO | None,
 ) -> int:
-    """Run a workflow and print what came of it; standard output is real again for one object of JSON."""
+    """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
     if rts is not None and cores:
         raise CommandError(
             "--cores is for a run-time system of its own; the one of --rts has its cores already"
@@ -149,21 +158,21 @@ async def _run_loaded(
     rts_file = running_connection(rts) if rts is not None else None
     settings = JobSettings(**options, modules=loaded.modules)
     failure = None
+    quiet = json_file is not None
     if records is not None:
         records.open("w").close()  # fail now, not after minutes of work
     try:
-        result = await _run(loaded.workflow, settings, rts_file, cores, records, journal, quiet=json)
+        result = await _run(loaded.workflow, settings, rts_file, cores, records, journal, quiet=quiet)
     except JobFailed as failed:
         result, failure = failed.result, failed
-    if json:
-        with redirect_stdout(sys.__stdout__):
-            print_json(summary(result))
+    if json_file is not None:
+        print_json(summary(result), json_file)
     if failure is not None:
-        if settings.keep_going and not json:
+        if settings.keep_going and json_file is None:
             _print_outputs(result)
         raise failure
-    if not json:
-        _report(loaded.workflow, result)
+    if json_file is None:
+        _report(loaded, result)
     return 0
 
 
@@ -205,9 +214,11 @@ def _print_outputs(result: JobResult) -> None:
             print(f"{port}: {value}")
 
 
-def _report(workflow: Workflow, result: JobResult) -> None:
-    if workflow.report is not None:
-        workflow.report(result.outputs)
+def _report(loaded: LoadedWorkflow, result: JobResult) -> None:
+    report = loaded.workflow.report
+    if report is not None:
+        with interruptible(), blame_file(loaded.path, spare=(OSError,)):
+            report(result.outputs)
     else:
         _print_outputs(result)
     print(f"{result.tasks['finished']} tasks in {result.elapsed_s:.2f} s")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gspc_trio.cli.common import CommandError
+from gspc_trio.cli.common import CommandError, interruptible
 from gspc_trio.components.journal import Journal, create_journal, open_journal
 from gspc_trio.components.workflow_file import LoadedWorkflow, load_workflow_file
 from gspc_trio.protocol.journal import About
@@ -46,7 +46,8 @@ def old_journal(directory: Path) -> Iterator[tuple[Journal, LoadedWorkflow]]:
                 f"the journal {directory} was written by version {about.version}, this is {VERSION}: "
                 "resume it with that version, or run the workflow anew"
             )
-        loaded = load_workflow_file(Path(about.file), list(about.settings))
+        with interruptible():
+            loaded = load_workflow_file(Path(about.file), list(about.settings))
         if loaded.fingerprint != about.fingerprint:
             raise CommandError(
                 f"{about.file}, or a module that it imports from there, has changed since the journal "

@@ -6,7 +6,8 @@ import hashlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -25,7 +26,7 @@ class WorkflowFileError(ValueError):
 
 @frozen
 class LoadedWorkflow:
-    """A workflow and the sources to ship with it: module name -> (file name, text).
+    """A workflow, the file it is from, and the sources to ship: module name -> (file name, text).
 
     ``fingerprint`` is that of the workflow file and of what it has imported from its directory.
     """
@@ -33,6 +34,7 @@ class LoadedWorkflow:
     workflow: Workflow
     modules: dict[str, tuple[str, str]]
     fingerprint: str
+    path: Path
 
 
 def load_workflow_file(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
@@ -59,8 +61,34 @@ def load_workflow_file(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
     function = getattr(module, "workflow", None)
     if not callable(function):
         raise WorkflowFileError(f"{path} offers no workflow: it has no function workflow()")
-    workflow, modules = build_workflow(function, settings), modules_beside(path.resolve())
-    return LoadedWorkflow(workflow, modules, _fingerprint(modules))
+    with blame_file(path.resolve(), spare=(ValueError, OSError)):
+        workflow = build_workflow(function, settings)
+    modules = modules_beside(path.resolve())
+    return LoadedWorkflow(workflow, modules, _fingerprint(modules), path.resolve())
+
+
+@contextmanager
+def blame_file(path: Path, spare: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Say in one line where a workflow file is wrong when its code raises something in the block.
+
+    Args:
+        path: of the file.
+        spare: errors whose own message is for people; they go through as they are.
+
+    Raises:
+        WorkflowFileError: the code raised, or ended the program.
+    """
+    try:
+        yield
+    except spare:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path
+        ]
+        line = getattr(error, "lineno", None) or (frames[-1].lineno if frames else None)
+        where = f", line {line}" if line else ""
+        raise WorkflowFileError(f"{path}{where}: {type(error).__name__}: {error}") from error
 
 
 def _fingerprint(modules: dict[str, tuple[str, str]]) -> str:
@@ -83,15 +111,11 @@ def _import(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.parent))
     module = sys.modules[name] = importlib.util.module_from_spec(specification)
     try:
-        specification.loader.exec_module(module)
-    except Exception as error:
+        with blame_file(path):
+            specification.loader.exec_module(module)
+    except BaseException:
         del sys.modules[name]
-        frames = [
-            frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path
-        ]
-        line = getattr(error, "lineno", None) or (frames[-1].lineno if frames else None)
-        where = f", line {line}" if line else ""
-        raise WorkflowFileError(f"{path}{where}: {type(error).__name__}: {error}") from error
+        raise
     return module
 
 
@@ -116,8 +140,12 @@ def modules_beside(path: Path) -> dict[str, tuple[str, str]]:
     modules: dict[str, tuple[str, str]] = {}
     room = SHIPPED_BYTES_MAX
     for source, name in files.items():
-        room -= source.stat().st_size
+        try:
+            text = source.read_bytes()
+        except OSError:  # a directory of that name, a link to nowhere, not for us: no module to import either
+            continue
+        room -= len(text)
         if room < 0:
             break
-        modules[name] = (str(source), source.read_text(encoding="utf-8", errors="replace"))
+        modules[name] = (str(source), text.decode("utf-8", "replace"))
     return modules

@@ -34,14 +34,14 @@ finally:
 """
 
 
-def command(*arguments: str, close: int | None = None) -> list[str]:
-    program = "import os, sys; "
-    if close is not None:
-        program = (
-            f"import os, sys; os.close({close}); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-        )
-        return [sys.executable, "-c", program, "-m", "gspc_trio.cli.jobserver", *arguments]
+def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "gspc_trio.cli.jobserver", *arguments]
+
+
+def without(descriptor: int, arguments: list[str]) -> list[str]:
+    """Return the command that runs another without one of its descriptors."""
+    program = f"import os, sys; os.close({descriptor}); os.execv(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-c", program, *arguments]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -59,13 +59,15 @@ def test_a_signal_ends_a_command_that_still_loads_its_workflow_file(
 
 def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_word(world: World) -> None:
     program = """
-import importlib, os, signal
-import gspc_trio.cli.entry as entry
-real = importlib.import_module
-def interrupted(name):
-    os.kill(os.getpid(), signal.SIGINT)
-    return real(name)
-importlib.import_module = interrupted
+import os, signal, sys
+from gspc_trio.cli import entry
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "gspc_trio.cli.jobserver":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
 entry.jobserver()
 """
     done = subprocess.run(
@@ -93,7 +95,7 @@ def test_what_the_code_of_a_workflow_file_raises_is_told_in_one_line(
     assert told in one_line(done.stderr)
 
 
-def test_a_directory_or_a_dead_link_named_like_a_module_beside_the_workflow_does_no_harm(
+def test_a_directory_or_a_dead_link_named_like_a_module_does_no_harm(
     world: World,
 ) -> None:
     path = world.workflow(FLOW)
@@ -104,7 +106,7 @@ def test_a_directory_or_a_dead_link_named_like_a_module_beside_the_workflow_does
 
 @pytest.mark.parametrize("descriptor", [0, 1, 2])
 def test_a_command_works_without_one_of_its_standard_streams(world: World, descriptor: int) -> None:
-    arguments = command("run", world.workflow(FLOW), close=descriptor)
+    arguments = without(descriptor, command("run", world.workflow(FLOW)))
     done = subprocess.run(
         arguments, cwd=world.folder, env=world.environment, capture_output=True, text=True, timeout=HANG_S
     )
