@@ -79,9 +79,16 @@ def requirements(requires: Requires) -> tuple[Requirement, ...]:
     """Return the requirements for one or several resources, given as classes or requirements.
 
     Raises:
-        WorkflowError: there are none.
+        WorkflowError: there are none, or they are given as something else.
     """
+    if isinstance(requires, Mapping):  # {"core": 2} would silently ask for one core
+        raise WorkflowError(
+            "requires is a resource class or a list of them, one for each resource, not a mapping"
+        )
     listed = [requires] if isinstance(requires, str | Requirement) else list(requires)
     if not listed:
         raise WorkflowError("requires must name at least one resource class")
+    for item in listed:
+        if not isinstance(item, str | Requirement):
+            raise WorkflowError(f"requires lists resource classes, not {item!r}")
     return tuple(Requirement(item) if isinstance(item, str) else item for item in listed)

@@ -54,6 +54,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"run": abs, "inputs": ["a"], "timeout_s": 0}, "timeout_s must be more than 0"),
     ({"run": abs, "inputs": ["a"], "memory_bytes": -1}, "memory_bytes must not be negative"),
     ({"run": abs, "inputs": ["a"], "requires": []}, "requires must name at least one resource class"),
+    ({"run": abs, "inputs": ["a"], "requires": {"core": 5}}, "not a mapping"),
+    ({"run": abs, "inputs": ["a"], "requires": ["core", 5]}, "requires lists resource classes, not 5"),
     ({"run": abs, "inputs": ["a"], "retries": 1}, "unknown setting 'retries'; there are: requires, "),
     ({"run": abs, "inputs": [Net("other").place("a")]}, "place 'a' belongs to another net"),
     (
