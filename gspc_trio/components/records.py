@@ -113,7 +113,8 @@ class RecordStream:
         try:
             first: tuple[Record, ...] = (self.opened, *watcher.backlog.begin(self.progress))
             for start in range(0, len(first), SNAPSHOT_RECORDS_MAX):
-                peer.post(RecordBatch(first[start : start + SNAPSHOT_RECORDS_MAX], snapshot=start == 0))
+                end = start + SNAPSHOT_RECORDS_MAX
+                peer.post(RecordBatch(first[start:end], snapshot=start == 0, more=end < len(first)))
             watcher.credit -= 1
             while not peer.lost.is_set():
                 await trio.sleep(WATCH_INTERVAL_S)

@@ -283,10 +283,17 @@ class Watch:
 
 @frozen
 class RecordBatch:
-    """Records in order; ``snapshot`` says that they stand for the whole state up to now."""
+    """Records in order.
+
+    Attributes:
+        records: what happened.
+        snapshot: they, and those of the next batches while ``more`` is set, stand for the whole state.
+        more: the snapshot goes on in the next batch.
+    """
 
     records: tuple[records.Record, ...]
     snapshot: bool = False
+    more: bool = False
 
 
 @frozen

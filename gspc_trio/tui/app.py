@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from rich.text import Text
@@ -55,7 +56,7 @@ class TopApp(App[None]):
     """
 
     TITLE = "gspc-top"
-    CSS_PATH = "top.tcss"
+    CSS_PATH = Path(__file__).with_name("top.tcss")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (14, "-short"), (22, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [

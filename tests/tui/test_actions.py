@@ -127,6 +127,7 @@ def test_what_makes_no_sense_is_said(keys: tuple[str, ...], said: str) -> None:
     async def steps(pilot: Pilot[None], app: TopApp, source: FakeSource) -> None:
         await press(pilot, *keys)
         await pilot.pause()
+        assert len(app.screen_stack) == 1
         assert HeardApp.said == [said]
         assert source.asked == []
 
