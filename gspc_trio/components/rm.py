@@ -87,13 +87,13 @@ class _Answering:
 
     def handle(self, event: Any, now: float) -> list[Any]:
         actions = self._handle(event, now)
-        left = tuple(
+        left = [
             action.resource_id
             for action in actions
-            if type(action) is ResourceChanged and action.state == "removed"
-        )
+            if action.__class__ is ResourceChanged and action.state == "removed"
+        ]
         if left:
-            actions.append(ResourcesLeft(left))
+            actions.append(ResourcesLeft(tuple(left)))
         if isinstance(event, Added | Removed):
             actions.append(RmAnswered(event))
         return actions

@@ -75,9 +75,14 @@ class ResourceManager:
     def deadline(self) -> float | None:
         """Return when a Tick is due: for recalls, reservations, patience and leases."""
         state = self._state
-        times = [state.recall_at, state.reserve_at, state.patience_at]
-        times += [holding.lease_until for holding in state.lapsing.values()]
-        return min((time for time in times if time is not None), default=None)
+        soonest = state.recall_at
+        for time in (state.reserve_at, state.patience_at):
+            if time is not None and (soonest is None or time < soonest):
+                soonest = time
+        for holding in state.lapsing.values():
+            if soonest is None or (holding.lease_until is not None and holding.lease_until < soonest):
+                soonest = holding.lease_until
+        return soonest
 
     def check(self) -> None:
         """Assert every invariant: the figures kept up to date equal those counted anew."""
