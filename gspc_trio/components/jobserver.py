@@ -224,4 +224,5 @@ class _JobServer:
             await peer.call(LeaveJob())
         except PeerGone:
             pass
+        job.records.send_the_rest()
         await self.clients.see_off()

@@ -61,7 +61,7 @@ class RecordStream:
         self.progress = Progress()
         self._on_watch = on_watch
         self._watched = False
-        self._watchers: list[Watcher] = []
+        self._watchers: dict[Watcher, Peer] = {}
         self._file: TextIO | None = None
         self._news: trio.Event | None = None
         now = trio.current_time()
@@ -108,7 +108,7 @@ class RecordStream:
         A watcher that gives no credit for :data:`STALL_S` loses its connection.
         """
         watcher.fed = True
-        self._watchers.append(watcher)
+        self._watchers[watcher] = peer
         self._look_for_readers()
         try:
             first: tuple[Record, ...] = (self.opened, *watcher.backlog.begin(self.progress))
@@ -129,7 +129,7 @@ class RecordStream:
         except PeerGone:
             pass
         finally:
-            self._watchers.remove(watcher)
+            self._watchers.pop(watcher, None)
             self._look_for_readers()
 
     def _look_for_readers(self) -> None:
@@ -138,6 +138,12 @@ class RecordStream:
             self._watched = watched
             if self._on_watch is not None:
                 self._on_watch(watched)
+
+    def send_the_rest(self) -> None:
+        """Post to all watchers what they have not had yet, at the end of what there is to record."""
+        for watcher, peer in self._watchers.items():
+            if watcher.backlog.has_news:
+                peer.post(RecordBatch(watcher.backlog.take(self.progress)))
 
     async def _wait_for_credit(self, watcher: Watcher) -> bool:
         watcher.wanted = trio.Event()

@@ -151,9 +151,9 @@ class Follower:
         self._wake()
 
     def _reachable(self) -> list[tuple[JobId, str]]:
-        """Return job and address of those whose job server listens where we can connect."""
+        """Return job and address of those whose job server listens."""
         jobs = self.model.status.get("jobs", ())
-        return [(entry["job"], entry["address"]) for entry in jobs if entry["address"].startswith("ws:")]
+        return [(entry["job"], entry["address"]) for entry in jobs if entry["address"]]
 
     # Jobs ---------------------------------------------------------------------------------------------------
 
