@@ -94,7 +94,7 @@ class Faults:
     twins: int = 1
     stops: int = 1
     strangers: int = 1
-    echoes: int = 1
+    echoes: int = 3
     tight: bool = True
 
     @classmethod

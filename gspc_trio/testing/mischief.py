@@ -104,9 +104,17 @@ class Mischief:
             job.stop("its user stops it")
 
     def _echo(self, _fault: Fault, process: SimulatedProcess) -> None:
-        rif, submits = self._cluster.rifs.get(process), self._overtaken(process)
-        if rif is not None and submits:
-            rif._inbox.put(self._random.choice(submits))
+        self._cluster.outside.run(self._nursery.start_soon, self._repeat, process)
+
+    async def _repeat(self, process: SimulatedProcess) -> None:
+        """Wait for a submit that is out of date, and let it arrive again."""
+        with trio.move_on_after(PATIENCE_S):
+            while process.alive:
+                rif, submits = self._cluster.rifs.get(process), self._overtaken(process)
+                if rif is not None and submits:
+                    rif._inbox.put(self._random.choice(submits))
+                    return
+                await trio.sleep(0.05)
 
     def _stranger(self, _fault: Fault, process: SimulatedProcess) -> None:
         for listener in list(process.listeners)[:1]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import trio
 
-from gspc_trio.core.exchange import Finished, Submit
+from gspc_trio.core.exchange import Finished, Revoked, Submit
 from gspc_trio.core.ids import NO_GRANT, JobId
 from gspc_trio.core.rif_host import RifHost
 from gspc_trio.core.task import Task
@@ -83,6 +83,8 @@ class Observer:
             for action in actions:
                 if type(action) is Finished:
                     self.work.reported(process, action)
+                elif type(action) is Revoked:
+                    self.work.revoked(process, action)
         elif kind.__name__ == "_Answering":  # the resource manager with its shell's addition
             grants = self._grants.get(process)
             if grants is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gspc_trio.core.exchange import Finished, Submission, Submit
+from gspc_trio.core.exchange import Finished, Revoked, Submission, Submit
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.task import Reason
 from gspc_trio.testing.backend import Run
@@ -50,6 +50,15 @@ class Work:
                         f"{task}, attempt {outcome.attempt}, is reported {outcome.reason}, but was {ends}",
                         task,
                     )
+
+    def revoked(self, process: SimulatedProcess, revoked: Revoked) -> None:
+        """A RIF says that nothing runs any more under a grant."""
+        for name in revoked.resources:
+            place = (revoked.grant_id[0], process.host, name.partition(".")[2])
+            found = self._running.get(place)
+            if found is not None and found[0] is process and found[2] <= revoked.grant_id:
+                task = f"task {found[1].task_id} of {found[1].job}"
+                raise Broken(f"grant {revoked.grant_id} is said to be over, but {task} runs", task, name)
 
     def staging_failed(self, process: SimulatedProcess, job: JobId, submission: Submission) -> None:
         """The data of an attempt cannot be staged."""

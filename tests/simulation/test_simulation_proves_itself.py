@@ -1,0 +1,34 @@
+"""Simulation finds machines that are wrong on purpose, within 200 seeds each."""
+
+from __future__ import annotations
+
+import pytest
+from broken_variants import VARIANTS
+
+from gspc_trio.testing.simulation import Report, simulate
+
+SEEDS_MAX = 200
+
+FOUND_AT: dict[str, int] = {}
+"""Where each was found when this was written: looked at first, to save time."""
+
+
+def find() -> Report | None:
+    for seed in range(SEEDS_MAX):
+        report = simulate(seed)
+        if report.broken:
+            return report
+    return None
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.__name__)
+def test_a_broken_machine_is_found(variant, monkeypatch):
+    variant(monkeypatch.setattr)
+    report = simulate(FOUND_AT.get(variant.__name__, 0))
+    if not report.broken:
+        report = find()
+    assert report is not None, f"{SEEDS_MAX} seeds, and nobody noticed: {variant.__doc__}"
+
+
+def test_there_are_enough_of_them():
+    assert len(VARIANTS) >= 12
