@@ -93,6 +93,24 @@ class Lapsed:
 
 
 @frozen
+class DataLayer:
+    """The memory layer that a job keeps large values in.
+
+    Attributes:
+        address: of its coordinator.
+        token: its secret, when it is not that of the run-time system.
+        bytes_min: values of so many bytes or more go there.
+        local_address, host: of the memory server of this host; set by the RIF.
+    """
+
+    address: str
+    token: bytes = field(default=b"", repr=False)
+    bytes_min: int = 1 << 16
+    local_address: str = ""
+    host: str = ""
+
+
+@frozen
 class OpenJob:
     """A job will submit to this RIF.
 
@@ -103,6 +121,7 @@ class OpenJob:
         modules: sources shipped with the job, module name -> (file name, text); they come before sys_path.
         fate: whether tasks in a worker's phases share their fate (WRK-3).
         threads: compute in threads of one process instead of a process per worker.
+        data: where large values go, None: everywhere they travel with the tasks.
     """
 
     job: JobId
@@ -111,6 +130,7 @@ class OpenJob:
     modules: dict[str, tuple[str, str]] = field(factory=dict)
     fate: bool = True
     threads: bool = False
+    data: DataLayer | None = None
 
 
 @frozen
