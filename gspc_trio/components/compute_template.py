@@ -97,7 +97,14 @@ class _JobFile:
         self.job = job
         self.users = 0
         self.descriptor = os.memfd_create("gspc-job")
-        content = pack({"sys_path": job.sys_path, "cwd": job.cwd, "modules": job.modules})
+        described: dict[str, object] = {
+            "sys_path": job.sys_path,
+            "cwd": job.cwd,
+            "modules": job.modules,
+        }
+        if job.data is not None:
+            described["data"] = (job.data.local_address, job.data.host, job.job, job.data.bytes_min)
+        content = pack(described)
         with open(self.descriptor, "wb", closefd=False) as file:
             file.write(content)
 

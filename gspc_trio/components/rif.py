@@ -17,6 +17,7 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.compute import ComputeBackend
+from gspc_trio.components.iml_host import HostLayers
 from gspc_trio.components.load import LoadReport, report_load
 from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, NoStaging, Staging, WorkerShell
 from gspc_trio.core.exchange import (
@@ -100,6 +101,7 @@ class RifService:
         self._network = network
         self._backend = backend
         self._staging = staging
+        self._layers: HostLayers | None = None
         self._report_load = report_load
         self._inbox: Inbox[Any] = Inbox()
         self._rts: Peer
@@ -301,7 +303,13 @@ class RifService:
         del self._closing[shell]
 
     def _open_job(self, opening: OpenJob) -> None:
-        self._jobs[opening.job] = JobCode(opening)
+        if opening.data is None:
+            self._jobs[opening.job] = JobCode(opening)
+            return
+        if self._layers is None:
+            self._layers = HostLayers(self.host, self._nursery)
+        self._layers.prepare(opening.data)
+        self._jobs[opening.job] = JobCode(opening, settle=partial(self._layers.settle_job, opening))
 
     def _define_code(self, define: DefineCode) -> None:
         self._jobs[define.job].codes[define.code_id] = define.data

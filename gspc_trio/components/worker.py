@@ -17,6 +17,7 @@ from gspc_trio.components.compute import Compute, ComputeBackend, ComputeError
 from gspc_trio.core import work
 from gspc_trio.core.exchange import OpenJob, Submission
 from gspc_trio.core.ids import JobId
+from gspc_trio.core.iml.errors import ImlError
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rif_events import AtWorker
 from gspc_trio.core.task import Outcome, TaskError
@@ -82,6 +83,7 @@ class JobCode:
 
     opening: OpenJob
     codes: dict[int, bytes] = field(factory=dict)
+    settle: Callable[[], Awaitable[OpenJob]] | None = None
 
 
 class JobCompute:
@@ -123,8 +125,10 @@ class JobCompute:
         problem = ""
         try:
             with self._opening:
-                self._compute = await self._backend.open(self._resource, self.job.opening, self)
-        except (ComputeError, OSError) as error:
+                settle = self.job.settle
+                opening = self.job.opening if settle is None else await settle()
+                self._compute = await self._backend.open(self._resource, opening, self)
+        except (ComputeError, ImlError, OSError) as error:
             problem = str(error) or type(error).__name__
         finally:
             self._opened.set()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-from gspc_trio.compute import modules, process_tree, system
+from gspc_trio.compute import data, modules, process_tree, system
 from gspc_trio.compute.loop import Loop
 from gspc_trio.compute.output import ProcessOutput
 from gspc_trio.protocol.compute_channel import unpack
@@ -129,4 +129,6 @@ def _enter_job(job: dict[str, Any]) -> None:
     sys.path[:] = paths + [path for path in sys.path if path not in paths]
     sys.argv = [""]
     sys.modules["__main__"] = ModuleType("__main__")
+    if "data" in job:
+        data.settle(*job["data"])
     modules.install({name: (file_name, text) for name, (file_name, text) in job["modules"].items()})

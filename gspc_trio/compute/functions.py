@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from gspc_trio.compute import data as layer
 from gspc_trio.compute import modules
 from gspc_trio.compute.errors import TaskFailure
 from gspc_trio.core.rules import WHOLE, split_outputs
@@ -47,6 +48,9 @@ class Runner:
         self._whole = code.outputs == WHOLE
         self._watch = watch
         self._program = isinstance(code, ProgramCall)
+        self._courier = courier = layer.courier
+        self._loads = courier.loads if courier.active else values.loads
+        self._dumps = courier.dumps if courier.active else values.dumps
         self._call = _find_call(code, watch)
 
     def run(self, arguments: list[bytes], memory_bytes: int) -> tuple[EncodedValues, bytes, bytes]:
@@ -62,7 +66,17 @@ class Runner:
         Raises:
             BaseException: whatever the user's code raises; TaskFailure for what is not an exception of it.
         """
-        opened = [values.loads(argument) for argument in arguments]
+        if not self._courier.active:
+            return self._run([values.loads(argument) for argument in arguments], memory_bytes)
+        opened: list[Any] = []
+        try:
+            opened += map(self._loads, arguments)
+            return self._run(opened, memory_bytes)
+        finally:
+            opened.clear()  # with it go the views of shared memory that the task has not kept
+            self._courier.task_ended()
+
+    def _run(self, opened: list[Any], memory_bytes: int) -> tuple[EncodedValues, bytes, bytes]:
         if self._program:
             return self._run_program(opened, memory_bytes)
         if memory_bytes:
@@ -87,8 +101,8 @@ class Runner:
 
     def _encode(self, result: Any) -> EncodedValues:
         if self._whole:
-            return [[values.dumps(result)]]
-        return [[values.dumps(token) for token in tokens] for tokens in split_outputs(result, self._outputs)]
+            return [[self._dumps(result)]]
+        return [[self._dumps(token) for token in tokens] for tokens in split_outputs(result, self._outputs)]
 
 
 def _find_call(code: Code, watch: Watch | None) -> Callable[..., Any]:

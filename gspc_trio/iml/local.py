@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 from array import array
+from threading import Lock
 from typing import Any
 
 import msgpack
@@ -102,6 +103,7 @@ class LocalClient:
 
     def __init__(self, address: str, job: str) -> None:
         self.job = job
+        self._lock = Lock()  # several threads of a process may share it
         self._socket = open_socket(address)
         self._number = 0
 
@@ -153,6 +155,10 @@ class LocalClient:
             raise LayerGone(f"the memory server of this host is gone: {error.strerror}") from error
 
     def _ask(self, operation: int, *fields: Any) -> tuple[list[Any], int]:
+        with self._lock:
+            return self._ask_alone(operation, *fields)
+
+    def _ask_alone(self, operation: int, *fields: Any) -> tuple[list[Any], int]:
         self._send(operation, *fields)
         try:
             packet, ancillary, _, _ = self._socket.recvmsg(

@@ -6,7 +6,7 @@ pickled ones. Plain data can be told apart and read without pickle: :func:`is_pl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -52,6 +52,12 @@ def dumps(value: Any) -> bytes:
             return short
     if type(value) is bytes and LONG_BYTES < len(value) < BYTES_MAX - 5:
         return b"\xc6" + len(value).to_bytes(4, "big") + value  # as msgpack does, but copied only once
+    plain = dumps_plain(value)
+    return pickled(pickle_with(value)) if plain is None else plain
+
+
+def dumps_plain(value: Any) -> bytes | None:
+    """Return ``value`` as msgpack, or None if that would not bring it back the same."""
     if _is_plain(value, DEPTH_MAX):
         try:
             data = _pack(value)
@@ -59,7 +65,16 @@ def dumps(value: Any) -> bytes:
                 return data
         except (_Unpackable, UnicodeEncodeError, ValueError, OverflowError):
             pass  # an int beyond 64 bits, a string with lone surrogates, more than 4 GiB in one piece
-    data = _PICKLED + _pickle(value)
+    return None
+
+
+def pickled(stream: bytes) -> bytes:
+    """Return a pickle as an encoded value.
+
+    Raises:
+        BadValue: it is too long.
+    """
+    data = _PICKLED + stream
     if len(data) > BYTES_MAX:
         raise BadValue(
             f"a value of {len(data)} bytes is too long to be sent, at most {BYTES_MAX} are possible"
@@ -79,11 +94,26 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
     if data[0] == _PICKLED[0]:
         import pickle
 
+        if data[1:2] == b"\0":
+            return _open_reference(data)
         return pickle.loads(memoryview(data)[1:])
     try:
         return msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_unpack_extension)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         raise BadValue(f"these {len(data)} bytes are not an encoded value: {error}") from error
+
+
+def _open_reference(data: Any) -> Any:
+    """Return a value that lies in a memory layer, if this process takes part in that."""
+    from gspc_trio.protocol import references
+
+    reference = references.decode_reference(data)
+    open_data = getattr(data, "open_data", None)
+    if open_data is None:
+        raise BadValue(
+            f"this value lies in a memory layer (data {reference.data_id}), of which this process is no part"
+        )
+    return references.gather(reference, open_data(reference.data_id))
 
 
 def join(parts: Sequence[bytes]) -> bytes:
@@ -148,22 +178,44 @@ def _unpack_extension(code: int, data: bytes) -> Any:
     return tuple(msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_unpack_extension))
 
 
-def _pickle(value: Any) -> bytes:
+def pickle_with(value: Any, buffers: list[memoryview] | None = None) -> bytes:
+    """Return a pickle of a value; its large buffers go into ``buffers`` instead, if given.
+
+    Raises:
+        BadValue: it cannot be pickled, not by cloudpickle either.
+    """
     import pickle
 
+    take = None if buffers is None else _taker(buffers)
     try:
-        data = pickle.dumps(value, protocol=5)
+        data = pickle.dumps(value, protocol=5, buffer_callback=take)
     except Exception:
-        return _cloudpickle(value)
+        return _cloudpickle(value, buffers)
     # By reference, things of __main__ would be looked up in the wrong __main__ on the other side.
-    return _cloudpickle(value) if b"__main__" in data else data
+    return _cloudpickle(value, buffers) if b"__main__" in data else data
 
 
-def _cloudpickle(value: Any) -> bytes:
+def _taker(buffers: list[memoryview]) -> Callable[[Any], bool]:
+    def take(buffer: Any) -> bool:
+        """Leave a buffer out of the pickle, unless it is not contiguous."""
+        try:
+            buffers.append(buffer.raw())
+        except BufferError:
+            return True
+        return False
+
+    return take
+
+
+def _cloudpickle(value: Any, buffers: list[memoryview] | None) -> bytes:
     import cloudpickle
 
+    take = None
+    if buffers is not None:
+        buffers.clear()
+        take = _taker(buffers)
     try:
-        data: bytes = cloudpickle.dumps(value, protocol=5)
+        data: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=take)
     except Exception as error:
         raise BadValue(
             f"a value of type {type(value).__name__} cannot be sent to another process: {error}"

@@ -1,0 +1,171 @@
+"""A memory server in a process of its own: ``python -m gspc_trio.components.iml_process``.
+
+A RIF or an application starts it. It reads one line of JSON on standard input (``coordinator``, "" to be one
+itself, ``token`` in base64, ``host``, ``memory_bytes``, ``spill_bytes``, ``spill_directory``), answers with
+one line on standard output (``coordinator``, ``local_address``, or ``problem``), and ends when its standard
+input does: with the process that started it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import json
+import logging
+import os
+import resource
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from attrs import field, frozen
+
+from gspc_trio.components.iml_coordinator import CoordinatorService
+from gspc_trio.components.iml_server import ImlServer
+from gspc_trio.core.iml.errors import ImlError, LayerGone, error_of
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.process import open_process
+from gspc_trio.nursery.scope import leaves
+
+START_S = 30.0
+"""How long a server may take to start."""
+
+LISTEN = "ws://127.0.0.1:0"
+
+
+@frozen
+class ServerProcess:
+    """A memory server in a process of its own.
+
+    Attributes:
+        coordinator: address of its layer's coordinator.
+        token: the layer's secret.
+        host: its name in the layer.
+        local_address: of its socket for processes of this machine.
+    """
+
+    coordinator: str
+    token: bytes = field(repr=False)
+    host: str
+    local_address: str
+
+
+@asynccontextmanager
+async def open_server_process(
+    host: str,
+    memory_bytes: int,
+    *,
+    coordinator: str = "",
+    token: bytes = b"",
+    spill_bytes: int = 0,
+    spill_directory: str = "",
+) -> AsyncIterator[ServerProcess]:
+    """Run a memory server in a process of its own for as long as the block lasts.
+
+    Args:
+        host: its name in the layer.
+        memory_bytes, spill_bytes, spill_directory: as of :class:`ImlServer`.
+        coordinator: address of the layer's; "": it is the first server of a new layer, and coordinates it.
+        token: the layer's secret; made if it is a new layer.
+
+    Raises:
+        ImlError: the layer does not let it in.
+        LayerGone: it did not start.
+    """
+    token = token or secrets.token_bytes(32)
+    order = {
+        "coordinator": coordinator,
+        "token": base64.b64encode(token).decode(),
+        "host": host,
+        "memory_bytes": memory_bytes,
+        "spill_bytes": spill_bytes,
+        "spill_directory": spill_directory,
+    }
+    command = [sys.executable, "-m", "gspc_trio.components.iml_process"]
+    line = json.dumps(order).encode() + b"\n"
+    async with open_process(command, stdin=line, hold_stdin=True) as process:
+        try:
+            with trio.fail_after(START_S):
+                answer: dict[str, Any] = json.loads(await process.receive_line())
+        except (trio.EndOfChannel, trio.TooSlowError, ValueError) as error:
+            raise LayerGone(f"the memory server of host {host} did not start") from error
+        if "problem" in answer:
+            raise error_of(*answer["problem"])
+        yield ServerProcess(answer["coordinator"], token, host, answer["local_address"])
+
+
+async def _run(order: dict[str, Any]) -> None:
+    network = Network(base64.b64decode(order["token"]))
+    server = ImlServer(
+        network, order["host"], order["memory_bytes"], order["spill_bytes"], order["spill_directory"]
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_end_with_stdin, nursery.cancel_scope)
+        nursery.start_soon(_end_with_signal, nursery.cancel_scope)
+        address = order["coordinator"]
+        if not address:
+            coordinator = CoordinatorService(network)
+            await nursery.start(coordinator.run, LISTEN)
+            address = coordinator.address
+        await nursery.start(server.run, LISTEN, address)
+        _say({"coordinator": address, "local_address": server.local_address})
+        await server.gone.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def _end_with_stdin(scope: trio.CancelScope) -> None:
+    stdin = trio.lowlevel.FdStream(0)
+    while await stdin.receive_some(4096):
+        pass
+    scope.cancel()
+
+
+async def _end_with_signal(scope: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            scope.cancel()
+
+
+def _say(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+def _read_line() -> bytes:
+    """Read no further than the line: what follows on standard input is its end, and that is waited for."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            return b""
+        line += byte
+    return line
+
+
+def main() -> int:
+    """Run a memory server as standard input says; return the exit status."""
+    line = _read_line()
+    if not line:
+        return 1
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="gspc-iml: %(message)s")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        trio.run(_run, json.loads(line))
+    except (OSError, ImlError, BaseExceptionGroup) as error:
+        problem = next((e for e in leaves(error) if isinstance(e, ImlError | OSError)), None)
+        if problem is None:
+            raise
+        kind = type(problem).__name__ if isinstance(problem, ImlError) else "LayerGone"
+        _say({"problem": [kind, str(problem)]})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

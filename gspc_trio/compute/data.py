@@ -1,0 +1,87 @@
+"""Values of tasks that lie in the memory layer: read where they are mapped, written without a copy between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gspc_trio.protocol import values
+
+if TYPE_CHECKING:
+    from gspc_trio.iml.local import LocalClient
+
+
+class Courier:
+    """Opens the arguments of tasks and encodes what they return.
+
+    Args:
+        address: of the memory server of this host, "" for none: everything travels with its task.
+        host: its name.
+        job: for which data is made.
+        bytes_min: what has so many bytes or more goes into the layer.
+
+    Attributes:
+        active: whether there is a layer.
+    """
+
+    def __init__(self, address: str = "", host: str = "", job: str = "", bytes_min: int = 0) -> None:
+        self.active = bool(address)
+        self._address = address
+        self._host = host
+        self._job = job
+        self._bytes_min = bytes_min
+        self._client: LocalClient | None = None
+        self._mapped: list[str] = []
+
+    def loads(self, data: bytes) -> Any:
+        """Return the value that an argument stands for; large buffers in it are views of shared memory.
+
+        Raises:
+            ImlError: it lies in the layer and is not to be had.
+            BadValue: the bytes are no value.
+            Exception: whatever opening a pickled value raises.
+        """
+        if data[:2] != b"\xc1\0":
+            return values.loads(data)
+        from gspc_trio.protocol.references import decode_reference, gather
+
+        reference = decode_reference(data)
+        mapped = self._connection().map(reference.data_id)
+        self._mapped.append(reference.data_id)
+        return gather(reference, memoryview(mapped))
+
+    def dumps(self, value: Any) -> bytes:
+        """Return a value as it travels.
+
+        Raises:
+            BadValue: it cannot be sent to another process.
+            ImlError: the layer has no room for it.
+        """
+        from gspc_trio.protocol.references import spread
+
+        parts = spread(value, self._bytes_min)
+        if isinstance(parts, bytes):
+            return parts
+        return parts.reference(self._connection().write(parts.pieces), self._host)
+
+    def task_ended(self) -> None:
+        """Say that the views of the last task's arguments are not needed; what still has them keeps them."""
+        if self._client is not None:
+            while self._mapped:
+                self._client.release(self._mapped.pop())
+
+    def _connection(self) -> LocalClient:
+        if self._client is None:
+            from gspc_trio.iml.local import LocalClient
+
+            self._client = LocalClient(self._address, self._job)
+        return self._client
+
+
+courier = Courier()
+"""That of this process; :func:`settle` says whose it is."""
+
+
+def settle(address: str, host: str, job: str, bytes_min: int) -> None:
+    """Make this process take part in the memory layer of its host."""
+    global courier
+    courier = Courier(address, host, job, bytes_min)

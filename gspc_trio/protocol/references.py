@@ -1,0 +1,151 @@
+"""Values that lie in a memory layer: what travels instead, how they are taken apart and put together.
+
+A reference is the byte that begins a pickled value, then 0, where a pickled value goes on with 128; then
+msgpack data. The bytes in the layer are the value's buffers (pickle protocol 5, out of band), then its pickle; or the
+plain bytes of a ``bytes`` object; or any other encoded value.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+from attrs import frozen
+
+from gspc_trio.protocol import values
+
+BYTES_MIN = 1 << 16
+"""By default a value of so many bytes or more goes into the memory layer."""
+
+ALIGNMENT_BYTES = 64
+"""Buffers begin at multiples of this: arrays want it."""
+
+_MARK = b"\xc1\x00"
+_RAW, _PICKLE, _ENCODED = range(3)
+
+
+@frozen
+class Reference:
+    """Where a value lies.
+
+    Attributes:
+        data_id: of the data in the layer.
+        size_bytes: of the data.
+        host: where it was made.
+        kind: what the bytes are.
+        ends: where each buffer begins and ends; the pickle is behind the last one.
+    """
+
+    data_id: str
+    size_bytes: int
+    host: str
+    kind: int
+    ends: tuple[tuple[int, int], ...] = ()
+
+
+class TrackedReference(bytes):
+    """A reference in the process of the job server: as long as it lives, so does the data.
+
+    Attributes:
+        keep: what lets the data go when nobody has it any more.
+        open_data: returns the memory of data, mapped for reading; blocks.
+    """
+
+    keep: Any
+    open_data: Callable[[str], memoryview]
+
+
+def is_reference(data: bytes) -> bool:
+    """Return whether an encoded value is a reference."""
+    return data[:2] == _MARK
+
+
+def encode_reference(reference: Reference) -> bytes:
+    """Return what travels instead of a value."""
+    fields = (reference.data_id, reference.size_bytes, reference.host, reference.kind, reference.ends)
+    packed: bytes = msgpack.packb(fields)
+    return _MARK + packed
+
+
+def decode_reference(data: bytes) -> Reference:
+    """Return what :func:`encode_reference` was given.
+
+    Raises:
+        BadValue: the bytes are no reference.
+    """
+    try:
+        data_id, size_bytes, host, kind, ends = msgpack.unpackb(memoryview(data)[2:], use_list=False)
+        return Reference(data_id, size_bytes, host, kind, ends)
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise values.BadValue(f"these {len(data)} bytes are not a reference: {error}") from error
+
+
+@frozen
+class Spread:
+    """A value taken apart: the pieces to be written one after another."""
+
+    kind: int
+    pieces: list[memoryview]
+    ends: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all pieces."""
+        return sum(piece.nbytes for piece in self.pieces)
+
+    def reference(self, data_id: str, host: str) -> bytes:
+        """Return what travels, once the pieces lie in the layer."""
+        return encode_reference(Reference(data_id, self.size_bytes, host, self.kind, self.ends))
+
+
+def spread(value: Any, bytes_min: int) -> Spread | bytes:
+    """Take a large value apart without copying its buffers; return a small one encoded.
+
+    Raises:
+        BadValue: it cannot be sent to another process.
+    """
+    if type(value) is bytes:
+        return Spread(_RAW, [memoryview(value)]) if len(value) >= bytes_min else values.dumps(value)
+    data = values.dumps_plain(value)
+    if data is not None:
+        return Spread(_ENCODED, [memoryview(data)]) if len(data) >= bytes_min else data
+    buffers: list[memoryview] = []
+    stream = values.pickle_with(value, buffers)
+    if not buffers and len(stream) < bytes_min:
+        return values.pickled(stream)
+    if sum(buffer.nbytes for buffer in buffers) + len(stream) < bytes_min:
+        return values.dumps(value)
+    pieces: list[memoryview] = []
+    ends = []
+    position = 0
+    for buffer in buffers:
+        padding = -position % ALIGNMENT_BYTES
+        if padding:
+            pieces.append(memoryview(bytes(padding)))
+        begin = position + padding
+        position = begin + buffer.nbytes
+        ends.append((begin, position))
+        pieces.append(buffer)
+    pieces.append(memoryview(stream))
+    return Spread(_PICKLE, pieces, tuple(ends))
+
+
+def gather(reference: Reference, view: memoryview) -> Any:
+    """Return the value whose data is ``view``; its buffers are parts of that, not copies.
+
+    Raises:
+        BadValue: the data is not what the reference says.
+        Exception: whatever opening a pickled value raises.
+    """
+    if len(view) != reference.size_bytes:
+        raise values.BadValue(f"{len(view)} bytes of data for a reference to {reference.size_bytes}")
+    if reference.kind == _RAW:
+        return bytes(view)
+    if reference.kind == _ENCODED:
+        return values.loads(view)
+    if reference.kind != _PICKLE:
+        raise values.BadValue(f"a reference of a kind ({reference.kind}) that does not exist")
+    end = reference.ends[-1][1] if reference.ends else 0
+    return pickle.loads(view[end:], buffers=[view[begin:end] for begin, end in reference.ends])
