@@ -6,7 +6,6 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-import psutil
 import trio
 
 from gspc_trio.core.ids import RifId
@@ -27,6 +26,9 @@ async def report_load(rif_id: RifId, host: str, post: Callable[[HostLoad], None]
         post: takes each measurement.
     """
     cpus = os.cpu_count() or 1
+    await trio.sleep(LOAD_INTERVAL_S)
+    import psutil  # not before the first task
+
     psutil.cpu_percent()  # counts from here
     while True:
         await trio.sleep(LOAD_INTERVAL_S)

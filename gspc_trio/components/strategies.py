@@ -12,7 +12,6 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import trio
@@ -164,6 +163,8 @@ def describe_exit(status: int) -> str:
 def find_strategies() -> dict[str, Strategy]:
     """Return the strategies for RIFs outside this process: ``local`` and those of installed packages."""
     found: dict[str, Strategy] = {"local": LocalStrategy()}
+    from importlib.metadata import entry_points
+
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             found[entry.name] = entry.load()()

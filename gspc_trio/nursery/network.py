@@ -7,11 +7,11 @@ import logging
 import os
 import secrets
 import socket
-import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import trio
 from attrs import define, frozen
@@ -19,15 +19,17 @@ from attrs import define, frozen
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, ConnectionProblem, VersionMismatch
 from gspc_trio.nursery.gate import Vestibule
 from gspc_trio.nursery.memory import memory_pair
-from gspc_trio.nursery.rpc import Peer
+from gspc_trio.nursery.rpc import Handler, Peer, handle_until_gone
 from gspc_trio.nursery.scope import leaves, open_scope
-from gspc_trio.nursery.tls import make_context
-from gspc_trio.nursery.websocket import Doorkeeper, Handler, connect_stream, handle_until_gone, serve_stream
 from gspc_trio.protocol.address import BadAddress, MemoryAddress, WebSocketAddress, parse_address
-from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.handshake import NAME_CHARACTERS_MAX, NONCE_BYTES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.session import Identity
+
+if TYPE_CHECKING:
+    import ssl
+
+    from gspc_trio.protocol.codec import Codec
 
 __all__ = [
     "AuthenticationFailed",
@@ -161,6 +163,8 @@ class Network:
             tls = self._tls(where, server=False)
             stream = await self._dial(where)
             identity = self.identity(role, name, dialer=True, expect=expect)
+            from gspc_trio.nursery.websocket import connect_stream
+
             async with connect_stream(
                 stream, identity, self.codec, address=str(where), host=where.authority, tls=tls
             ) as peer:
@@ -176,6 +180,8 @@ class Network:
     @cached_property
     def codec(self) -> Codec:
         """The codec of this network's websockets."""
+        from gspc_trio.protocol.codec import Codec
+
         return Codec(limits=self.limits)
 
     def whereabouts(self) -> Whereabouts:
@@ -228,6 +234,8 @@ class Network:
     @cached_property
     def _contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         """How we dial, and how we listen."""
+        from gspc_trio.nursery.tls import make_context
+
         return make_context(self.credentials, server=False), make_context(self.credentials, server=True)
 
     async def _listen_on_websocket(
@@ -253,6 +261,8 @@ class Network:
                 raise OSError(errno.EADDRINUSE, f"port {where.port} of {where.host} is taken") from error
             raise OSError(error.errno, f"cannot listen at {where}: {error.strerror or error}") from error
         port = listeners[0].socket.getsockname()[1]
+        from gspc_trio.nursery.websocket import Doorkeeper, serve_stream
+
         doorkeeper = Doorkeeper(
             Vestibule(self.limits.unproved_max),
             LOOPBACK_NAMES | {where.host.lower()} | self._hosts,

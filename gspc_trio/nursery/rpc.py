@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeAlias
 
 import trio
 
@@ -354,3 +354,21 @@ class Peer:
         if self._arrived is not None:
             self._arrived.set()
         self._link.cut(self.reason)
+
+
+Handler: TypeAlias = Callable[[Peer], Awaitable[None]]
+"""Serves the other end of a connection."""
+
+
+async def handle_until_gone(handler: Handler, peer: Peer) -> None:
+    """Run a handler; the end of its connection is no error."""
+    try:
+        await handler(peer)
+    except PeerGone:
+        pass
+    except BaseExceptionGroup as group:
+        _, others = group.split(PeerGone)
+        if others is not None:
+            raise others from None
+    finally:
+        await peer.aclose()

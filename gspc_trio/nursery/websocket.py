@@ -10,7 +10,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import trio
 from attrs import field, frozen
@@ -33,7 +33,7 @@ from gspc_trio.nursery.errors import (
 )
 from gspc_trio.nursery.gate import Gate, Vestibule
 from gspc_trio.nursery.link import WebSocketLink
-from gspc_trio.nursery.rpc import Peer, PeerGone
+from gspc_trio.nursery.rpc import Handler, Peer, handle_until_gone
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.nursery.tls import wrap_stream
 from gspc_trio.nursery.witness import witnessed
@@ -53,9 +53,6 @@ _PROBLEMS: dict[str, type[ConnectionProblem]] = {
     "token": AuthenticationFailed,
     "role": AuthenticationFailed,
 }
-
-
-Handler: TypeAlias = Callable[[Peer], Awaitable[None]]
 
 
 @frozen
@@ -284,20 +281,6 @@ async def _closing(gate: Gate) -> AsyncIterator[None]:
     finally:
         with trio.CancelScope(shield=True):
             await trio.aclose_forcefully(gate)
-
-
-async def handle_until_gone(handler: Handler, peer: Peer) -> None:
-    """Run a handler; the end of its connection is no error."""
-    try:
-        await handler(peer)
-    except PeerGone:
-        pass
-    except BaseExceptionGroup as group:
-        _, others = group.split(PeerGone)
-        if others is not None:
-            raise others from None
-    finally:
-        await peer.aclose()
 
 
 @asynccontextmanager

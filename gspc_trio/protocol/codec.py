@@ -18,7 +18,7 @@ from gspc_trio.core.records import RECORD_TYPES, Record
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
 from gspc_trio.protocol.hooks import BadField, make_converter, tagged_reader, tagged_writer
 from gspc_trio.protocol.hot import register_hot_hooks
-from gspc_trio.protocol.iml_messages import BULK_TYPES
+from gspc_trio.protocol.iml_messages import BULK_TYPES, IML_MESSAGE_TYPES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, KIB, Limits
 from gspc_trio.protocol.messages import MESSAGE_TYPES
 
@@ -26,6 +26,10 @@ _CALL, _REPLY, _FAILURE, _BEAT = -1, -2, -3, -4
 _TEXT_ERRORS = (
     "surrogatepass"  # file names that are not UTF-8 are texts with surrogates; they come back as they were
 )
+
+
+WIRE_TYPES: tuple[type, ...] = (*MESSAGE_TYPES, *IML_MESSAGE_TYPES)
+"""Everything that may travel; the place of each is its number."""
 
 
 class EncodeError(ValueError):
@@ -51,9 +55,7 @@ class Codec:
         limits: what is accepted, and therefore sent.
     """
 
-    def __init__(
-        self, message_types: Sequence[type] = MESSAGE_TYPES, limits: Limits = DEFAULT_LIMITS
-    ) -> None:
+    def __init__(self, message_types: Sequence[type] = WIRE_TYPES, limits: Limits = DEFAULT_LIMITS) -> None:
         self.converter = converter = make_converter(limits, {Record: RECORD_TYPES})
         register_hot_hooks(converter)
         self.limits = limits

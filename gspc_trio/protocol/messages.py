@@ -1,7 +1,7 @@
 """Messages that are not already a machine's event or action: registration, control, watching.
 
-``MESSAGE_TYPES`` lists everything that may travel, in the order that gives each its number on the wire:
-append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields.
+``protocol.codec.WIRE_TYPES`` lists everything that may travel, in the order that gives each its number on the
+wire: append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from attrs import field, frozen
 from gspc_trio.core import exchange, records
 from gspc_trio.core.ids import JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.resources import Resource
-from gspc_trio.protocol.iml_messages import IML_MESSAGE_TYPES
 
 PROTOCOL_VERSION = 1
 """Raised when a message changes; peers agree on the highest version that both speak."""
@@ -376,5 +375,5 @@ MESSAGE_TYPES: tuple[type, ...] = (
     HostToResource, ListJobs, JobList, StopRts, RifHello, CloseJobEverywhere, StopRif, GetJobStatus,
     WaitJob, StopJob, ApplicationCall, ApplicationReply, Watch, RecordBatch, Explain,
     SetWeight, GetResources, ResourceList, GetTask, FindTasks, GetNet, CancelTask, RetryFailed,
-    *IML_MESSAGE_TYPES,
 )  # fmt: skip
+"""All but those of the memory layer, which most processes never load."""

@@ -17,7 +17,7 @@ from gspc_trio.core import exchange
 from gspc_trio.core.records import RECORD_TYPES, Record, TaskChanged
 from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, TaskError, TaskOptions, TaskState
 from gspc_trio.protocol import messages
-from gspc_trio.protocol.codec import Codec, DecodeError, EncodeError
+from gspc_trio.protocol.codec import WIRE_TYPES, Codec, DecodeError, EncodeError
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
 from gspc_trio.protocol.hooks import class_writer, make_converter
 from gspc_trio.protocol.limits import Limits
@@ -30,7 +30,7 @@ LIMITS = Limits(
     frame_items_max=20,
 )
 CODEC = Codec(limits=LIMITS)
-NUMBERS = {kind: number for number, kind in enumerate(messages.MESSAGE_TYPES)}
+NUMBERS = {kind: number for number, kind in enumerate(WIRE_TYPES)}
 
 # Whatever a type allows ----
 
@@ -72,10 +72,10 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
     return st.builds(kind, *[instances(hints[field.name]) for field in attrs.fields(kind)])
 
 
-MESSAGES = {kind: instances(kind) for kind in messages.MESSAGE_TYPES}
+MESSAGES = {kind: instances(kind) for kind in WIRE_TYPES}
 
 
-@pytest.mark.parametrize("kind", messages.MESSAGE_TYPES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", WIRE_TYPES, ids=lambda kind: kind.__name__)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_every_message_comes_back_as_it_was(kind: type, data: st.DataObject) -> None:
