@@ -112,7 +112,7 @@ class Mischief:
             while process.alive:
                 rif, submits = self._cluster.rifs.get(process), self._overtaken(process)
                 if rif is not None and submits:
-                    rif._inbox.put(self._random.choice(submits))
+                    process.context.run(rif._inbox.put, self._random.choice(submits))
                     return
                 await trio.sleep(0.05)
 

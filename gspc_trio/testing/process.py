@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -36,6 +36,7 @@ class SimulatedProcess:
         killed: whether it was killed; ``dark``: together with its host, so that nobody learns of its end.
         ended: set when it is over; ``noticed``: when others can know it.
         reason, error: why it ended by itself.
+        context: to do something in its name.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class SimulatedProcess:
         self.noticed = trio.Event()
         self.reason = ""
         self.error: BaseException | None = None
+        self.context = Context()
         self._witness = witness
         self._on_step = on_step
         self._scope = trio.CancelScope()
@@ -95,6 +97,7 @@ class SimulatedProcess:
         """Run ``main`` as this process until it ends, is stopped or killed; ``error`` keeps its errors."""
         RUNNING.set(self)
         WITNESS.set(self._witness)
+        self.context = copy_context()
         try:
             with self._scope:
                 await main()
