@@ -9,6 +9,7 @@ from typing import Annotated, Any, TextIO
 
 from cyclopts import App, Parameter
 
+from gspc_trio.cli.beside import place_for_connection_file, show_top
 from gspc_trio.cli.common import (
     CommandError,
     interruptible,
@@ -62,6 +63,7 @@ async def run(
     cores: int = 0,
     weight: float = 1.0,
     threads: Annotated[bool, Flag] = False,
+    top: Annotated[bool, Flag] = False,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
     log_json: Annotated[bool, Parameter(name="--log-json", negative=())] = False,
 ) -> int:
@@ -89,6 +91,8 @@ async def run(
         Share of the run-time system relative to other jobs.
     threads
         Compute in threads of one process instead of a process per core.
+    top
+        Show gspc-top instead of a progress bar.
     verbose
         Log everything, not only warnings.
     log_json
@@ -100,7 +104,8 @@ async def run(
         with interruptible():
             loaded = load_workflow_file(workflow, settings or [])
         with new_journal(journal, workflow, settings or [], loaded, options) as durable:
-            return await _run_loaded(loaded, options, durable, rts, cores, records, out if json else None)
+            to = out if json else None
+            return await _run_loaded(loaded, options, durable, rts, cores, records, to, top=top)
 
 
 @app.command
@@ -149,6 +154,8 @@ async def _run_loaded(
     cores: int,
     records: Path | None,
     json_file: TextIO | None,
+    *,
+    top: bool = False,
 ) -> int:
     """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
     if rts is not None and cores:
@@ -162,7 +169,11 @@ async def _run_loaded(
     if records is not None:
         records.open("w").close()  # fail now, not after minutes of work
     try:
-        result = await _run(loaded.workflow, settings, rts_file, cores, records, journal, quiet=quiet)
+        with place_for_connection_file(rts_file, top) as publish:
+            watch = publish or rts_file if top else None
+            result = await _run(
+                loaded.workflow, settings, rts_file, cores, records, journal, publish, watch, quiet=quiet
+            )
     except JobFailed as failed:
         result, failure = failed.result, failed
     if json_file is not None:
@@ -183,11 +194,17 @@ async def _run(
     cores: int,
     records: Path | None,
     journal: Journal | None,
+    publish: Path | None,
+    watch: Path | None,
     *,
     quiet: bool,
 ) -> JobResult:
     async with AsyncExitStack() as stack:
-        rts = await stack.enter_async_context(open_rts(cores=cores, connection_file=rts_file))
+        rts = await stack.enter_async_context(
+            open_rts(cores=cores, connection_file=rts_file, publish=publish)
+        )
+        if watch is not None:
+            settings = settings.listening()
         job = await stack.enter_async_context(
             open_job(
                 workflow.net,
@@ -198,7 +215,9 @@ async def _run(
                 journal=journal,
             )
         )
-        if not quiet and sys.stderr.isatty():
+        if watch is not None:
+            await stack.enter_async_context(show_top(job, watch))
+        elif not quiet and sys.stderr.isatty():
             await stack.enter_async_context(show_progress(job))
         return await job.wait()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,15 @@ from gspc_trio.components.rts import open_rts_service
 from gspc_trio.components.rts_peers import RtsError
 from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
 from gspc_trio.components.strategy import Strategy
+from gspc_trio.nursery.connection_file import (
+    ConnectionInfo,
+    remove_connection_file,
+    write_connection_file,
+)
 from gspc_trio.nursery.network import Network
 from gspc_trio.protocol.code import encode_entry
 from gspc_trio.protocol.values import dumps, join, loads
+from gspc_trio.version import VERSION
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.transformations import Transformation, terminate
@@ -30,7 +36,11 @@ RTS_ADDRESS = "memory:rts"
 
 @asynccontextmanager
 async def open_rts(
-    *, cores: int = 0, host: str = "", connection_file: Path | str | None = None
+    *,
+    cores: int = 0,
+    host: str = "",
+    connection_file: Path | str | None = None,
+    publish: Path | str | None = None,
 ) -> AsyncIterator[RunTimeSystem]:
     """A run-time system for as long as the block runs.
 
@@ -38,9 +48,11 @@ async def open_rts(
         cores: number of cores to offer; 0 for what this machine has and this process may use.
         host: name of this host in reports; "" for its own.
         connection_file: join the running RTS that published this file instead of starting one.
+        publish: file in which to publish how to reach the RTS that is started, for gspc-top and other
+            clients; None: nobody outside this process can.
 
     Raises:
-        ConnectionFileError: the file is missing, unsafe or not a connection file.
+        ConnectionFileError: the file is missing, unsafe or not a connection file, or cannot be written.
         ConnectFailed: no RTS answers at the address in the file.
         RtsError: the local RIF did not come up.
     """
@@ -55,12 +67,29 @@ async def open_rts(
             "embedded": EmbeddedStrategy(network, backend),
             "local": LocalStrategy(),
         }
-        async with open_rts_service(network, listen=(RTS_ADDRESS,), strategies=strategies) as service:
+        listen = (RTS_ADDRESS,) if publish is None else (RTS_ADDRESS, "ws://127.0.0.1:0")
+        async with open_rts_service(network, listen=listen, strategies=strategies) as service:
             report = await service.bootstrap((host,), "embedded", cores, {})
             if report.failed:
                 raise RtsError(f"the run-time system did not start: {report.failed[host]}")
-            async with network.connect(RTS_ADDRESS, role="control", name="application", expect="rts") as peer:
-                yield RunTimeSystem(network, RTS_ADDRESS, peer)
+            connection = network.connect(RTS_ADDRESS, role="control", name="application", expect="rts")
+            async with connection as peer:
+                with published(publish, service.addresses[-1], network.token):
+                    yield RunTimeSystem(network, RTS_ADDRESS, peer)
+
+
+@contextmanager
+def published(path: Path | str | None, address: str, token: bytes) -> Iterator[None]:
+    """Publish how to reach a service of this process while the block runs; not if there is no path."""
+    if path is None:
+        yield
+        return
+    info = ConnectionInfo.create(address, token, VERSION)
+    write_connection_file(Path(path), info)
+    try:
+        yield
+    finally:
+        remove_connection_file(Path(path), info)
 
 
 @asynccontextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -127,6 +130,8 @@ class TopApp(App[None]):
     def on_mount(self) -> None:
         """Begin to follow the source, and to draw."""
         self.theme = self._theme_wanted
+        with suppress(NotImplementedError, ValueError, RuntimeError):  # only in a main thread
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
         self.source.start()
         self._beat_at_s = self._now()
         self.set_interval(BEAT_S, self.beat)

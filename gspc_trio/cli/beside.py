@@ -1,0 +1,71 @@
+"""``--top``: gspc-top as a process of its own, in place of the progress bar."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import trio
+
+from gspc_trio.cli.common import CommandError
+from gspc_trio.cli.progress import show_progress
+from gspc_trio.components.job import Job
+from gspc_trio.nursery.scope import open_scope
+
+LEAVE_TIMEOUT_S = 2.0
+"""How long the terminal may take to see that the job has ended, and to leave."""
+
+
+@contextmanager
+def place_for_connection_file(rts_file: Path | None, top: bool) -> Iterator[Path | None]:
+    """Return where a run-time system started for this run publishes itself; None if nobody has to find it.
+
+    Raises:
+        CommandError: there is no terminal to show anything on.
+    """
+    if top and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise CommandError("--top needs a terminal; without one, look with gspc-top --once")
+    if not top or rts_file is not None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="gspc-top-") as folder:
+        yield Path(folder) / "rts.json"
+
+
+@asynccontextmanager
+async def show_top(job: Job, connection_file: Path) -> AsyncIterator[None]:
+    """Show gspc-top while the block runs, or until its user leaves it; then a progress bar."""
+    command = [sys.executable, "-m", "gspc_trio.cli.top", "--rts", str(connection_file)]
+    async with open_scope() as nursery:
+        process = await trio.lowlevel.open_process([*command, "--until-job", job.job_id], stdin=None)
+        nursery.start_soon(_bar_afterwards, process, job)
+        try:
+            yield
+            with trio.move_on_after(LEAVE_TIMEOUT_S):
+                await process.wait()
+        finally:
+            await _end(process)
+        nursery.cancel_scope.cancel()
+
+
+async def _bar_afterwards(process: trio.Process, job: Job) -> None:
+    await process.wait()
+    if not job.has_ended:
+        async with show_progress(job):
+            await job.wait_ended()
+
+
+async def _end(process: trio.Process) -> None:
+    """Have the terminal leave in good order, so that it gives back the screen as it was."""
+    with trio.CancelScope(shield=True):
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with trio.move_on_after(LEAVE_TIMEOUT_S):
+                await process.wait()
+        if process.poll() is None:
+            process.kill()
+            await process.wait()
