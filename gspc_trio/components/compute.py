@@ -7,7 +7,7 @@ simulated cluster has a backend of its own behind the same.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -106,6 +106,14 @@ class ProcessBackend:
     def marker(self) -> str:
         """What the environment of every process of the present template carries, or ""."""
         return self._template.marker if self._template is not None else ""
+
+    def prepare(self) -> None:
+        """Start the template now, in the background: the first compute process then comes sooner."""
+        self._nursery.start_soon(self._prepare)
+
+    async def _prepare(self) -> None:
+        with suppress(ComputeError):  # which whoever needs it will meet again
+            await self._living_template()
 
     async def open(self, resource: Resource, job: OpenJob, events: ComputeEvents) -> ChannelCompute:
         """Start the compute of the worker of ``resource`` for ``job``; the template too at first use.

@@ -63,6 +63,7 @@ async def open_rts(
     network = Network(secrets.token_bytes(32))
     host = host or socket.gethostname()
     async with open_process_backend() as backend:
+        backend.prepare()
         strategies: dict[str, Strategy] = {
             "embedded": EmbeddedStrategy(network, backend),
             "local": LocalStrategy(),

@@ -55,7 +55,7 @@ from gspc_trio.nursery.drive import Inbox, drive
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
 from gspc_trio.nursery.scope import open_scope, open_service
-from gspc_trio.protocol.codec import EncodeError
+from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.messages import CloseJobEverywhere, Done, RecordBatch, RifHello, StopRif
 from gspc_trio.version import VERSION
 

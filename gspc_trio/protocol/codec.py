@@ -15,7 +15,7 @@ import msgpack
 from attrs import frozen
 
 from gspc_trio.core.records import RECORD_TYPES, Record
-from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
+from gspc_trio.protocol.envelope import Beat, Call, EncodeError, Failure, Reply
 from gspc_trio.protocol.hooks import BadField, make_converter, tagged_reader, tagged_writer
 from gspc_trio.protocol.hot import register_hot_hooks
 from gspc_trio.protocol.iml_messages import BULK_TYPES, IML_MESSAGE_TYPES
@@ -30,10 +30,6 @@ _TEXT_ERRORS = (
 
 WIRE_TYPES: tuple[type, ...] = (*MESSAGE_TYPES, *IML_MESSAGE_TYPES)
 """Everything that may travel; the place of each is its number."""
-
-
-class EncodeError(ValueError):
-    """This message cannot travel; the message says why."""
 
 
 class DecodeError(ValueError):

@@ -7,6 +7,10 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 
+class EncodeError(ValueError):
+    """This message cannot travel; the message says why."""
+
+
 @frozen
 class Call:
     """A message that wants an answer; ``call_id`` is counted by the caller from 1 on each connection."""
