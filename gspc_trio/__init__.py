@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.job import Job, JobFailed, JobResult
     from gspc_trio.components.jobserver import JobSettings
     from gspc_trio.core.code import Program, SourceFile
+    from gspc_trio.core.held import held_resources
     from gspc_trio.core.task import Requirement, TaskOptions
     from gspc_trio.executor import Executor, TaskFailed, TaskFuture
     from gspc_trio.workflow.arcs import each, forward, take
@@ -42,6 +43,7 @@ _HOMES = {
     "each": "gspc_trio.workflow.arcs",
     "farm": "gspc_trio.workflow.patterns",
     "forward": "gspc_trio.workflow.arcs",
+    "held_resources": "gspc_trio.core.held",
     "map_reduce": "gspc_trio.workflow.patterns",
     "open_job": "gspc_trio.components.embed",
     "open_rts": "gspc_trio.components.embed",
@@ -67,6 +69,7 @@ __all__ = [
     "each",
     "farm",
     "forward",
+    "held_resources",
     "map_reduce",
     "open_job",
     "open_rts",

@@ -143,6 +143,8 @@ class TaskChannel:
                     items.append((DEFINE, code_id, self._codes[code_id]))
             arguments = submission.arguments
             size_bytes += _ITEM_HEAD_BYTES + _ARGUMENT_HEAD_BYTES * len(arguments) + sum(map(len, arguments))
+            if submission.held:
+                size_bytes += len(pack(submission.held))
             if (count and work_s + task_s > PACKET_S) or size_bytes > PACKET_BYTES_MAX:
                 break
             items.append(_run_item(submission))
@@ -223,10 +225,10 @@ class TaskChannel:
         return [tuple(item[1:4]) if item[0] == LARGE else tuple(item[:3]) for item in items]
 
 
-def _run_item(submission: Submission) -> tuple[int, int, int, int, tuple[bytes, ...], int, bool]:
+def _run_item(submission: Submission) -> tuple[Any, ...]:
     """The item that runs a task."""
     options = submission.options
-    return (
+    item = (
         RUN,
         submission.task_id,
         submission.attempt,
@@ -235,3 +237,4 @@ def _run_item(submission: Submission) -> tuple[int, int, int, int, tuple[bytes, 
         options.memory_bytes,
         options.may_rerun,
     )
+    return (*item, submission.held) if submission.held else item

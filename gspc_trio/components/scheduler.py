@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from gspc_trio.core.exchange import (
     Cancel,
@@ -29,6 +29,7 @@ from gspc_trio.core.exchange import (
     Submit,
     TakeBack,
 )
+from gspc_trio.core.held import describe_held
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.records import Record, ResourceChanged
 from gspc_trio.core.resources import Resource
@@ -143,6 +144,10 @@ class SchedulerRoutes:
         link = self._link_of(submit.resources[0])
         if link is None:
             return
+        if len(submit.resources) > 1:
+            held = describe_held((name, self._hosts.get(name, "")) for name in submit.resources)
+            told = tuple(evolve(submission, held=held) for submission in submit.submissions)
+            submit = evolve(submit, submissions=told)
         for submission in submit.submissions:
             code_id = submission.code_id
             if code_id not in link.defined:

@@ -13,6 +13,7 @@ from typing import Any
 from gspc_trio.compute.errors import TaskFailure, describe
 from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.output import Output
+from gspc_trio.core.held import hold
 from gspc_trio.protocol.compute_channel import (
     DEFINE,
     FRAME_HEADER,
@@ -101,6 +102,7 @@ class Loop:
             self._codes[code_id] = data
             return
         assert item[0] != LARGE, "a large item comes with a descriptor"
+        held = item.pop() if len(item) > 7 else ()
         _, task_id, attempt, code_id, arguments, memory_bytes, may_rerun = item
         if self._unsent and (
             not may_rerun
@@ -114,6 +116,8 @@ class Loop:
         stdout = stderr = b""
         error = None
         try:
+            if held:
+                hold(held)
             runner = self._runners.get(code_id) or self._open(code_id)
             values, stdout, stderr = runner.run(arguments, memory_bytes)
         except BaseException as problem:
@@ -123,6 +127,8 @@ class Loop:
                 stdout, stderr = problem.stdout, problem.stderr
             self.check_interrupted(problem)
         ended = perf_counter()
+        if held:
+            hold(())
         duration_s = ended - begun
         if duration_s < QUICK_S:
             self._quick.add(code_id)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from gspc_trio.compute import process_tree
 from gspc_trio.compute.errors import TaskFailure
+from gspc_trio.core.held import held_environment
 from gspc_trio.core.rules import fill
 from gspc_trio.protocol.code import ProgramCall
 from gspc_trio.protocol.compute_channel import OUTPUT_BYTES_MAX
@@ -63,6 +64,7 @@ def run(
     """
     arguments = [fill(argument, named) for argument in call.arguments]
     environment = dict(os.environ)
+    environment.update(held_environment())
     environment.update((name, fill(value, named)) for name, value in call.environment.items())
     if watch is not None:
         environment.update(watch.environment)

@@ -151,13 +151,17 @@ class DefineCode:
 
 @value
 class Submission:
-    """One attempt of a task, on its way to a worker."""
+    """One attempt of a task, on its way to a worker.
+
+    ``held`` describes the resources of a co-allocated grant to the task (``core.held``).
+    """
 
     task_id: TaskId
     attempt: Attempt
     code_id: int
     arguments: tuple[bytes, ...] = ()
     options: TaskOptions = DEFAULT_OPTIONS
+    held: tuple[str, ...] = ()
 
 
 @frozen

@@ -50,7 +50,7 @@ OPEN_THREAD, INTERRUPT_THREAD = range(2)
 
 # Items in a packet of tasks: (kind, ...)
 DEFINE, RUN, LARGE = range(3)
-# DEFINE code_id data; RUN task_id attempt code_id arguments memory_bytes may_rerun;
+# DEFINE code_id data; RUN task_id attempt code_id arguments memory_bytes may_rerun [held];
 # LARGE kind first second + descriptor of a file that holds the item (its kind and first two fields repeated)
 
 
@@ -79,11 +79,23 @@ def list_head(count: int) -> bytes:
 
 
 def pack_run(
-    task_id: int, attempt: int, code_id: int, arguments: Sequence[bytes], memory_bytes: int, may_rerun: bool
+    task_id: int,
+    attempt: int,
+    code_id: int,
+    arguments: Sequence[bytes],
+    memory_bytes: int,
+    may_rerun: bool,
+    held: Sequence[str] = (),
 ) -> list[bytes]:
     """Return an item that runs a task, in pieces: long arguments are not copied."""
-    pieces = [list_head(7), *map(pack, (RUN, task_id, attempt, code_id)), list_head(len(arguments))]
+    pieces = [
+        list_head(8 if held else 7),
+        *map(pack, (RUN, task_id, attempt, code_id)),
+        list_head(len(arguments)),
+    ]
     for argument in arguments:
         pieces += [b"\xc6" + len(argument).to_bytes(4, "big"), argument]
     pieces += [pack(memory_bytes), pack(may_rerun)]
+    if held:
+        pieces.append(pack(held))
     return pieces

@@ -42,13 +42,21 @@ def _register_submissions(converter: Converter) -> None:
     write_options = converter.get_unstructure_hook(TaskOptions)
 
     def write_submission(it: Submission) -> tuple[Any, ...]:
+        if it.held:
+            options = write_options(it.options)
+            return (it.task_id, it.attempt, it.code_id, it.arguments, options, it.held)
         if it.options is DEFAULT_OPTIONS or it.options == DEFAULT_OPTIONS:
             return (it.task_id, it.attempt, it.code_id, it.arguments)
         return (it.task_id, it.attempt, it.code_id, it.arguments, write_options(it.options))
 
     def read_submission(data: Any) -> Submission:
-        if type(data) is not tuple or not 3 <= len(data) <= 5:
-            raise BadField("Submission: not an array of 3 to 5 fields")
+        if type(data) is not tuple or not 3 <= len(data) <= 6:
+            raise BadField("Submission: not an array of 3 to 6 fields")
+        held: tuple[str, ...] = ()
+        if len(data) == 6:
+            *data, held = data
+            if type(held) is not tuple or not all(type(text) is str for text in held):
+                raise BadField("Submission: a field of a wrong type")
         if len(data) == 4:
             task_id, attempt, code_id, arguments = data
             options = DEFAULT_OPTIONS
@@ -64,7 +72,7 @@ def _register_submissions(converter: Converter) -> None:
             or not _BYTES.issuperset(map(type, arguments))
         ):
             raise BadField("Submission: a field of a wrong type")
-        return Submission(task_id, attempt, code_id, arguments, options)
+        return Submission(task_id, attempt, code_id, arguments, options, held)
 
     def write_submit(it: Submit) -> tuple[Any, ...]:
         submissions = [write_submission(submission) for submission in it.submissions]
