@@ -29,6 +29,9 @@ ALIVE_COUNT_MAX = 3
 
 CONFIG_TIMEOUT_S = 10.0
 
+SOCKET_FOLDER_CHARACTERS_MAX = 30
+"""Longest name of the directory for temporary files in which sockets are made: a socket's has 108 at most."""
+
 SSH_FAILED = 255
 """Exit status of the client when it is the client that failed."""
 
@@ -127,7 +130,10 @@ class SshStrategy:
     def _sockets(self) -> Iterator[Path]:
         """A directory for the sockets of shared connections, for as long as somebody needs it."""
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="gspc-ssh-"))
+            parent = tempfile.gettempdir()
+            if len(parent) > SOCKET_FOLDER_CHARACTERS_MAX:
+                parent = "/tmp"
+            self._folder = Path(tempfile.mkdtemp(prefix="gspc-ssh-", dir=parent))
         self._users += 1
         try:
             yield self._folder
