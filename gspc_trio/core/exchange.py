@@ -99,12 +99,14 @@ class DataLayer:
     Attributes:
         address: of its coordinator.
         token: its secret, when it is not that of the run-time system.
+        job: to which the data there belongs.
         bytes_min: values of so many bytes or more go there.
         local_address, host: of the memory server of this host; set by the RIF.
     """
 
     address: str
     token: bytes = field(default=b"", repr=False)
+    job: str = ""
     bytes_min: int = 1 << 16
     local_address: str = ""
     host: str = ""
