@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gspc_trio.core.exchange import DagReport
+from gspc_trio.core.exchange import DagReport, DataLayer
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.connection_file import read_connection_file
@@ -24,12 +24,16 @@ class RunTimeSystem:
         network: through which the RTS, its RIFs and other jobs are reached.
         address: of the RTS.
         peer: the open connection.
+
+    Attributes:
+        data: the memory layer that jobs use unless they name another one; None: there is none.
     """
 
     def __init__(self, network: Network, address: str, peer: Peer) -> None:
         self.network = network
         self.address = address
         self.peer = peer
+        self.data: DataLayer | None = None
 
     @property
     def embedded(self) -> bool:

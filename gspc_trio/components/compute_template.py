@@ -103,7 +103,7 @@ class _JobFile:
             "modules": job.modules,
         }
         if job.data is not None:
-            described["data"] = (job.data.local_address, job.data.host, job.job, job.data.bytes_min)
+            described["data"] = (job.data.local_address, job.data.host, job.data.job, job.data.bytes_min)
         content = pack(described)
         with open(self.descriptor, "wb", closefd=False) as file:
             file.write(content)

@@ -11,6 +11,7 @@ from typing import Any
 
 from gspc_trio.components.client import RunTimeSystem, join_rts
 from gspc_trio.components.compute import open_process_backend
+from gspc_trio.components.iml_process import open_server_process
 from gspc_trio.components.job import Job
 from gspc_trio.components.jobserver import JobSettings, run_job
 from gspc_trio.components.journal import Journal
@@ -18,6 +19,7 @@ from gspc_trio.components.rts import open_rts_service
 from gspc_trio.components.rts_peers import RtsError
 from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
 from gspc_trio.components.strategy import Strategy
+from gspc_trio.core.exchange import DataLayer
 from gspc_trio.nursery.connection_file import (
     ConnectionInfo,
     remove_connection_file,
@@ -41,6 +43,7 @@ async def open_rts(
     host: str = "",
     connection_file: Path | str | None = None,
     publish: Path | str | None = None,
+    data_bytes: int = 0,
 ) -> AsyncIterator[RunTimeSystem]:
     """A run-time system for as long as the block runs.
 
@@ -50,18 +53,20 @@ async def open_rts(
         connection_file: join the running RTS that published this file instead of starting one.
         publish: file in which to publish how to reach the RTS that is started, for gspc-top and other
             clients; None: nobody outside this process can.
+        data_bytes: shared memory of a memory layer for large values; 0: they travel with the tasks.
 
     Raises:
         ConnectionFileError: the file is missing, unsafe or not a connection file, or cannot be written.
         ConnectFailed: no RTS answers at the address in the file.
+        LayerGone: the memory layer did not start.
         RtsError: the local RIF did not come up.
     """
+    host = host or socket.gethostname()
     if connection_file is not None:
-        async with join_rts(Path(connection_file)) as rts:
+        async with join_rts(Path(connection_file)) as rts, _with_data(rts, host, data_bytes):
             yield rts
         return
     network = Network(secrets.token_bytes(32))
-    host = host or socket.gethostname()
     async with open_process_backend() as backend:
         backend.prepare()
         strategies: dict[str, Strategy] = {
@@ -76,7 +81,20 @@ async def open_rts(
             connection = network.connect(RTS_ADDRESS, role="control", name="application", expect="rts")
             async with connection as peer:
                 with published(publish, service.addresses[-1], network.token):
-                    yield RunTimeSystem(network, RTS_ADDRESS, peer)
+                    rts = RunTimeSystem(network, RTS_ADDRESS, peer)
+                    async with _with_data(rts, host, data_bytes):
+                        yield rts
+
+
+@asynccontextmanager
+async def _with_data(rts: RunTimeSystem, host: str, data_bytes: int) -> AsyncIterator[None]:
+    """Let jobs keep large values in a memory layer while the block runs; not if it has no bytes."""
+    if not data_bytes:
+        yield
+        return
+    async with open_server_process(host, data_bytes) as layer:
+        rts.data = DataLayer(layer.coordinator, layer.token)
+        yield
 
 
 @contextmanager

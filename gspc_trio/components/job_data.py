@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import trio
 from attrs import evolve
@@ -56,6 +57,10 @@ class JobData:
         self._token = trio.lowlevel.current_trio_token()
         self._wake = trio.Event()
         self._closed = False
+
+    def taking(self, put: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return what takes events for a job and tracks the references in them."""
+        return lambda event: put(self.take(event) if type(event) is Finished else event)
 
     def take(self, finished: Finished) -> Finished:
         """Return what a worker has reported, its references tracked."""
@@ -122,12 +127,11 @@ class JobData:
 
 
 @asynccontextmanager
-async def open_job_data(layer: DataLayer, job: str, host: str) -> AsyncIterator[JobData]:
+async def open_job_data(layer: DataLayer, host: str) -> AsyncIterator[JobData]:
     """Take part in a memory layer for a job, for as long as the block lasts.
 
     Args:
-        layer: which one.
-        job: whose data it is; it goes with the block.
+        layer: which one, and as which job: its data goes with the block.
         host: the name of this host.
 
     Raises:
@@ -135,7 +139,7 @@ async def open_job_data(layer: DataLayer, job: str, host: str) -> AsyncIterator[
     """
     async with trio.open_nursery() as nursery:
         settled = await HostLayers(host, nursery).settle(layer)
-        async with join_layer(Network(layer.token), layer.address, job=job, host=host) as iml:
+        async with join_layer(Network(layer.token), layer.address, job=layer.job, host=host) as iml:
             data = JobData(iml, settled)
             nursery.start_soon(data.free_unneeded)
             try:

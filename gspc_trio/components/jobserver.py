@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,9 +13,10 @@ from attrs import evolve, field, frozen
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.job import Job
 from gspc_trio.components.job_clients import JobClients
+from gspc_trio.components.job_data import JobData, open_job_data
 from gspc_trio.components.journal import Journal
 from gspc_trio.components.scheduler import SchedulerRoutes
-from gspc_trio.core.exchange import OpenJob
+from gspc_trio.core.exchange import DataLayer, OpenJob
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.records import RECORD_TYPES, Record
 from gspc_trio.core.scheduler import TaskDone
@@ -43,6 +44,7 @@ class JobSettings:
         threads: compute in threads instead of processes.
         listen: address at which the job server listens, or "" not to.
         modules: sources shipped with the job, module name -> (file name, text).
+        data: the memory layer for large values; None: that of the run-time system, if it has one.
     """
 
     name: str = "job"
@@ -52,6 +54,7 @@ class JobSettings:
     threads: bool = False
     listen: str = ""
     modules: dict[str, tuple[str, str]] = field(factory=dict)
+    data: DataLayer | None = None
 
     def listening(self) -> JobSettings:
         """Return the same settings with any free port of the loopback interface to listen at."""
@@ -94,14 +97,19 @@ async def run_job(
     """
     async with open_scope() as nursery:
         server = _JobServer(engine, code, outputs, settings, open_ended, on_done, journal)
+        if journal is None:  # what lies in memory is gone when the journal is read
+            server.layer = settings.data or rts.data
         here = rts.network.whereabouts()
         address = ""
         if settings.listen:
             address = await nursery.start(server.listen, rts)
-        async with rts.join() as peer:
+        async with rts.join() as peer, AsyncExitStack() as stack:
             registered: JobRegistered = await peer.call(
                 RegisterJob(settings.name, here.pid, here.host, address, settings.weight)
             )
+            if server.layer is not None:
+                server.layer = evolve(server.layer, job=f"{registered.job}@{rts.network.instance}")
+                server.data = await stack.enter_async_context(open_job_data(server.layer, here.host))
             job = server.start(registered.job, rts, peer, nursery)
             if records_path is not None:
                 job.records.open_file(records_path)
@@ -137,6 +145,8 @@ class _JobServer:
         self.settings = settings
         self.open_ended = open_ended
         self.on_done = on_done
+        self.layer: DataLayer | None = None
+        self.data: JobData | None = None
         self.job: Job | None = None
         self.clients: JobClients | None = None
         self.started = trio.Event()
@@ -170,13 +180,20 @@ class _JobServer:
         )
         here = rts.network.whereabouts()
         opening = OpenJob(
-            job_id, here.search_path, here.directory, settings.modules, settings.fate, settings.threads
+            job_id,
+            here.search_path,
+            here.directory,
+            settings.modules,
+            settings.fate,
+            settings.threads,
+            self.layer,
         )
         hosts: dict[ResourceId, str] = {}
         job = self.job = Job(machine, self.outputs, hosts)
         self.clients = JobClients(job)
+        put = job.inbox.put if self.data is None else self.data.taking(job.inbox.put)
         routes = SchedulerRoutes(
-            rts.network, peer, opening, self.code, job.inbox.put, hosts, nursery, job.records.append
+            rts.network, peer, opening, self.code, put, hosts, nursery, job.records.append
         )
         if self.journal is not None:
             machine.finished_before = self.journal.finished_before

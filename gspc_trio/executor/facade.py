@@ -38,6 +38,7 @@ class Executor(ExecutorInterface):
         shape: what each task needs to run; one core by default.
         options: what each task states about itself (attempts, time-out, ...).
         tune_gc: tune this process's garbage collector for many tasks until shutdown: about twice as fast.
+        data_bytes: shared memory in which large results stay, mapped by the tasks that get them; 0: none.
 
     Raises:
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
@@ -52,12 +53,13 @@ class Executor(ExecutorInterface):
         shape: Shape = CORE,
         options: TaskOptions = DEFAULT_OPTIONS,
         tune_gc: bool = False,
+        data_bytes: int = 0,
     ) -> None:
         settings = JobSettings(name=f"executor-{os.getpid()}", keep_going=True, fate=False, threads=threads)
         self._shape = shape
         self._options = options
         self._codes = CodeTable()
-        rts = {"cores": cores, "connection_file": connection_file}
+        rts = {"cores": cores, "connection_file": connection_file, "data_bytes": data_bytes}
         self._loop = Loop(rts, settings, self._codes, tune_gc)
         self._loop.start()
         weakref.finalize(self, self._loop.close).atexit = False
