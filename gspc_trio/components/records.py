@@ -122,7 +122,8 @@ class RecordStream:
                     peer.drop(f"it watched, and read nothing for {STALL_S:g} s")
                     return
                 while not watcher.backlog.has_news:
-                    self._news = self._news or trio.Event()
+                    if self._news is None:
+                        self._news = trio.Event()
                     await self._news.wait()
                 watcher.credit -= 1
                 peer.post(RecordBatch(watcher.backlog.take(self.progress)))

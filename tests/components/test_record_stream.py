@@ -1,0 +1,149 @@
+# ruff: noqa: ARG001
+"""The record stream of one component, and those who watch it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gspc_trio.components.records import SNAPSHOT_RECORDS_MAX, STALL_S, RecordStream, Watcher
+from gspc_trio.core.backlog import COALESCE_AT
+from gspc_trio.core.progress import Progress
+from gspc_trio.core.records import RifChanged, TaskChanged, WorkerChanged
+from gspc_trio.core.task import TaskState
+from gspc_trio.nursery.memory import memory_pair
+from gspc_trio.nursery.rpc import Peer, PeerGone
+from gspc_trio.protocol.messages import RecordBatch
+from gspc_trio.protocol.record_lines import decode_record
+
+
+def ready(task_id: int) -> TaskChanged:
+    return TaskChanged(trio.current_time(), "j1", task_id, TaskState.READY, 0, "work")
+
+
+@asynccontextmanager
+async def watched(stream: RecordStream, credit: int) -> AsyncIterator[tuple[Peer, Watcher]]:
+    """Somebody watches; yields the watcher's end of the connection."""
+    watcher = Watcher()
+    watcher.add_credit(credit)
+    async with trio.open_nursery() as nursery:
+        here, there = memory_pair("job", "j1", "control", "top", nursery)
+        nursery.start_soon(stream.feed, there, watcher)
+        yield here, watcher
+        nursery.cancel_scope.cancel()
+
+
+async def batches(peer: Peer) -> list[RecordBatch]:
+    found: list[Any] = await peer.receive()
+    assert all(isinstance(batch, RecordBatch) for batch in found)
+    return found
+
+
+async def test_a_watcher_gets_a_snapshot_and_then_what_happens(autojump_clock: MockClock) -> None:
+    stream = RecordStream("test")
+    stream.append(ready(1))
+    async with watched(stream, 9) as (peer, _):
+        (snapshot,) = await batches(peer)
+        assert (snapshot.snapshot, snapshot.more) == (True, False)
+        assert snapshot.records[0] == stream.opened
+        assert snapshot.records[-1] == ready(1)
+        stream.append(ready(2))
+        stream.append(ready(3))
+        (batch,) = await batches(peer)
+        assert [record.task_id for record in batch.records if isinstance(record, TaskChanged)] == [2, 3]
+        assert not batch.snapshot
+
+
+async def test_a_long_snapshot_comes_in_parts(autojump_clock: MockClock) -> None:
+    stream = RecordStream("test")
+    for number in range(2 * SNAPSHOT_RECORDS_MAX):
+        stream.append(RifChanged(0.0, f"r{number}", "h", "up"))
+    async with watched(stream, 1) as (peer, _):
+        parts = await batches(peer)
+        assert [(part.snapshot, part.more) for part in parts] == [(True, True), (False, True), (False, False)]
+        assert sum(len(part.records) for part in parts) == 2 * SNAPSHOT_RECORDS_MAX + 1
+
+
+async def test_without_credit_nothing_is_sent(autojump_clock: MockClock) -> None:
+    stream = RecordStream("test")
+    async with watched(stream, 1) as (peer, watcher):
+        await batches(peer)
+        stream.append(ready(1))
+        with trio.move_on_after(STALL_S / 2) as scope:
+            await peer.receive()
+        assert scope.cancelled_caught
+        watcher.add_credit(1)
+        (batch,) = await batches(peer)
+        assert batch.records == (ready(1),) or batch.records[0].at_s < trio.current_time()
+
+
+async def test_a_watcher_that_reads_no_more_costs_little_and_is_dropped(autojump_clock: MockClock) -> None:
+    stream = RecordStream("test")
+    async with watched(stream, 1) as (peer, watcher):
+        await batches(peer)
+        for number in range(3 * COALESCE_AT):
+            stream.append(WorkerChanged(float(number), "r1.core0", "busy", "j1"))
+            stream.append(ready(number))
+        assert len(watcher.backlog) < COALESCE_AT
+        with pytest.raises(PeerGone, match=f"it watched, and read nothing for {STALL_S:g} s"):
+            await peer.receive()
+        await trio.testing.wait_all_tasks_blocked()
+        stream.append(ready(0))
+        assert not stream._watchers
+
+
+async def test_what_is_left_is_sent_at_the_end(autojump_clock: MockClock) -> None:
+    stream = RecordStream("test")
+    async with watched(stream, 1) as (peer, _):
+        await batches(peer)
+        stream.append(ready(1))
+        stream.send_the_rest()
+        (batch,) = await batches(peer)
+        assert len(batch.records) == 1
+
+
+async def test_two_watchers_see_the_same(autojump_clock: MockClock) -> None:
+    stream = RecordStream("test")
+    folds = [Progress(), Progress()]
+    async with watched(stream, 99) as (first, _), watched(stream, 99) as (second, _):
+        for number in range(500):
+            stream.append(ready(number))
+            if number % 50 == 0:
+                await trio.sleep(0.07)
+        await trio.sleep(1)
+        for fold, peer in zip(folds, (first, second), strict=True):
+            for batch in await batches(peer):
+                for record in batch.records:
+                    fold.apply(record)
+    assert folds[0].jobs["j1"].counts == folds[1].jobs["j1"].counts == stream.progress.jobs["j1"].counts
+
+
+def test_the_file_has_a_line_for_each_record(tmp_path: Path) -> None:
+    async def main() -> None:
+        stream = RecordStream("test")
+        stream.open_file(tmp_path / "run.records")
+        stream.append(ready(1))
+        stream.close_file()
+        stream.append(ready(2))
+        lines = (tmp_path / "run.records").read_text().splitlines()
+        assert [type(decode_record(line)).__name__ for line in lines] == ["StreamOpened", "TaskChanged"]
+
+    trio.run(main)
+
+
+async def test_it_tells_whether_somebody_reads(autojump_clock: MockClock, tmp_path: Path) -> None:
+    told: list[bool] = []
+    stream = RecordStream("test", told.append)
+    async with watched(stream, 1), watched(stream, 1):
+        await trio.sleep(1)
+        assert told == [True]
+    assert told == [True, False]
+    stream.open_file(tmp_path / "run.records")
+    stream.close_file()
+    assert told == [True, False, True, False]
