@@ -1,0 +1,148 @@
+"""Large values of a job in the memory layer: shared by its tasks, opened by its user, freed by themselves."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gspc_trio import Executor, Net
+from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.iml import join_layer
+from gspc_trio.core.iml.errors import NoRoom
+from gspc_trio.nursery.network import Network
+from gspc_trio.protocol.references import BYTES_MIN, decode_reference, gather, is_reference, spread
+from gspc_trio.protocol.values import BadValue, dumps, loads
+
+pytestmark = pytest.mark.process
+
+MIB = 1 << 20
+HANG_S = 60.0
+
+
+class Array:
+    """Stands for an array: pickled with its buffer out of band."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = memoryview(content)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return Array, (pickle.PickleBuffer(self.content),)
+
+
+def make_array(size_bytes: int) -> Array:
+    return Array(bytes(range(256)) * (size_bytes // 256))
+
+
+def describe_array(array: Array) -> tuple[int, bool, bytes, bool]:
+    maps = Path("/proc/self/maps").read_text()
+    return (
+        array.content.nbytes,
+        array.content.readonly,
+        bytes(array.content[254:258]),
+        "memfd:gspc-iml" in maps,
+    )
+
+
+def make_bytes(size_bytes: int) -> bytes:
+    return os.urandom(1) * size_bytes
+
+
+def make_list(length: int) -> list[int]:
+    return list(range(length))
+
+
+def length_of(value: Any) -> int:
+    return len(value)
+
+
+def total(values: list[int]) -> int:
+    return sum(values)
+
+
+def test_a_task_sees_the_buffers_of_another_where_they_lie() -> None:
+    with Executor(cores=2, data_bytes=64 * MIB) as executor:
+        made = executor.submit(make_array, 2 * MIB)
+        described = executor.submit(describe_array, made)
+        assert described.result(HANG_S) == (2 * MIB, True, b"\xfe\xff\x00\x01", True)
+        assert made.result(HANG_S).content.readonly
+        assert bytes(made.result(HANG_S).content[:3]) == b"\0\1\2"
+
+
+def test_any_large_value_goes_through_the_layer_and_comes_back_the_same() -> None:
+    with Executor(cores=2, data_bytes=64 * MIB) as executor:
+        content = executor.submit(make_bytes, MIB)
+        numbers = executor.submit(make_list, 100_000)
+        assert executor.submit(length_of, content).result(HANG_S) == MIB
+        assert executor.submit(total, numbers).result(HANG_S) == sum(range(100_000))
+        assert type(content.result(HANG_S)) is bytes
+        assert numbers.result(HANG_S) == list(range(100_000))
+
+
+def test_a_layer_that_is_full_fails_the_task_that_has_no_room() -> None:
+    with Executor(cores=1, data_bytes=MIB) as executor:
+        with pytest.raises(NoRoom, match="has no room for 2097152 bytes"):
+            executor.submit(make_bytes, 2 * MIB).result(HANG_S)
+        assert executor.submit(length_of, b"small").result(HANG_S) == 5
+
+
+def test_what_nobody_refers_to_is_freed() -> None:
+    """Much more than fits goes through, because nobody keeps it."""
+    with Executor(cores=1, data_bytes=8 * MIB) as executor:
+        for _ in range(40):
+            made = executor.submit(make_bytes, MIB)
+            assert executor.submit(length_of, made).result(HANG_S) == MIB
+            del made
+
+
+async def test_a_workflow_passes_large_tokens_and_returns_them() -> None:
+    net = Net("large")
+    net.input("sizes")
+    net.place("made")
+    net.output("lengths")
+    net.output("last")
+    net.place("sized")
+    net.transition("make", make_bytes, inputs=["sizes"], outputs=["made"])
+    net.transition("measure", length_of, inputs=["made"], outputs=["lengths", "sized"])
+    net.transition("again", make_bytes, inputs=["sized"], outputs=["last"])
+    async with open_rts(cores=2, data_bytes=64 * MIB) as rts:
+        async with open_job(net, rts=rts, values={"sizes": [MIB, 2 * MIB, 70_000]}) as job:
+            result = await job.wait()
+        assert sorted(result.outputs["lengths"]) == [70_000, MIB, 2 * MIB]
+        assert sorted(map(len, result.outputs["last"])) == [70_000, MIB, 2 * MIB]
+        assert rts.data is not None
+        async with join_layer(Network(rts.data.token), rts.data.address) as iml:
+            assert (await iml.status())["data"] == []  # the job took its data with it
+
+
+@pytest.mark.parametrize(
+    "value", [b"x" * BYTES_MIN, [0] * BYTES_MIN, Array(b"y" * BYTES_MIN), {"a": b"z" * BYTES_MIN}]
+)
+def test_a_large_value_is_taken_apart_and_put_together(value: Any) -> None:
+    parts = spread(value, BYTES_MIN)
+    assert not isinstance(parts, bytes)
+    reference = parts.reference("d1", "a")
+    assert is_reference(reference)
+    data = b"".join(parts.pieces)
+    back = gather(decode_reference(reference), memoryview(data))
+    assert type(back) is type(value)
+    if isinstance(value, Array):
+        assert bytes(back.content) == bytes(value.content)
+    else:
+        assert back == value
+    with pytest.raises(BadValue, match="lies in a memory layer"):
+        loads(reference)
+
+
+@pytest.mark.parametrize("value", [None, 5, b"small", [1, 2], Array(b"small"), "text"])
+def test_a_small_value_travels_as_ever(value: Any) -> None:
+    assert spread(value, BYTES_MIN) == dumps(value)
+
+
+@pytest.mark.parametrize("data", [b"\xc1\0", b"\xc1\0\xff", b"\xc1\0\x91\1"])
+def test_bytes_that_are_no_reference_are_a_bad_value(data: bytes) -> None:
+    with pytest.raises(BadValue):
+        loads(data)
