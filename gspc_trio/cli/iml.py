@@ -23,10 +23,10 @@ from gspc_trio.components.iml_server import ImlServer
 from gspc_trio.core.iml.errors import ImlError
 from gspc_trio.nursery.connection_file import (
     ConnectionInfo,
+    claim_connection_file,
     find_live_connection,
     read_connection_file,
     remove_connection_file,
-    write_connection_file,
 )
 from gspc_trio.nursery.errors import ConnectFailed
 from gspc_trio.nursery.network import Network
@@ -107,7 +107,9 @@ async def start(
             coordinator = CoordinatorService(network)
             await nursery.start(coordinator.run, "ws://127.0.0.1:0")
             info = ConnectionInfo.create(coordinator.address, network.token, VERSION)
-            write_connection_file(path, info)
+            other = await claim_connection_file(path, info)
+            if other is not None:
+                raise CommandError(f"another memory layer has just been started there: {other.address}")
             try:
                 await _serve(nursery, server, listen, coordinator.address, path)
                 await coordinator.stopped.wait()

@@ -28,9 +28,9 @@ from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.certificates import Authority
 from gspc_trio.nursery.connection_file import (
     ConnectionInfo,
+    claim_connection_file,
     find_live_connection,
     remove_connection_file,
-    write_connection_file,
 )
 from gspc_trio.nursery.network import Network
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
@@ -87,12 +87,7 @@ async def start(
     """
     set_up_logging(verbose, log_json)
     path = connection_path(connection_file)
-    alive = await find_live_connection(path)
-    if alive is not None:
-        raise CommandError(
-            f"a run-time system runs already (process {alive.pid}, {alive.address}, {path}); "
-            "stop it with gspc-rts stop, or use another --connection-file"
-        )
+    _refuse_second(await find_live_connection(path), path)
     where = listen_address(listen, port, tls)
     issue = Authority(path.parent / "tls").issue if tls else lambda _: ""
     token = secrets.token_bytes(32)
@@ -100,11 +95,19 @@ async def start(
     strategies = {**find_strategies(), "ssh": SshStrategy()}
     async with open_rts_service(network, listen=(str(where),), strategies=strategies, issue=issue) as service:
         info = ConnectionInfo.create(service.address, token, VERSION, issue("client"))
-        write_connection_file(path, info)
+        _refuse_second(await claim_connection_file(path, info), path)
         try:
             await _serve(service, tuple(hosts or [socket.gethostname()]), cores, path)
         finally:
             remove_connection_file(path, info)
+
+
+def _refuse_second(alive: ConnectionInfo | None, path: Path) -> None:
+    if alive is not None:
+        raise CommandError(
+            f"a run-time system runs already (process {alive.pid}, {alive.address}, {path}); "
+            "stop it with gspc-rts stop, or use another --connection-file"
+        )
 
 
 def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:

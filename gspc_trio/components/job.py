@@ -17,6 +17,9 @@ from gspc_trio.nursery.drive import Inbox
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.job import Close, JobEnded, JobMachine, Look, TaskFailure
 
+SHOWN_LINES_MAX, SHOWN_CHARACTERS_MAX = 40, 4_000
+"""How much of what a failed task printed is told with its failure; the result has all that was kept."""
+
 
 @frozen
 class JobResult:
@@ -183,5 +186,11 @@ def describe_failure(failure: TaskFailure, host: str) -> str:
             lines.append(error.message)
     for title, printed in (("standard output", outcome.stdout), ("standard error", outcome.stderr)):
         if printed:
-            lines += [f"its {title} (the last of it):", printed.decode("utf-8", "replace").rstrip()]
+            lines += [f"its {title} (the last of it):", *last_lines(printed.decode("utf-8", "replace"))]
     return "\n  ".join("\n".join(lines).split("\n"))
+
+
+def last_lines(text: str) -> list[str]:
+    """Return the end of a text, of a length that people read."""
+    shown = text.rstrip()[-SHOWN_CHARACTERS_MAX:].splitlines()[-SHOWN_LINES_MAX:]
+    return shown if len("\n".join(shown)) == len(text.rstrip()) else ["[...]", *shown]

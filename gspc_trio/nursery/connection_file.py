@@ -6,6 +6,7 @@ all.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -24,6 +25,8 @@ FILE_VARIABLE = "GSPC_CONNECTION_FILE"
 
 SIZE_BYTES_MAX = 64 * 1024
 DIAL_S = 2.0
+LOCK_TRIES, LOCK_PAUSE_S = 250, 0.02
+"""For longer than whoever has the lock takes to find out whether a service answers."""
 
 
 class ConnectionFileError(Exception):
@@ -184,6 +187,42 @@ async def find_live_connection(path: Path) -> ConnectionInfo | None:
         return None
     await trio.aclose_forcefully(stream)
     return info
+
+
+async def claim_connection_file(path: Path, info: ConnectionInfo) -> ConnectionInfo | None:
+    """Write the file unless it is that of a live service; of several that start at once one gets it.
+
+    Returns:
+        what the file of the live service says; None when the file was written.
+
+    Raises:
+        ConnectionFileError: the file or its directory is unsafe or cannot be written, or the directory stays
+            locked by another process.
+    """
+    try:
+        _prepare_directory(path.parent)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConnectionFileError(f"cannot write the connection file {path}: {error.strerror}") from error
+    try:
+        await _lock(directory, path.parent)
+        alive = await find_live_connection(path)
+        if alive is None:
+            write_connection_file(path, info)
+        return alive
+    finally:
+        os.close(directory)
+
+
+async def _lock(descriptor: int, directory: Path) -> None:
+    """Lock a directory for as long as the descriptor is open: unlike a file for locks it leaves nothing."""
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            await trio.sleep(LOCK_PAUSE_S)
+    raise ConnectionFileError(f"another process keeps the directory {directory} locked")
 
 
 def _process_start(pid: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -14,6 +15,7 @@ from network_world import TOKEN, WEBSOCKET, listening
 from gspc_trio.nursery.connection_file import (
     ConnectionFileError,
     ConnectionInfo,
+    claim_connection_file,
     default_connection_file,
     find_live_connection,
     read_connection_file,
@@ -144,6 +146,36 @@ async def test_a_service_that_answers_is_alive(path: Path) -> None:
         write_connection_file(path, info)
         assert await find_live_connection(path) == info
     assert await find_live_connection(path) is None
+
+
+async def test_of_services_that_start_at_once_one_gets_the_file(path: Path) -> None:
+    answers: list[ConnectionInfo | None] = []
+
+    async def start(instance: str) -> None:
+        answers.append(await claim_connection_file(path, attrs.evolve(info, instance=instance)))
+
+    async with listening(Network(TOKEN), WEBSOCKET) as address:
+        info = ConnectionInfo.create(address, TOKEN, "0.1.0")
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(start, str(number))
+        written = read_connection_file(path)
+    assert answers.count(None) == 1
+    assert answers.count(written) == 4
+    assert [name.name for name in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.usefixtures("autojump_clock")
+async def test_a_directory_that_stays_locked_is_told(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(ConnectionFileError, match="locked"):
+            await claim_connection_file(path, INFO)
+    finally:
+        os.close(descriptor)
+    assert await claim_connection_file(path, INFO) is None
 
 
 async def test_without_a_file_nothing_is_alive(path: Path) -> None:

@@ -1,0 +1,33 @@
+"""What people are told of a task that failed."""
+
+from __future__ import annotations
+
+from gspc_trio.components.job import SHOWN_CHARACTERS_MAX, SHOWN_LINES_MAX, describe_failure
+from gspc_trio.core.task import Outcome, Reason, TaskError
+from gspc_trio.workflow.job import TaskFailure
+
+
+def story(stdout: bytes) -> list[str]:
+    error = TaskError("ValueError", "bad", traceback="Traceback\nValueError: bad\n")
+    outcome = Outcome(7, 1, Reason.FAILED, error=error, stdout=stdout)
+    return describe_failure(TaskFailure(7, "task", outcome, "r1.core0"), "here").split("\n")
+
+
+def test_a_failure_tells_who_where_why_and_what_was_printed() -> None:
+    assert story(b"one\ntwo\n") == [
+        "task 7 (task), attempt 1 on r1.core0 (here):",
+        "  Traceback",
+        "  ValueError: bad",
+        "  its standard output (the last of it):",
+        "  one",
+        "  two",
+    ]
+
+
+def test_of_many_lines_the_last_are_told() -> None:
+    told = story(b"y\n" * 10_000)
+    assert told[4:] == ["  [...]", *["  y"] * SHOWN_LINES_MAX]
+
+
+def test_of_a_long_line_the_end_is_told() -> None:
+    assert story(b"x" * 60_000)[4:] == ["  [...]", "  " + "x" * SHOWN_CHARACTERS_MAX]
