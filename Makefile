@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test style docs bench bench-smoke clean
+.PHONY: run test lab style docs bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
 
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -q
+
+# What needs root and the Debian packages openssh-server, iproute2 and nftables; without them it says so and skips.
+lab: $(VENV)/.test-installed
+	GSPC_LAB=1 $(BIN)/python -m pytest -q tests/lab
 
 style: $(VENV)/.style-installed
 	$(BIN)/ruff check .
@@ -19,11 +23,16 @@ style: $(VENV)/.style-installed
 docs: $(VENV)/.installed
 	$(BIN)/python docs/generate.py
 
+simulate: $(VENV)/.installed
+	$(BIN)/python -m gspc_trio.testing --seeds 200
+
 bench: $(VENV)/.test-installed
 	$(BIN)/python bench/job.py
+	$(BIN)/python bench/trust.py
 
 bench-smoke: $(VENV)/.test-installed
 	$(BIN)/python bench/job.py --small
+	$(BIN)/python bench/trust.py --small
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("gspc-trio needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'

@@ -147,14 +147,14 @@ def test_a_full_disk_under_the_journal_ends_in_one_line(world: World, lab: Lab) 
     flow = world.workflow(WHO)
     scratch = lab.hosts[0].scratch
     jobserver = f"{sys.executable} -m gspc_trio.cli.jobserver"
-    assert lab.ssh("h1", f"dd if=/dev/zero of={scratch}/ballast bs=1k count=4050").returncode == 0
-    given = f"--set n=400 --set seconds=0.001 --rts {connection(world)} --json"
+    assert lab.ssh("h1", f"dd if=/dev/zero of={scratch}/ballast bs=1k count=4032").returncode == 0
+    given = f"--set n=1500 --set seconds=0.001 --rts {connection(world)} --json"
     done = lab.ssh("h1", f"{jobserver} run {flow} {given} --journal {scratch}/journal")
     assert done.returncode == 1, done.stdout
     assert "No space left on device" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert lab.ssh("h1", f"rm {scratch}/ballast").returncode == 0
     done = lab.ssh("h1", f"{jobserver} resume {scratch}/journal --rts {connection(world)} --json")
-    assert json.loads(done.stdout)["tasks"]["finished"] == 400
+    assert json.loads(done.stdout)["tasks"]["finished"] == 1500
     lab.ssh("h1", f"rm -r {scratch}/journal")
     stop(world)
