@@ -1,0 +1,92 @@
+"""``gspc-rts explain``: why the requests of a job wait."""
+
+from __future__ import annotations
+
+from e2e_world import World, wait_until
+
+from gspc_trio.cli.waiting import describe_waiting
+
+HOLDER = """
+import os, time
+from gspc_trio import farm, Workflow
+
+def hold(seconds):
+    time.sleep(seconds)
+
+def workflow():
+    return Workflow(farm(hold, name="hold"), {"items": [600, 600]})
+"""
+
+WAITER = """
+from gspc_trio import farm, Workflow
+
+def use(number):
+    return number
+
+def workflow():
+    return Workflow(farm(use, name="use", requires=["node"]), {"items": [1]})
+"""
+
+
+def job_with(world: World, name: str, figure: str, number: int) -> str:
+    """Wait until the job called so has this figure in the status, and return its id."""
+
+    def there() -> str:
+        for job in world.run_json("rts", "status")["jobs"]:
+            if job["name"] == name and job[figure] == number:
+                return str(job["job"])
+        return ""
+
+    found: str = wait_until(there, f"{name} to have {figure} {number}")
+    return found
+
+
+def test_a_waiting_job_is_told_what_it_needs_and_who_has_it(world: World) -> None:
+    world.start_rts("--cores", "2")
+    run = ("jobserver", "run", "--rts", world.connection_file)
+    world.start(*run, world.workflow(HOLDER, "holder"))
+    holder = job_with(world, "holder", "held", 2)
+    world.start(*run, world.workflow(WAITER, "waiter"))
+    waiter = job_with(world, "waiter", "demand", 1)
+    (entry,) = world.run_json("rts", "explain", waiter)["waiting"]
+    assert entry["needs"] == {"node": {"needed": 1, "total": 1, "free": 0}}
+    assert entry["place"] == 1
+    assert entry["waited_s"] >= 0
+    assert entry["blocking"]["resource"] == "r1.node"
+    assert entry["blocking"]["job"] == holder
+    assert {held["job"] for held in entry["held_by"]} == {holder}
+    first, *_ = world.run("rts", "explain", waiter).stdout.splitlines()
+    assert first.startswith(f"{waiter} waits for 1 x node: ")
+    assert world.run("rts", "explain", holder).stdout == f"{holder} waits for no resources\n"
+    listed = world.run("rts", "status").stdout
+    assert "DEMAND" in listed
+    assert "SHARE" in listed
+    world.stop_rts()
+
+
+def test_a_job_that_is_not_there_gets_one_line(world: World) -> None:
+    world.start_rts("--cores", "1")
+    done = world.run("rts", "explain", "j9")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["gspc-rts: job j9 has not joined, or has gone"]
+    world.stop_rts()
+
+
+def test_an_explanation_as_text() -> None:
+    entry = {
+        "shape": "2 core + node", "credit": 3, "since_s": 1.0, "waited_s": 2.04, "place": 2,
+        "needs": {
+            "core": {"needed": 2, "total": 4, "free": 1}, "node": {"needed": 1, "total": 1, "free": 0},
+        },
+        "held_by": [{"job": "j2", "grant": [1, 7], "resources": ["r1.core0", "r1.core1"]}],
+        "blocking": {"resource": "r1.node", "relative": "r1.core0", "job": "j2", "grant": [1, 7]},
+        "reason": "0 of 1 node free; r1.node is blocked by r1.core0, held by j2",
+    }  # fmt: skip
+    assert describe_waiting("j1", [entry]) == [
+        "j1 waits for 3 x 2 core + node: 0 of 1 node free; r1.node is blocked by r1.core0, held by j2",
+        "    for 2.0 s, place 2",
+        "    needs 2 core: 1 of 4 free",
+        "    needs 1 node: 0 of 1 free",
+        "    r1.node: blocked by r1.core0, held by j2",
+        "    held by j2: r1.core0, r1.core1",
+    ]
