@@ -7,12 +7,16 @@
 ``iml.remote_get_vs_tcp``     speed of a get of 64 MiB from the other host, over that of a plain TCP stream
 ``iml.remote_get_gb_per_s``   that get
 ``iml.small_gets_per_s``      gets of 4 KiB on the client's host, 32 at a time
+``iml.task_to_task_mb_per_s``  a task makes 64 MiB with a buffer that need not be copied, as an array has, and
+                              the next one, on another worker, looks at every page of it
+``iml.task_to_task_bytes_mb_per_s``  the same with ``bytes``
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import pickle
 import socket
 import statistics
 import subprocess
@@ -22,15 +26,18 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import trio
 from figures import Figures
 
+from gspc_trio import Executor
 from gspc_trio.components.iml import open_iml
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.core.iml.layout import Layout
 
 MIB = 1 << 20
+PAGE_BYTES = 4096
 IN_FLIGHT = 32
 SENDER = """
 import socket, sys
@@ -90,6 +97,38 @@ def receive(connection: socket.socket, size_bytes: int) -> bytearray:
         while done < size_bytes:
             done += connection.recv_into(view[done:])
     return target
+
+
+class Block:
+    """Stands for an array: its buffer travels out of band."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = memoryview(content)
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        return Block, (pickle.PickleBuffer(self.content),)
+
+
+def produce(size_bytes: int, kind: str, seed: int) -> Any:
+    """Return a block, or bytes, full of the seed."""
+    content = bytes([seed]) * size_bytes
+    return content if kind == "bytes" else Block(content)
+
+
+def consume(value: Any) -> int:
+    """Return the sum of a byte of each page."""
+    return sum((value if isinstance(value, bytes) else value.content)[::PAGE_BYTES])
+
+
+def task_to_task(executor: Executor, kind: str, size_bytes: int, runs: int) -> float:
+    """Return MB/s of making and using values of this size."""
+    taken_s = []
+    for run in range(runs + 1):
+        begun = time.perf_counter()
+        made = executor.submit(produce, size_bytes, kind, run + 1)
+        assert executor.submit(consume, made).result() == (run + 1) * (size_bytes // PAGE_BYTES)
+        taken_s.append(time.perf_counter() - begun)
+    return size_bytes / statistics.median(taken_s[1:]) / 1e6
 
 
 async def seconds(work: Callable[[], Awaitable[object]]) -> float:
@@ -161,7 +200,13 @@ def main() -> None:
     options = parser.parse_args()
     size_bytes, runs = (4 * MIB, 2) if options.small else (64 * MIB, 9)
     with tempfile.TemporaryDirectory() as folder, servers(Path(folder), "ab") as file:
-        trio.run(measure, Figures(options.json), file, size_bytes, runs)
+        figures = Figures(options.json)
+        trio.run(measure, figures, file, size_bytes, runs)
+    with Executor(cores=2, data_bytes=1024 * MIB) as executor:
+        rate = task_to_task(executor, "block", size_bytes, runs)
+        figures.add("iml.task_to_task_mb_per_s", rate, "MB/s")
+        rate = task_to_task(executor, "bytes", size_bytes, runs)
+        figures.add("iml.task_to_task_bytes_mb_per_s", rate, "MB/s")
 
 
 if __name__ == "__main__":

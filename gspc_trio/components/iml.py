@@ -56,10 +56,11 @@ class _InProcess:
 
     async def ask(self, operation: int, *fields: Any) -> tuple[list[Any], int]:
         store = self._server.store
-        if operation == local.BRING:
-            return [await self._server.bring(*fields)], -1
-        if operation == local.MAP:
-            granted = await store.pin(fields, Use.MAP)
+        if operation in (local.BRING, local.MAP):
+            key = (fields[0], fields[1])
+            if operation == local.BRING:
+                key = await self._server.bring(*fields)
+            granted = await store.pin(key, Use.MAP)
             return [granted.size_bytes], store.segment_of(granted).reader()
         if operation == local.READ:
             data_id, part, offset, size_bytes = fields

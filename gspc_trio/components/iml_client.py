@@ -193,12 +193,11 @@ class Iml:
         if near is None:
             raise UnknownHost(f"host {self.host} has no memory server, so that nothing can be mapped: get it")
         data_id = where.data_id if isinstance(where, Range) else _id_of(where)
-        (size_bytes, *_), _ = await near.ask(local.BRING, self.job, data_id)
-        wanted = where if isinstance(where, Range) else Range(data_id, 0, size_bytes)
-        check_range(data_id, size_bytes, wanted.offset, wanted.size_bytes)
-        _, descriptor = await near.ask(local.MAP, data_id, 0)
+        (size_bytes, *_), descriptor = await near.ask(local.BRING, self.job, data_id)
         try:
             try:
+                wanted = where if isinstance(where, Range) else Range(data_id, 0, size_bytes)
+                check_range(data_id, size_bytes, wanted.offset, wanted.size_bytes)
                 mapped = map_readonly(descriptor, size_bytes)
             finally:
                 os.close(descriptor)

@@ -102,10 +102,12 @@ class _Guest:
 
     async def _do(self, operation: int, fields: list[Any]) -> tuple[list[Any], int]:
         store = self._server.store
-        if operation == local.MAP:
-            data_id, part = fields
-            granted = await store.pin((data_id, part), Use.MAP)
-            self._pins[data_id, part] += 1
+        if operation in (local.BRING, local.MAP):
+            key = (fields[0], fields[1])
+            if operation == local.BRING:
+                key = await self._server.bring(*fields)
+            granted = await store.pin(key, Use.MAP)
+            self._pins[key] += 1
             return [granted.size_bytes], store.segment_of(granted).reader()
         if operation == local.READ:
             data_id, part, offset, size_bytes = fields
@@ -115,8 +117,6 @@ class _Guest:
             data_id, part = fields
             descriptor, size_bytes = await store.writer((data_id, part))
             return [size_bytes], descriptor
-        if operation == local.BRING:
-            return [await self._server.bring(*fields)], -1
         if operation == local.NEW:
             return await self._new(*fields)
         (data_id,) = fields

@@ -25,6 +25,9 @@ from gspc_trio.protocol.messages import GetStatus, Status
 
 log = logging.getLogger(__name__)
 
+EVERY_JOB = "*"
+"""May read what is published."""
+
 TRIES = 10
 """How often bytes are fetched again because a put came between."""
 
@@ -64,6 +67,7 @@ class ImlServer:
         self._network = network
         self._coordinator: Peer
         self._links: ServerLinks
+        self._readers: dict[str, str] = {}  # data that lies here whole -> job that may read it
         self.store: StoreShell
         self._orders: dict[type, Callable[[Any], None]] = {
             x.CreatePart: lambda order: self._nursery.start_soon(self._create, order),
@@ -140,19 +144,24 @@ class ImlServer:
         except RemoteError as refused:
             raise error_of(refused.kind, refused.message) from None
 
-    async def bring(self, job: str, data_id: str) -> int:
-        """Have all of some data here, in one part, and return its size.
+    async def bring(self, job: str, data_id: str) -> Key:
+        """Have all of some data here, in one part, and return which that is.
 
         Raises:
             ImlError: there is no such data, no room here, or it lies in stripes.
         """
-        size_bytes = self.machine.size_of((data_id, 0))
+        key = (data_id, 0)
+        size_bytes = self.machine.size_of(key)
+        readers = self._readers.get(data_id)
+        if size_bytes is not None and readers is not None and (not job or readers in (job, EVERY_JOB)):
+            return key  # what was freed, or is stale, is not here any more
         found: x.Located = await self.ask(x.Locate(job, data_id))
         if len(found.parts) > 1:
             raise error_of("BadLayout", f"data {data_id} lies in stripes and cannot be mapped whole: get it")
         if size_bytes is None or self.rank not in found.parts[0]:
             await self.ask(x.Replicate(job, data_id, hosts=(self.host,), cached=True))
-        return found.size_bytes
+        self._readers[data_id] = EVERY_JOB if found.name else found.job
+        return key
 
     async def new(self, job: str, data_id: str, size_bytes: int) -> str:
         """Make data here, to be written; return its id.
@@ -162,6 +171,7 @@ class ImlServer:
         """
         request = x.Alloc(job, size_bytes, Layout((self.host,)), writing=True, data_id=data_id)
         found: x.Located = await self.ask(request)
+        self._readers[found.data_id] = job
         return found.data_id
 
     def abandon(self, data_ids: Iterable[str]) -> None:
@@ -204,6 +214,7 @@ class ImlServer:
         self._done(order.call, error)
 
     def _drop(self, order: x.DropPart) -> None:
+        self._readers.pop(order.data_id, None)
         self.store.drop((order.data_id, order.part))
         self._done(order.call)
 
@@ -246,6 +257,7 @@ class ImlServer:
         raise DataLost(f"data {order.data_id} changed again and again while it was copied")
 
     def _evicted(self, key: Key) -> None:
+        self._readers.pop(key[0], None)
         self._coordinator.post(x.Evicted(*key))
 
     # Others

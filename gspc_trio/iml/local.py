@@ -28,7 +28,7 @@ MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING = range(8)
 # MAP data_id part -> size + descriptor for reading; UNMAP data_id part (no answer);
 # READ data_id part offset size -> bytes; NEW job data_id size -> data_id + descriptor for writing;
 # WRITER data_id part -> size + descriptor for writing; COMMIT data_id; ABORT data_id;
-# BRING job data_id -> size: all of it is here after that, in one part, and stays until UNMAP
+# BRING job data_id -> size + descriptor for reading: as MAP of part 0, after all of it was brought here
 
 _CREDENTIALS = struct.Struct("3i")
 
@@ -113,8 +113,7 @@ class LocalClient:
         Raises:
             ImlError: there is no such data, or no room here.
         """
-        (size_bytes, *_), _ = self._ask(BRING, self.job, data_id)
-        _, descriptor = self._ask(MAP, data_id, 0)
+        (size_bytes, *_), descriptor = self._ask(BRING, self.job, data_id)
         try:
             return map_readonly(descriptor, size_bytes)
         finally:
