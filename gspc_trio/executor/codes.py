@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from gspc_trio.protocol.code import function_code
+from gspc_trio.protocol.code import call_first, function_code
 from gspc_trio.protocol.values import dumps
 
 
@@ -68,16 +68,6 @@ class CodeTable:
         self._data.append(function_code(fn, parameters))
         code_id = self._ids[fn, parameters] = len(self._data) - 1
         return code_id
-
-
-def call_first(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call the first argument with the others: how a function travels by value."""
-    return function(*args, **kwargs)
-
-
-def call_each(function: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """Call the function once with each tuple of arguments: a chunk of a map."""
-    return [function(*item) for item in items]
 
 
 def _is_importable(fn: Callable[..., Any]) -> bool:

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 from gspc_trio.components.jobserver import JobSettings
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
-from gspc_trio.executor.codes import CodeTable, call_each
+from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Deadline, TaskFuture
 from gspc_trio.executor.loop import Call, Loop
+from gspc_trio.protocol.code import call_each
 from gspc_trio.protocol.values import dumps
 
 T = TypeVar("T")

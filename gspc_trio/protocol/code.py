@@ -163,6 +163,16 @@ def encode_entry(entry: CodeEntry, read_text: Callable[[str], str] = read_source
     return function_code(entry.run, entry.parameters, entry.outputs)
 
 
+def call_first(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call the first argument with the others: the code of a function that is an argument itself."""
+    return function(*args, **kwargs)
+
+
+def call_each(function: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Call the function once with each tuple of arguments: a chunk of a map."""
+    return [function(*item) for item in items]
+
+
 def decode_code(data: bytes) -> Code:
     """Return the code that ``data`` stands for.
 

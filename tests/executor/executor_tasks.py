@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,7 @@ def wait_for(fifo: str) -> str:
 
 def pid_of_task() -> int:
     return os.getpid()
+
+
+def loaded_modules() -> set[str]:
+    return set(sys.modules)

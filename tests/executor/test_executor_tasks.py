@@ -7,6 +7,7 @@ import functools
 import gc
 import inspect
 import os
+import sys
 import threading
 import tracemalloc
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -21,6 +22,7 @@ from executor_tasks import (
     exit_hard,
     fail,
     fail_stubbornly,
+    loaded_modules,
     pid_of_task,
     say_and_hang,
     wait_for,
@@ -87,6 +89,12 @@ def test_lambdas_leave_nothing_in_the_code_table(executor: Executor) -> None:
     before = len(executor._codes._data)
     assert [executor.submit(lambda i=i: i).result(PATIENCE_S) for i in range(5)] == list(range(5))
     assert len(executor._codes._data) == before
+
+
+def test_a_compute_process_loads_nothing_of_ours_that_it_does_not_need(executor: Executor) -> None:
+    for function in (lambda: set(sys.modules), loaded_modules):
+        loaded = executor.submit(function).result(PATIENCE_S)
+        assert not {"trio", "attrs", "gspc_trio.core.task", "gspc_trio.executor"} & loaded
 
 
 def test_an_exception_comes_with_its_traceback(executor: Executor) -> None:
