@@ -21,7 +21,7 @@ class _Task:
     """A task of one job: its last attempt, whether that is under way, how it ended."""
 
     attempt: int = 0
-    resource_id: ResourceId = ""
+    resources: tuple[ResourceId, ...] = ()
     grant_id: GrantId = NO_GRANT
     sent: bool = False
     may_rerun: bool = True
@@ -103,7 +103,7 @@ class Tasks:
 
     def _lost(self, names: set[ResourceId]) -> None:
         for task in self._tasks.values():
-            if task.sent and task.resource_id in names:
+            if task.sent and not names.isdisjoint(task.resources):
                 task.sent = False
 
     def _lapsed(self, event: Lapsed) -> None:
@@ -121,7 +121,7 @@ class Tasks:
         if submission.attempt <= task.attempt:
             raise Broken(f"{words}: attempt {submission.attempt} follows {task.attempt}", words)
         task.attempt, task.sent = submission.attempt, True
-        task.resource_id, task.grant_id = submit.resources[0], submit.grant_id
+        task.resources, task.grant_id = submit.resources, submit.grant_id
 
     def _done(self, done: TaskDone) -> None:
         words = self._words(done.task_id)
