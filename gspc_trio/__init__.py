@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.embed import open_job, open_rts
     from gspc_trio.components.job import Job, JobFailed, JobResult
     from gspc_trio.components.jobserver import JobSettings
+    from gspc_trio.components.rm_client import AcquireInterrupted, AcquireRefused, Resources, open_resources
     from gspc_trio.core.code import Program, SourceFile
     from gspc_trio.core.held import held_resources
     from gspc_trio.core.task import Requirement, TaskOptions
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from gspc_trio.workflow.patterns import farm, map_reduce
 
 _HOMES = {
+    "AcquireInterrupted": "gspc_trio.components.rm_client",
+    "AcquireRefused": "gspc_trio.components.rm_client",
     "Executor": "gspc_trio.executor",
     "Job": "gspc_trio.components.job",
     "JobFailed": "gspc_trio.components.job",
@@ -34,6 +37,7 @@ _HOMES = {
     "Net": "gspc_trio.workflow.net",
     "Program": "gspc_trio.core.code",
     "Requirement": "gspc_trio.core.task",
+    "Resources": "gspc_trio.components.rm_client",
     "RunTimeSystem": "gspc_trio.components.client",
     "SourceFile": "gspc_trio.core.code",
     "TaskFailed": "gspc_trio.executor",
@@ -46,11 +50,14 @@ _HOMES = {
     "held_resources": "gspc_trio.core.held",
     "map_reduce": "gspc_trio.workflow.patterns",
     "open_job": "gspc_trio.components.embed",
+    "open_resources": "gspc_trio.components.rm_client",
     "open_rts": "gspc_trio.components.embed",
     "take": "gspc_trio.workflow.arcs",
 }
 
 __all__ = [
+    "AcquireInterrupted",
+    "AcquireRefused",
     "Executor",
     "Job",
     "JobFailed",
@@ -59,6 +66,7 @@ __all__ = [
     "Net",
     "Program",
     "Requirement",
+    "Resources",
     "RunTimeSystem",
     "SourceFile",
     "TaskFailed",
@@ -72,6 +80,7 @@ __all__ = [
     "held_resources",
     "map_reduce",
     "open_job",
+    "open_resources",
     "open_rts",
     "take",
 ]
