@@ -28,6 +28,9 @@ _TEXT_ERRORS = (
 )
 
 
+PACKER_BYTES_KEPT = 1024 * KIB
+"""A packer's buffer only grows; after a longer message than this it is replaced."""
+
 WIRE_TYPES: tuple[type, ...] = (*MESSAGE_TYPES, *IML_MESSAGE_TYPES)
 """Everything that may travel; the place of each is its number."""
 
@@ -77,6 +80,8 @@ class Codec:
         except Exception as error:  # whatever msgpack and attribute access make of wrong fields
             self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
             raise EncodeError(f"{type(message).__name__} cannot be encoded: {error}") from error
+        if len(data) > PACKER_BYTES_KEPT:
+            self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
         self._check_size(type(message).__name__, data)
         return Encoded(data)
 

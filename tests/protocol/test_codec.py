@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 import types
 from contextlib import suppress
 from enum import Enum
@@ -330,3 +332,17 @@ def test_a_frame_with_a_flipped_byte_has_well_typed_messages_or_is_an_error(plac
 def test_a_truncated_frame_is_an_error(length: int) -> None:
     with pytest.raises(DecodeError):
         CODEC.decode_batch(SAMPLE[:length])
+
+
+def test_a_long_message_leaves_no_memory_behind() -> None:
+    codec = Codec()
+    codec.encode(messages.Status({}))
+    tracemalloc.start()
+    try:
+        for _ in range(2):
+            codec.encode(messages.Status({"long": "x" * 8 * 2**20}))
+        gc.collect()
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 2**20
