@@ -1,0 +1,28 @@
+"""Places by rank, in all four modes (ASP-7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from gspc_trio.core.task import Requirement
+from gspc_trio.policies.location import Level, RankedHost, Target, UnknownRank, location
+
+HOSTS = {0: RankedHost("a", "r1.core0", ("r1.node",)), 2: RankedHost("b", "r2.core0", ("r2.node",))}
+
+
+@pytest.mark.parametrize(
+    ("target", "level", "expected"),
+    [
+        (Target.HARD, Level.RANK, Requirement("core", ("r2.core0",), True)),
+        (Target.HARD, Level.NODE, Requirement("core", ("r2.node",), True)),
+        (Target.SOFT, Level.RANK, Requirement("core", ("r2.core0", "r2.node"), False)),
+        (Target.SOFT, Level.NODE, Requirement("core", ("r2.node",), False)),
+    ],
+)
+def test_each_mode_names_its_place(target: Target, level: Level, expected: Requirement) -> None:
+    assert location(2, target, level, HOSTS) == expected
+
+
+def test_a_rank_without_a_host_is_refused() -> None:
+    with pytest.raises(UnknownRank, match="no host with workers has the rank 1; there are: 0, 2"):
+        location(1, Target.SOFT, Level.NODE, HOSTS)
