@@ -1,6 +1,6 @@
 """Tuning of the garbage collector of a process that holds many tasks, for as long as somebody wants it.
 
-Every task is a handful of objects that live until it has ended. By Python's own thresholds the collector looks
+Every task is a handful of objects that live until it has ended. By Python's own thresholds it looks
 at all of them again and again and finds nothing: that costs as much as all else.
 """
 

@@ -7,14 +7,12 @@ import socket
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gspc_trio.components.client import RunTimeSystem, join_rts
 from gspc_trio.components.compute import open_process_backend
-from gspc_trio.components.iml_process import open_server_process
 from gspc_trio.components.job import Job
 from gspc_trio.components.jobserver import JobSettings, run_job
-from gspc_trio.components.journal import Journal
 from gspc_trio.components.rts import open_rts_service
 from gspc_trio.components.rts_peers import RtsError
 from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
@@ -32,6 +30,9 @@ from gspc_trio.version import VERSION
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.transformations import Transformation, terminate
+
+if TYPE_CHECKING:
+    from gspc_trio.components.journal import Journal
 
 RTS_ADDRESS = "memory:rts"
 
@@ -92,6 +93,8 @@ async def _with_data(rts: RunTimeSystem, host: str, data_bytes: int) -> AsyncIte
     if not data_bytes:
         yield
         return
+    from gspc_trio.components.iml_process import open_server_process
+
     async with open_server_process(host, data_bytes) as layer:
         rts.data = DataLayer(layer.coordinator, layer.token)
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 from attrs import evolve, field, frozen
@@ -13,8 +13,6 @@ from attrs import evolve, field, frozen
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.job import Job
 from gspc_trio.components.job_clients import JobClients
-from gspc_trio.components.job_data import JobData, open_job_data
-from gspc_trio.components.journal import Journal
 from gspc_trio.components.scheduler import SchedulerRoutes
 from gspc_trio.core.exchange import DataLayer, OpenJob
 from gspc_trio.core.ids import JobId, ResourceId
@@ -27,6 +25,10 @@ from gspc_trio.nursery.scope import open_scope
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.protocol.messages import JobRegistered, LeaveJob, RegisterJob
 from gspc_trio.workflow.job import Begin, Engine, JobEnded, JobMachine, Kept
+
+if TYPE_CHECKING:
+    from gspc_trio.components.job_data import JobData
+    from gspc_trio.components.journal import Journal
 
 LEAVE_TIMEOUT_S = 1.0
 """How long a job may take to stop what runs and say goodbye to the RTS when its scope is left."""
@@ -109,6 +111,8 @@ async def run_job(
             )
             if server.layer is not None:
                 server.layer = evolve(server.layer, job=f"{registered.job}@{rts.network.instance}")
+                from gspc_trio.components.job_data import open_job_data
+
                 server.data = await stack.enter_async_context(open_job_data(server.layer, here.host))
             job = server.start(registered.job, rts, peer, nursery)
             if records_path is not None:

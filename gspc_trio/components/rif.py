@@ -11,14 +11,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from attrs import evolve
 
 from gspc_trio.components.compute import ComputeBackend
-from gspc_trio.components.iml_host import HostLayers
 from gspc_trio.components.load import LoadReport, report_load
+from gspc_trio.components.rm import drop_offender
 from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, NoStaging, Staging, WorkerShell
 from gspc_trio.core.exchange import (
     AddResources,
@@ -58,6 +58,9 @@ from gspc_trio.nursery.scope import open_scope, open_service
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.messages import CloseJobEverywhere, Done, RecordBatch, RifHello, StopRif
 from gspc_trio.version import VERSION
+
+if TYPE_CHECKING:
+    from gspc_trio.components.iml_host import HostLayers
 
 log = logging.getLogger(__name__)
 
@@ -198,13 +201,13 @@ class RifService:
             nonlocal job
             kind = type(message)
             if kind not in FROM_SCHEDULER:
-                _drop_offender(peer, f"a RIF does not understand {kind.__name__}")
+                drop_offender(peer, f"a RIF does not understand {kind.__name__}")
                 return
             if kind is OpenJob and job is None:
                 job = message.job
                 self._attach(message.job, peer)
             elif kind is OpenJob or message.job != job:
-                _drop_offender(peer, f"{kind.__name__} of job {message.job} instead of {job}")
+                drop_offender(peer, f"{kind.__name__} of job {message.job} instead of {job}")
                 return
             put(message)
 
@@ -250,7 +253,7 @@ class RifService:
             self._inbox.put(Stop("it was told to stop"))
             self._nursery.start_soon(self._cancel_later)
         else:
-            _drop_offender(self._rts, f"a RIF does not understand {type(message).__name__}")
+            drop_offender(self._rts, f"a RIF does not understand {type(message).__name__}")
 
     async def _cancel_later(self) -> None:
         """Workers that do not end in time are killed with everything."""
@@ -307,6 +310,8 @@ class RifService:
             self._jobs[opening.job] = JobCode(opening)
             return
         if self._layers is None:
+            from gspc_trio.components.iml_host import HostLayers  # not before the first task of most
+
             self._layers = HostLayers(self.host, self._nursery)
         self._layers.prepare(opening.data)
         self._jobs[opening.job] = JobCode(opening, settle=partial(self._layers.settle_job, opening))
@@ -355,11 +360,6 @@ class RifService:
         shell = self._shells.get(record.resource_id)
         pid = shell.pid_for(record.job) if shell is not None and record.job else 0
         return evolve(record, pid=pid) if pid else record
-
-
-def _drop_offender(peer: Peer, reason: str) -> None:
-    log.warning("%s %s is dropped: %s", peer.role, peer.name, reason)
-    peer.drop(reason)
 
 
 @asynccontextmanager
