@@ -13,6 +13,7 @@ from gspc_trio.components.job_details import PrintedOutput
 from gspc_trio.components.records import RecordStream
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.scheduler import CancelTasks, RetryTask, Stop, Watched
+from gspc_trio.core.watching import Mode, Watching
 from gspc_trio.nursery.drive import Inbox
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.job import Close, JobEnded, JobMachine, Look, TaskFailure
@@ -42,6 +43,13 @@ class JobResult:
     detail: str = ""
 
 
+GLANCE_INTERVAL_S = 0.2
+"""Seconds between two glances at the tasks of a job that is too fast to tell of each."""
+
+GLANCE_TASKS_MAX = 50
+"""Running tasks, and others, that are named at a glance."""
+
+
 class JobFailed(Exception):
     """The job did not finish; ``result`` says how far it came, the message why."""
 
@@ -57,7 +65,9 @@ class Job:
         self, machine: JobMachine, outputs: Callable[[], Mapping[str, list[Any]]], hosts: Mapping[str, str]
     ) -> None:
         self.machine = machine
-        self.records = RecordStream(VERSION, self._watch)
+        self.records = RecordStream(VERSION, self._look)
+        self._watching = Watching()
+        self._glanced_s = 0.0
         self.printed = PrintedOutput()
         self.inbox: Inbox[Any] = Inbox()
         self._hosts = hosts
@@ -66,7 +76,7 @@ class Job:
         self._ended = trio.Event()
         self._result: JobResult | None = None
         self.functions: dict[str, Callable[[Any], Any]] = {}
-        self._watch(False)
+        self._record_each(False)
 
     @property
     def job_id(self) -> JobId:
@@ -156,8 +166,19 @@ class Job:
         lines += [describe_failure(failure, self.host_of(failure.resource_id)) for failure in result.failures]
         return "\n".join(lines)
 
-    def _watch(self, on: bool) -> None:
-        """Somebody begins to read the records, or nobody does any more: the records say what there is now."""
+    def _look(self, to_file: bool, watched: bool) -> bool:
+        """Record as closely as is worth it; return whether to look again soon though nothing was recorded."""
+        now, scheduler, before = trio.current_time(), self.machine.scheduler, self._watching.mode
+        mode = self._watching.decide(now, to_file=to_file, watched=watched, ended=scheduler.ended)
+        if (mode is Mode.EACH) is not (before is Mode.EACH):
+            self._record_each(mode is Mode.EACH)
+        if mode is Mode.GLANCES and now - self._glanced_s >= GLANCE_INTERVAL_S and self.machine.ended is None:
+            self._glanced_s = now
+            self.records.renew(scheduler.glance(now, GLANCE_TASKS_MAX))
+        return mode is Mode.GLANCES and self.machine.ended is None
+
+    def _record_each(self, on: bool) -> None:
+        """Begin to record single tasks, or cease to: the records say what there is now."""
         for record in self.machine.scheduler.handle(Watched(on), trio.current_time()):
             self.records.append(record)
 

@@ -7,8 +7,11 @@ missed; one that reads no more is dropped.
 
 from __future__ import annotations
 
+import logging
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -20,6 +23,8 @@ from gspc_trio.core.records import Record, StreamOpened
 from gspc_trio.nursery.rpc import Peer, PeerGone
 from gspc_trio.protocol.messages import RecordBatch
 from gspc_trio.protocol.record_lines import encode_record
+
+log = logging.getLogger(__name__)
 
 STALL_S = 30.0
 """Seconds without credit after which a watcher is dropped."""
@@ -54,13 +59,14 @@ class RecordStream:
 
     Args:
         version: of this package, for the head of the stream.
-        on_watch: told whether somebody reads the records from now on; at first nobody does.
+        on_look: called when readers come or go, and before each look at what to send; told whether there is
+            a file and whether there are watchers. Returns whether to call it again though nothing was
+            appended.
     """
 
-    def __init__(self, version: str, on_watch: Callable[[bool], None] | None = None) -> None:
+    def __init__(self, version: str, on_look: Callable[[bool, bool], bool] | None = None) -> None:
         self.progress = Progress()
-        self._on_watch = on_watch
-        self._watched = False
+        self._on_look = on_look
         self._watchers: dict[Watcher, Peer] = {}
         self._file: TextIO | None = None
         self._news: trio.Event | None = None
@@ -71,7 +77,7 @@ class RecordStream:
         """Take one record; never blocks on a watcher."""
         self.progress.apply(record)
         if self._file is not None:
-            self._file.write(encode_record(record) + "\n")
+            self._try(self._file.write, encode_record(record) + "\n")
         for watcher in self._watchers:
             watcher.backlog.append(record)
         if self._news is not None:
@@ -81,26 +87,42 @@ class RecordStream:
     def open_file(self, path: Path) -> None:
         """Write all records from now on to ``path``, a line of JSON each.
 
+        When the disk is full later, the file ends there with a warning: what it tells of goes on.
+
         Raises:
-            OSError: the file cannot be written.
+            OSError: the file cannot be opened.
         """
         self._file = path.open("w", encoding="utf-8")
-        self._file.write(encode_record(self.opened) + "\n")
-        self._look_for_readers()
+        self._try(self._file.write, encode_record(self.opened) + "\n")
+        self._look()
 
     def close_file(self) -> None:
         """Write what is still buffered and close the file."""
-        if self._file is not None:
+        if self._file is not None and self._try(self._file.flush):
             self._file.close()
             self._file = None
-            self._look_for_readers()
+            self._look()
+
+    def _try(self, write: Callable[..., object], *args: str) -> bool:
+        """Write to the file; if that fails, write no more and return False."""
+        try:
+            write(*args)
+        except OSError as error:
+            assert self._file is not None
+            file, self._file = self._file, None
+            with suppress(OSError):  # it tries once more to write what is buffered
+                file.close()
+            log.warning("the file of records %s ends here: %s", file.name, error.strerror or error)
+            self._look()
+            return False
+        return True
 
     async def flush_regularly(self) -> None:
         """Keep the file at most :data:`FLUSH_INTERVAL_S` behind, until cancelled."""
         while True:
             await trio.sleep(FLUSH_INTERVAL_S)
             if self._file is not None:
-                self._file.flush()
+                self._try(self._file.flush)
 
     async def feed(self, peer: Peer, watcher: Watcher) -> None:
         """Send a snapshot, then what happens, to a watcher as its credit allows, until it is gone.
@@ -109,7 +131,7 @@ class RecordStream:
         """
         watcher.fed = True
         self._watchers[watcher] = peer
-        self._look_for_readers()
+        self._look()
         try:
             first: tuple[Record, ...] = (self.opened, *watcher.backlog.begin(self.progress))
             for start in range(0, len(first), SNAPSHOT_RECORDS_MAX):
@@ -121,24 +143,35 @@ class RecordStream:
                 if watcher.credit <= 0 and not await self._wait_for_credit(watcher):
                     peer.drop(f"it watched, and read nothing for {STALL_S:g} s")
                     return
-                while not watcher.backlog.has_news:
-                    if self._news is None:
-                        self._news = trio.Event()
-                    await self._news.wait()
+                await self._wait_for_news(watcher)
                 watcher.credit -= 1
                 peer.post(RecordBatch(watcher.backlog.take(self.progress)))
         except PeerGone:
             pass
         finally:
             self._watchers.pop(watcher, None)
-            self._look_for_readers()
+            self._look()
 
-    def _look_for_readers(self) -> None:
-        watched = bool(self._watchers) or self._file is not None
-        if watched is not self._watched:
-            self._watched = watched
-            if self._on_watch is not None:
-                self._on_watch(watched)
+    async def _wait_for_news(self, watcher: Watcher) -> None:
+        while True:
+            again = self._look()
+            if watcher.backlog.has_news:
+                return
+            if self._news is None:
+                self._news = trio.Event()
+            news = self._news
+            with trio.move_on_after(WATCH_INTERVAL_S if again else math.inf):
+                await news.wait()
+
+    def _look(self) -> bool:
+        return self._on_look is not None and self._on_look(self._file is not None, bool(self._watchers))
+
+    def renew(self, records: Sequence[Record]) -> None:
+        """Take records that say all there is of tasks in place of what was known; watchers get a summary."""
+        for record in records:
+            self.progress.apply(record)
+        for watcher in self._watchers:
+            watcher.backlog.renew()
 
     def send_the_rest(self) -> None:
         """Post to all watchers what they have not had yet, at the end of what there is to record."""

@@ -67,6 +67,10 @@ class Backlog:
         self.behind = _any_unnamed(progress)
         return progress.snapshot(TASKS_NAMED_MAX)
 
+    def renew(self) -> None:
+        """What is known of tasks has changed in other ways than by records: a summary is due."""
+        self._left_out = True
+
     def take(self, progress: Progress) -> tuple[Record, ...]:
         """Return what to send now, and forget it.
 

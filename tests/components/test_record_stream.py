@@ -15,7 +15,7 @@ from trio.testing import MockClock
 from gspc_trio.components.records import SNAPSHOT_RECORDS_MAX, STALL_S, RecordStream, Watcher
 from gspc_trio.core.backlog import COALESCE_AT
 from gspc_trio.core.progress import Progress
-from gspc_trio.core.records import RifChanged, TaskChanged, WorkerChanged
+from gspc_trio.core.records import RifChanged, TaskChanged, TaskCounts, WorkerChanged
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.memory import memory_pair
 from gspc_trio.nursery.rpc import Peer, PeerGone
@@ -137,13 +137,46 @@ def test_the_file_has_a_line_for_each_record(tmp_path: Path) -> None:
     trio.run(main)
 
 
-async def test_it_tells_whether_somebody_reads(autojump_clock: MockClock, tmp_path: Path) -> None:
-    told: list[bool] = []
-    stream = RecordStream("test", told.append)
+async def test_when_the_disk_is_full_the_file_ends_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    stream = RecordStream("test")
+    stream.open_file(Path("/dev/full"))
+    for task_id in range(1000):
+        stream.append(ready(task_id))
+    stream.close_file()
+    assert [record.getMessage() for record in caplog.records] == [
+        "the file of records /dev/full ends here: No space left on device"
+    ]
+    assert sum(stream.progress.jobs["j1"].counts.values()) == 1000
+
+
+async def test_it_asks_how_closely_to_look(autojump_clock: MockClock, tmp_path: Path) -> None:
+    told: list[tuple[bool, bool]] = []
+
+    def look(to_file: bool, watched: bool) -> bool:
+        told.append((to_file, watched))
+        return False
+
+    stream = RecordStream("test", look)
     async with watched(stream, 1), watched(stream, 1):
         await trio.sleep(1)
-        assert told == [True]
-    assert told == [True, False]
+        assert set(told) == {(False, True)}
+    assert told[-1] == (False, False)
     stream.open_file(tmp_path / "run.records")
+    assert told[-1] == (True, False)
     stream.close_file()
-    assert told == [True, False, True, False]
+    assert told[-1] == (False, False)
+
+
+async def test_a_glance_takes_the_place_of_what_was_known(autojump_clock: MockClock) -> None:
+    stream = RecordStream("test", lambda _, watched: watched)
+    seen = Progress()
+    async with watched(stream, 9) as (peer, _):
+        stream.append(ready(1))
+        stream.renew([TaskCounts(0.0, "j1", {"finished": 70}), ready(8)])
+        await trio.sleep(1)
+        for batch in await batches(peer):
+            for record in batch.records:
+                seen.apply(record)
+    assert list(seen.jobs["j1"].live) == [8]
+    assert seen.jobs["j1"].counts == stream.progress.jobs["j1"].counts
+    assert seen.jobs["j1"].counts[TaskState.FINISHED] == 70

@@ -1,6 +1,6 @@
 """Records of single tasks are made only while somebody reads them."""
 
-from scheduler_world import FAILED, FINISHED, JOB, RUNNING, World, bad, finished, grant, ok, ready
+from scheduler_world import FAILED, FINISHED, JOB, RUNNING, World, bad, changed, finished, grant, ok, ready
 
 from gspc_trio.core.records import TaskChanged, TaskCounts
 from gspc_trio.core.scheduler import Watched
@@ -15,7 +15,8 @@ def test_who_watches_late_is_told_what_there_is_and_nobody_is_told_of_each_task_
     assert not [action for action in actions if isinstance(action, TaskChanged | TaskCounts)]
     counts, *named = world(Watched(True), 4.0)
     finished_only = {state.value: int(state is FINISHED) for state in TaskState}
-    assert counts == TaskCounts(4.0, JOB, finished_only, 0.5, 0.0, ((2, 1),))
+    lately = (changed(2.0, 1, FINISHED, 1, 1, duration_s=0.5),)
+    assert counts == TaskCounts(4.0, JOB, finished_only, 0.5, 0.0, ((2, 1),), lately)
     assert [(record.task_id, record.state) for record in named] == [(2, FAILED), (3, RUNNING)]
     assert named[0].detail == "ValueError: boom"
     assert world(Watched(True)) == []

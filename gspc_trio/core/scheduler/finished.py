@@ -49,7 +49,7 @@ def finished(state: State, event: Finished) -> None:
             entry.held = None
             _ended_otherwise(state, entry, held, outcome, resource_id)
             continue
-        task = entry.task
+        task, last = entry.task, outcome
         if task.code_id != code_id and measured:
             _learn(state, held, code_id, seconds, measured)
             seconds, measured = 0.0, 0
@@ -73,6 +73,13 @@ def finished(state: State, event: Finished) -> None:
     if done:
         state.finished += done
         state.sums.finished(now, done, computed_s)
+        if not recording:
+            state.sums.lately.append(
+                TaskChanged(
+                    now, job, last.task_id, _FINISHED, last.attempt, task.name, resource_id, "",
+                    last.started_s, last.duration_s,
+                )
+            )  # fmt: skip
     state.stale += stale
 
 

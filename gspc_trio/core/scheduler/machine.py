@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ from attrs import frozen
 from gspc_trio.core.exchange import Cancel, Finished, Grant, Lapsed, Recall, Refuse
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.records import Record
 from gspc_trio.core.scheduler import grants, tasks
 from gspc_trio.core.scheduler.checks import check_state
 from gspc_trio.core.scheduler.explain import explain_task
@@ -126,6 +128,21 @@ class Scheduler:
         """Return the number of tasks in each state."""
         return _status(self._state)
 
+    @property
+    def ended(self) -> int:
+        """Number of tasks that have ended."""
+        state = self._state
+        return state.finished + state.cancelled + len(state.failed)
+
+    def glance(self, now: float, named_max: int) -> list[Record]:
+        """Return records of how it is now: how many tasks there are in each state, and some by name.
+
+        Args:
+            now: time, seconds.
+            named_max: running tasks that are named, and others that are ready or on their way.
+        """
+        return _glance(self._state, now, named_max)
+
     def state_of(self, task_id: TaskId) -> TaskState | None:
         """Return the state of a task that has not ended or has failed, None for any other."""
         if task_id in self._state.failed:
@@ -190,6 +207,20 @@ def _watched(state: State, event: Watched) -> None:
         for record in named:
             totals[record.state] -= 1
     state.out += [state.sums.counts(state.now, state.job, totals), *named]
+
+
+def _glance(state: State, now: float, named_max: int) -> list[Record]:
+    heads = (head for held in state.grants.values() if (head := held.head()) is not None)
+    running = list(islice(heads, named_max))
+    resting = (
+        entry for entry in state.tasks.values() if entry.held is None or entry.held.head() is not entry
+    )
+    others = islice(resting, named_max)
+    named = [*state.sums.failures.values(), *(record_of(state, entry) for entry in (*running, *others))]
+    totals = _status(state)
+    for record in named:
+        totals[record.state] -= 1
+    return [state.sums.counts(now, state.job, totals), *named]
 
 
 def _settle(state: State) -> None:

@@ -103,7 +103,7 @@ def _fill(state: State, held: Held, share: int) -> bool:
     )
     state.out += records
     if first is None:
-        held.announced = held.head()
+        held.announced, held.since_s = held.head(), state.now
     if count > 1 and state.patrol_s is None:
         state.patrol_s = state.now + state.work_ahead.patrol_s
     return True
@@ -131,7 +131,7 @@ def follow_head(state: State, held: Held) -> None:
     head = held.head()
     if head is held.announced:
         return
-    held.announced = head
+    held.announced, held.since_s = head, state.now
     held.blocked = False
     if head is None:
         held.work_s = 0.0
@@ -148,10 +148,9 @@ def record_of(state: State, entry: Entry) -> TaskChanged:
     task, held = entry.task, entry.held
     if held is None:
         return TaskChanged(state.now, state.job, task.task_id, TaskState.READY, entry.attempt, task.name)
-    its_state = _RUNNING if held.head() is entry else _SUBMITTED
-    return TaskChanged(
-        state.now, state.job, task.task_id, its_state, entry.attempt, task.name, held.resource_id
-    )
+    runs = held.head() is entry
+    at_s, its_state = (held.since_s, _RUNNING) if runs else (state.now, _SUBMITTED)
+    return TaskChanged(at_s, state.job, task.task_id, its_state, entry.attempt, task.name, held.resource_id)
 
 
 def take_back(state: State, held: Held, number: int) -> int:

@@ -102,7 +102,7 @@ class Held:
         grant_id, resources: as granted; tasks run on the worker of the first resource.
         queue: of its shape.
         sent: what was submitted and has not ended, in order; the first one runs.
-        announced: the task that was last recorded as running.
+        announced: the task that was last found to run, ``since_s`` when.
         work_s: seconds of work in ``sent``, as measured so far.
         up: every resource can be reached.
         lost: a resource was lost; nothing more is submitted.
@@ -119,6 +119,7 @@ class Held:
     queue: ClassQueue
     sent: dict[TaskId, Entry] = field(factory=dict)
     announced: Entry | None = None
+    since_s: float = 0.0
     work_s: float = 0.0
     up: bool = True
     lost: bool = False

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 
 from attrs import define, field
 
 from gspc_trio.core.ids import JobId, TaskId
-from gspc_trio.core.progress import FAILURES_MAX, RECENT_SECONDS
+from gspc_trio.core.progress import FAILURES_MAX, LATELY_MAX, RECENT_SECONDS
 from gspc_trio.core.records import TaskChanged, TaskCounts
 from gspc_trio.core.task import TaskState
 
@@ -21,12 +22,14 @@ class Sums:
         computed_s: seconds of compute of those that finished.
         recent: second -> number of tasks finished in it, the last ones.
         failures: records of those that failed last.
+        lately: of those that finished last, one of each report; kept while nobody is told of each.
     """
 
     first_s: float | None = None
     computed_s: float = 0.0
     recent: dict[int, int] = field(factory=dict)
     failures: dict[TaskId, TaskChanged] = field(factory=dict)
+    lately: deque[TaskChanged] = field(factory=lambda: deque(maxlen=LATELY_MAX))
 
     def finished(self, now: float, number: int, seconds: float) -> None:
         """So many tasks have finished, after so many seconds of compute in all."""
@@ -47,4 +50,5 @@ class Sums:
         """Return the record that says all this, with these totals."""
         first_s = now if self.first_s is None else self.first_s
         named = {state.value: number for state, number in totals.items()}
-        return TaskCounts(now, job, named, self.computed_s, first_s, tuple(self.recent.items()))
+        recent, lately = tuple(self.recent.items()), tuple(self.lately)
+        return TaskCounts(now, job, named, self.computed_s, first_s, recent, lately)
