@@ -145,7 +145,7 @@ class SchedulerRoutes:
         if link is None:
             return
         if len(submit.resources) > 1:
-            held = describe_held((name, self._hosts.get(name, "")) for name in submit.resources)
+            held = describe_held([self._find(name) for name in submit.resources])
             told = tuple(evolve(submission, held=held) for submission in submit.submissions)
             submit = evolve(submit, submissions=told)
         for submission in submit.submissions:
@@ -154,6 +154,15 @@ class SchedulerRoutes:
                 link.defined.add(code_id)
                 link.send(DefineCode(self.job, code_id, self._code(code_id)))
         link.send(submit)
+
+    def _find(self, resource_id: ResourceId) -> tuple[Resource, str]:
+        """Return a resource and its host; no more than its id if its RIF is gone."""
+        link = self._link_of(resource_id)
+        if link is not None:
+            for resource in link.endpoint.resources:
+                if resource.resource_id == resource_id:
+                    return resource, link.endpoint.host
+        return Resource(resource_id, ""), self._hosts.get(resource_id, "")
 
     def _send_to(self, resource_id: ResourceId, message: Any) -> None:
         link = self._link_of(resource_id)

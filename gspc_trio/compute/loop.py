@@ -12,8 +12,8 @@ from typing import Any
 
 from gspc_trio.compute.errors import TaskFailure, describe
 from gspc_trio.compute.functions import Runner
+from gspc_trio.compute.gang import together
 from gspc_trio.compute.output import Output
-from gspc_trio.core.held import hold
 from gspc_trio.protocol.compute_channel import (
     DEFINE,
     FRAME_HEADER,
@@ -116,10 +116,12 @@ class Loop:
         stdout = stderr = b""
         error = None
         try:
-            if held:
-                hold(held)
             runner = self._runners.get(code_id) or self._open(code_id)
-            values, stdout, stderr = runner.run(arguments, memory_bytes)
+            if held:
+                with together(held):
+                    values, stdout, stderr = runner.run(arguments, memory_bytes)
+            else:
+                values, stdout, stderr = runner.run(arguments, memory_bytes)
         except BaseException as problem:
             values = []
             error = describe(problem, memory_bytes)
@@ -127,8 +129,6 @@ class Loop:
                 stdout, stderr = problem.stdout, problem.stderr
             self.check_interrupted(problem)
         ended = perf_counter()
-        if held:
-            hold(())
         duration_s = ended - begun
         if duration_s < QUICK_S:
             self._quick.add(code_id)
