@@ -57,11 +57,12 @@ class _InProcess:
     async def ask(self, operation: int, *fields: Any) -> tuple[list[Any], int]:
         store = self._server.store
         if operation in (local.BRING, local.MAP):
-            key = (fields[0], fields[1])
             if operation == local.BRING:
-                key = await self._server.bring(*fields)
-            granted = await store.pin(key, Use.MAP)
-            return [granted.size_bytes], store.segment_of(granted).reader()
+                granted = await self._server.bring(*fields)
+            else:
+                granted = await store.pin((fields[0], fields[1]), Use.MAP)
+            key = granted.key
+            return [granted.size_bytes, key[1]], store.segment_of(granted).reader()
         if operation == local.READ:
             data_id, part, offset, size_bytes = fields
             return list(await store.read((data_id, part), offset, size_bytes)), -1

@@ -21,6 +21,7 @@ from gspc_trio.iml import local
 from gspc_trio.iml.segment import map_readonly
 from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.protocol.messages import GetStatus, Status, StopRts
+from gspc_trio.protocol.references import Placed
 
 TRIES = 10
 """How often a get looks for the data again when a holder does not have it, or it changes meanwhile."""
@@ -182,18 +183,18 @@ class Iml:
     async def map(self, where: Range | Allocation | str) -> AsyncIterator[memoryview]:
         """See data as read-only memory for the time of a block, without a copy if it lies on this host.
 
-        What lies elsewhere is copied to this host first, and stays there as long as there is room. The view
+        What lies elsewhere is copied to this host first, and stays there as long as there is room; what lies
+        in stripes is copied for this block alone, and does not show what is put meanwhile. The view
         must not be used after the block; memory of data that is freed meanwhile stays as it is.
 
         Raises:
             ImlError: there is no such data, no room for it here, or no server on this host.
-            BadLayout: it lies in stripes; get it.
         """
         near = self._access.near
         if near is None:
             raise UnknownHost(f"host {self.host} has no memory server, so that nothing can be mapped: get it")
         data_id = where.data_id if isinstance(where, Range) else _id_of(where)
-        (size_bytes, *_), descriptor = await near.ask(local.BRING, self.job, data_id)
+        (size_bytes, part, *_), descriptor = await near.ask(local.BRING, self.job, data_id)
         try:
             try:
                 wanted = where if isinstance(where, Range) else Range(data_id, 0, size_bytes)
@@ -209,7 +210,28 @@ class Iml:
                 _let_go(view, whole, mapped)
         finally:
             with trio.CancelScope(shield=True), suppress(LayerGone):
-                await near.tell(local.UNMAP, data_id, 0)
+                await near.tell(local.UNMAP, data_id, part)
+
+    async def placed(self, where: Range | Allocation | str) -> Placed:
+        """Return a range as a value for a workflow or an executor: its task sees it as read-only memory.
+
+        The data must be published, or belong to no job, for the job to read it; and it has to stay.
+
+        Raises:
+            ImlError: there is no such data or range.
+        """
+        data_id = where.data_id if isinstance(where, Range) else _id_of(where)
+        found = await self._locate(data_id)
+        wanted = where if isinstance(where, Range) else Range(data_id, 0, found.size_bytes)
+        check_range(data_id, found.size_bytes, wanted.offset, wanted.size_bytes)
+        end = wanted.offset + wanted.size_bytes
+        places: dict[str, int] = {}
+        for host, ranges in partition(found).items():
+            parts = (min(r.offset + r.size_bytes, end) - max(r.offset, wanted.offset) for r in ranges)
+            size_bytes = sum(part for part in parts if part > 0)
+            if size_bytes:
+                places[host] = size_bytes
+        return Placed(data_id, wanted.offset, wanted.size_bytes, found.size_bytes, tuple(places.items()))
 
     async def replicate(
         self, data: Allocation | str, copies: int = 0, *, hosts: Sequence[str] = ()

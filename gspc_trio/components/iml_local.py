@@ -103,12 +103,13 @@ class _Guest:
     async def _do(self, operation: int, fields: list[Any]) -> tuple[list[Any], int]:
         store = self._server.store
         if operation in (local.BRING, local.MAP):
-            key = (fields[0], fields[1])
             if operation == local.BRING:
-                key = await self._server.bring(*fields)
-            granted = await store.pin(key, Use.MAP)
+                granted = await self._server.bring(*fields)
+            else:
+                granted = await store.pin((fields[0], fields[1]), Use.MAP)
+            key = granted.key
             self._pins[key] += 1
-            return [granted.size_bytes], store.segment_of(granted).reader()
+            return [granted.size_bytes, key[1]], store.segment_of(granted).reader()
         if operation == local.READ:
             data_id, part, offset, size_bytes = fields
             data, version = await store.read((data_id, part), offset, min(size_bytes, local.READ_BYTES_MAX))

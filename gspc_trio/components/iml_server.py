@@ -16,9 +16,9 @@ from gspc_trio.components.iml_store import StoreShell
 from gspc_trio.components.iml_transfer import ServerLinks, fetch
 from gspc_trio.core.iml import exchange as x
 from gspc_trio.core.iml.errors import DataLost, ImlError, LayerGone, error_of
-from gspc_trio.core.iml.layout import Layout
+from gspc_trio.core.iml.layout import Layout, extents, part_sizes
 from gspc_trio.core.iml.store import Store
-from gspc_trio.core.iml.store_events import Key
+from gspc_trio.core.iml.store_events import Granted, Key, Use
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone, RemoteError
 from gspc_trio.protocol.messages import GetStatus, Status
@@ -67,6 +67,7 @@ class ImlServer:
         self._network = network
         self._coordinator: Peer
         self._links: ServerLinks
+        self._gathered = 0
         self._readers: dict[str, str] = {}  # data that lies here whole -> job that may read it
         self.store: StoreShell
         self._orders: dict[type, Callable[[Any], None]] = {
@@ -144,24 +145,57 @@ class ImlServer:
         except RemoteError as refused:
             raise error_of(refused.kind, refused.message) from None
 
-    async def bring(self, job: str, data_id: str) -> Key:
-        """Have all of some data here, in one part, and return which that is.
+    async def bring(self, job: str, data_id: str) -> Granted:
+        """Have all of some data here, in one part, and return that, pinned to be mapped.
 
         Raises:
-            ImlError: there is no such data, no room here, or it lies in stripes.
+            ImlError: there is no such data, or no room here.
         """
         key = (data_id, 0)
         size_bytes = self.machine.size_of(key)
         readers = self._readers.get(data_id)
         if size_bytes is not None and readers is not None and (not job or readers in (job, EVERY_JOB)):
-            return key  # what was freed, or is stale, is not here any more
+            return await self.store.pin(key, Use.MAP)  # what was freed, or is stale, is not here any more
         found: x.Located = await self.ask(x.Locate(job, data_id))
         if len(found.parts) > 1:
-            raise error_of("BadLayout", f"data {data_id} lies in stripes and cannot be mapped whole: get it")
+            return await self._gather(found)
         if size_bytes is None or self.rank not in found.parts[0]:
             await self.ask(x.Replicate(job, data_id, hosts=(self.host,), cached=True))
-        self._readers[data_id] = EVERY_JOB if found.name else found.job
-        return key
+        self._readers[data_id] = found.job or EVERY_JOB
+        return await self.store.pin(key, Use.MAP)
+
+    async def _gather(self, found: x.Located) -> Granted:
+        """Put all stripes together in a part that goes when it is not mapped any more."""
+        self._gathered -= 1
+        key = (found.data_id, self._gathered)
+        await self.store.create(key, found.size_bytes, writing=True)
+        try:
+            entries = {entry.rank: entry for entry in found.servers}
+            sizes = part_sizes(found.size_bytes, found.block_bytes, len(found.parts))
+            for part, holders in enumerate(found.parts):
+                data = bytearray(sizes[part])
+                if self.rank in holders:
+                    data[:], _ = await self.store.read((found.data_id, part), 0, sizes[part])
+                else:
+                    await self._fetch_into(entries[holders[0]], found.data_id, part, data)
+                for piece in extents(found.block_bytes, len(found.parts), 0, found.size_bytes):
+                    if piece.part == part:
+                        begin = piece.part_offset
+                        content = bytes(data[begin : begin + piece.size_bytes])
+                        self.store.write(key, piece.offset, content)
+            self.store.seal(key)
+            return await self.store.pin(key, Use.MAP)
+        finally:
+            self.store.drop(key)
+
+    async def _fetch_into(self, source: x.ServerEntry, data_id: str, part: int, target: bytearray) -> None:
+        def sink(offset: int, data: bytes) -> None:
+            target[offset : offset + len(data)] = data
+
+        for _ in range(TRIES):
+            if await fetch(self._links.to(source), data_id, part, 0, len(target), sink) >= 0:
+                return
+        raise DataLost(f"data {data_id} changed again and again while it was copied")
 
     async def new(self, job: str, data_id: str, size_bytes: int) -> str:
         """Make data here, to be written; return its id.

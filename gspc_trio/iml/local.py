@@ -25,10 +25,10 @@ READ_BYTES_MAX = 1 << 16
 
 # Requests: (operation, number, ...); each is answered by (number, "", ...) or (number, error, message).
 MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING = range(8)
-# MAP data_id part -> size + descriptor for reading; UNMAP data_id part (no answer);
+# MAP data_id part -> size part + descriptor for reading; UNMAP data_id part (no answer);
 # READ data_id part offset size -> bytes; NEW job data_id size -> data_id + descriptor for writing;
 # WRITER data_id part -> size + descriptor for writing; COMMIT data_id; ABORT data_id;
-# BRING job data_id -> size + descriptor for reading: as MAP of part 0, after all of it was brought here
+# BRING job data_id -> size part + descriptor for reading: as MAP of a part that is all of the data
 
 _CREDENTIALS = struct.Struct("3i")
 
@@ -106,6 +106,7 @@ class LocalClient:
         self._lock = Lock()  # several threads of a process may share it
         self._socket = open_socket(address)
         self._number = 0
+        self._mapped: dict[str, list[int]] = {}
 
     def map(self, data_id: str) -> mmap.mmap:
         """Return all bytes of some data, mapped for reading; :meth:`release` when nobody needs them.
@@ -113,7 +114,8 @@ class LocalClient:
         Raises:
             ImlError: there is no such data, or no room here.
         """
-        (size_bytes, *_), descriptor = self._ask(BRING, self.job, data_id)
+        (size_bytes, part, *_), descriptor = self._ask(BRING, self.job, data_id)
+        self._mapped.setdefault(data_id, []).append(part)
         try:
             return map_readonly(descriptor, size_bytes)
         finally:
@@ -121,7 +123,10 @@ class LocalClient:
 
     def release(self, data_id: str) -> None:
         """Say that a mapping is gone."""
-        self._send(UNMAP, data_id, 0)
+        parts = self._mapped[data_id]
+        self._send(UNMAP, data_id, parts.pop())
+        if not parts:
+            del self._mapped[data_id]
 
     def write(self, pieces: list[memoryview], data_id: str = "") -> str:
         """Make data of these pieces, one after another; return its id. It is seen whole or not at all.

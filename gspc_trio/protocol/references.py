@@ -1,8 +1,8 @@
 """Values that lie in a memory layer: what travels instead, how they are taken apart and put together.
 
 A reference is the byte that begins a pickled value, then 0, where a pickled value goes on with 128; then
-msgpack data. The bytes in the layer are the value's buffers (pickle protocol 5, out of band), then its pickle; or the
-plain bytes of a ``bytes`` object; or any other encoded value.
+msgpack data. The bytes in the layer are the value's buffers (pickle protocol 5, out of band), then its pickle;
+or the plain bytes of a ``bytes`` object; or any other encoded value; or what a view is to be of.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALIGNMENT_BYTES = 64
 """Buffers begin at multiples of this: arrays want it."""
 
 _MARK = b"\xc1\x00"
-_RAW, _PICKLE, _ENCODED = range(3)
+_RAW, _PICKLE, _ENCODED, _VIEW = range(4)
 
 
 @frozen
@@ -33,14 +33,14 @@ class Reference:
     Attributes:
         data_id: of the data in the layer.
         size_bytes: of the data.
-        host: where it was made.
+        places: (host, bytes) where it lay when the reference was made.
         kind: what the bytes are.
         ends: where each buffer begins and ends; the pickle is behind the last one.
     """
 
     data_id: str
     size_bytes: int
-    host: str
+    places: tuple[tuple[str, int], ...]
     kind: int
     ends: tuple[tuple[int, int], ...] = ()
 
@@ -49,10 +49,12 @@ class TrackedReference(bytes):
     """A reference in the process of the job server: as long as it lives, so does the data.
 
     Attributes:
+        reference: what it says.
         keep: what lets the data go when nobody has it any more.
         open_data: returns the memory of data, mapped for reading; blocks.
     """
 
+    reference: Reference
     keep: Any
     open_data: Callable[[str], memoryview]
 
@@ -64,7 +66,7 @@ def is_reference(data: bytes) -> bool:
 
 def encode_reference(reference: Reference) -> bytes:
     """Return what travels instead of a value."""
-    fields = (reference.data_id, reference.size_bytes, reference.host, reference.kind, reference.ends)
+    fields = (reference.data_id, reference.size_bytes, reference.places, reference.kind, reference.ends)
     packed: bytes = msgpack.packb(fields)
     return _MARK + packed
 
@@ -76,8 +78,8 @@ def decode_reference(data: bytes) -> Reference:
         BadValue: the bytes are no reference.
     """
     try:
-        data_id, size_bytes, host, kind, ends = msgpack.unpackb(memoryview(data)[2:], use_list=False)
-        return Reference(data_id, size_bytes, host, kind, ends)
+        data_id, size_bytes, places, kind, ends = msgpack.unpackb(memoryview(data)[2:], use_list=False)
+        return Reference(data_id, size_bytes, places, kind, ends)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         raise values.BadValue(f"these {len(data)} bytes are not a reference: {error}") from error
 
@@ -97,7 +99,30 @@ class Spread:
 
     def reference(self, data_id: str, host: str) -> bytes:
         """Return what travels, once the pieces lie in the layer."""
-        return encode_reference(Reference(data_id, self.size_bytes, host, self.kind, self.ends))
+        places = ((host, self.size_bytes),)
+        return encode_reference(Reference(data_id, self.size_bytes, places, self.kind, self.ends))
+
+
+@frozen
+class Placed:
+    """A range of data in a memory layer as a value: a task that is given it sees read-only memory.
+
+    Attributes:
+        data_id, offset, size_bytes: the range.
+        data_bytes: the size of the data.
+        places: (host, bytes of the range there).
+    """
+
+    data_id: str
+    offset: int
+    size_bytes: int
+    data_bytes: int
+    places: tuple[tuple[str, int], ...] = ()
+
+    def encoded(self) -> bytes:
+        """Return what travels."""
+        ends = ((self.offset, self.offset + self.size_bytes),)
+        return encode_reference(Reference(self.data_id, self.data_bytes, self.places, _VIEW, ends))
 
 
 def spread(value: Any, bytes_min: int) -> Spread | bytes:
@@ -145,6 +170,9 @@ def gather(reference: Reference, view: memoryview) -> Any:
         return bytes(view)
     if reference.kind == _ENCODED:
         return values.loads(view)
+    if reference.kind == _VIEW:
+        ((begin, end),) = reference.ends
+        return view[begin:end]
     if reference.kind != _PICKLE:
         raise values.BadValue(f"a reference of a kind ({reference.kind}) that does not exist")
     end = reference.ends[-1][1] if reference.ends else 0

@@ -52,6 +52,11 @@ def dumps(value: Any) -> bytes:
             return short
     if type(value) is bytes and LONG_BYTES < len(value) < BYTES_MAX - 5:
         return b"\xc6" + len(value).to_bytes(4, "big") + value  # as msgpack does, but copied only once
+    if type(value).__name__ == "Placed":
+        from gspc_trio.protocol.references import Placed
+
+        if type(value) is Placed:
+            return value.encoded()
     plain = dumps_plain(value)
     return pickled(pickle_with(value)) if plain is None else plain
 

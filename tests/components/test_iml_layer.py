@@ -88,6 +88,15 @@ async def test_what_lies_elsewhere_is_brought_here_to_be_mapped() -> None:
             assert bytes(view[:1]) == b"!"
 
 
+async def test_what_lies_in_stripes_is_mapped_as_a_copy() -> None:
+    async with open_stage("a", "b") as stage, stage.client(host="a") as iml:
+        data = await iml.alloc(len(BYTES), BYTES, layout=striped(100))
+        async with iml.map(data.range(50, 500)) as view:
+            assert view == BYTES[50:550]
+            assert stage.servers["a"].store.status()["used_bytes"] > len(BYTES)
+        assert stage.servers["a"].store.status()["parts"] == 1
+
+
 async def test_freed_memory_stays_as_it_is_while_it_is_mapped() -> None:
     size_bytes = 1 << 20
     async with open_stage("a") as stage, stage.client(host="a") as iml:

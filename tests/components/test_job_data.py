@@ -55,6 +55,10 @@ def make_list(length: int) -> list[int]:
     return list(range(length))
 
 
+def sum_of(view: memoryview) -> tuple[int, bool]:
+    return sum(view), view.readonly
+
+
 def length_of(value: Any) -> int:
     return len(value)
 
@@ -135,6 +139,21 @@ def test_a_large_value_is_taken_apart_and_put_together(value: Any) -> None:
         assert back == value
     with pytest.raises(BadValue, match="lies in a memory layer"):
         loads(reference)
+
+
+async def test_a_range_is_a_value_that_a_task_sees_as_memory() -> None:
+    net = Net("ranges")
+    net.input("ranges")
+    net.output("sums")
+    net.transition("sum", sum_of, inputs=["ranges"], outputs=["sums"])
+    async with open_rts(cores=2, data_bytes=64 * MIB) as rts:
+        assert rts.data is not None
+        async with join_layer(Network(rts.data.token), rts.data.address) as iml:
+            data = await iml.alloc(3000, bytes([1]) * 1000 + bytes([2]) * 1000 + bytes([3]) * 1000)
+            ranges = [await iml.placed(data.range(begin, 1000)) for begin in (0, 1000, 2000)]
+            async with open_job(net, rts=rts, values={"ranges": ranges}) as job:
+                result = await job.wait()
+    assert sorted(result.outputs["sums"]) == [(1000, True), (2000, True), (3000, True)]
 
 
 @pytest.mark.parametrize("value", [None, 5, b"small", [1, 2], Array(b"small"), "text"])

@@ -141,10 +141,8 @@ def visible(data: Data | None, data_id: str, job: str) -> Data:
     """
     if data is None or data.target or data.state in (State.CREATING, State.WRITING):
         raise UnknownData(f"there is no data {data_id}: it was never made, or was freed")
-    if job and data.job != job and not data.published:
-        raise WrongJob(
-            f"data {data_id} belongs to job {data.job or 'none'}, not to {job}, and is not published"
-        )
+    if job and data.job not in ("", job) and not data.published:
+        raise WrongJob(f"data {data_id} belongs to job {data.job}, not to {job}, and is not published")
     if data.state is State.LOST:
         raise DataLost(f"data {data_id} was lost: {data.why}")
     return data
