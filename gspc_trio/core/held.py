@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from gspc_trio.core.ids import ResourceId
-from gspc_trio.core.resources import Resource
+
+if TYPE_CHECKING:  # compute processes read this, and are many
+    from gspc_trio.core.resources import Resource
 
 RESOURCES_VARIABLE = "GSPC_RESOURCES"
 """Environment variable of programs: ``id@host`` of each resource, commas between."""
