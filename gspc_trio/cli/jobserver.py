@@ -19,7 +19,7 @@ from gspc_trio.cli.common import (
     running_connection,
     set_up_logging,
 )
-from gspc_trio.cli.journaled import new_journal, old_journal
+from gspc_trio.cli.journaled import new_journal, old_journal, outlive_rts
 from gspc_trio.cli.progress import show_progress
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.embed import open_job, open_rts
@@ -171,9 +171,13 @@ async def _run_loaded(
     try:
         with place_for_connection_file(rts_file, top) as publish:
             watch = publish or rts_file if top else None
-            result = await _run(
-                loaded.workflow, settings, rts_file, cores, records, journal, publish, watch, quiet=quiet
-            )
+
+            async def attempt() -> JobResult:
+                return await _run(
+                    loaded.workflow, settings, rts_file, cores, records, journal, publish, watch, quiet=quiet
+                )
+
+            result = await outlive_rts(attempt, journal, rts_file)
     except JobFailed as failed:
         result, failure = failed.result, failed
     if json_file is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,9 +22,11 @@ from gspc_trio.cli.common import (
 from gspc_trio.cli.waiting import describe_waiting
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.rts import RtsService, open_rts_service
+from gspc_trio.components.rts_state import RtsState, SavedHost, StateKeeper, open_state
 from gspc_trio.components.ssh import SshStrategy
 from gspc_trio.components.strategies import find_strategies
 from gspc_trio.core.resources import Resource
+from gspc_trio.core.rts import RifState
 from gspc_trio.nursery.certificates import Authority
 from gspc_trio.nursery.connection_file import (
     ConnectionInfo,
@@ -59,6 +61,7 @@ async def start(
     port: int = 0,
     listen: str = "127.0.0.1",
     tls: Annotated[bool, Parameter(negative=())] = False,
+    state: Path | None = None,
     hosts: Annotated[list[str] | None, Parameter(name="--host", consume_multiple=False, negative=())] = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
@@ -78,6 +81,9 @@ async def start(
     tls
         Encrypt everything (TLS 1.3). An authority that vouches for hosts and clients is made on first use,
         beside the connection file.
+    state
+        Directory in which to keep how this is reached and which hosts it has: started again with it after a
+        crash, the run-time system is back under the same address with the same hosts.
     hosts
         Logical names of local RIFs to start; by default one with this host's name.
     verbose
@@ -88,18 +94,25 @@ async def start(
     set_up_logging(verbose, log_json)
     path = connection_path(connection_file)
     _refuse_second(await find_live_connection(path), path)
-    where = listen_address(listen, port, tls)
-    issue = Authority(path.parent / "tls").issue if tls else lambda _: ""
-    token = secrets.token_bytes(32)
-    network = Network(token, credentials=issue("rts"))
-    strategies = {**find_strategies(), "ssh": SshStrategy()}
-    async with open_rts_service(network, listen=(str(where),), strategies=strategies, issue=issue) as service:
-        info = ConnectionInfo.create(service.address, token, VERSION, issue("client"))
-        _refuse_second(await claim_connection_file(path, info), path)
-        try:
-            await _serve(service, tuple(hosts or [socket.gethostname()]), cores, path)
-        finally:
-            remove_connection_file(path, info)
+    with open_state(state) if state is not None else nullcontext() as keeper:
+        before = keeper.before if keeper is not None else RtsState()
+        where = listen_address(listen, port or before.port, tls)
+        issue = Authority((state or path.parent) / "tls").issue if tls else lambda _: ""
+        network = Network(bytes.fromhex(before.token), credentials=issue("rts"))
+        strategies = {**find_strategies(), "ssh": SshStrategy()}
+        if keeper is not None:
+            await keeper.wait_for_old_work()
+        epoch = keeper.state.epoch if keeper is not None else None
+        async with open_rts_service(
+            network, listen=(str(where),), strategies=strategies, epoch=epoch, issue=issue
+        ) as service:
+            service.machine.skip_names(before.rifs_named)
+            info = ConnectionInfo.create(service.address, network.token, VERSION, issue("client"))
+            _refuse_second(await claim_connection_file(path, info), path)
+            try:
+                await _serve(service, hosts, cores, path, keeper)
+            finally:
+                remove_connection_file(path, info)
 
 
 def _refuse_second(alive: ConnectionInfo | None, path: Path) -> None:
@@ -126,12 +139,44 @@ def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:
     return where
 
 
-async def _serve(service: RtsService, hosts: tuple[str, ...], cores: int, path: Path) -> None:
-    report = await service.bootstrap(hosts, "local", cores, {})
+async def _serve(
+    service: RtsService, hosts: list[str] | None, cores: int, path: Path, keeper: StateKeeper | None
+) -> None:
+    async with trio.open_nursery() as nursery:
+        if keeper is not None:
+            nursery.start_soon(keeper.follow, service)
+        orders = starting_hosts(hosts, cores, keeper.before.hosts if keeper is not None else ())
+        async with trio.open_nursery() as starting:
+            for names, order in orders:
+                starting.start_soon(_start_hosts, service, names, order)
+        if keeper is not None:
+            keeper.restored()
+        if all(rif.state is not RifState.UP for rif in service.machine.rifs):
+            raise CommandError("no RIF came up")
+        await _serve_until_stopped(service, path)
+        nursery.cancel_scope.cancel()
+
+
+def starting_hosts(
+    hosts: list[str] | None, cores: int, saved: tuple[SavedHost, ...]
+) -> list[tuple[list[str], SavedHost]]:
+    """Return which hosts to start together, and how: those of before, and local ones that are new."""
+    there = {host.host for host in saved}
+    new = hosts or ([] if saved else [socket.gethostname()])
+    together: dict[str, tuple[list[str], SavedHost]] = {}
+    for host in (*saved, *(SavedHost(name, "local", cores, {}) for name in new if name not in there)):
+        key = repr((host.strategy, host.cores, sorted(host.options.items())))
+        together.setdefault(key, ([], host))[0].append(host.host)
+    return list(together.values())
+
+
+async def _start_hosts(service: RtsService, hosts: list[str], order: SavedHost) -> None:
+    report = await service.bootstrap(hosts, order.strategy, order.cores, order.options)
     for host, reason in report.failed.items():
         print(f"{host} failed: {reason}", flush=True)
-    if not report.started:
-        raise CommandError("no RIF came up")
+
+
+async def _serve_until_stopped(service: RtsService, path: Path) -> None:
     classes = ", ".join(f"{entry['total']} {name}" for name, entry in service.status()["classes"].items())
     print(f"run-time system at {service.address}, process {os.getpid()}: {classes}", flush=True)
     print(f"connection file {path}", flush=True)

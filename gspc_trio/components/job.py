@@ -58,6 +58,10 @@ class JobFailed(Exception):
         self.result = result
 
 
+class RtsLost(JobFailed):
+    """The job could not finish for its run-time system has gone."""
+
+
 class Job:
     """A running job: the handle that ``run_job`` yields."""
 
@@ -76,6 +80,7 @@ class Job:
         self._ended = trio.Event()
         self._result: JobResult | None = None
         self.functions: dict[str, Callable[[Any], Any]] = {}
+        self.rts_lost = False
         self._record_each(False)
 
     @property
@@ -95,7 +100,7 @@ class Job:
         """
         result = await self.wait_ended()
         if result.state != "finished":
-            raise JobFailed(result, self._describe(result))
+            raise (RtsLost if self.rts_lost else JobFailed)(result, self._describe(result))
         return result
 
     @property

@@ -224,13 +224,19 @@ class _JobServer:
             elif not send(action) and type(action) is JobEnded:
                 job.end(action)
 
-        await drive(job.machine, job.inbox, perform)
+        try:
+            await drive(job.machine, job.inbox, perform)
+        except trio.Cancelled:  # nobody drives it any more: there is no other end to wait for
+            if not job.has_ended:
+                job.end(JobEnded("stopped", "its scope was cancelled"))
+            raise
 
     async def _listen_to_rts(self, job: Job, routes: SchedulerRoutes) -> None:
         try:
             await routes.listen_to_rts()
         except PeerGone as gone:
             if job.machine.ended is None:
+                job.rts_lost = True
                 job.end(JobEnded("failed", f"the run-time system has gone: {gone.reason}"))
 
     async def leave(self, peer: Peer) -> None:

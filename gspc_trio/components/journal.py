@@ -91,6 +91,23 @@ class Journal:
         """Whether nothing was read from it."""
         return not self._records
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the workflow is in it: there is something to go on from."""
+        return self._descriptor >= 0
+
+    def read_again(self) -> None:
+        """Forget the engine and what is not durable: :meth:`recover` goes on from what is on disk.
+
+        Raises:
+            JournalError: the directory cannot be read any more.
+        """
+        self._close()
+        _, self._records = _read(self.directory)
+        self.engine, self._taken_in = None, 0
+        self._rows.clear()
+        self._written.clear()
+
     async def recover(self, net: Net, values: Mapping[str, Iterable[Any]]) -> JournaledEngine:
         """Return the engine that goes on where the journal ends, or that of a new job with these values.
 

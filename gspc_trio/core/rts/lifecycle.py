@@ -65,7 +65,7 @@ class LifeCycle:
         self.by_link: dict[int, Rif] = {}
         self.jobs: dict[JobId, JobEntry] = {}
         self.stopping = False
-        self._names = Counter("r")
+        self.names = Counter("r")
         self._hosts: dict[str, Rif] = {}
         self._batches: dict[int, _Batch] = {}
         self._teardowns: dict[int, _Teardown] = {}
@@ -88,7 +88,7 @@ class LifeCycle:
             if there is not None:
                 self._forget(there, now, out)
             rif = Rif(
-                self._names.next_name(), host, event.strategy, event.cores, dict(event.options), ask=event.ask
+                self.names.next_name(), host, event.strategy, event.cores, dict(event.options), ask=event.ask
             )
             self.rifs[rif.rif_id] = self._hosts[host] = rif
             batch.waiting.add(rif.rif_id)

@@ -107,6 +107,15 @@ class Rts:
         return tuple(self._lives.rifs.values())
 
     @property
+    def rifs_named(self) -> int:
+        """Number of RIFs that were ever named, and so the last part of the newest name."""
+        return self._lives.names.last
+
+    def skip_names(self, rifs: int) -> None:
+        """Name no RIF like one of the first ``rifs``: those belonged to a run-time system of before."""
+        self._lives.names.last = max(rifs, self._lives.names.last)
+
+    @property
     def jobs(self) -> tuple[JobEntry, ...]:
         """The jobs registered now, oldest first."""
         return tuple(self._lives.jobs.values())

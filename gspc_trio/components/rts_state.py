@@ -1,0 +1,167 @@
+"""What a run-time system leaves behind for the next one: how it is reached, and which hosts it had.
+
+The next one has the same address, secrets and hosts; RIFs and job servers of before are not let in under
+their old names, and no RIF is started before all work of the old ones must have ended by itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+from attrs import asdict, evolve, field, frozen
+
+from gspc_trio.components.rts import RtsService
+from gspc_trio.core.rts import RifState
+from gspc_trio.protocol.address import WebSocketAddress, parse_address
+
+SAVE_INTERVAL_S = 0.2
+"""How long after a change it is saved at the latest."""
+
+ALIVE_INTERVAL_S = 1.0
+"""How often the file says that its run-time system lives."""
+
+OLD_WORK_S = 7.0
+"""After so long without a run-time system its RIFs have ended their work: 5 s of silence, and 2 s to stop."""
+
+_FILE = "rts.json"
+
+
+class StateError(ValueError):
+    """The state cannot be used; one line says why, and what to do."""
+
+
+@frozen
+class SavedHost:
+    """A host that has a RIF, or is to have one."""
+
+    host: str
+    strategy: str
+    cores: int
+    options: dict[str, str]
+
+
+@frozen
+class RtsState:
+    """What is kept.
+
+    Attributes:
+        token: the secret, as hexadecimal digits.
+        port: TCP port at which it listens, 0 if it never has.
+        epoch: of its grants; the next one takes a higher one.
+        rifs_named: number of RIFs that were ever named.
+        hosts: those that it has.
+        alive_s: wall-clock time at which it was last seen alive, 0 after an orderly end.
+    """
+
+    token: str = field(factory=lambda: secrets.token_bytes(32).hex(), repr=False)
+    port: int = 0
+    epoch: int = 0
+    rifs_named: int = 0
+    hosts: tuple[SavedHost, ...] = ()
+    alive_s: float = 0.0
+
+
+class StateKeeper:
+    """Keeps the state of one run-time system in a directory; made by :func:`open_state`.
+
+    Attributes:
+        state: what the last one left, with the epoch for this one.
+    """
+
+    def __init__(self, folder: Path, state: RtsState) -> None:
+        self.folder = folder
+        self.before = state
+        self._restored = False
+        self.state = evolve(state, epoch=max(int(time.time()), state.epoch + 1))
+
+    async def wait_for_old_work(self) -> None:
+        """Return when nothing can run any more that the last one had begun."""
+        if self.before.alive_s:
+            passed_s = max(0.0, time.time() - self.before.alive_s)
+            await trio.sleep(max(0.0, OLD_WORK_S - passed_s))
+
+    async def follow(self, service: RtsService) -> None:
+        """Save what changes, until cancelled; then that it ended in good order."""
+        where = parse_address(service.address)
+        assert isinstance(where, WebSocketAddress)
+        self.state = evolve(self.state, port=where.port)
+        try:
+            while True:
+                now = time.time()
+                news = evolve(self.state, hosts=self._hosts(service), rifs_named=service.machine.rifs_named)
+                if news != self.state or now - self.state.alive_s > ALIVE_INTERVAL_S:
+                    self._save(evolve(news, alive_s=now))
+                await trio.sleep(SAVE_INTERVAL_S)
+        finally:
+            self._save(evolve(self.state, alive_s=0.0))
+
+    def _hosts(self, service: RtsService) -> tuple[SavedHost, ...]:
+        """Those that have a RIF, and those of before that have not been started yet."""
+        rifs = {
+            rif.host: SavedHost(rif.host, rif.strategy, rif.cores, dict(rif.options))
+            for rif in service.machine.rifs
+            if rif.state is not RifState.STOPPING
+        }
+        if not self._restored:
+            rifs = {saved.host: saved for saved in self.before.hosts} | rifs
+        return tuple(rifs.values())
+
+    def restored(self) -> None:
+        """The hosts of before were asked for: those that are not there now are no longer kept."""
+        self._restored = True
+
+    def _save(self, state: RtsState) -> None:
+        self.state = state
+        temporary = self.folder / "new"
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            json.dump(asdict(state), file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.folder / _FILE)
+
+
+@contextmanager
+def open_state(folder: Path) -> Iterator[StateKeeper]:
+    """The state in a directory, for one run-time system at a time.
+
+    Raises:
+        StateError: others can write to the directory, another run-time system uses it, or it is damaged.
+        OSError: the directory cannot be made.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise StateError(f"others can look into {folder}: chmod 700 it, or name another directory")
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StateError(f"a run-time system that runs uses the state {folder}") from None
+        yield StateKeeper(folder, _load(folder / _FILE))
+    finally:
+        os.close(descriptor)
+
+
+def _load(path: Path) -> RtsState:
+    try:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="surrogateescape"))
+        hosts = tuple(SavedHost(**host) for host in data.pop("hosts"))
+        state = RtsState(**data, hosts=hosts)
+        bytes.fromhex(state.token)
+        return state
+    except FileNotFoundError:
+        return RtsState()
+    except (ValueError, TypeError, KeyError) as error:
+        raise StateError(f"{path} is damaged ({error}): remove it, and bootstrap the hosts again") from error
