@@ -64,6 +64,19 @@ async def test_leaving_the_block_waits_for_the_job() -> None:
             assert sorted((await job.wait()).outputs["results"]) == [2, 4, 6]
 
 
+async def test_a_job_whose_scope_is_cancelled_has_ended_and_is_not_waited_for() -> None:
+    before = children()
+    with trio.fail_after(HANG_S), trio.CancelScope() as scope:
+        async with (
+            open_rts(cores=2) as rts,
+            open_job(farm(nap), rts=rts, values={"items": [HANG_S] * 4}) as job,
+        ):
+            scope.cancel()
+    assert job.has_ended
+    assert (await job.wait_ended()).detail == "its scope was cancelled"
+    assert children() == before
+
+
 async def test_a_failure_raises_with_its_story_and_what_was_done() -> None:
     settings = JobSettings(keep_going=True)
     with trio.fail_after(HANG_S):
