@@ -174,7 +174,9 @@ class Job:
     def _look(self, to_file: bool, watched: bool) -> bool:
         """Record as closely as is worth it; return whether to look again soon though nothing was recorded."""
         now, scheduler, before = trio.current_time(), self.machine.scheduler, self._watching.mode
-        mode = self._watching.decide(now, to_file=to_file, watched=watched, ended=scheduler.ended)
+        mode = self._watching.decide(
+            now, to_file=to_file, watched=watched, ended=scheduler.ended, live=scheduler.live
+        )
         if (mode is Mode.EACH) is not (before is Mode.EACH):
             self._record_each(mode is Mode.EACH)
         if mode is Mode.GLANCES and now - self._glanced_s >= GLANCE_INTERVAL_S and self.machine.ended is None:

@@ -7,7 +7,7 @@ from scheduler_world import FINISHED, READY, RUNNING, World, bad, finished, gran
 from gspc_trio.core.progress import LATELY_MAX, Progress
 from gspc_trio.core.records import TaskChanged
 from gspc_trio.core.scheduler import Watched
-from gspc_trio.core.watching import FAST_PER_S, MEASURED_S, SLOW_PER_S, Mode, Watching
+from gspc_trio.core.watching import FAST_PER_S, MANY_LIVE, MEASURED_S, SLOW_PER_S, Mode, Watching
 
 
 def test_a_file_has_everything_and_nobody_counts() -> None:
@@ -31,6 +31,19 @@ def test_watchers_of_a_fast_run_get_glances_until_it_is_slow_again() -> None:
     assert decide(13.0, 2 * FAST_PER_S + between) is Mode.GLANCES
     assert decide(14.0, 2 * FAST_PER_S + between + SLOW_PER_S) is Mode.EACH
     assert decide(15.0, 2 * FAST_PER_S + 2 * between + SLOW_PER_S) is Mode.EACH
+
+
+def test_watchers_of_very_many_tasks_get_glances() -> None:
+    watching = Watching()
+
+    def decide(now: float, live: int) -> Mode:
+        return watching.decide(now, to_file=False, watched=True, ended=0, live=live)
+
+    assert decide(0.0, MANY_LIVE + 1) is Mode.GLANCES
+    assert decide(1.0, MANY_LIVE) is Mode.GLANCES
+    assert decide(2.0, MANY_LIVE // 2) is Mode.EACH
+    assert decide(3.0, MANY_LIVE) is Mode.EACH
+    assert decide(4.0, MANY_LIVE + 1) is Mode.GLANCES
 
 
 def fold_glance(world: World, named_max: int = 2) -> Progress:
