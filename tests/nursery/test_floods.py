@@ -1,0 +1,111 @@
+"""Many strangers at once, from another process, while honest peers go on."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+import trio
+from network_world import TOKEN, WEBSOCKET, Done, listening, upgrade_request
+
+from gspc_trio.nursery.network import Network
+
+BOUND_S = 60
+MEMORY_BYTES_MAX = 64 * 2**20
+
+STRANGERS = """
+import socket, sys
+host, port, number, said = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), bytes.fromhex(sys.argv[4])
+again = int(sys.argv[5])
+sockets = []
+for _ in range(number):
+    one = socket.socket()
+    one.settimeout(10)
+    try:
+        one.connect((host, port))
+        one.sendall(said)
+    except OSError:
+        pass
+    if again:
+        one.close()
+    else:
+        sockets.append(one)
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def strangers(
+    address: str, number: int, said: bytes = b"", again: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that opens so many connections, says something on each, and keeps or closes it."""
+    host, port = address.removeprefix("ws://").split(":")
+    process = subprocess.Popen(
+        [sys.executable, "-c", STRANGERS, host, port, str(number), said.hex(), str(int(again))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def until_done(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    assert await trio.to_thread.run_sync(process.stdout.readline) == b"done\n"
+
+
+KINDS = {
+    "idle": (b"", False),
+    "slow": (upgrade_request()[:30], False),
+    "upgraded": (upgrade_request(), False),
+    "hasty": (b"", True),
+    "loud": (b"\xff" * 2_000, True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_thousand_strangers_do_not_keep_honest_peers_out(kind: str) -> None:
+    said, again = KINDS[kind]
+    me = psutil.Process()
+    network = Network(TOKEN)
+    async with listening(network, WEBSOCKET) as address:
+        async with network.connect(address, role="job", name="old", expect="rts") as old:
+            before, files = me.memory_info().rss, me.num_fds()
+            with strangers(address, 1_000, said, again) as process, trio.fail_after(BOUND_S):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(until_done, process)
+                    for _ in range(20):
+                        assert await old.call(Done()) == Done()
+                        async with network.connect(address, role="job", name="new", expect="rts") as new:
+                            assert await new.call(Done()) == Done()
+                assert me.num_fds() - files < 2 * 64 + 50, "strangers have 64 places"
+                assert me.memory_info().rss - before < MEMORY_BYTES_MAX
+            assert await old.call(Done()) == Done()
+
+
+async def test_a_listener_out_of_descriptors_goes_on_when_there_are_some_again() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    me = psutil.Process()
+    network = Network(TOKEN)
+    async with listening(network, WEBSOCKET) as address:
+        async with network.connect(address, role="job", name="old", expect="rts") as old:
+            with strangers(address, 200) as process:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (me.num_fds() + 10, hard))
+                try:
+                    with trio.fail_after(BOUND_S):
+                        await until_done(process)
+                    assert await old.call(Done()) == Done()
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            with trio.fail_after(BOUND_S):
+                async with network.connect(address, role="job", name="new", expect="rts") as new:
+                    assert await new.call(Done()) == Done()
