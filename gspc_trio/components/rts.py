@@ -12,7 +12,7 @@ import trio
 
 from gspc_trio.components.records import RecordStream
 from gspc_trio.components.rm import RmShell, drop_offender
-from gspc_trio.components.rts_peers import PeerServer, RtsError, as_message
+from gspc_trio.components.rts_peers import CANCELLED, PeerServer, RtsError, as_message
 from gspc_trio.components.rts_status import describe
 from gspc_trio.components.strategy import RifOrder, Strategy
 from gspc_trio.core.exchange import DagReport
@@ -350,9 +350,9 @@ class RtsService:
         self._answers.pop(action.ask)(action)
 
     def _record_rif(self, record: RifChanged) -> None:
-        level = logging.WARNING if record.state in ("lost", "failed") else logging.INFO
+        bad = record.state in ("lost", "failed") and record.detail != CANCELLED
         log.log(
-            level,
+            logging.WARNING if bad else logging.INFO,
             "%s on %s is %s%s",
             record.rif_id,
             record.host,

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CANCELLED = "the run-time system goes"
+"""Why RIFs and jobs are lost when the service is cancelled: of that nobody needs a warning."""
+
 GOODBYE_TIMEOUT_S = 0.2
 """How long the last answers to clients may take to be sent when the run-time system goes."""
 
@@ -109,7 +112,7 @@ class PeerServer:
                 more = await peer.receive()
         finally:
             del self.rifs[link]
-            put(events.RifLost(link, peer.reason or "the run-time system goes"))
+            put(events.RifLost(link, peer.reason or CANCELLED))
 
     def _take_records(self, batch: messages.RecordBatch, late_s: float) -> float:
         """Add records of a RIF, on this process's clock; return the difference between the clocks."""
@@ -141,7 +144,7 @@ class PeerServer:
             del self._jobs[link]
             if joining.job:
                 del self._service.rm.peers[joining.job]
-                reason = "" if joining.left else peer.reason or "the run-time system goes"
+                reason = "" if joining.left else peer.reason or CANCELLED
                 put(events.JobGone(joining.job, reason, joining.left))
 
     async def _listen_to_job(self, joined: _JobLink, more: list[Any]) -> bool:

@@ -64,7 +64,9 @@ async def test_leaving_the_block_waits_for_the_job() -> None:
             assert sorted((await job.wait()).outputs["results"]) == [2, 4, 6]
 
 
-async def test_a_job_whose_scope_is_cancelled_has_ended_and_is_not_waited_for() -> None:
+async def test_a_job_whose_scope_is_cancelled_has_ended_and_is_not_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     before = children()
     with trio.fail_after(HANG_S), trio.CancelScope() as scope:
         async with (
@@ -75,6 +77,7 @@ async def test_a_job_whose_scope_is_cancelled_has_ended_and_is_not_waited_for() 
     assert job.has_ended
     assert (await job.wait_ended()).detail == "its scope was cancelled"
     assert children() == before
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 async def test_a_failure_raises_with_its_story_and_what_was_done() -> None:
