@@ -21,13 +21,17 @@ except ImportError:  # looked at without the harness
 
 PYTHON = str(Path(__file__).parents[1] / ".venv" / "bin" / "python")
 CORES = 2
+DATA_BYTES = 1 << 30
 
 
 class Gspc(Peer):
     """Embedded."""
 
     name, package, python = "gspc", "gspc-trio", PYTHON
-    note = "gspc_trio.Executor(cores=2, tune_gc=True): everything but compute in the client's process"
+    note = (
+        "gspc_trio.Executor(cores=2, tune_gc=True), all but compute in the client; W5a, W5c: data_bytes=1 GiB"
+    )
+    for_data: Any = None
 
     def start(self) -> None:
         """Bring it up."""
@@ -38,6 +42,18 @@ class Gspc(Peer):
     def stop(self) -> None:
         """Take it down."""
         self.executor.shutdown(cancel_futures=True)
+        if self.for_data is not None:
+            self.for_data.shutdown(cancel_futures=True)
+
+    def transfer(self, nbytes: int, kind: str, seed: int) -> Any:
+        """Have one task make a large value and another use it: in shared memory, which one has to ask for."""
+        from bench_peers import consume, produce
+        from gspc_trio import Executor
+
+        if self.for_data is None:
+            self.for_data = Executor(cores=CORES, tune_gc=True, data_bytes=DATA_BYTES)
+        made = self.for_data.submit(produce, nbytes, kind, seed)
+        return self.for_data.submit(consume, made).result()
 
     def submit(self, fn: Any, *args: Any) -> Any:
         """Submit one task."""

@@ -8,6 +8,7 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.iml import default_memory_bytes, join_layer
+from gspc_trio.components.iml_local import LocalLink
 from gspc_trio.components.iml_process import open_server_process
 from gspc_trio.core.exchange import DataLayer, OpenJob
 from gspc_trio.core.iml.errors import DuplicateData, ImlError, LayerGone
@@ -40,6 +41,7 @@ class HostLayers:
         self._nursery = nursery
         self._memory_bytes = memory_bytes or default_memory_bytes()
         self._doors: dict[str, _Door] = {}
+        self._links: dict[str, LocalLink] = {}
 
     def prepare(self, layer: DataLayer) -> None:
         """Begin to find or start the server, if that has not begun."""
@@ -67,6 +69,19 @@ class HostLayers:
             LayerGone: as :meth:`settle`.
         """
         return opening if opening.data is None else evolve(opening, data=await self.settle(opening.data))
+
+    async def link(self, layer: DataLayer) -> LocalLink:
+        """Return a connection to this host's server of the layer.
+
+        Raises:
+            LayerGone: as :meth:`settle`.
+        """
+        settled = await self.settle(layer)
+        link = self._links.get(settled.local_address)
+        if link is None:
+            link = self._links[settled.local_address] = LocalLink(settled.local_address)
+            self._nursery.start_soon(link.run)
+        return link
 
     async def _hold(self, layer: DataLayer, door: _Door) -> None:
         try:

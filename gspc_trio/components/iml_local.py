@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from gspc_trio.core.iml.errors import ImlError, LayerGone
-from gspc_trio.core.iml.exchange import AbortData, CommitData
+from gspc_trio.core.iml.exchange import AbortData, CommitData, Replicate
 from gspc_trio.core.iml.store_events import Key, Use
 from gspc_trio.iml import local
 from gspc_trio.nursery.drive import Inbox
@@ -118,6 +118,12 @@ class _Guest:
             data_id, part = fields
             descriptor, size_bytes = await store.writer((data_id, part))
             return [size_bytes], descriptor
+        if operation == local.FETCH:
+            await self._server.fetch(*fields)
+            return [], -1
+        if operation == local.COPY:
+            await self._server.ask(Replicate(*fields))
+            return [], -1
         if operation == local.NEW:
             return await self._new(*fields)
         (data_id,) = fields

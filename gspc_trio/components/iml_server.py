@@ -151,18 +151,26 @@ class ImlServer:
         Raises:
             ImlError: there is no such data, or no room here.
         """
-        key = (data_id, 0)
-        size_bytes = self.machine.size_of(key)
+        stripes = await self.fetch(job, data_id)
+        return await (self.store.pin((data_id, 0), Use.MAP) if stripes is None else self._gather(stripes))
+
+    async def fetch(self, job: str, data_id: str) -> x.Located | None:
+        """Have all of some data here, in one part; return where it lies if that is in stripes, which stay.
+
+        Raises:
+            ImlError: there is no such data, or no room here.
+        """
+        size_bytes = self.machine.size_of((data_id, 0))
         readers = self._readers.get(data_id)
         if size_bytes is not None and readers is not None and (not job or readers in (job, EVERY_JOB)):
-            return await self.store.pin(key, Use.MAP)  # what was freed, or is stale, is not here any more
+            return None  # what was freed, or is stale, is not here any more
         found: x.Located = await self.ask(x.Locate(job, data_id))
         if len(found.parts) > 1:
-            return await self._gather(found)
+            return found
         if size_bytes is None or self.rank not in found.parts[0]:
             await self.ask(x.Replicate(job, data_id, hosts=(self.host,), cached=True))
         self._readers[data_id] = found.job or EVERY_JOB
-        return await self.store.pin(key, Use.MAP)
+        return None
 
     async def _gather(self, found: x.Located) -> Granted:
         """Put all stripes together in a part that goes when it is not mapped any more."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import trio
 from attrs import evolve
@@ -15,11 +15,15 @@ from gspc_trio.components.iml import join_layer
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_host import HostLayers
 from gspc_trio.core.exchange import DataLayer, Finished
+from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.iml.errors import ImlError
-from gspc_trio.core.task import Outcome
+from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp
+from gspc_trio.core.task import Outcome, Task, TaskOptions
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.nursery.network import Network
-from gspc_trio.protocol.references import TrackedReference, decode_reference, is_reference
+from gspc_trio.policies.transfer import TransferCost
+from gspc_trio.protocol.references import Reference, TrackedReference, decode_reference, is_reference
+from gspc_trio.workflow.job import Engine
 
 FREES_AT_ONCE = 64
 """So many frees are under way at one time."""
@@ -57,10 +61,62 @@ class JobData:
         self._token = trio.lowlevel.current_trio_token()
         self._wake = trio.Event()
         self._closed = False
+        self.policy = TransferCost(data=self, bandwidth=lambda source, _: iml.bandwidth_of(source))
+        self._options: dict[TaskOptions, TaskOptions] = {}
 
-    def taking(self, put: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return what takes events for a job and tracks the references in them."""
-        return lambda event: put(self.take(event) if type(event) is Finished else event)
+    def places_of(self, task: Task) -> Mapping[str, int]:
+        """Return host -> bytes of the task's arguments that were made there."""
+        places: dict[str, int] = {}
+        for argument in task.arguments:
+            if is_reference(argument):
+                for host, size_bytes in _reference_of(argument).places:
+                    places[host] = places.get(host, 0) + size_bytes
+        return places
+
+    def staged(self, task: Task) -> Task:
+        """Return the task with the staging that its data needs: where all is on one host it needs none."""
+        copies = self.layer.copies > 1
+        fetch = len(self.policy.tops) > 1 and any(map(is_reference, task.arguments))
+        if not (copies or fetch):
+            return task
+        options = task.options
+        wanted = evolve(options, stage_in=options.stage_in or fetch, stage_out=options.stage_out or copies)
+        return evolve(task, options=self._options.setdefault(wanted, wanted))
+
+    def staging(self, engine: Engine) -> Engine:
+        """Return the engine with tasks that state the staging that their data needs."""
+        return cast(Engine, StagingEngine(engine, self))
+
+    async def learn_memory(self) -> None:
+        """Ask how much the memory of each host can hold."""
+        for server in await self.iml.servers():
+            self.policy.memory_bytes[server.host] = server.memory_bytes
+
+    def taking(self, put: Callable[[Any], None], hosts: Mapping[ResourceId, str]) -> Callable[[Any], None]:
+        """Return what takes events for a job: it tracks references, and notes which hosts there are.
+
+        Args:
+            put: takes the event then.
+            hosts: resource -> its host.
+        """
+
+        def take(event: Any) -> None:
+            if type(event) is Finished:
+                event = self.take(event)
+            elif type(event) is ResourcesUp:
+                for resource in event.resources:
+                    tops = self.policy.tops.setdefault(hosts[resource.resource_id], [])
+                    if not resource.parents and resource.resource_id not in tops:
+                        tops.append(resource.resource_id)
+            elif type(event) is ResourcesLost:
+                lost = set(event.resource_ids)
+                for host, tops in list(self.policy.tops.items()):
+                    self.policy.tops[host] = [top for top in tops if top not in lost]
+                    if not self.policy.tops[host]:
+                        del self.policy.tops[host]
+            put(event)
+
+        return take
 
     def take(self, finished: Finished) -> Finished:
         """Return what a worker has reported, its references tracked."""
@@ -81,7 +137,8 @@ class JobData:
     def track(self, value: bytes) -> TrackedReference:
         """Return a reference that keeps its data as long as it lives."""
         tracked = TrackedReference(value)
-        tracked.keep = _Keep(self, decode_reference(value).data_id)
+        tracked.reference = decode_reference(value)
+        tracked.keep = _Keep(self, tracked.reference.data_id)
         tracked.open_data = self.open_data
         return tracked
 
@@ -126,6 +183,32 @@ class JobData:
             self._client.close()
 
 
+def _reference_of(argument: bytes) -> Reference:
+    if type(argument) is TrackedReference:
+        return argument.reference
+    return decode_reference(argument)
+
+
+class StagingEngine:
+    """An engine whose tasks state the staging that their data needs.
+
+    Args:
+        engine: whose tasks they are.
+        data: of the job.
+    """
+
+    def __init__(self, engine: Engine, data: JobData) -> None:
+        self._engine = engine
+        self._data = data
+
+    def extract(self, task_id: TaskId) -> Task:
+        """Return the task; it counts as extracted from now on."""
+        return self._data.staged(self._engine.extract(task_id))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
 @asynccontextmanager
 async def open_job_data(layer: DataLayer, host: str) -> AsyncIterator[JobData]:
     """Take part in a memory layer for a job, for as long as the block lasts.
@@ -141,6 +224,7 @@ async def open_job_data(layer: DataLayer, host: str) -> AsyncIterator[JobData]:
         settled = await HostLayers(host, nursery).settle(layer)
         async with join_layer(Network(layer.token), layer.address, job=layer.job, host=host) as iml:
             data = JobData(iml, settled)
+            await data.learn_memory()
             nursery.start_soon(data.free_unneeded)
             try:
                 yield data

@@ -176,8 +176,8 @@ class _JobServer:
         machine = JobMachine(
             job_id,
             settings.name,
-            self.engine,
-            look_ahead_scheduler(job_id),
+            self.engine if self.data is None else self.data.staging(self.engine),
+            look_ahead_scheduler(job_id, look_ahead=self.data.policy if self.data is not None else None),
             settings.keep_going,
             self.open_ended,
             journaled=self.journal is not None,
@@ -195,7 +195,7 @@ class _JobServer:
         hosts: dict[ResourceId, str] = {}
         job = self.job = Job(machine, self.outputs, hosts)
         self.clients = JobClients(job)
-        put = job.inbox.put if self.data is None else self.data.taking(job.inbox.put)
+        put = job.inbox.put if self.data is None else self.data.taking(job.inbox.put, hosts)
         routes = SchedulerRoutes(
             rts.network, peer, opening, self.code, put, hosts, nursery, job.records.append
         )

@@ -309,12 +309,12 @@ class RifService:
         if opening.data is None:
             self._jobs[opening.job] = JobCode(opening)
             return
-        if self._layers is None:
-            from gspc_trio.components.iml_host import HostLayers  # not before the first task of most
+        from gspc_trio.components.iml_host import HostLayers
+        from gspc_trio.components.iml_staging import job_code
 
+        if self._layers is None:
             self._layers = HostLayers(self.host, self._nursery)
-        self._layers.prepare(opening.data)
-        self._jobs[opening.job] = JobCode(opening, settle=partial(self._layers.settle_job, opening))
+        self._jobs[opening.job] = job_code(opening, self._layers)
 
     def _define_code(self, define: DefineCode) -> None:
         self._jobs[define.job].codes[define.code_id] = define.data

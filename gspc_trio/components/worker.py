@@ -84,6 +84,7 @@ class JobCode:
     opening: OpenJob
     codes: dict[int, bytes] = field(factory=dict)
     settle: Callable[[], Awaitable[OpenJob]] | None = None
+    staging: Staging | None = None
 
 
 class JobCompute:
@@ -303,12 +304,14 @@ class WorkerShell:
 
     def _stage_in(self, action: work.StageIn) -> None:
         key = (action.submission.task_id, action.submission.attempt)
-        run = partial(self._staging.stage_in, self.resource, action.job, action.submission)
+        staging = self._jobs[action.job].staging or self._staging
+        run = partial(staging.stage_in, self.resource, action.job, action.submission)
         self._stage(key, run, work.StagedIn(key))
 
     def _stage_out(self, action: work.StageOut) -> None:
         key = (action.submission.task_id, action.submission.attempt)
-        run = partial(self._staging.stage_out, self.resource, action.job, action.submission, action.outcome)
+        staging = self._jobs[action.job].staging or self._staging
+        run = partial(staging.stage_out, self.resource, action.job, action.submission, action.outcome)
         self._stage(key, run, work.StagedOut(key))
 
     def _stage(self, key: AttemptKey, run: Callable[[], Awaitable[None]], done: Any) -> None:

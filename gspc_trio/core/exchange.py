@@ -101,6 +101,7 @@ class DataLayer:
         token: its secret, when it is not that of the run-time system.
         job: to which the data there belongs.
         bytes_min: values of so many bytes or more go there.
+        copies: on how many hosts each of them is to lie.
         local_address, host: of the memory server of this host; set by the RIF.
     """
 
@@ -108,6 +109,7 @@ class DataLayer:
     token: bytes = field(default=b"", repr=False)
     job: str = ""
     bytes_min: int = 1 << 16
+    copies: int = 1
     local_address: str = ""
     host: str = ""
 

@@ -1,8 +1,8 @@
 """Values that lie in a memory layer: what travels instead, how they are taken apart and put together.
 
 A reference is the byte that begins a pickled value, then 0, where a pickled value goes on with 128; then
-msgpack data. The bytes in the layer are the value's buffers (pickle protocol 5, out of band), then its pickle;
-or the plain bytes of a ``bytes`` object; or any other encoded value; or what a view is to be of.
+msgpack data. The bytes in the layer are the value's buffers (pickle protocol 5, out of band), then its
+pickle; or the plain bytes of a ``bytes`` object; or any other encoded value; or what a view is to be of.
 """
 
 from __future__ import annotations
