@@ -105,7 +105,10 @@ class IncomingCall:
             RuntimeError: it was answered before.
         """
         kind = error.kind if isinstance(error, RemoteError) else type(error).__name__
-        message = next(iter(str(error).splitlines()), "") or kind
+        try:
+            message = next(iter(str(error).splitlines()), "") or kind
+        except Exception:  # an exception of the user's may not be able to say what it means
+            message = kind
         self._answer(RefuseCall(self._call_id, kind, message))
 
     def _answer(self, event: AnswerCall | RefuseCall) -> None:

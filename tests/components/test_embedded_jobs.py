@@ -80,6 +80,29 @@ async def test_a_job_whose_scope_is_cancelled_has_ended_and_is_not_waited_for(
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
 
 
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+async def test_an_application_function_that_raises_what_has_no_text_harms_no_job() -> None:
+    def complain(_: object) -> None:
+        raise Speechless
+
+    settings = JobSettings().listening()
+    with trio.fail_after(HANG_S):
+        async with (
+            open_rts(cores=1) as rts,
+            open_job(farm(double), rts=rts, values={"items": [1]}, settings=settings) as job,
+        ):
+            job.serve("complain", complain)
+            with pytest.raises(RemoteError) as caught:
+                await rts.call(job.job_id, "complain")
+            result = await job.wait()
+    assert (caught.value.kind, str(caught.value)) == ("Speechless", "Speechless")
+    assert result.state == "finished"
+
+
 async def test_a_failure_raises_with_its_story_and_what_was_done() -> None:
     settings = JobSettings(keep_going=True)
     with trio.fail_after(HANG_S):
