@@ -206,3 +206,11 @@ def test_memory_grows_with_shapes_not_with_tasks_that_wait() -> None:
             driver.rm.handle(Demand("a", CORE, step, NO_GRANT), float(step))
     sizes = [len(driver.rm._state.jobs["a"].wants[CORE].ages) for driver in (few, many)]
     assert sizes == [64, 64]
+
+
+def test_a_core_that_is_all_of_its_node_is_recalled_for_the_node() -> None:
+    driver = Driver(*host("r1", sockets=1, per_socket=1))
+    driver.take("a")
+    driver.now = 1.0
+    assert driver.demand("b", 1, NODE) == [Recall("a", ((1, 1),))]
+    assert driver.release("a") == [Grant("b", NODE, (1, 2), ("r1.node",))]

@@ -144,7 +144,7 @@ class _Call:
         for holder in holders:
             if any(queue in need.queue.contains for need in holder.form.needs):
                 self._call_from(holder, lambda vertex: dict(vertex.kinds.counts).get(queue, 0))
-        if self.missing > 0 and queue.largest > 1:
+        if self.missing > 0 and queue.contains:
             hosts = self.state.pool.hosts_in_turn(HOSTS_SAMPLED)
             roots = [root for host in hosts for root in host.roots]
             larger = [vertex for root in roots for vertex in _of_class_below(root, queue) if vertex.below]

@@ -6,9 +6,8 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from gspc_trio.core.rm.gather import gather
-from gspc_trio.core.rm.jobs import Holding, Want
+from gspc_trio.core.rm.jobs import NEVER, Holding, Job, Want
 from gspc_trio.core.rm.parts import ClassQueue
-from gspc_trio.core.rm.pool import Pool
 from gspc_trio.core.rm.search import preferred
 from gspc_trio.core.rm.state import State
 
@@ -28,18 +27,20 @@ def start_waiting(state: State, want: Want, now: float) -> None:
             _push(state, want)
     elif fresh:
         state.special[want] = None
-        want.tried = -1
         if want.form.preferring:
             state.watch(want)
-            set_patience(state, want, now)
+            _decide_patience(state, want, now)
+        else:
+            state.gangs[want] = None
+        state.wake(want)
 
 
 def may_reserve(want: Want) -> bool:
     """Whether a stream of other requests could starve this one, so that resources may be put aside for it."""
     need = want.form.needs[0]
     if want.form.plain:
-        return need.queue.largest > 1
-    return need.hard or not want.form.preferring or need.queue.largest > 1
+        return bool(need.queue.contains)
+    return need.hard or not want.form.preferring or bool(need.queue.contains)
 
 
 def _push(state: State, want: Want) -> None:
@@ -50,48 +51,86 @@ def _push(state: State, want: Want) -> None:
         heap = queue.plain[want.owner] = []
         state.hungry[queue] = None
     elif len(heap) > 64 and len(heap) > 4 * len(want.owner.wants):
-        heap[:] = [entry for entry in heap if entry[2].unmet and entry[2].since == entry[0]]
+        heap[:] = [entry for entry in heap if _is_valid(entry[2], entry[0])]
         heapify(heap)
     heappush(heap, (want.since, want.number, want))
 
 
-def set_patience(state: State, want: Want, now: float) -> None:
-    """Decide whether a want waits for what it prefers (hard preferences: for ever), and until when."""
+def _decide_patience(state: State, want: Want, now: float) -> None:
+    """Let the want wait for what it prefers (for ever if it must), or for any resource of the class."""
     need = want.form.needs[0]
     until = want.since + state.limits.patience_s
     want.patient = need.hard or (now < until and bool(preferred(state.pool, need)))
-    if want.patient and not need.hard and (state.patience_at is None or until < state.patience_at):
-        state.patience_at = until
+    if not want.patient:
+        _push(state, want)
+    elif not need.hard:
+        state.doubt(want, until)
 
 
 def lose_patience(state: State, now: float) -> None:
     """Wants that have waited long enough for what they prefer take what there is."""
-    if state.patience_at is None or now < state.patience_at:
-        return
-    state.patience_at = None
-    for want in state.special:
-        if want.form.preferring and want.patient:
-            set_patience(state, want, now)
-            if not want.patient:
-                want.tried = -1
+    doubtful = state.doubtful
+    while doubtful and doubtful[0][0] <= now:
+        want = heappop(doubtful)[2]
+        if want.patient and want in state.special:
+            _decide_patience(state, want, now)
+    state.patience_at = doubtful[0][0] if doubtful else None
 
 
 def serve(state: State, now: float, actions: list[Any]) -> None:
     """Give what is free to those who wait, until nobody who waits can be given anything."""
     passed: set[Want] = set()
+    failed: dict[ClassQueue, float] = {}  # wants of such an estimate, or a longer one, get nothing
+    version = state.pool.version
     while state.waiting:
-        want = _next_plain(state, passed)
-        if state.special:
-            for other in list(state.special):
-                if other in passed or not _promising(state, other):
-                    continue
-                if want is None or _key(other) < _key(want):
-                    want = other
+        if state.pool.version != version:  # a reservation has ended
+            version = state.pool.version
+            passed.clear()
+            failed.clear()
+        reserved = None if state.reservation is None else state.reservation.want
+        want = _next_plain(state, failed, reserved)
+        for other in _others(state, reserved, passed):
+            if want is None or _key(other) < _key(want):
+                want = other
         if want is None:
             return
-        if not give(state, want, now, actions):
+        if give(state, want, now, actions):
+            continue
+        if want is reserved or not takes_any(want):
             passed.add(want)
-            want.tried = state.pool.version
+            want.tried = version
+        else:
+            queue = want.form.queue
+            failed[queue] = min(_estimate_s(want), failed.get(queue, NEVER))
+
+
+def _others(state: State, reserved: Want | None, passed: set[Want]) -> list[Want]:
+    """Return those who do not wait for any resource of one class, and are worth a try now."""
+    found = []
+    for want in list(state.woken):
+        if want.patient and want.tried < 0:
+            found.append(want)
+        else:
+            del state.woken[want]
+    if reserved is not None and takes_any(reserved) and reserved not in passed:
+        found.append(reserved)
+    version = state.pool.version
+    for want in state.gangs:
+        if want in passed or want.tried == version:
+            continue
+        if all([queue.free >= count for queue, count in want.form.counts.items()]):
+            found.append(want)
+    return found
+
+
+def takes_any(want: Want) -> bool:
+    """Whether any one resource of its class will do now."""
+    return want.form.plain or (want.form.preferring and not want.patient)
+
+
+def _estimate_s(want: Want) -> float:
+    estimate_s = want.form.shape.estimate_s
+    return NEVER if estimate_s is None else estimate_s
 
 
 def give_at_once(state: State, want: Want, now: float, actions: list[Any]) -> bool:
@@ -133,7 +172,8 @@ def give(state: State, want: Want, now: float, actions: list[Any]) -> bool:
         if want.form.plain:
             _push(state, want)
         elif want.form.preferring:
-            set_patience(state, want, now)
+            _decide_patience(state, want, now)
+            state.wake(want)
     return True
 
 
@@ -141,7 +181,8 @@ def _key(want: Want) -> tuple[float, float, int]:
     return want.owner.ratio, want.since, want.number
 
 
-def _next_plain(state: State, passed: set[Want]) -> Want | None:
+def _next_plain(state: State, failed: dict[ClassQueue, float], reserved: Want | None) -> Want | None:
+    """Return who comes next of those who take any resource of a class that has one."""
     best: Want | None = None
     best_key: tuple[float, float, int] | None = None
     for queue in list(state.hungry):
@@ -153,7 +194,7 @@ def _next_plain(state: State, passed: set[Want]) -> Want | None:
         for job in list(queue.plain):
             if best_key is not None and job.ratio > best_key[0]:
                 continue
-            want = _oldest(queue, job, passed)
+            want = _oldest(queue, job, failed.get(queue), reserved)
             if want is None:
                 continue
             key = (job.ratio, want.since, want.number)
@@ -162,31 +203,33 @@ def _next_plain(state: State, passed: set[Want]) -> Want | None:
     return best
 
 
-def _oldest(queue: ClassQueue, job: Any, passed: set[Want]) -> Want | None:
-    """Return the job's oldest want of the queue that has not been passed over; drop stale entries."""
+def _oldest(queue: ClassQueue, job: Job, below_s: float | None, reserved: Want | None) -> Want | None:
+    """Return the job's oldest want of the queue but the reserved one; drop stale entries.
+
+    With ``below_s`` only those with a shorter estimate count.
+    """
     heap = queue.plain[job]
     while heap:
         since, _, want = heap[0]
-        if want.unmet and want.ages and want.since == since:
+        if _is_valid(want, since):
             break
         heappop(heap)
     else:
         del queue.plain[job]
         return None
-    if not passed or want not in passed:
+    if below_s is None and want is not reserved:
         return want
+    limit_s = NEVER if below_s is None else below_s
     others = [
-        entry for entry in heap if entry[2].unmet and entry[2].since == entry[0] and entry[2] not in passed
+        entry
+        for entry in heap
+        if entry[2] is not reserved
+        and (below_s is None or _estimate_s(entry[2]) < limit_s)
+        and _is_valid(entry[2], entry[0])
     ]
     return min(others)[2] if others else None
 
 
-def _promising(state: State, want: Want) -> bool:
-    """Whether a request that not any resource will do for is worth a try now."""
-    pool: Pool = state.pool
-    form = want.form
-    if form.preferring and want.patient:
-        return want.tried < 0
-    if want.tried == pool.version:
-        return False
-    return all(queue.free >= count for queue, count in form.counts.items())
+def _is_valid(want: Want, since: float) -> bool:
+    """Whether an entry of this age in a queue's heap still says that the want waits there."""
+    return bool(want.unmet and want.ages and want.since == since and not want.patient)
