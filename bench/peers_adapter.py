@@ -28,9 +28,7 @@ class Gspc(Peer):
     """Embedded."""
 
     name, package, python = "gspc", "gspc-trio", PYTHON
-    note = (
-        "gspc_trio.Executor(cores=2, tune_gc=True), all but compute in the client; W5a, W5c: data_bytes=1 GiB"
-    )
+    note = "gspc_trio.Executor(cores=2, tune_gc=True), embedded; for W5a and W5c with data_bytes=1 GiB"
     for_data: Any = None
 
     def start(self) -> None:
@@ -48,6 +46,7 @@ class Gspc(Peer):
     def transfer(self, nbytes: int, kind: str, seed: int) -> Any:
         """Have one task make a large value and another use it: in shared memory, which one has to ask for."""
         from bench_peers import consume, produce
+
         from gspc_trio import Executor
 
         if self.for_data is None:
@@ -83,7 +82,7 @@ class GspcRemote(Gspc):
         for line in self.rts.stdout:
             if line.startswith("connection file"):
                 break
-        self.executor = Executor(connection_file=file, tune_gc=True)
+        self.for_data = self.executor = Executor(connection_file=file, tune_gc=True)
 
     def stop(self) -> None:
         """Take it down."""
