@@ -173,12 +173,19 @@ class Cluster:
         return process
 
     async def _keep_hosts(self, service: RtsService) -> None:
-        """Bootstrap the hosts whose RIF was given up, as their administrator would."""
+        """Bootstrap hosts whose RIF was given up or taken down, as their administrator would."""
         while True:
             await trio.sleep(HOSTS_INTERVAL_S)
-            failed = [rif.host for rif in service.machine.rifs if rif.state is RifState.FAILED]
-            if failed:
-                await service.bootstrap(failed, "simulated", self.cores, {})
+            there = {rif.host for rif in service.machine.rifs if rif.state is not RifState.FAILED}
+            absent = [host for host in self.hosts if host not in there]
+            if absent:
+                await service.bootstrap(absent, "simulated", self.cores, {})
+
+    def missing(self, rif_id: RifId) -> tuple[Resource, ...]:
+        """Return what somebody has removed from a RIF."""
+        rifs = self.rts.machine.rifs if self.rts is not None else ()
+        there = {name for rif in rifs if rif.rif_id == rif_id for name in rif.resources}
+        return tuple(one for one in hardware(rif_id, self.cores) if one.resource_id not in there)
 
     async def run_rif(self, order: RifOrder) -> SimulatedProcess:
         """Start a RIF on a host, for the strategy; return its process when it is over."""

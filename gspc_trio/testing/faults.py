@@ -23,6 +23,10 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "stop": ("job",),
     "stranger": ("rts", "rif", "job"),
     "echo": ("rif",),
+    "look": ("rts", "rif", "job"),
+    "shrink": ("rif",),
+    "teardown": ("rif",),
+    "cancel": ("job",),
 }
 """Kind of fault -> roles that it may happen to."""
 
@@ -82,6 +86,10 @@ class Faults:
         stops: jobs that their users stop.
         strangers: peers that do not know the token.
         echoes: submits that arrive once more, long after.
+        looks: clients that watch and ask.
+        shrinks: resources that somebody removes, and adds again.
+        teardowns: RIFs that somebody takes down.
+        cancels: tasks cancelled by their user, who also changes the weight of their job.
         tight: whether frames, credit for calls and buffers may be small.
     """
 
@@ -95,6 +103,10 @@ class Faults:
     stops: int = 1
     strangers: int = 1
     echoes: int = 3
+    looks: int = 2
+    shrinks: int = 2
+    teardowns: int = 1
+    cancels: int = 1
     tight: bool = True
 
     @classmethod
@@ -148,6 +160,10 @@ _COUNTS = {
     "stop": "stops",
     "stranger": "strangers",
     "echo": "echoes",
+    "look": "looks",
+    "shrink": "shrinks",
+    "teardown": "teardowns",
+    "cancel": "cancels",
 }
 
 

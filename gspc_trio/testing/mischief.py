@@ -12,6 +12,7 @@ from gspc_trio.core.exchange import Submit
 from gspc_trio.nursery.network import ConnectionProblem
 from gspc_trio.protocol.messages import RegisterJob
 from gspc_trio.testing.checkers.base import Broken
+from gspc_trio.testing.clients import Clients
 from gspc_trio.testing.cluster import Cluster
 from gspc_trio.testing.determinism import Gate
 from gspc_trio.testing.faults import Fault
@@ -54,6 +55,7 @@ class Mischief:
         self._overtaken = overtaken
         self._fail = fail
         self.stopped: set[SimulatedProcess] = set()
+        clients = self.clients = Clients(cluster, random)
         self._kinds: dict[str, Callable[[Fault, SimulatedProcess], None]] = {
             "kill": lambda _, process: process.kill(),
             "crash": lambda _, process: process.kill(silently=True),
@@ -65,6 +67,10 @@ class Mischief:
             "stop": self._stop,
             "stranger": self._stranger,
             "echo": self._echo,
+            "look": lambda _, _process: clients.look(),
+            "shrink": lambda _, process: clients.shrink(process),
+            "teardown": lambda _, process: clients.tear_down(process),
+            "cancel": self._cancel,
         }
 
     def happen(self, fault: Fault, process: SimulatedProcess) -> None:
@@ -102,6 +108,10 @@ class Mischief:
         if job is not None:
             self.stopped.add(process)
             job.stop("its user stops it")
+
+    def _cancel(self, _fault: Fault, process: SimulatedProcess) -> None:
+        self.stopped.add(process)
+        self.clients.cancel(process)
 
     def _echo(self, _fault: Fault, process: SimulatedProcess) -> None:
         self._cluster.outside.run(self._nursery.start_soon, self._repeat, process)

@@ -12,6 +12,7 @@ from attrs import field, frozen
 from trio.testing import MockClock
 
 from gspc_trio.components.job import JobFailed, JobResult
+from gspc_trio.core.rts.state import RifState
 from gspc_trio.nursery.rpc import PeerGone
 from gspc_trio.nursery.scope import leaves
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
@@ -267,9 +268,17 @@ class Simulation:
             if cores.get("free") == cores.get("total") == total and rts is not None and not rts.machine.jobs:
                 rts.rm.machine.check()
                 return
+            self._put_back()
             if trio.current_time() > deadline:
                 raise Broken(f"resources are not all back: {classes}")
             await trio.sleep(0.5)
+
+    def _put_back(self) -> None:
+        """Add again what somebody has removed and could not add again."""
+        rts = self.cluster.rts
+        for rif in rts.machine.rifs if rts is not None else ():
+            if rif.state is RifState.UP and not rif.leaving and self.cluster.missing(rif.rif_id):
+                self._mischief.clients.put_back(rif.rif_id)
 
     async def _come_to_rest(self) -> None:
         """Stop the run-time system: nothing is left."""
