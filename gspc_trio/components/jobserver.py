@@ -47,6 +47,7 @@ class JobSettings:
         listen: address at which the job server listens, or "" not to.
         modules: sources shipped with the job, module name -> (file name, text).
         data: the memory layer for large values; None: that of the run-time system, if it has one.
+        near_data: send tasks to hosts that hold their data, where they can (SCH-8).
     """
 
     name: str = "job"
@@ -57,6 +58,7 @@ class JobSettings:
     listen: str = ""
     modules: dict[str, tuple[str, str]] = field(factory=dict)
     data: DataLayer | None = None
+    near_data: bool = True
 
     def listening(self) -> JobSettings:
         """Return the same settings with any free port of the loopback interface to listen at."""
@@ -173,11 +175,12 @@ class _JobServer:
 
     def start(self, job_id: JobId, rts: RunTimeSystem, peer: Peer, nursery: trio.Nursery) -> Job:
         settings = self.settings
+        look_ahead = self.data.policy if self.data is not None and settings.near_data else None
         machine = JobMachine(
             job_id,
             settings.name,
             self.engine if self.data is None else self.data.staging(self.engine),
-            look_ahead_scheduler(job_id, look_ahead=self.data.policy if self.data is not None else None),
+            look_ahead_scheduler(job_id, look_ahead=look_ahead),
             settings.keep_going,
             self.open_ended,
             journaled=self.journal is not None,

@@ -1,4 +1,4 @@
-"""Values of tasks that lie in the memory layer: read where they are mapped, written without a copy between."""
+"""Values of tasks that lie in a memory layer: read where they are mapped, written without a copy between."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ class Courier:
 
     Attributes:
         active: whether there is a layer.
+        host: the name of this host in it.
     """
 
     def __init__(self, address: str = "", host: str = "", job: str = "", bytes_min: int = 0) -> None:
         self.active = bool(address)
         self._address = address
-        self._host = host
+        self.host = host
         self._job = job
         self._bytes_min = bytes_min
         self._client: LocalClient | None = None
@@ -61,7 +62,7 @@ class Courier:
         parts = spread(value, self._bytes_min)
         if isinstance(parts, bytes):
             return parts
-        return parts.reference(self._connection().write(parts.pieces), self._host)
+        return parts.reference(self._connection().write(parts.pieces), self.host)
 
     def task_ended(self) -> None:
         """Say that the views of the last task's arguments are not needed; what still has them keeps them."""

@@ -1,0 +1,109 @@
+"""Locality: three logical hosts, each with its own memory server, and data spread round robin over them.
+
+    python bench/locality.py [--json] [--small]
+
+``locality.local_share``          share of the bytes that tasks read on the host where they lie
+``locality.local_share_without``  the same when tasks do not say where their data lies
+``locality.speedup``              how much sooner all is read
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import trio
+from figures import Figures
+
+from gspc_trio import JobSettings, Net
+from gspc_trio.components.client import RunTimeSystem
+from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.iml import join_layer
+from gspc_trio.components.iml_process import open_server_process
+from gspc_trio.core.iml.layout import Layout
+from gspc_trio.nursery.network import Network
+
+HOSTS = ("alpha", "beta", "gamma")
+MIB = 1 << 20
+MEMORY_BYTES = 512 * MIB
+
+
+def look(view: memoryview) -> tuple[int, int, str]:
+    """Return the bytes, the number of the host where they lie, and the host where this task runs."""
+    from gspc_trio.compute import data
+
+    home = view[0]
+    assert sum(view[::4096]) == home * len(view[::4096])
+    time.sleep(0.005)
+    return len(view), home, data.courier.host
+
+
+async def read_all(rts: RunTimeSystem, items: int, size_bytes: int, near_data: bool) -> tuple[float, float]:
+    """Return the share of the bytes read where they lie, and the seconds that took."""
+    net = Net("locality")
+    net.input("ranges")
+    net.output("seen")
+    net.transition("look", look, inputs=["ranges"], outputs=["seen"])
+    assert rts.data is not None
+    async with join_layer(Network(rts.data.token), rts.data.address) as iml:
+        ranges: list[Any] = []
+        for item in range(items):
+            home = item % len(HOSTS)
+            content = bytes([home]) * size_bytes
+            data = await iml.alloc(size_bytes, content, layout=Layout((HOSTS[home],)))
+            ranges.append(await iml.placed(data))
+        begun = time.perf_counter()
+        settings = JobSettings(name="locality", near_data=near_data)
+        async with open_job(net, rts=rts, values={"ranges": ranges}, settings=settings) as job:
+            result = await job.wait()
+        taken_s = time.perf_counter() - begun
+        for each in ranges:
+            await iml.free(each.data_id)
+    seen = result.outputs["seen"]
+    assert len(seen) == items
+    local = sum(size for size, home, host in seen if HOSTS[home] == host)
+    return local / sum(size for size, _, _ in seen), taken_s
+
+
+async def measure(figures: Figures, items: int, size_bytes: int) -> None:
+    """Measure and print."""
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        publish = (
+            Path(folder) / "rts.json"
+        )  # so that it listens for the RIFs, which are processes of their own
+        opened = open_rts(cores=1, host=HOSTS[0], data_bytes=MEMORY_BYTES, publish=publish)
+        rts = await stack.enter_async_context(opened)
+        assert rts.data is not None
+        for host in HOSTS[1:]:
+            server = open_server_process(
+                host, MEMORY_BYTES, coordinator=rts.data.address, token=rts.data.token
+            )
+            await stack.enter_async_context(server)
+        report = await rts.bootstrap(HOSTS[1:], "local", cores=1)
+        assert not report.failed, report.failed
+        await read_all(rts, len(HOSTS), size_bytes, True)
+        share, with_s = await read_all(rts, items, size_bytes, True)
+        share_without, without_s = await read_all(rts, items, size_bytes, False)
+    figures.add("locality.local_share", share, "of 1")
+    figures.add("locality.local_share_without", share_without, "of 1")
+    figures.add("locality.speedup", without_s / with_s, "x")
+
+
+def main() -> None:
+    """Measure and print."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
+    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
+    options = parser.parse_args()
+    items, size_bytes = (30, MIB // 4) if options.small else (180, 2 * MIB)
+    trio.run(measure, Figures(options.json), items, size_bytes)
+
+
+if __name__ == "__main__":
+    main()
