@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rm_support import GPU, NODE, SOCKET, Driver, cores, host
+from rm_support import GPU, NODE, SOCKET, Driver, any_of, cores, host
 
 from gspc_trio.core.exchange import Demand, Grant, Refuse, Release
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, JobJoined, Removed, ResourceManager
+from gspc_trio.core.rm import Added, JobJoined, Limits, Removed, ResourceManager
 from gspc_trio.core.task import CORE, Shape
 
 
@@ -193,6 +193,27 @@ def effort_beside_a_drain(per_socket: int) -> int:
 
 def test_a_pair_costs_no_more_when_much_is_to_leave() -> None:
     assert effort_beside_a_drain(2) == effort_beside_a_drain(300)
+
+
+def effort_beside_waiting(shapes: int) -> int:
+    """Return how much work a pair takes while so many shapes wait for what is held, in lines run."""
+    rm = ResourceManager(1, Limits(recall_after_s=1000, reserve_after_s=1000, patience_s=1000))
+    rm.handle(Added((*cores(4, "r1"), *cores(4, "r2"))), 0.0)
+    for job in "abc":
+        rm.handle(JobJoined(job), 0.0)
+    for core in range(4):
+        rm.handle(Demand("a", any_of("core", f"r1.core{core}", hard=True), 1, NO_GRANT), 0.0)
+    for number in range(shapes):
+        wanted = any_of("core", f"r1.core{number % 4}", f"r9.core{number}", hard=bool(number % 2))
+        rm.handle(Demand("b", wanted, 3, NO_GRANT), 0.0)
+    for number in (5, 6):
+        taken, _ = lines_run(rm, Demand("c", CORE, 1, (1, number - 1) if number > 5 else NO_GRANT))
+        taken += lines_run(rm, Release("c", (1, number)))[0]
+    return taken
+
+
+def test_a_pair_costs_no_more_when_many_wait_for_what_they_prefer() -> None:
+    assert effort_beside_waiting(20) == effort_beside_waiting(400)
 
 
 def test_a_class_that_is_not_there_is_refused_at_once_with_what_there_is() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gspc_trio.core.rm.parts import GONE, Chunk, Entry, Vertex
 from gspc_trio.core.rm.pool import Pool
+from gspc_trio.core.rm.serve import takes_any
 from gspc_trio.core.rm.state import State
 
 
@@ -131,6 +132,7 @@ def _check_grants(state: State) -> None:
         for want in job.wants.values():
             assert want.units == sum(holding.units for holding in want.grants.values())
             assert (want in state.holders) == bool(want.grants)
+            assert want.recalled == sum(holding.recalled for holding in want.grants.values())
 
 
 def _check_wants(state: State) -> None:
@@ -142,8 +144,10 @@ def _check_wants(state: State) -> None:
             assert want.fresh == 0, "credit of an event that is over"
             assert (want.unmet > 0) == (want in state.waiting)
             assert (want in state.special) == (want in state.waiting and not want.form.plain)
+            assert (want in state.gangs) == (want in state.special and not want.form.preferring)
+            assert want not in state.woken or want in state.special
             assert all(state.pool.queues.get(queue.name) is queue for queue in want.form.counts)
-            if want in state.waiting and want.form.plain:
+            if want in state.waiting and takes_any(want):
                 queue = want.form.queue
                 valid = [
                     entry for entry in queue.plain.get(job, ()) if entry[2] is want and entry[0] == want.since

@@ -171,12 +171,13 @@ class Want:
         units: leaves that it holds of this shape.
         tried: version of the pool at which it could not be met.
         patient: waits for a preferred resource, and has not waited too long.
+        recalled: how many of its grants have been recalled.
         called: grants that have been recalled for it, and how many resources it gains by each.
     """
 
     __slots__ = (
-        "ages", "called", "form", "fresh", "grants", "number", "owner", "patient", "sent", "tried",
-        "units", "unmet",
+        "ages", "called", "form", "fresh", "grants", "number", "owner", "patient", "recalled", "sent",
+        "tried", "units", "unmet",
     )  # fmt: skip
 
     def __init__(self, owner: Job, form: Form, number: int) -> None:
@@ -191,6 +192,7 @@ class Want:
         self.units = 0
         self.tried = -1
         self.patient = False
+        self.recalled = 0
         self.called: dict[Holding, int] = {}
 
     @property

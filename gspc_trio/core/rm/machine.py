@@ -261,7 +261,7 @@ class ResourceManager:
         for want in state.waiting:
             want.form.sort()
         for want in state.special:
-            want.tried = -1
+            state.wake(want)
             if want.form.preferring:
                 state.unwatch(want)
                 state.watch(want)
@@ -302,7 +302,7 @@ class ResourceManager:
         state = self._state
         self._refuse_hopeless(actions)
         if not state.waiting:
-            state.recall_at = state.reserve_at = state.patience_at = None
+            state.rest()
             return
         lose_patience(state, now)
         serve(state, now, actions)
@@ -313,7 +313,7 @@ class ResourceManager:
             if state.recall_at is not None and now >= state.recall_at:
                 recall.recall(state, now, actions)
         if not state.waiting:
-            state.recall_at = state.reserve_at = state.patience_at = None
+            state.rest()
 
 
 def _checked_weight(event: JobJoined | JobWeighed) -> float:

@@ -28,6 +28,9 @@ HOSTS_SAMPLED = 64
 SHORTEST_PAUSE_S = 0.01
 """How long, at least, the resource manager leaves between looks at the same state."""
 
+PAUSE_PER_WANT_S = 0.0001
+"""And for each demand that waits: far more than it takes to look at one."""
+
 LOOKS_PER_QUANTUM = 5
 """How often, at most, new demands make the resource manager look for grants to recall."""
 
@@ -36,21 +39,21 @@ def recall(state: State, now: float, actions: list[Any]) -> None:
     """Recall what those who wait are entitled to, and note when to look again."""
     state.recalled_at = now
     state.recall_at = None
-    chosen: dict[JobId, list[GrantId]] = {}
-    balance = _Balance(state)
+    look = _Look(state, now)
     again = False
+    only = next(iter(state.holders)) if len(state.holders) == 1 else None
     for want in sorted(state.waiting, key=lambda want: (want.owner.ratio, want.since, want.number)):
-        if not any(holder is not want for holder in state.holders):
+        if want is only or not state.holders:
             continue
         again = True
-        underway = sum(want.called.values())
+        underway = sum(want.called.values()) if want.called else 0
         for queue, count in want.form.counts.items():
             missing = min(want.unmet * count - queue.free, GRANTS_AT_ONCE) - underway
             if missing > 0:
-                _Call(state, want, queue, missing, now, balance, chosen).run()
+                look.call(want, queue, missing)
     if again:
         state.recall_at = now + pause_s(state)
-    for job, grant_ids in chosen.items():
+    for job, grant_ids in look.chosen.items():
         actions.append(Recall(job, tuple(sorted(grant_ids))))
 
 
@@ -64,8 +67,8 @@ def soon(state: State, now: float) -> None:
 
 
 def pause_s(state: State) -> float:
-    """Return after how long to look again while somebody waits."""
-    return max(state.limits.recall_after_s, SHORTEST_PAUSE_S)
+    """Return after how long to look again while somebody waits: the more do, the rarer."""
+    return max(state.limits.recall_after_s, SHORTEST_PAUSE_S, PAUSE_PER_WANT_S * len(state.waiting))
 
 
 def may_help(state: State) -> bool:
@@ -78,6 +81,7 @@ def recall_holding(holding: Holding, chosen: dict[JobId, list[GrantId]]) -> None
     """Note that the grant is to be given back, once."""
     if not holding.recalled and holding.lease_until is None:
         holding.recalled = True
+        holding.want.recalled += 1
         chosen.setdefault(holding.owner, []).append(holding.grant_id)
 
 
@@ -106,52 +110,72 @@ class _Balance:
         return want.units + self._wants.get(want, 0)
 
 
-class _Call:
-    """Recalls what keeps a want from up to ``missing`` resources of a class, the likely ones first."""
+class _Look:
+    """One look at all who wait: what keeps each from its resources is recalled, the likely ones first.
 
-    def __init__(
-        self,
-        state: State,
-        want: Want,
-        queue: ClassQueue,
-        missing: int,
-        now: float,
-        balance: _Balance,
-        chosen: dict[JobId, list[GrantId]],
-    ) -> None:
+    Attributes:
+        chosen: job -> grants recalled by this look.
+    """
+
+    def __init__(self, state: State, now: float) -> None:
         self.state = state
-        self.want = want
-        self.queue = queue
-        self.missing = missing
         self.now = now
-        self.balance = balance
-        self.chosen = chosen
+        self.chosen: dict[JobId, list[GrantId]] = {}
+        self.want: Want
+        self.queue: ClassQueue
+        self.missing = 0
+        self._balance = _Balance(state)
+        # Those who cannot use more first: what they hold may be idle. Then those with most for their weight.
+        self._holders = sorted(
+            state.holders, key=lambda holder: (holder.unmet > 0, -holder.owner.ratio, -holder.units)
+        )
+        self._of: dict[ClassQueue, tuple[list[Want], list[Want]]] = {}
+        self._in_vain: set[tuple[Job, ClassQueue, bool]] = set()
 
-    def run(self) -> None:
-        want, queue = self.want, self.queue
+    def call(self, want: Want, queue: ClassQueue, missing: int) -> None:
+        """Recall what keeps a want from up to ``missing`` resources of a class."""
+        self.want, self.queue, self.missing = want, queue, missing
         needs = [need for need in want.form.needs if need.queue is queue and need.hard]
         if needs:
             for need in needs:
                 for top in preferred(self.state.pool, need):
                     self._free_one_of(_of_class_below(top, queue))
             return
-        holders = [holder for holder in self.state.holders if holder is not want]
-        # Those who cannot use more first: what they hold may be idle. Then those with most for their weight.
-        holders.sort(key=lambda holder: (holder.unmet > 0, -holder.owner.ratio, -holder.units))
-        for holder in holders:
-            if queue in holder.form.counts:
+        kind = (want.owner, queue, self._balance.of_want(want) > 0)
+        if kind in self._in_vain:
+            return
+        same, larger = self._holders_of(queue)
+        for holder in same:
+            if holder is not want:
                 self._call_from(holder, lambda vertex: int(vertex.queue is queue))
-        for holder in holders:
-            if any(queue in need.queue.contains for need in holder.form.needs):
+        for holder in larger:
+            if holder is not want:
                 self._call_from(holder, lambda vertex: dict(vertex.kinds.counts).get(queue, 0))
         if self.missing > 0 and queue.contains:
             hosts = self.state.pool.hosts_in_turn(HOSTS_SAMPLED)
             roots = [root for host in hosts for root in host.roots]
-            larger = [vertex for root in roots for vertex in _of_class_below(root, queue) if vertex.below]
-            self._free_one_of(sorted(larger, key=lambda vertex: vertex.below))
+            above = [vertex for root in roots for vertex in _of_class_below(root, queue) if vertex.below]
+            self._free_one_of(sorted(above, key=lambda vertex: vertex.below))
+        elif self.missing > 0:  # what this one cannot have, another of the kind cannot have either
+            self._in_vain.add(kind)
+
+    def _holders_of(self, queue: ClassQueue) -> tuple[list[Want], list[Want]]:
+        """Return those who hold resources of the class, and those who hold some that contain it."""
+        found = self._of.get(queue)
+        if found is None:
+            same = [holder for holder in self._holders if queue in holder.form.counts]
+            larger = [
+                holder
+                for holder in self._holders
+                if any(queue in need.queue.contains for need in holder.form.needs)
+            ]
+            found = self._of[queue] = same, larger
+        return found
 
     def _call_from(self, holder: Want, gain: Callable[[Vertex], int]) -> None:
         """Recall grants of one holder, the oldest first."""
+        if holder.recalled == len(holder.grants):
+            return
         for holding in islice(holder.grants.values(), GRANTS_AT_ONCE):
             if self.missing <= 0:
                 return
@@ -160,8 +184,11 @@ class _Call:
             if self.now < holding.since + self.state.limits.recall_after_s:
                 return
             gained = sum(map(gain, holding.vertices))
-            if gained and self._may_recall(holding, holding.units // gained or 1):
-                self._take(holding, gained)
+            if not gained:
+                continue
+            if not self._may_recall(holding, holding.units // gained or 1):
+                return  # its others are as many units
+            self._take(holding, gained)
 
     def _free_one_of(self, vertices: Iterable[Vertex]) -> None:
         """Recall all that is in the way of one resource after the other, if all of it may be recalled."""
@@ -185,7 +212,7 @@ class _Call:
             return False
         if not holder.unmet:
             return True
-        balance = self.balance
+        balance = self._balance
         if holder.owner is want.owner:
             mine, theirs = balance.of_want(want), float(balance.of_want(holder))
         else:
@@ -197,7 +224,7 @@ class _Call:
         self.want.called[holding] = gained
         self.missing -= gained
         if not holding.recalled:
-            self.balance.move(holding, self.want)
+            self._balance.move(holding, self.want)
         recall_holding(holding, self.chosen)
 
 

@@ -118,7 +118,7 @@ def _others(state: State, reserved: Want | None, passed: set[Want]) -> list[Want
     for want in state.gangs:
         if want in passed or want.tried == version:
             continue
-        if all([queue.free >= count for queue, count in want.form.counts.items()]):
+        if all(queue.free >= count for queue, count in want.form.counts.items()):
             found.append(want)
     return found
 

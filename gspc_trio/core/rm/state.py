@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappush
 from typing import Any
 
 from attrs import frozen
@@ -71,6 +72,9 @@ class State:
         holders: wants that hold something.
         waiting: wants with unmet credit, by first need.
         special: those of them that not any resource of one class satisfies.
+        gangs: those of these that want more than one resource.
+        woken: those that prefer resources of which one may have come free.
+        doubtful: heap of (time, number, want): when to decide anew whether it waits for what it prefers.
         hungry: queues for which plain wants wait.
         lapsing: grants that are being revoked.
         coming: class -> number that are on their way; None when nothing is.
@@ -92,6 +96,9 @@ class State:
         self.holders: dict[Want, None] = {}
         self.waiting: dict[Want, None] = {}
         self.special: dict[Want, None] = {}
+        self.gangs: dict[Want, None] = {}
+        self.woken: dict[Want, None] = {}
+        self.doubtful: list[tuple[float, int, Want]] = []
         self.hungry: dict[ClassQueue, None] = {}
         self.lapsing: dict[GrantId, Holding] = {}
         self.coming: Mapping[str, int] | None = None
@@ -142,9 +149,27 @@ class State:
         self.waiting.pop(want, None)
         if want in self.special:
             del self.special[want]
+            self.gangs.pop(want, None)
+            self.woken.pop(want, None)
             if want.form.preferring:
                 self.unwatch(want)
         want.called.clear()
+
+    def wake(self, want: Want) -> None:
+        """Something may have changed for a want that not any resource of one class satisfies."""
+        want.tried = -1
+        if want.form.preferring:
+            self.woken[want] = None
+
+    def doubt(self, want: Want, until: float) -> None:
+        """Decide then whether the want goes on waiting for what it prefers."""
+        heappush(self.doubtful, (until, want.number, want))
+        self.patience_at = self.doubtful[0][0]
+
+    def rest(self) -> None:
+        """Nobody waits: nothing is to be done when time passes."""
+        self.recall_at = self.reserve_at = self.patience_at = None
+        self.doubtful.clear()
 
     def watch(self, want: Want) -> None:
         """Look at the want when one of the resources it prefers may have come free."""
@@ -177,7 +202,7 @@ class State:
         if self.reservation is not None:
             pool.close(self.reservation.targets)
         for want in self.special:
-            want.tried = -1
+            self.wake(want)
 
     # Grants -------------------------------------------------------------------------------------------------
 
@@ -231,7 +256,7 @@ class State:
         for vertex in vertices:
             pool.free(vertex)
             if self.special and vertex.host.wanted:
-                _wake(vertex)
+                self._freed(vertex)
         if vertices is holding.vertices or len(vertices) == len(holding.vertices):
             names = holding.resources
             if len(names) != len(vertices):
@@ -262,6 +287,8 @@ class State:
         del grants[grant_id]
         if not grants:
             self.holders.pop(want, None)
+        if holding.recalled:
+            want.recalled -= 1
         for memory, offset in holding.pieces:
             memory.free(offset)
         if holding.lease_until is not None:
@@ -284,15 +311,19 @@ class State:
         """Take resources, none of them held by a live grant, out of the pool."""
         self.changer.remove(vertices)
         closed = bool(self.pool.leaving)
+        doubtful: dict[Want, None] = {}
         for vertex in vertices:
             self.pool.leaving.pop(vertex, None)
-            if vertex.host.wanted:  # who prefers what is above it may have nothing to wait for any more
-                self.patience_at = now
-            for want in vertex.host.wanted.pop(vertex, ()):
-                want.tried = -1
+            doubtful.update(vertex.host.wanted.pop(vertex, {}))
             actions.append(
                 ResourceChanged(now, vertex.resource_id, vertex.queue.name, "removed", vertex.host.label)
             )
+        for host in dict.fromkeys([vertex.host for vertex in vertices]):
+            for wants in host.wanted.values():  # for what is above it, perhaps
+                doubtful.update(wants)
+        for want in doubtful:
+            self.wake(want)
+            self.doubt(want, now)
         if closed and (not self.pool.leaving or self._opens(vertices)):
             self.close_again()
 
@@ -328,15 +359,14 @@ class State:
             return False
         return all(ancestor.holding is None for ancestor in vertex.place.ancestors)
 
-
-def _wake(vertex: Vertex) -> None:
-    """A resource has come free: the wants that prefer it or a relative of it are to be looked at again."""
-    wanted = vertex.host.wanted
-    if vertex.children:
-        for wants in wanted.values():
-            for want in wants:
-                want.tried = -1
-        return
-    for relative in (vertex, *vertex.place.ancestors):
-        for want in wanted.get(relative, ()):
-            want.tried = -1
+    def _freed(self, vertex: Vertex) -> None:
+        """A resource has come free: look again at the wants that prefer it or a relative of it."""
+        wanted = vertex.host.wanted
+        if vertex.children:
+            for wants in wanted.values():
+                for want in wants:
+                    self.wake(want)
+            return
+        for relative in (vertex, *vertex.place.ancestors):
+            for want in wanted.get(relative, ()):
+                self.wake(want)
