@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -66,9 +65,14 @@ class Job:
     """A running job: the handle that ``run_job`` yields."""
 
     def __init__(
-        self, machine: JobMachine, outputs: Callable[[], Mapping[str, list[Any]]], hosts: Mapping[str, str]
+        self,
+        machine: JobMachine,
+        outputs: Callable[[], Mapping[str, list[Any]]],
+        hosts: Mapping[str, str],
+        pid: int,
     ) -> None:
         self.machine = machine
+        self._pid = pid
         self.records = RecordStream(VERSION, self._look)
         self._watching = Watching()
         self._glanced_s = 0.0
@@ -150,7 +154,7 @@ class Job:
         return {
             "job": self.job_id,
             "name": self.machine.name,
-            "pid": os.getpid(),
+            "pid": self._pid,
             "state": ended.state if ended else "running",
             "detail": ended.detail if ended else "",
             "tasks": self._counts(),

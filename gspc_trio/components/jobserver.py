@@ -196,7 +196,7 @@ class _JobServer:
             self.layer,
         )
         hosts: dict[ResourceId, str] = {}
-        job = self.job = Job(machine, self.outputs, hosts)
+        job = self.job = Job(machine, self.outputs, hosts, here.pid)
         self.clients = JobClients(job)
         put = job.inbox.put if self.data is None else self.data.taking(job.inbox.put, hosts)
         routes = SchedulerRoutes(

@@ -193,7 +193,8 @@ class RtsService:
     def status(self) -> dict[str, Any]:
         """Return the state as plain data, see :func:`~gspc_trio.components.rts_status.describe`."""
         uptime_s = trio.current_time() - self._started_s
-        return describe(self.machine, self.rm.machine, self.addresses, uptime_s)
+        pid = self._network.whereabouts().pid
+        return describe(self.machine, self.rm.machine, self.addresses, pid, uptime_s)
 
     def ask(
         self,

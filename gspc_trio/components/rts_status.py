@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,9 @@ from gspc_trio.core.rts import Rts
 from gspc_trio.version import VERSION
 
 
-def describe(rts: Rts, rm: ResourceManager, addresses: Sequence[str], uptime_s: float) -> dict[str, Any]:
+def describe(
+    rts: Rts, rm: ResourceManager, addresses: Sequence[str], pid: int, uptime_s: float
+) -> dict[str, Any]:
     """Return the state as ``gspc-rts status --json`` prints it.
 
     ``version``, ``pid``, ``addresses``, ``uptime_s``;
@@ -27,7 +28,7 @@ def describe(rts: Rts, rm: ResourceManager, addresses: Sequence[str], uptime_s: 
     per_job = counts["jobs"]
     return {
         "version": VERSION,
-        "pid": os.getpid(),
+        "pid": pid,
         "addresses": list(addresses),
         "uptime_s": uptime_s,
         "rifs": [
