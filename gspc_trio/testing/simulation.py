@@ -30,6 +30,9 @@ from gspc_trio.testing.workload import FAILURES_MAX, TASK_S, Workload, behave, i
 FINISH_S = 300.0
 """Simulated seconds after the last fault within which everything has to be finished (invariant 10)."""
 
+KEEPER_S = 5.0
+"""Simulated seconds between two looks for resources that are missing."""
+
 REST_S = 60.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished."""
 
@@ -213,6 +216,7 @@ class Simulation:
     async def _see_through(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_rts)
+            nursery.start_soon(self._keep_resources)
             for name, workload in self._workloads.items():
                 nursery.start_soon(self._run_job, name, workload)
             await self._finished.wait()
@@ -268,17 +272,17 @@ class Simulation:
             if cores.get("free") == cores.get("total") == total and rts is not None and not rts.machine.jobs:
                 rts.rm.machine.check()
                 return
-            self._put_back()
             if trio.current_time() > deadline:
                 raise Broken(f"resources are not all back: {classes}")
             await trio.sleep(0.5)
 
-    def _put_back(self) -> None:
+    async def _keep_resources(self) -> None:
         """Add again what somebody has removed and could not add again."""
-        rts = self.cluster.rts
-        for rif in rts.machine.rifs if rts is not None else ():
-            if rif.state is RifState.UP and not rif.leaving and self.cluster.missing(rif.rif_id):
-                self._mischief.clients.put_back(rif.rif_id)
+        while True:
+            await trio.sleep(KEEPER_S)
+            for rif in self.cluster.rts.machine.rifs if self.cluster.rts is not None else ():
+                if rif.state is RifState.UP and not rif.leaving and self.cluster.missing(rif.rif_id):
+                    self._mischief.clients.put_back(rif.rif_id)
 
     async def _come_to_rest(self) -> None:
         """Stop the run-time system: nothing is left."""

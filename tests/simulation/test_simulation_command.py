@@ -1,0 +1,88 @@
+"""``python -m gspc_trio.testing``: replays, stories, shorter schedules."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from broken_variants import same_epoch_again
+
+from gspc_trio.testing.__main__ import main
+from gspc_trio.testing.faults import Fault, Faults
+from gspc_trio.testing.hunt import describe_schedule, hunt, parse_schedule, shrink
+from gspc_trio.testing.simulation import Options, simulate
+
+HANG_S = 100.0
+
+
+@pytest.fixture(autouse=True)
+def logging_stays(monkeypatch):
+    monkeypatch.setattr("gspc_trio.testing.__main__.quiet", lambda: None)
+    monkeypatch.setattr("gspc_trio.testing.hunt.quiet", lambda: None)
+
+
+def replay(hash_seed: str) -> str:
+    command = [sys.executable, "-m", "gspc_trio.testing", "--seed", "8", "--tasks", "12"]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=HANG_S, check=True
+    )
+    return done.stdout
+
+
+def test_another_process_with_other_hashes_replays_the_same_events():
+    first = replay("1")
+    assert first.splitlines()[-1].startswith("seed 8 event hash ")
+    assert replay("2") == first
+
+
+def test_a_broken_run_tells_its_story_and_how_to_replay_it(monkeypatch, capsys):
+    same_epoch_again(monkeypatch.setattr)
+    schedule = "kill:rts:140,stranger:rts:2"
+    assert main(["--seed", "3", "--schedule", schedule]) == 1
+    printed = capsys.readouterr().out
+    assert "BROKEN: Broken: grant (1, 1) follows" in printed
+    assert " Answering: " in printed
+    assert f"--seed 3 --schedule {schedule}" in printed
+
+
+def test_a_schedule_shrinks_to_what_is_needed(monkeypatch):
+    same_epoch_again(monkeypatch.setattr)
+    extra = tuple(Fault("stranger", "rts", step) for step in (3, 9, 20, 40))
+    options = Options(schedule=(*extra[:2], Fault("kill", "rts", 140), *extra[2:]))
+    report = simulate(3, options)
+    assert report.broken
+    assert shrink(report).schedule == (Fault("kill", "rts", 140),)
+
+
+def test_a_hunt_reports_every_seed_in_order(capsys):
+    assert [report.seed for report in hunt(range(3), Options(tasks=4), 1)] == [0, 1, 2]
+    assert main(["--seeds", "2", "--tasks", "4", "--workers", "1"]) == 0
+    assert "2 seeds, 0 broken" in capsys.readouterr().out
+
+
+def test_schedules_and_menus_are_read_as_they_are_written():
+    schedule = (Fault("kill", "rif", 12), Fault("pause", "rts", 40, 7.0))
+    assert parse_schedule(describe_schedule(schedule)) == schedule
+    assert parse_schedule("none") == ()
+    assert Faults.parse("none,kills=2") == Faults(**{**_zeros(), "kills": 2})
+
+
+def _zeros() -> dict[str, int]:
+    return {name: 0 for name in Faults.__slots__ if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--faults", "floods=1"], "no fault 'floods'; there are: kills,"),
+        (["--schedule", "kill:moon:1"], "kill does not happen to 'moon', but to rts,"),
+        (["--schedule", "eat:rts:1"], "no fault 'eat'; there are: kill,"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(arguments, words, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert words in capsys.readouterr().err
