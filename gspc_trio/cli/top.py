@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from pathlib import Path
@@ -112,6 +113,7 @@ def run_terminal(
     """Run the terminal until its user leaves it; return the exit status."""
     from gspc_trio.tui.app import TopApp  # takes a moment: not for those who only want --once
 
+    gc.set_threshold(50_000, 20, 50)  # with 10,000 hosts a collection takes longer than a key may
     theme = "textual-light" if light else "textual-dark"
     if replay is not None:
         player = Player(replay)

@@ -39,6 +39,9 @@ from gspc_trio.tui.views.workflow import WorkflowView
 BEAT_S = 0.2
 """Seconds between two looks at what has changed."""
 
+REST_FACTOR = 8
+"""After drawing, no drawing for so many times as long: keys are answered, and others have the cores."""
+
 VIEWS: tuple[type[View], ...] = (
     Overview, Resources, Queues, Tasks, Workers, WorkflowView, Memory, Log,
 )  # fmt: skip
@@ -102,6 +105,7 @@ class TopApp(App[None]):
         self._theme_wanted = theme
         self._drawn: tuple[Any, ...] = ()
         self._beat_at_s = 0.0
+        self._drew_at_s = self._drew_for_s = 0.0
 
     @property
     def model(self) -> Model:
@@ -155,14 +159,17 @@ class TopApp(App[None]):
             model.tick(now_s)
         self._leave_with_job()
         state = (id(model), model.version, int(model.now_s), self.job)
-        if state != self._drawn:
+        if state != self._drawn and time.monotonic() - self._drew_at_s >= REST_FACTOR * self._drew_for_s:
             self._drawn = state
             self.draw()
 
     def draw(self) -> None:
         """Draw everything that is seen."""
+        begun_s = time.monotonic()
         self._draw_head()
         self.view.draw()
+        self._drew_at_s = time.monotonic()
+        self._drew_for_s = self._drew_at_s - begun_s
 
     def _leave_with_job(self) -> None:
         job = self._until_job

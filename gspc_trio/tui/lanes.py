@@ -93,18 +93,12 @@ class Lanes:
                 span = Span(record.task_id, record.job, record.name, begin_s, end_s, record.state)
                 worker.spans[lane].append(span)
 
-    def now(self, live: Iterable[TaskChanged], offset_s: float) -> dict[ResourceId, list[Span]]:
-        """Return what is at each worker now: for each resource the spans that have no end, first the head."""
-        found: dict[ResourceId, list[Span]] = {}
-        for record in live:
-            if record.resource_id and record.state in (TaskState.SUBMITTED, TaskState.RUNNING):
-                since_s = record.at_s + offset_s
-                if record.state is TaskState.SUBMITTED:
-                    since_s = self._sent.get((record.job, record.task_id), since_s)
-                span = Span(record.task_id, record.job, record.name, since_s, None, record.state)
-                at = found.setdefault(record.resource_id, [])
-                at.insert(0, span) if record.state is TaskState.RUNNING else at.append(span)
-        return found
+    def span_of(self, record: TaskChanged, offset_s: float) -> Span:
+        """Return the span, without an end, of a task that is at a worker now."""
+        since_s = record.at_s + offset_s
+        if record.state is TaskState.SUBMITTED:
+            since_s = self._sent.get((record.job, record.task_id), since_s)
+        return Span(record.task_id, record.job, record.name, since_s, None, record.state)
 
     def _worker(self, resource_id: ResourceId) -> Worker:
         worker = self.workers.get(resource_id)

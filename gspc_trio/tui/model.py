@@ -7,7 +7,8 @@ wall-clock times by what each stream says of itself.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from attrs import frozen
@@ -19,13 +20,14 @@ from gspc_trio.core.records import (
     JobChanged,
     Record,
     ResourceChanged,
+    RifChanged,
     StreamOpened,
     TaskChanged,
     TaskCounts,
 )
 from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.tui.hierarchy import Hierarchy, Holder, holders
-from gspc_trio.tui.lanes import Lanes
+from gspc_trio.tui.lanes import Lanes, Span
 from gspc_trio.tui.news import LogLine, line_of
 from gspc_trio.tui.series import Series
 
@@ -107,6 +109,8 @@ class Model:
         self._offsets: dict[str, float] = {}
         self._hierarchy: Hierarchy | None = None
         self._holders: dict[ResourceId, Holder] | None = None
+        self._in_use: int | None = None
+        self._rifs: dict[str, RifChanged] | None = None
         self._finished_before: dict[JobId, int] = {}
 
     def copy(self) -> Model:
@@ -137,7 +141,7 @@ class Model:
             self.rts = Progress()
         else:
             self.streams[source] = Progress()
-        self._hierarchy = self._holders = None
+        self._hierarchy = self._holders = self._in_use = self._rifs = None
         self.version += 1
 
     def apply(self, source: str, record: Record, *, quiet: bool = False) -> None:
@@ -157,9 +161,11 @@ class Model:
             self.lanes.apply(record, offset_s)
             self._note_ended(record)
         elif isinstance(record, ResourceChanged):
-            self._hierarchy = None
+            self._hierarchy = self._in_use = None
         elif isinstance(record, GrantChanged | JobChanged):
-            self._holders = None
+            self._holders = self._in_use = None
+        elif isinstance(record, RifChanged):
+            self._rifs = None
         elif isinstance(record, TaskCounts):
             for one in record.lately:
                 self._note_lately(one, offset_s)
@@ -232,9 +238,18 @@ class Model:
         return self._holders
 
     @property
+    def rifs(self) -> Mapping[str, RifChanged]:
+        """The last word on the RIF of each host."""
+        if self._rifs is None:
+            self._rifs = {rif.host: rif for rif in self.rts.rifs.values()}
+        return self._rifs
+
+    @property
     def cores_in_use(self) -> int:
         """Resources with nothing below them that are held, or below something that is."""
-        return self.hierarchy.leaves_in_use(self.held)
+        if self._in_use is None:
+            self._in_use = self.hierarchy.leaves_in_use(self.held)
+        return self._in_use
 
     def jobs(self) -> list[JobFacts]:
         """Return all jobs that are known: those that run first, then the newest."""
@@ -274,43 +289,58 @@ class Model:
             job in self.connected,
         )
 
-    def tasks(self, job: JobId | None, text: str = "", states: Iterable[TaskState] = ()) -> list[TaskChanged]:
+    def tasks(
+        self,
+        job: JobId | None,
+        text: str = "",
+        states: Iterable[TaskState] = (),
+        most: int | None = None,
+    ) -> list[TaskChanged]:
         """Return the tasks that are known by name, those that matter most first.
 
         Args:
             job: of which job, None for all.
             text: what id, name, resource or detail must contain.
             states: those wanted, none for all.
+            most: how many at most, None for all.
         """
         wanted, text = frozenset(states), text.lower()
-        found: list[TaskChanged] = []
+        fitting = (
+            record
+            for record in self._known(job)
+            if (not wanted or record.state in wanted) and (not text or _contains(record, text))
+        )
+        return list(islice(fitting, most))
+
+    def _known(self, job: JobId | None) -> Iterator[TaskChanged]:
         for name, it in self._progresses():
             if job is None or name == job:
                 ended = self._ended.get(name) or OrderedDict[TaskId, TaskChanged]()
-                rest = (record for record in it.live.values() if record.task_id not in it.running)
-                found += it.running.values()
-                found += it.failures.values()
-                found += rest
-                found += (one for key, one in reversed(ended.items()) if key not in it.failures)
-        return [
-            record
-            for record in found
-            if (not wanted or record.state in wanted) and (not text or _contains(record, text))
-        ]
+                yield from it.running.values()
+                yield from it.failures.values()
+                yield from (record for record in it.live.values() if record.task_id not in it.running)
+                yield from (one for key, one in reversed(ended.items()) if key not in it.failures)
 
     def longest_running(self, job: JobId, most: int) -> tuple[TaskChanged, ...]:
         """Return at most ``most`` running tasks of a job, those that began first before the others."""
         own = self._own(job)
         return own.longest_running(most) if own is not None else ()
 
-    def live_at_workers(self) -> dict[ResourceId, list[Any]]:
-        """Return what is at each worker now, see :meth:`Lanes.now`."""
-        found: dict[ResourceId, list[Any]] = {}
-        for job, it in self._progresses():
+    def live_at_workers(self) -> dict[ResourceId, list[TaskChanged]]:
+        """Return the tasks at each worker now, first the one that runs."""
+        found: dict[ResourceId, list[TaskChanged]] = {}
+        for _, it in self._progresses():
             if it.state == "running":
-                for name, spans in self.lanes.now(it.live.values(), self._offsets.get(job, 0.0)).items():
-                    found.setdefault(name, []).extend(spans)
+                for record in it.live.values():
+                    if record.state is TaskState.RUNNING:
+                        found.setdefault(record.resource_id, []).insert(0, record)
+                    elif record.state is TaskState.SUBMITTED:
+                        found.setdefault(record.resource_id, []).append(record)
         return found
+
+    def spans_of(self, live: Iterable[TaskChanged]) -> list[Span]:
+        """Return what these tasks look like in the lanes of their worker."""
+        return [self.lanes.span_of(record, self._offsets.get(record.job, 0.0)) for record in live]
 
     def wall_s(self, record: TaskChanged) -> float:
         """Return the wall-clock time of a change of a task."""

@@ -24,13 +24,15 @@ def test_a_task_is_on_its_way_in_computes_and_is_on_its_way_out() -> None:
     assert found == [[(101.0, 103.0)], [(103.0, 104.0)], [(104.0, 104.5)]]
 
 
-def test_what_is_at_a_worker_now_begins_with_what_runs() -> None:
+def test_what_is_at_a_worker_is_there_since_it_was_sent() -> None:
     lanes = Lanes()
-    queued, runs = task(1.0, 8, SUBMITTED, "r1.core0"), task(2.0, 7, RUNNING, "r1.core0")
-    lanes.apply(queued, 0.0)
-    now = lanes.now([queued, runs, task(1.0, 9, SUBMITTED, "r1.core1")], 0.0)
-    assert [it.task_id for it in now["r1.core0"]] == [7, 8]
-    assert [it.task_id for it in now["r1.core1"]] == [9]
+    queued = task(1.0, 8, SUBMITTED, "r1.core0")
+    lanes.apply(queued, 100.0)
+    again = task(3.0, 8, SUBMITTED, "r1.core0")
+    lanes.apply(again, 100.0)
+    assert lanes.span_of(again, 100.0) == Span(8, "j1", "work", 101.0, None, SUBMITTED)
+    runs = task(4.0, 8, RUNNING, "r1.core0")
+    assert lanes.span_of(runs, 100.0) == Span(8, "j1", "work", 104.0, None, RUNNING)
 
 
 def test_memory_is_bounded() -> None:

@@ -132,6 +132,18 @@ def test_what_finished_in_a_summary_is_known_by_name() -> None:
     assert [(span.begin_s, span.end_s) for span in spans] == [(WALL_S + 7.5, WALL_S + 7.75)]
 
 
+def test_what_is_at_each_worker_begins_with_what_runs() -> None:
+    model = small_run()
+    at = {name: [it.task_id for it in live] for name, live in model.live_at_workers().items()}
+    assert at == {"r1.core0": [6], "r1.core1": [7], "r2.core0": [8, 9]}
+    fold(model, "j1", [task(8.0, 10, SUBMITTED, "r2.core1"), task(8.1, 11, RUNNING, "r2.core1")])
+    assert [it.task_id for it in model.live_at_workers()["r2.core1"]] == [11, 10]
+    assert [span.begin_s for span in model.spans_of(model.live_at_workers()["r2.core0"])] == [
+        WALL_S + 7.5,
+        WALL_S + 7.5,
+    ]
+
+
 def test_series_are_noted_each_second() -> None:
     model = small_run()
     assert model.cores.now == 3.0

@@ -14,7 +14,7 @@ from gspc_trio.core.ids import JobId
 from gspc_trio.core.task import TaskState
 from gspc_trio.tui.graph import Graph
 from gspc_trio.tui.model import JobFacts
-from gspc_trio.tui.news import alerts
+from gspc_trio.tui.news import Level, alerts
 from gspc_trio.tui.palette import LEVEL_SYMBOLS, level_name, state_cell, style
 from gspc_trio.tui.table import Cell, Column, WindowTable
 from gspc_trio.tui.text import bar, count, duration
@@ -40,6 +40,11 @@ class Overview(View):
         Binding("x", "app.stop_job", "Stop job"),
         Binding("w", "app.weigh_job", "Weight"),
     ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._alerts_made: tuple[object, ...] = ()
+        self._alerts_found: list[tuple[Level, str]] = []
 
     def parts(self) -> ComposeResult:
         """Return graphs, jobs, classes and alerts."""
@@ -111,7 +116,11 @@ class Overview(View):
         return text
 
     def _alerts(self) -> Text:
-        dark, found = self.table.is_dark, alerts(self.model)
+        dark, model = self.table.is_dark, self.model
+        made = (id(model), int(model.now_s), model.link, len(model.log) + model.log_dropped)
+        if made != self._alerts_made:
+            self._alerts_made, self._alerts_found = made, alerts(model)
+        found = self._alerts_found
         text = Text(no_wrap=True, overflow="ellipsis")
         for level, what in found[:ALERTS_SHOWN]:
             if text:

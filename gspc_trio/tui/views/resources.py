@@ -8,7 +8,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from gspc_trio.core.ids import ResourceId, RifId
-from gspc_trio.core.records import HostLoad, RifChanged
 from gspc_trio.tui.hierarchy import OPEN_MAX, Hierarchy, Row, Use
 from gspc_trio.tui.palette import state_cell
 from gspc_trio.tui.table import Cell, Column, WindowTable
@@ -39,8 +38,10 @@ class Resources(View):
         self._folded: set[str] = set()
         self._unfolded: set[str] = set()
         self._rows: list[Row] = []
-        self._loads: dict[str, HostLoad] = {}
-        self._rifs: dict[str, RifChanged] = {}
+        self._tree_rows: list[Row] = []
+        self._made: tuple[object, ...] = ()
+        self._keys_of: list[Row] | None = None
+        self._keys: list[str] = []
 
     def parts(self) -> ComposeResult:
         """Return the tree."""
@@ -56,18 +57,21 @@ class Resources(View):
 
     def draw(self) -> None:
         """Show how things are now."""
-        progress = self.model.rts
         tree = self.model.hierarchy
-        rows = tree.rows(frozenset(self._folded), frozenset(self._unfolded), self.text)
+        made = (id(tree), frozenset(self._folded), frozenset(self._unfolded), self.text)
+        if made != self._made:
+            self._made = made
+            self._tree_rows = tree.rows(made[1], made[2], self.text)
+        rows = self._tree_rows
         hosts_down = [
-            Row(f"host {rif.host}", 0, rif.host, None, 0, False)
-            for rif in progress.rifs.values()
-            if rif.host not in tree.hosts and self.fits((rif.host, rif.state))
+            Row(f"host {host}", 0, host, None, 0, False)
+            for host, rif in self.model.rifs.items()
+            if rif.state != "up" and host not in tree.hosts and self.fits((host, rif.state))
         ]
-        self._rows = rows + hosts_down
-        self._loads = {load.host: load for load in progress.loads.values()}
-        self._rifs = {rif.host: rif for rif in progress.rifs.values()}
-        self.table.show([row.key for row in self._rows], lambda at: self._cells(tree, self._rows[at]))
+        self._rows = [*rows, *hosts_down] if hosts_down else rows
+        if self._rows is not self._keys_of:
+            self._keys_of, self._keys = self._rows, [row.key for row in self._rows]
+        self.table.show(self._keys, lambda at: self._cells(tree, self._rows[at]))
 
     def _cells(self, tree: Hierarchy, row: Row) -> list[Cell]:
         sign = ("▾ " if row.is_open else "▸ ") if row.children else "  "
@@ -94,7 +98,8 @@ class Resources(View):
         ]
 
     def _host_cells(self, label: str, host: str) -> list[Cell]:
-        rif, load = self._rifs.get(host), self._loads.get(host)
+        rif = self.model.rifs.get(host)
+        load = self.model.rts.loads.get(rif.rif_id) if rif is not None else None
         state = state_cell(rif.state) if rif is not None else ""
         told: Cell = rif.detail if rif is not None else ""
         if load is not None:
@@ -120,7 +125,7 @@ class Resources(View):
 
     def rif_of(self, row: Row) -> RifId | None:
         """Return the RIF of a row's host."""
-        rif = self._rifs.get(row.host)
+        rif = self.model.rifs.get(row.host)
         return rif.rif_id if rif is not None else None
 
     def resources_of(self, row: Row) -> tuple[ResourceId, ...]:

@@ -19,7 +19,7 @@ from gspc_trio.tui.views.base import View
 CYCLE: tuple[tuple[TaskState, ...], ...] = ((), *((state,) for state in TaskState))
 """What the key for states goes through: all, then one after another."""
 
-ROWS_MAX = 20_000
+ROWS_MAX = 2_000
 """Rows of the list; a filter finds the others."""
 
 
@@ -69,7 +69,7 @@ class Tasks(View):
         made = (top.job, self.text, self._states, model.version)
         if made != self._made:
             self._made = made
-            self._tasks = model.tasks(top.job, self.text, self._states)[:ROWS_MAX]
+            self._tasks = model.tasks(top.job, self.text, self._states, ROWS_MAX)
         tasks = self._tasks
         self.table.show([f"{it.job} {it.task_id}" for it in tasks], lambda at: self._cells(tasks[at]))
         self.query_one("#counts", Static).update(self._title())

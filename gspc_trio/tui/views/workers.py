@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import groupby
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
+from gspc_trio.core.records import TaskChanged
 from gspc_trio.core.task import TaskState
 from gspc_trio.tui.lanes import LANES, Span, busy_share, draw
 from gspc_trio.tui.palette import SYMBOLS
@@ -18,6 +20,9 @@ from gspc_trio.tui.views.base import View
 
 WINDOWS_S = (60.0, 600.0, 5.0, 15.0)
 """Seconds that are shown; one key goes through them."""
+
+MANY = 1_000
+"""Workers with tasks from which on what they have is looked up once a second only."""
 
 TIMELINE = 2
 """Position of the timeline among the columns."""
@@ -44,7 +49,12 @@ class Workers(View):
         super().__init__()
         self._window = 0
         self._lanes = 3
-        self._now: dict[str, list[Span]] = {}
+        self._now: dict[str, list[TaskChanged]] = {}
+        self._now_s = 0.0
+        self._workers: dict[str, None] = {}
+        self._rows: list[tuple[str, int]] = []
+        self._keys: list[str] = []
+        self._made: tuple[str, int, int] = ("", 0, 0)
 
     def parts(self) -> ComposeResult:
         """Return the legend and the timelines."""
@@ -61,22 +71,26 @@ class Workers(View):
     def draw(self) -> None:
         """Show how things are now."""
         model = self.model
-        self._now = model.live_at_workers()
-        workers = dict.fromkeys((*model.rts.workers, *model.lanes.workers, *self._now))
-        names = sorted(
-            (name for name in workers if self.fits((name, model.host_of(name)))),
-            key=lambda name: (name not in self._now, not self._has_worked(name), _in_order(name)),
-        )
-        lanes = range(3) if self._lanes == 3 else (1,)
-        rows = [(name, lane) for name in names for lane in lanes]
-        self.table.show(
-            [f"{name} {lane}" for name, lane in rows], lambda at: self._cells(*rows[at], lanes[0])
-        )
+        if len(self._now) < MANY or abs(model.now_s - self._now_s) >= 1.0:
+            self._now, self._now_s = model.live_at_workers(), model.now_s
+        self._workers = dict.fromkeys((*model.rts.workers, *model.lanes.workers, *self._now))
+        made = (self.text, self._lanes, len(self._workers))
+        if made != self._made:
+            self._made = made
+            self._make_rows()
+        rows, first = self._rows, 0 if self._lanes == 3 else 1
+        self.table.show(self._keys, lambda at: self._cells(*rows[at], first))
         self.query_one("#legend", Static).update(
             f" the last {duration(WINDOWS_S[self._window])}   "
             f"{SYMBOLS['running']} running  {SYMBOLS['finished']} finished  {SYMBOLS['failed']} failed   "
-            f"{len(self._now)} of {len(workers)} workers have tasks"
+            f"{len(self._now)} of {len(self._workers)} workers have tasks"
         )
+
+    def _make_rows(self) -> None:
+        model, lanes = self.model, range(3) if self._lanes == 3 else (1,)
+        fitting = (name for name in self._workers if self.fits((name, model.host_of(name))))
+        self._rows = [(name, lane) for name in sorted(fitting, key=_in_order) for lane in lanes]
+        self._keys = [f"{name} {lane}" for name, lane in self._rows]
 
     def action_zoom(self) -> None:
         """Show another length of time."""
@@ -88,14 +102,11 @@ class Workers(View):
         self._lanes = 1 if self._lanes == 3 else 3
         self.draw()
 
-    def _has_worked(self, name: str) -> bool:
-        return name in self.model.lanes.workers
-
     def _cells(self, name: str, lane: int, first: int) -> list[Cell]:
         model, now_s = self.model, self.model.now_s
         begin_s = now_s - WINDOWS_S[self._window]
         worker = model.lanes.workers.get(name)
-        live = self._now.get(name, [])
+        live = model.spans_of(self._now.get(name, ()))
         running = [span for span in live if span.state is TaskState.RUNNING]
         queued = [span for span in live if span.state is TaskState.SUBMITTED]
         spans = [*(worker.spans[lane] if worker is not None else ()), *(queued, running, [])[lane]]
@@ -135,6 +146,7 @@ def _timeline(columns: list[Span | None], lane: int) -> list[Part]:
     return parts
 
 
+@lru_cache(50_000)
 def _in_order(name: str) -> list[tuple[int, str]]:
     """Return a key by which ``r2.core10`` comes after ``r2.core9``."""
     parts = ("".join(group) for _, group in groupby(name, str.isdigit))
