@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -68,13 +68,15 @@ class Iml:
         near: the server of that host, None if there is none.
 
     Attributes:
-        lost: ids of data of the job that was lost with a host.
+        lost: ids of data of the job that was lost with a host, and why.
+        on_loss: told of them.
     """
 
     def __init__(self, peer: Peer, links: ServerLinks, job: str, host: str, near: Near | None) -> None:
         self.job = job
         self.host = host
         self.lost: dict[str, str] = {}
+        self.on_loss: Callable[[tuple[str, ...]], None] = lambda _: None
         self._peer = peer
         self._access = Access(links, host, near)
         self._known: dict[str, x.Located] = {}
@@ -323,6 +325,7 @@ class Iml:
             while True:
                 for message in await self._peer.receive():
                     if isinstance(message, x.LostData):
+                        self.on_loss(message.data_ids)
                         for data_id in message.data_ids:
                             self._known.pop(data_id, None)
                             self.lost[data_id] = message.reason

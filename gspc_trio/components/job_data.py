@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import operator
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -14,11 +15,13 @@ from attrs import evolve
 from gspc_trio.components.iml import join_layer
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_host import HostLayers
+from gspc_trio.components.job_recovery import FIRST_TASK_ID, Recovery
 from gspc_trio.core.exchange import DataLayer, Finished
 from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.iml.errors import ImlError
-from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp
-from gspc_trio.core.task import Outcome, Task, TaskOptions
+from gspc_trio.core.iml.lineage import Origin
+from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp, TaskDone
+from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskOptions
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.nursery.network import Network
 from gspc_trio.policies.transfer import TransferCost
@@ -32,11 +35,12 @@ FREES_AT_ONCE = 64
 class _Keep:
     """Says that some data is not needed any more, when nothing has this object any more."""
 
-    __slots__ = ("_data", "data_id")
+    __slots__ = ("__weakref__", "_data", "data_id", "origin")
 
-    def __init__(self, data: JobData, data_id: str) -> None:
+    def __init__(self, data: JobData, data_id: str, origin: Origin | None) -> None:
         self._data = data
         self.data_id = data_id
+        self.origin = origin
 
     def __del__(self) -> None:
         self._data.unneeded(self.data_id)
@@ -62,7 +66,9 @@ class JobData:
         self._wake = trio.Event()
         self._closed = False
         self.policy = TransferCost(data=self, bandwidth=lambda source, _: iml.bandwidth_of(source))
+        self.recovery = Recovery(iml)
         self._options: dict[TaskOptions, TaskOptions] = {}
+        iml.on_loss = self.recovery.lost
 
     def places_of(self, task: Task) -> Mapping[str, int]:
         """Return host -> bytes of the task's arguments that were made there."""
@@ -82,6 +88,10 @@ class JobData:
         options = task.options
         wanted = evolve(options, stage_in=options.stage_in or fetch, stage_out=options.stage_out or copies)
         return evolve(task, options=self._options.setdefault(wanted, wanted))
+
+    def but_for_again(self, on_done: Callable[[TaskDone], None]) -> Callable[[TaskDone], None]:
+        """Return what is told of tasks that are done, but not of those that ran again for their data."""
+        return lambda done: None if done.task_id >= FIRST_TASK_ID else on_done(done)
 
     def staging(self, engine: Engine) -> Engine:
         """Return the engine with tasks that state the staging that their data needs."""
@@ -120,25 +130,35 @@ class JobData:
 
     def take(self, finished: Finished) -> Finished:
         """Return what a worker has reported, its references tracked."""
-        tokens = (token for outcome in finished.outcomes for values in outcome.values for token in values)
-        if not any(map(is_reference, tokens)):
-            return finished
-        return evolve(finished, outcomes=tuple(map(self._take_outcome, finished.outcomes)))
+        outcomes = tuple(map(self._take_outcome, finished.outcomes))
+        same = all(map(operator.is_, outcomes, finished.outcomes))
+        return finished if same else evolve(finished, outcomes=outcomes)
 
     def _take_outcome(self, outcome: Outcome) -> Outcome:
-        return evolve(
-            outcome,
-            values=tuple(
-                tuple(self.track(value) if is_reference(value) else value for value in values)
-                for values in outcome.values
-            ),
+        if outcome.reason is not Reason.FINISHED:
+            return self.recovery.excuse(outcome)
+        if outcome.task_id >= FIRST_TASK_ID:
+            return outcome  # its data is known
+        if not any(is_reference(token) for values in outcome.values for token in values):
+            return outcome
+        origin = self.recovery.origin_of(outcome)
+        values = tuple(
+            tuple(self.track(token, origin) if is_reference(token) else token for token in values)
+            for values in outcome.values
         )
+        return evolve(outcome, values=values)
 
-    def track(self, value: bytes) -> TrackedReference:
-        """Return a reference that keeps its data as long as it lives."""
+    def track(self, value: bytes, origin: Origin | None = None) -> TrackedReference:
+        """Return a reference that keeps its data as long as it lives.
+
+        Args:
+            value: the reference.
+            origin: how the data was made, None if it cannot be made again.
+        """
         tracked = TrackedReference(value)
         tracked.reference = decode_reference(value)
-        tracked.keep = _Keep(self, tracked.reference.data_id)
+        tracked.keep = keep = _Keep(self, tracked.reference.data_id, origin)
+        self.recovery.kept[keep.data_id] = keep
         tracked.open_data = self.open_data
         return tracked
 
@@ -190,7 +210,7 @@ def _reference_of(argument: bytes) -> Reference:
 
 
 class StagingEngine:
-    """An engine whose tasks state the staging that their data needs.
+    """An engine whose tasks state the staging that their data needs, and that runs tasks again for lost data.
 
     Args:
         engine: whose tasks they are.
@@ -200,10 +220,44 @@ class StagingEngine:
     def __init__(self, engine: Engine, data: JobData) -> None:
         self._engine = engine
         self._data = data
+        self._recovery = data.recovery
+
+    def next(self) -> TaskId | None:
+        """Return the id of a task that is ready and not yet extracted, or None."""
+        again = self._recovery.next()
+        return self._engine.next() if again is None else again
 
     def extract(self, task_id: TaskId) -> Task:
         """Return the task; it counts as extracted from now on."""
-        return self._data.staged(self._engine.extract(task_id))
+        if task_id >= FIRST_TASK_ID:
+            return self._data.staged(self._recovery.extract())
+        task = self._data.staged(self._engine.extract(task_id))
+        self._recovery.extracted(task)
+        return task
+
+    def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
+        """Put the result of an extracted task into the workflow; not of one that ran again."""
+        if task_id >= FIRST_TASK_ID:
+            self._recovery.done(task_id, True)
+        else:
+            self._recovery.ended(task_id)
+            self._engine.inject(task_id, values)
+
+    def fail(self, task_id: TaskId, error: TaskError) -> Any:
+        """The extracted task has failed for good; return those that fail through it."""
+        if task_id >= FIRST_TASK_ID:
+            self._recovery.done(task_id, False)
+            return ()
+        self._recovery.ended(task_id)
+        return self._engine.fail(task_id, error)
+
+    def cancelled(self, task_id: TaskId) -> Any:
+        """The extracted task was cancelled; return those that fail through it."""
+        if task_id >= FIRST_TASK_ID:
+            self._recovery.done(task_id, False)
+            return ()
+        self._recovery.ended(task_id)
+        return self._engine.cancelled(task_id)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -226,6 +280,7 @@ async def open_job_data(layer: DataLayer, host: str) -> AsyncIterator[JobData]:
             data = JobData(iml, settled)
             await data.learn_memory()
             nursery.start_soon(data.free_unneeded)
+            nursery.start_soon(data.recovery.run)
             try:
                 yield data
             finally:

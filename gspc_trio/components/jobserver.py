@@ -198,7 +198,10 @@ class _JobServer:
         hosts: dict[ResourceId, str] = {}
         job = self.job = Job(machine, self.outputs, hosts, here.pid)
         self.clients = JobClients(job)
-        put = job.inbox.put if self.data is None else self.data.taking(job.inbox.put, hosts)
+        put: Callable[[Any], None] = job.inbox.put
+        if self.data is not None:
+            put = self.data.taking(job.inbox.put, hosts)
+            self.data.recovery.look = job.look
         routes = SchedulerRoutes(
             rts.network, peer, opening, self.code, put, hosts, nursery, job.records.append
         )
@@ -212,6 +215,8 @@ class _JobServer:
 
     async def _drive(self, job: Job, routes: SchedulerRoutes) -> None:
         send, append, on_done = routes.send, job.records.append, self.on_done
+        if self.data is not None and on_done is not None:
+            on_done = self.data.but_for_again(on_done)
         keep = None if self.journal is None else self.journal.keep
 
         def perform(action: Any) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gspc_trio.protocol import values
 
 if TYPE_CHECKING:
     from gspc_trio.iml.local import LocalClient
+
+RESTORE = b"\xc1\2"
+"""Begins an argument that is none: ids under which the task's large results are to be had again."""
 
 
 class Courier:
@@ -32,6 +36,7 @@ class Courier:
         self._bytes_min = bytes_min
         self._client: LocalClient | None = None
         self._mapped: list[str] = []
+        self._restored: list[str] = []  # ids for what the task makes, last first
 
     def loads(self, data: bytes) -> Any:
         """Return the value that an argument stands for; large buffers in it are views of shared memory.
@@ -62,7 +67,25 @@ class Courier:
         parts = spread(value, self._bytes_min)
         if isinstance(parts, bytes):
             return parts
-        return parts.reference(self._connection().write(parts.pieces), self.host)
+        if not self._restored:
+            return parts.reference(self._connection().write(parts.pieces), self.host)
+        from gspc_trio.core.iml.errors import DuplicateData
+
+        data_id = self._restored.pop()
+        with suppress(DuplicateData):  # that one was not lost
+            self._connection().write(parts.pieces, data_id)
+        return parts.reference(data_id, self.host)
+
+    def begin(self, arguments: list[bytes]) -> list[bytes]:
+        """Return the arguments of a task that begins; behind them may be ids of data that it makes again."""
+        self._restored = []
+        if not arguments or arguments[-1][:2] != RESTORE:
+            return arguments
+        from gspc_trio.protocol.compute_channel import unpack
+
+        self._restored = unpack(arguments[-1][2:])
+        self._restored.reverse()
+        return arguments[:-1]
 
     def task_ended(self) -> None:
         """Say that the views of the last task's arguments are not needed; what still has them keeps them."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gspc_trio.compute import data as layer
 from gspc_trio.compute import modules
 from gspc_trio.compute.errors import TaskFailure
+from gspc_trio.compute.tidy import changes
 from gspc_trio.core.rules import WHOLE, split_outputs
 from gspc_trio.protocol import values
 from gspc_trio.protocol.code import (
@@ -70,7 +71,7 @@ class Runner:
             return self._run([values.loads(argument) for argument in arguments], memory_bytes)
         opened: list[Any] = []
         try:
-            opened += map(self._loads, arguments)
+            opened += map(self._loads, self._courier.begin(arguments))
             return self._run(opened, memory_bytes)
         finally:
             opened.clear()  # with it go the views of shared memory that the task has not kept
@@ -87,11 +88,15 @@ class Runner:
         return self._run_function(opened), b"", b""
 
     def _run_function(self, opened: list[Any]) -> EncodedValues:
-        if self._names:
-            split = len(opened) - len(self._names)
-            result = self._call(*opened[:split], **dict(zip(self._names, opened[split:], strict=True)))
-        else:
-            result = self._call(*opened)
+        try:
+            if self._names:
+                split = len(opened) - len(self._names)
+                result = self._call(*opened[:split], **dict(zip(self._names, opened[split:], strict=True)))
+            else:
+                result = self._call(*opened)
+        finally:
+            if changes.in_fork:
+                changes.leave_fork()
         return self._encode(result)
 
     def _run_program(self, opened: list[Any], memory_bytes: int) -> tuple[EncodedValues, bytes, bytes]:

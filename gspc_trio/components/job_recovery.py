@@ -1,0 +1,191 @@
+"""Lost data of a job is made again: the tasks that made it run once more, under ids of their own (ASP-5)."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+import msgpack
+import trio
+from attrs import evolve
+
+from gspc_trio.components.iml_client import Iml
+from gspc_trio.core.ids import TaskId
+from gspc_trio.core.iml.errors import ImlError
+from gspc_trio.core.iml.lineage import Forgotten, Lineage, Origin, ancestors, plan
+from gspc_trio.core.task import Outcome, Reason, Task
+from gspc_trio.protocol.references import TrackedReference, decode_reference, is_reference
+
+log = logging.getLogger(__name__)
+
+FIRST_TASK_ID = 1 << 40
+"""Tasks that run again for their data have ids from here on."""
+
+TRIES = 5
+"""How often it is planned anew because more was lost meanwhile."""
+
+_RESTORE = b"\xc1\2"  # see gspc_trio.compute.data
+
+
+class Keeper(Protocol):
+    """Lives as long as some data is needed."""
+
+    data_id: str
+    origin: Origin | None
+
+
+class Recovery:
+    """Knows how a job's data came to be, and has it made again when it was lost.
+
+    Args:
+        iml: the layer.
+
+    Attributes:
+        look: tells the job that its engine has something new; set by the job server.
+        kept: id -> keeper of data that something refers to.
+        forgotten: id -> why it cannot be made again.
+    """
+
+    def __init__(self, iml: Iml) -> None:
+        self.look: Callable[[], None] = lambda: None
+        self.kept: WeakValueDictionary[str, Any] = WeakValueDictionary()
+        self.forgotten: dict[str, str] = {}
+        self._iml = iml
+        self._lineage = Lineage()
+        self._tasks: dict[TaskId, Task] = {}
+        self._ready: deque[Task] = deque()
+        self._running: dict[TaskId, tuple[Task, trio.Event, list[bool]]] = {}
+        self._last_id = FIRST_TASK_ID
+        self._lost: list[str] = []
+        self._news = trio.Event()
+
+    # What the job does
+
+    def extracted(self, task: Task) -> None:
+        """A task was handed out: it may make data."""
+        self._tasks[task.task_id] = task
+
+    def ended(self, task_id: TaskId) -> None:
+        """A task has ended for good."""
+        self._tasks.pop(task_id, None)
+
+    def origin_of(self, outcome: Outcome) -> Origin | None:
+        """Return how the data in an outcome was made."""
+        task = self._tasks.get(outcome.task_id)
+        if task is None:
+            return None
+        given: dict[str, Origin | None] = {}
+        for argument in task.arguments:
+            if is_reference(argument):
+                origin = argument.keep.origin if isinstance(argument, TrackedReference) else None
+                given[decode_reference(argument).data_id] = origin
+        made = tuple(
+            decode_reference(value).data_id
+            for values in outcome.values
+            for value in values
+            if is_reference(value)
+        )
+        plain = evolve(task, arguments=tuple(map(bytes, task.arguments)))
+        return self._lineage.origin(plain, made, given)
+
+    def excuse(self, outcome: Outcome) -> Outcome:
+        """Return the outcome of a task that missed data that is being made again: it is to be tried again."""
+        error = outcome.error
+        if outcome.reason is not Reason.FAILED or error is None or error.kind != "DataLost":
+            return outcome
+        again = self._running.get(outcome.task_id)
+        task = self._tasks.get(outcome.task_id) if again is None else again[0]
+        if task is None:
+            return outcome
+        needed = [decode_reference(value).data_id for value in task.arguments if is_reference(value)]
+        if any(data_id in self.forgotten for data_id in needed):
+            return outcome
+        return evolve(outcome, reason=Reason.RETURNED)
+
+    # Tasks that run again
+
+    def next(self) -> TaskId | None:
+        """Return the id of a task that is to run again, or None."""
+        return self._ready[0].task_id if self._ready else None
+
+    def extract(self) -> Task:
+        """Return that task."""
+        return self._ready.popleft()
+
+    def done(self, task_id: TaskId, well: bool) -> None:
+        """A task that ran again has ended."""
+        _, event, result = self._running.pop(task_id)
+        result.append(well)
+        event.set()
+
+    # Losses
+
+    def lost(self, data_ids: tuple[str, ...]) -> None:
+        """The layer has lost this data."""
+        self._lost += data_ids
+        self._news.set()
+
+    async def run(self) -> None:
+        """Have lost data made again until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._news.wait()
+                self._news = trio.Event()
+                wanted, self._lost = self._lost, []
+                nursery.start_soon(self._restore, wanted)  # what is lost meanwhile does not wait for this
+
+    async def _restore(self, wanted: list[str]) -> None:
+        for _ in range(TRIES):
+            origins = {name: self.kept[name].origin for name in wanted if name in self.kept}
+            above = ancestors(origin for origin in origins.values() if origin is not None)
+            there = {name for name in above if await self._is_there(name)}
+            missing = {name: origin for name, origin in origins.items() if not await self._is_there(name)}
+            if not missing:
+                return
+            try:
+                order = plan(missing, there)
+            except Forgotten as forgotten:
+                for name in missing:
+                    self.forgotten[name] = str(forgotten)
+                log.warning("%s", forgotten)
+                return
+            if await self._run_again(order):
+                return
+
+    async def _is_there(self, data_id: str) -> bool:
+        try:
+            await self._iml.data_size(data_id)
+        except ImlError:
+            return False
+        return True
+
+    async def _run_again(self, order: list[Origin]) -> bool:
+        """Run the tasks of the origins one after another; return whether all went well."""
+        try:
+            for origin in order:
+                assert origin.task is not None
+                self._last_id += 1
+                ids = _RESTORE + msgpack.packb(origin.made)
+                task = evolve(origin.task, task_id=self._last_id, arguments=(*origin.task.arguments, ids))
+                event, result = trio.Event(), list[bool]()
+                self._running[task.task_id] = (task, event, result)
+                self._ready.append(task)
+                self.look()
+                await event.wait()
+                if not result[0]:
+                    return False
+            return True
+        finally:
+            for origin in order:
+                for name in origin.made:
+                    if name not in self.kept:
+                        await self._free(name)
+
+    async def _free(self, data_id: str) -> None:
+        try:
+            await self._iml.free(data_id)
+        except ImlError as error:
+            log.debug("%s", error)
