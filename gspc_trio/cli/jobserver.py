@@ -23,6 +23,7 @@ from gspc_trio.cli.journaled import new_journal, old_journal, outlive_rts
 from gspc_trio.cli.progress import show_progress
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.iml import published_layer
 from gspc_trio.components.job import JobFailed, JobResult
 from gspc_trio.components.jobserver import JobSettings
 from gspc_trio.components.journal import Journal
@@ -57,6 +58,7 @@ async def run(
     ] = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
+    iml: Path | None = None,
     records: Path | None = None,
     journal: Path | None = None,
     keep_going: Annotated[bool, Flag] = False,
@@ -79,6 +81,8 @@ async def run(
         Print one JSON object with outputs, tasks and elapsed_s instead of a report.
     rts
         Connection file of a running run-time system; without it, one is started for this run.
+    iml
+        Connection file of a running memory layer, in which large values stay; tasks go where their data lies.
     records
         File for everything that happens, a line of JSON each.
     journal
@@ -99,7 +103,18 @@ async def run(
         Log as JSON, a line each.
     """
     set_up_logging(verbose, log_json)
-    options = {"name": workflow.stem, "keep_going": keep_going, "weight": weight, "threads": threads}
+    options: dict[str, Any] = {
+        "name": workflow.stem,
+        "keep_going": keep_going,
+        "weight": weight,
+        "threads": threads,
+    }
+    if iml is not None:
+        if journal is not None:
+            raise CommandError(
+                "--iml keeps values in memory, where a journal cannot find them: give one of the two"
+            )
+        options["data"] = published_layer(iml)
     with json_alone(json) as out:
         with interruptible():
             loaded = load_workflow_file(workflow, settings or [])

@@ -19,6 +19,7 @@ from gspc_trio.components.iml_coordinator import CoordinatorService
 from gspc_trio.components.iml_local import LocalLink
 from gspc_trio.components.iml_server import ImlServer
 from gspc_trio.components.iml_transfer import ServerLinks
+from gspc_trio.core.exchange import DataLayer
 from gspc_trio.core.iml import exchange as x
 from gspc_trio.core.iml.errors import LayerGone, error_of
 from gspc_trio.core.iml.store_events import Use
@@ -41,6 +42,16 @@ def default_iml_file() -> Path:
     """Return the user's connection file for a memory layer: beside that of the run-time system."""
     named = os.environ.get(IML_FILE_VARIABLE)
     return Path(named) if named else default_connection_file().with_name("gspc-iml.json")
+
+
+def published_layer(connection_file: Path) -> DataLayer:
+    """Return the layer that published a connection file, for a job to keep large values in (APP-4).
+
+    Raises:
+        ConnectionFileError: the file is missing, unsafe or not a connection file.
+    """
+    info = read_connection_file(connection_file)
+    return DataLayer(info.address, info.token)
 
 
 def default_memory_bytes() -> int:
