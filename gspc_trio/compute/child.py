@@ -15,6 +15,8 @@ from typing import Any
 from gspc_trio.compute import data, modules, process_tree, system
 from gspc_trio.compute.loop import Loop
 from gspc_trio.compute.output import ProcessOutput
+from gspc_trio.compute.tidy import changes
+from gspc_trio.core.imports import enter_compute_process
 from gspc_trio.protocol.compute_channel import unpack
 
 ORPHANED_STATUS = 143
@@ -59,6 +61,8 @@ def run_child(
         faulthandler.enable(file=2)
         _pin(cpus, gpus)
         _enter_job(description)
+        enter_compute_process()
+        changes.watch_forks()
         gc.enable()
         channels = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if host:
@@ -66,6 +70,7 @@ def run_child(
 
             ThreadHost(channels[0]).run()
         else:
+            changes.watch()
             Loop(channels[0], channels[1], captured).run()
         status = ORPHANED_STATUS
         process_tree.kill_all_descendants(os.getpid(), KILL_S)

@@ -14,6 +14,7 @@ from gspc_trio.compute.errors import TaskFailure, describe
 from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.gang import together
 from gspc_trio.compute.output import Output
+from gspc_trio.compute.tidy import changes
 from gspc_trio.protocol.compute_channel import (
     DEFINE,
     FRAME_HEADER,
@@ -129,6 +130,8 @@ class Loop:
                 stdout, stderr = problem.stdout, problem.stderr
             self.check_interrupted(problem)
         ended = perf_counter()
+        if changes.made:
+            changes.undo()
         duration_s = ended - begun
         if duration_s < QUICK_S:
             self._quick.add(code_id)
@@ -152,6 +155,7 @@ class Loop:
     def _open(self, code_id: int) -> Runner:
         """Open a code at its first use, so that what goes wrong there is the task's own failure."""
         runner = self._runners[code_id] = self._open_code(self._codes[code_id])
+        changes.keep()
         return runner
 
 

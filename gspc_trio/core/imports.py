@@ -1,0 +1,47 @@
+"""Whose import runs now, if any, and whether this is a compute process: what may be started depends on it."""
+
+from __future__ import annotations
+
+import sys
+
+_LOADING = ("exec_module", "_call_with_frames_removed")
+"""Functions of loaders, importlib's and others, that run the code of a module."""
+
+_computing = False
+
+
+class StartedAtImport(RuntimeError):
+    """A module starts a run-time system while a compute process imports it."""
+
+
+def enter_compute_process() -> None:
+    """Say that this process, and what is forked from it, runs tasks."""
+    global _computing
+    _computing = True
+
+
+def module_being_imported() -> str | None:
+    """Return the name of the module that is being imported in this thread by whatever calls; None outside."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        caller = frame.f_back
+        if frame.f_code.co_name == "<module>" and caller is not None and caller.f_code.co_name in _LOADING:
+            return str(frame.f_globals.get("__name__", "a module"))
+        frame = caller  # type: ignore[assignment]
+    return None
+
+
+def refuse_in_imports_of_tasks() -> None:
+    """Keep modules that tasks import from starting run-time systems: each would start itself again.
+
+    Raises:
+        StartedAtImport: a compute process imports the module that asks.
+    """
+    if not _computing:
+        return
+    name = module_being_imported()
+    if name is not None:
+        raise StartedAtImport(
+            f"module {name} starts a run-time system when it is imported, as compute processes do: "
+            'put that part of it under `if __name__ == "__main__":` or into a function'
+        )
