@@ -4,15 +4,24 @@
 
 ``journal.w1_ratio``        no-op tasks per second of a journaled job over those of a plain one
 ``journal.restore_s``       seconds from a journal of 100,000 finished tasks to an engine that goes on
+``tls.cost``                part of the control throughput of two processes that encryption takes
+``flood.p99_ratio``         99th percentile of an honest round trip under 1,000 slow handshakes and 1,000
+                            connects a second, over that in peace
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import socket
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import trio
@@ -21,12 +30,20 @@ from figures import Figures
 from gspc_trio import Net, farm, open_job, open_rts
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.journal import create_journal, open_journal
+from gspc_trio.core.exchange import Finished
 from gspc_trio.core.scheduler import TaskDone
 from gspc_trio.core.task import Outcome, Reason, TaskState
+from gspc_trio.nursery.certificates import Authority
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import IncomingCall, Peer
 from gspc_trio.protocol.journal import About
+from gspc_trio.protocol.messages import GetStatus, Status
 from gspc_trio.protocol.values import dumps
 
 ABOUT = About("bench", "trust.py", "", (), {})
+TOKEN = bytes(range(32))
+ADDRESSES = {False: "ws://127.0.0.1:0", True: "wss://127.0.0.1:0"}
+SERVE, FLOOD = "--serve", "--flood"
 
 
 def noop(value: int) -> int:
@@ -96,18 +113,151 @@ async def restore_s(tasks: int) -> float:
         return time.perf_counter() - begun
 
 
+def finished(number: int) -> Finished:
+    """Return what a worker says of 32 tasks: the commonest message there is."""
+    outcomes = [Outcome(number + i, 1, Reason.FINISHED, ((b"\x01",),), duration_s=0.01) for i in range(32)]
+    return Finished("j1", "r1.core0", tuple(outcomes))
+
+
+async def serve_echo(folder: Path, secure: bool) -> None:
+    """Answer calls and count messages in this process, until standard input ends."""
+    issue = Authority(folder).issue if secure else lambda _: ""
+    network = Network(TOKEN, credentials=issue("rts"))
+
+    async def echo(peer: Peer) -> None:
+        count = 0
+        while True:
+            for message in await peer.receive():
+                if isinstance(message, IncomingCall):
+                    message.reply(Status({"count": count}))
+                else:
+                    count += 1
+
+    async def listen(task_status: trio.TaskStatus[str]) -> None:
+        await network.listen(ADDRESSES[secure], echo, role="rts", name="rts", task_status=task_status)
+
+    async with trio.open_nursery() as nursery:
+        print(await nursery.start(listen), flush=True)
+        await trio.to_thread.run_sync(sys.stdin.read)
+        nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def other_process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """This program again, with other arguments, for the time of a block."""
+    command = [sys.executable, __file__, *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@asynccontextmanager
+async def echo_process(folder: Path, secure: bool) -> AsyncIterator[Peer]:
+    """A connection to an echo in another process."""
+    issue = Authority(folder).issue if secure else lambda _: ""
+    with other_process(SERVE, str(folder), "--secure" if secure else "--plain") as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        network = Network(TOKEN, credentials=issue("job"))
+        async with network.connect(address, role="job", name="j1", expect="rts") as peer:
+            yield peer
+
+
+async def messages_per_s(peer: Peer, number: int) -> float:
+    """Return how many messages arrive in a second, in frames as full as a busy scheduler's."""
+    batch = [finished(32 * i) for i in range(64)]
+    begun = time.perf_counter()
+    for _ in range(number // 64):
+        for message in batch:
+            peer.post(message)
+        await trio.lowlevel.checkpoint()
+        await peer.call(GetStatus())
+    return number / (time.perf_counter() - begun)
+
+
+async def measure_tls(figures: Figures, number: int, runs: int) -> None:
+    """Compare an encrypted connection with a plain one, in turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with echo_process(Path(folder), False) as plain, echo_process(Path(folder), True) as secure:
+            await messages_per_s(plain, number), await messages_per_s(secure, number)
+            ratios = []
+            for _ in range(runs):
+                rate = await messages_per_s(plain, number)
+                ratios.append(await messages_per_s(secure, number) / rate)
+    figures.add("tls.cost", 1 - statistics.median(ratios), "")
+
+
+def flood(address: str) -> None:
+    """Keep 1,000 handshakes open that never end, and make 1,000 connections a second beside them."""
+    host, port = address.removeprefix("ws://").split(":")
+    slow: deque[socket.socket] = deque(maxlen=1_000)
+    begun, number = time.monotonic(), 0
+    while True:
+        one = socket.create_connection((host, int(port)))
+        one.sendall(b"GET / HTTP/1.1\r\n")
+        slow.append(one)
+        number += 1
+        if number == 1_000:
+            print("flooding", flush=True)
+            begun = time.monotonic()
+        if number > 1_000:
+            time.sleep(max(0.0, begun + (number - 1_000) / 1_000 - time.monotonic()))
+
+
+async def round_trips_s(peer: Peer, number: int) -> list[float]:
+    """Return the seconds of so many calls, a few milliseconds apart."""
+    times = []
+    for _ in range(number):
+        begun = time.perf_counter()
+        await peer.call(GetStatus())
+        times.append(time.perf_counter() - begun)
+        await trio.sleep(0.002)
+    return sorted(times)
+
+
+async def measure_flood(figures: Figures, number: int) -> None:
+    """Compare round trips to a listener in peace and under a flood, each in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with echo_process(Path(folder), False) as peer:
+            await round_trips_s(peer, number // 10)
+            peace = await round_trips_s(peer, number)
+            with other_process(FLOOD, peer.remote) as process:
+                assert process.stdout is not None
+                await trio.to_thread.run_sync(process.stdout.readline)
+                war = await round_trips_s(peer, number)
+    figures.add("flood.p99_ratio", war[int(0.99 * number)] / peace[int(0.99 * number)], "")
+
+
 def main() -> None:
     """Measure and print."""
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
     parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
     parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
+    parser.add_argument(SERVE, help=argparse.SUPPRESS)
+    parser.add_argument("--secure", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(FLOOD, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.serve is not None:
+        trio.run(serve_echo, Path(options.serve), options.secure)
+        return
+    if options.flood is not None:
+        flood(options.flood)
+        return
     tasks, runs = (1_000, 1) if options.small else (20_000, 5)
     figures = Figures(options.json)
     trio.run(measure_journal, figures, tasks, runs)
     tasks = 5_000 if options.small else 100_000
-    figures.add("journal.restore_s", min((trio.run(restore_s, tasks) for _ in range(runs)), default=math.nan), "s")
+    figures.add(
+        "journal.restore_s", min((trio.run(restore_s, tasks) for _ in range(runs)), default=math.nan), "s"
+    )
+    messages, trips = (2_560, 100) if options.small else (64_000, 2_000)
+    trio.run(measure_tls, figures, messages, runs)
+    trio.run(measure_flood, figures, trips)
 
 
 if __name__ == "__main__":

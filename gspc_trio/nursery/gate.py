@@ -20,14 +20,31 @@ class Gate(trio.abc.Stream):
         self._stream = stream
         self._left = bytes_max
         self._opened = trio.Event()
+        self._kept: bytes | bytearray = b""
         self.on_arrival: Callable[[], object] | None = None
 
     def open(self) -> None:
         """Let everything in from now on."""
         self._opened.set()
 
+    async def wait_for(self, mark: bytes) -> None:
+        """Wait until the mark has arrived, the allowance is used up, or the other side has closed.
+
+        What has arrived is still to be received.
+        """
+        while self._left and mark not in self._kept:
+            data = await self._stream.receive_some(self._left)
+            if not data:
+                return
+            self._left -= len(data)
+            self._kept += data
+
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Receive; waits for :meth:`open` when the allowance is used up."""
+        if self._kept:
+            end = len(self._kept) if max_bytes is None else max_bytes
+            data, self._kept = self._kept[:end], self._kept[end:]
+            return data
         if not self._opened.is_set():
             if self._left == 0:
                 await self._opened.wait()

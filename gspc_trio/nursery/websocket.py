@@ -46,6 +46,7 @@ RECEIVE_BYTES = 256 * 1024
 QUEUED_FRAMES = 16
 UNPROVED_MESSAGES = 3
 """The HTTP request, and two of ours: what is read before the other side has proved itself."""
+END_OF_REQUEST = b"\r\n\r\n"
 TLS_MESSAGES = 2
 """As many bytes more may be read where certificates are shown."""
 _PROBLEMS: dict[str, type[ConnectionProblem]] = {
@@ -157,13 +158,16 @@ async def serve_stream(
     """
     limits = codec.limits
     gate = _gate(stream, limits, tls)
-    session = witnessed(Session(identity, limits))
     async with _closing(gate), open_scope() as nursery:
         refused = ""
         with doorkeeper.vestibule.place(trio.current_time() + limits.handshake_s) as scope:
             starter = _Starter(nursery, scope.cancel)
             try:
+                if tls is None:
+                    # Whoever does not even ask for something costs next to nothing.
+                    await gate.wait_for(END_OF_REQUEST)
                 inner = gate if tls is None else await wrap_stream(gate, tls, server=True)
+                session = witnessed(Session(identity, limits))
                 request = await wrap_server_stream(starter.as_nursery, inner, **_options(limits))
                 starter.upgraded = True
                 refused = doorkeeper.objection(request)
@@ -175,7 +179,7 @@ async def serve_stream(
                     refused = end.reason if end is not None else ""
                     if end is not None:
                         await _part(connection, end, limits)
-            except ConnectionClosed:
+            except (ConnectionClosed, trio.BrokenResourceError):
                 refused = "it went away"
             except TlsFailed as failed:
                 refused = failed.reason
