@@ -141,7 +141,8 @@ class ChannelCompute:
         self.pid = origin.pid
         self._nursery = nursery
         self._tasks = TaskChannel(nursery, channels.tasks, channels.unread, times)
-        self._results = trio.socket.from_stdlib_socket(channels.results)
+        self._results = channels.results
+        self._results.setblocking(False)
         self._origin = origin
         self._times = times
         self._events = events
@@ -229,8 +230,12 @@ class ChannelCompute:
     async def _read_results(self) -> None:
         received = bytearray()
         while True:
+            # Waited for first: trio's own sockets try to read at once, and here nothing is there yet then.
+            await trio.lowlevel.wait_readable(self._results)
             try:
-                data = await self._results.recv(READ_BYTES)
+                data = self._results.recv(READ_BYTES)
+            except BlockingIOError:
+                continue
             except ConnectionResetError:  # it has died with packets unread
                 return
             if not data:
