@@ -18,6 +18,7 @@ from gspc_trio.components.rts_peers import RtsError
 from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
 from gspc_trio.components.strategy import Strategy
 from gspc_trio.core.exchange import DataLayer
+from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.nursery.connection_file import (
     ConnectionInfo,
     remove_connection_file,
@@ -61,7 +62,9 @@ async def open_rts(
         ConnectFailed: no RTS answers at the address in the file.
         LayerGone: the memory layer did not start.
         RtsError: the local RIF did not come up.
+        StartedAtImport: a compute process is importing the module that calls this.
     """
+    refuse_in_imports_of_tasks()
     host = host or socket.gethostname()
     if connection_file is not None:
         async with join_rts(Path(connection_file)) as rts, _with_data(rts, host, data_bytes):

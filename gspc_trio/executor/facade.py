@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from gspc_trio.components.jobserver import JobSettings
+from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Deadline, TaskFuture
@@ -43,6 +44,7 @@ class Executor(ExecutorInterface):
 
     Raises:
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
+        StartedAtImport: a compute process is importing the module that calls this.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Executor(ExecutorInterface):
         tune_gc: bool = False,
         data_bytes: int = 0,
     ) -> None:
+        refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
         settings = JobSettings(name=f"executor-{os.getpid()}", keep_going=True, fate=False, threads=threads)
         self._shape = shape
         self._options = options
