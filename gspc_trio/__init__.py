@@ -14,11 +14,13 @@ from gspc_trio.version import VERSION as __version__
 if TYPE_CHECKING:
     from gspc_trio.components.client import RunTimeSystem
     from gspc_trio.components.embed import open_job, open_rts
+    from gspc_trio.components.iml import open_iml
     from gspc_trio.components.job import Job, JobFailed, JobResult
     from gspc_trio.components.jobserver import JobSettings
     from gspc_trio.components.rm_client import AcquireInterrupted, AcquireRefused, Resources, open_resources
     from gspc_trio.core.code import Program, SourceFile
     from gspc_trio.core.held import held_resources
+    from gspc_trio.core.iml.layout import Layout, replicated, striped
     from gspc_trio.core.task import Requirement, TaskOptions
     from gspc_trio.executor import Executor, TaskFailed, TaskFuture
     from gspc_trio.workflow.arcs import each, forward, take
@@ -34,6 +36,7 @@ _HOMES = {
     "JobFailed": "gspc_trio.components.job",
     "JobResult": "gspc_trio.components.job",
     "JobSettings": "gspc_trio.components.jobserver",
+    "Layout": "gspc_trio.core.iml.layout",
     "Net": "gspc_trio.workflow.net",
     "Program": "gspc_trio.core.code",
     "Requirement": "gspc_trio.core.task",
@@ -49,9 +52,12 @@ _HOMES = {
     "forward": "gspc_trio.workflow.arcs",
     "held_resources": "gspc_trio.core.held",
     "map_reduce": "gspc_trio.workflow.patterns",
+    "open_iml": "gspc_trio.components.iml",
     "open_job": "gspc_trio.components.embed",
     "open_resources": "gspc_trio.components.rm_client",
     "open_rts": "gspc_trio.components.embed",
+    "replicated": "gspc_trio.core.iml.layout",
+    "striped": "gspc_trio.core.iml.layout",
     "take": "gspc_trio.workflow.arcs",
 }
 
@@ -63,6 +69,7 @@ __all__ = [
     "JobFailed",
     "JobResult",
     "JobSettings",
+    "Layout",
     "Net",
     "Program",
     "Requirement",
@@ -79,9 +86,12 @@ __all__ = [
     "forward",
     "held_resources",
     "map_reduce",
+    "open_iml",
     "open_job",
     "open_resources",
     "open_rts",
+    "replicated",
+    "striped",
     "take",
 ]
 

@@ -186,6 +186,7 @@ async def open_iml(
     spill_bytes: int = 0,
     spill_directory: str = "",
     connection_file: Path | str | None = None,
+    layer: DataLayer | None = None,
 ) -> AsyncIterator[Iml]:
     """A memory layer for as long as the block runs (APP-5).
 
@@ -197,20 +198,22 @@ async def open_iml(
         spill_bytes: what each host may keep on disk when its memory is full; 0: nothing.
         spill_directory: where; "" for the system's directory for temporary files.
         connection_file: join the layer that published this file instead of starting one.
+        layer: join this layer, e.g. ``rts.data`` of a run-time system, instead of starting one.
 
     Raises:
         ConnectionFileError: the file is missing, unsafe or not a connection file.
         ConnectFailed: no layer answers at the address in the file.
     """
     if connection_file is not None:
-        info = read_connection_file(Path(connection_file))
-        async with join_layer(Network(info.token), info.address, job=job, host=host) as iml:
+        layer = published_layer(Path(connection_file))
+    if layer is not None:
+        async with join_layer(Network(layer.token), layer.address, job=job, host=host) as iml:
             yield iml
         return
-    layer = open_layer(
+    opened = open_layer(
         hosts=hosts, memory_bytes=memory_bytes, spill_bytes=spill_bytes, spill_directory=spill_directory
     )
-    async with layer as (network, coordinator, servers):
+    async with opened as (network, coordinator, servers):
         near = next((server for server in servers if server.host == host), servers[0])
         async with join_layer(network, coordinator.address, job=job, server=near) as iml:
             yield iml

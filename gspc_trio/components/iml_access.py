@@ -71,7 +71,7 @@ class Access:
             begin = piece.part_offset - stretches[piece.part][0]
             at = piece.offset - wanted.offset
             target[at : at + piece.size_bytes] = parts[piece.part][begin : begin + piece.size_bytes]
-        return target
+        return bytes(target) if len(target) < IN_THREAD_BYTES_MIN else target
 
     async def _read_part(
         self, found: x.Located, part: int, offset: int, size_bytes: int
