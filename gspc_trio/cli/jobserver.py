@@ -118,8 +118,8 @@ async def run(
     with json_alone(json) as out:
         with interruptible():
             loaded = load_workflow_file(workflow, settings or [])
+        to = out if json else None
         with new_journal(journal, workflow, settings or [], loaded, options) as durable:
-            to = out if json else None
             return await _run_loaded(loaded, options, durable, rts, cores, records, to, top=top)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from pathlib import Path
@@ -36,6 +37,9 @@ def top(
     read_only: Annotated[bool, Flag] = False,
     light: Annotated[bool, Flag] = False,
     until_job: str | None = None,
+    serve: Annotated[bool, Flag] = False,
+    port: int = 0,
+    control: Annotated[bool, Flag] = False,
 ) -> None:
     """Show a running run-time system and its jobs, or replay a run.
 
@@ -57,17 +61,31 @@ def top(
         Colours for a light background.
     until_job
         Leave when this job has ended.
+    serve
+        Show it in a browser of this machine: print an address that can be opened once.
+    port
+        With --serve: port on the loopback interface; 0 for any free one.
+    control
+        With --serve: offer the actions of the owner; without it one can only look.
     """
     if json and not once:
         raise CommandError("--json prints one snapshot: say --once, too")
+    if replay is not None and not replay.is_file():
+        raise CommandError(f"there is no record file {replay}")
     if replay is not None and rts is not None:
         raise CommandError("--replay shows a file and --rts a running system; say one of them")
     if not speed > 0:
         raise CommandError(f"--speed {speed:g} shows nothing: give a number more than 0")
+    if serve:
+        _serve(rts, replay, port, light=light, control=control and not read_only)
+        return
+    if port or control:
+        raise CommandError("--port and --control are for --serve")
     if once:
         _once(rts, replay, json)
         return
-    if not sys.stdin.isatty() or not sys.stderr.isatty():
+    in_browser = "TEXTUAL_DRIVER" in os.environ
+    if not in_browser and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError("this is no terminal: print a snapshot with --once, or --once --json")
     status = run_terminal(rts, replay, speed=speed, read_only=read_only, light=light, until_job=until_job)
     if status:
@@ -88,6 +106,21 @@ def _once(rts: Path | None, replay: Path | None, json: bool) -> None:
         print_json(as_data(model))
     else:
         print("\n".join(as_lines(model)))
+
+
+def _serve(rts: Path | None, replay: Path | None, port: int, *, light: bool, control: bool) -> None:
+    try:
+        from gspc_trio.tui.serve import TopServer, top_command
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"--serve needs {error.name}, which is not installed: pip install 'gspc-trio[serve]'"
+        ) from error
+    shown = ["--replay", str(replay)] if replay is not None else ["--rts", str(running_connection(rts))]
+    options = [*([] if control else ["--read-only"]), *(["--light"] if light else [])]
+    server = TopServer(top_command([*shown, *options]), port)
+    print(f"open {server.address}", flush=True)
+    print("it can be opened once, in a browser of this machine; Ctrl+C ends it", flush=True)
+    server.run()
 
 
 async def _look_once(model: Model, connection_file: Path) -> None:
