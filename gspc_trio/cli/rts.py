@@ -35,6 +35,7 @@ from gspc_trio.nursery.connection_file import (
     remove_connection_file,
 )
 from gspc_trio.nursery.network import Network
+from gspc_trio.policies.placement import PLACEMENTS
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.version import VERSION
 
@@ -62,6 +63,7 @@ async def start(
     listen: str = "127.0.0.1",
     tls: Annotated[bool, Parameter(negative=())] = False,
     state: Path | None = None,
+    placement: str = "fifo",
     hosts: Annotated[list[str] | None, Parameter(name="--host", consume_multiple=False, negative=())] = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
@@ -84,6 +86,9 @@ async def start(
     state
         Directory in which to keep how this is reached and which hosts it has: started again with it after a
         crash, the run-time system is back under the same address with the same hosts.
+    placement
+        Which host the next free resource comes from: fifo (the one free longest), compact (fill hosts up),
+        fair (spread over hosts) or progressive (spread while there is room, then fill up).
     hosts
         Logical names of local RIFs to start; by default one with this host's name.
     verbose
@@ -92,6 +97,9 @@ async def start(
         Log as JSON, a line each.
     """
     set_up_logging(verbose, log_json)
+    if placement not in PLACEMENTS:
+        raise CommandError(f"there is no placement {placement!r}; there are: {', '.join(PLACEMENTS)}")
+    rating = None if placement == "fifo" else PLACEMENTS[placement]
     path = connection_path(connection_file)
     _refuse_second(await find_live_connection(path), path)
     with open_state(state) if state is not None else nullcontext() as keeper:
@@ -104,7 +112,12 @@ async def start(
             await keeper.wait_for_old_work()
         epoch = keeper.state.epoch if keeper is not None else None
         async with open_rts_service(
-            network, listen=(str(where),), strategies=strategies, epoch=epoch, issue=issue
+            network,
+            listen=(str(where),),
+            strategies=strategies,
+            epoch=epoch,
+            issue=issue,
+            placement=rating,
         ) as service:
             service.machine.skip_names(before.rifs_named)
             info = ConnectionInfo.create(service.address, network.token, VERSION, issue("client"))

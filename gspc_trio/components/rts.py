@@ -20,7 +20,7 @@ from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import JobChanged, RifChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import ResourceManager
+from gspc_trio.core.rm import Placement, ResourceManager
 from gspc_trio.core.rts import Limits, Rts, actions, events
 from gspc_trio.nursery.drive import Inbox, drive
 from gspc_trio.nursery.network import Network
@@ -51,13 +51,14 @@ class RtsService:
         limits: Limits,
         epoch: int,
         issue: Callable[[RifId], str],
+        placement: Placement | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
         self.records = RecordStream(VERSION)
         self.stopped = trio.Event()
         self.machine = Rts(frozenset(strategies), limits)
         self.inbox: Inbox[Any] = Inbox()
-        self.rm = RmShell(ResourceManager(epoch), self.inbox.put, self.records.append)
+        self.rm = RmShell(ResourceManager(epoch, None, placement), self.inbox.put, self.records.append)
         self.peers = PeerServer(self)
         self._network = network
         self._strategies = strategies
@@ -182,11 +183,7 @@ class RtsService:
         raise RtsError(f"there is no RIF {rif_id}; there are: {there}")
 
     def explain(self, job: JobId) -> list[dict[str, Any]]:
-        """Return why each waiting request of a job waits, and for how long (``waited_s``).
-
-        Raises:
-            IllegalEvent: there is no such job.
-        """
+        """Return why each request of a job waits, and how long (``waited_s``); IllegalEvent without job."""
         now = trio.current_time()
         return [{**entry, "waited_s": now - entry["since_s"]} for entry in self.rm.machine.explain(job)]
 
@@ -372,6 +369,7 @@ async def open_rts_service(
     limits: Limits | None = None,
     epoch: int | None = None,
     issue: Callable[[RifId], str] = lambda _: "",
+    placement: Placement | None = None,
 ) -> AsyncIterator[RtsService]:
     """A run-time system for as long as the block runs; no host has a RIF yet.
 
@@ -384,13 +382,13 @@ async def open_rts_service(
         limits: times and sizes.
         epoch: first part of all grant ids, higher than that of any RM before; None for the time in seconds.
         issue: returns credentials for the TLS of a RIF, "" for none.
+        placement: which host a resource comes from (``policies.placement``); None: all in turn.
 
     Raises:
         OSError: it cannot listen at one of the addresses.
     """
-    service = RtsService(
-        network, strategies, limits or Limits(), int(time.time()) if epoch is None else epoch, issue
-    )
+    epoch = int(time.time()) if epoch is None else epoch
+    service = RtsService(network, strategies, limits or Limits(), epoch, issue, placement)
     async with open_scope() as nursery:
         await service.start(nursery, listen)
         try:

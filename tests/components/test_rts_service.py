@@ -23,6 +23,7 @@ from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import RemoteError
+from gspc_trio.policies.placement import PLACEMENTS
 from gspc_trio.protocol import messages
 
 # The clock of a test is found among its own arguments, so each names ``autojump_clock``.
@@ -354,3 +355,22 @@ async def test_a_job_learns_that_the_run_time_system_was_stopped(autojump_clock)
         assert peer.reason == "the run-time system was stopped"
         await connection.__aexit__(None, None, None)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_placement_fills_hosts_up_or_takes_them_in_turn(autojump_clock):
+    found = {}
+    for name, rating in PLACEMENTS.items():
+        network = Network()
+        service = open_rts_service(
+            network, listen=(RTS,), strategies={"fake": FakeRifs(network)}, epoch=3, placement=rating
+        )
+        async with service as rts:
+            await rts.bootstrap(("anna", "bert"), "fake")
+            cluster = Cluster(network, FakeRifs(network), rts)
+            async with cluster.job() as job:
+                cores = []
+                for number in range(2):
+                    job.peer.post(demand(job.job, 1, (3, number) if number else NO_GRANT))
+                    cores += (await one(job, Grant)).resources
+                found[name] = len({core.partition(".")[0] for core in cores})
+    assert found == {"fifo": 1, "compact": 1, "fair": 2, "progressive": 2}, "hosts that two cores are on"
