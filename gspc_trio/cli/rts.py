@@ -26,6 +26,7 @@ from gspc_trio.components.rts_state import RtsState, SavedHost, StateKeeper, ope
 from gspc_trio.components.ssh import SshStrategy
 from gspc_trio.components.strategies import find_strategies
 from gspc_trio.core.resources import Resource
+from gspc_trio.core.rm import Placement
 from gspc_trio.core.rts import RifState
 from gspc_trio.nursery.certificates import Authority
 from gspc_trio.nursery.connection_file import (
@@ -97,9 +98,7 @@ async def start(
         Log as JSON, a line each.
     """
     set_up_logging(verbose, log_json)
-    if placement not in PLACEMENTS:
-        raise CommandError(f"there is no placement {placement!r}; there are: {', '.join(PLACEMENTS)}")
-    rating = None if placement == "fifo" else PLACEMENTS[placement]
+    rating = find_placement(placement)
     path = connection_path(connection_file)
     _refuse_second(await find_live_connection(path), path)
     with open_state(state) if state is not None else nullcontext() as keeper:
@@ -126,6 +125,17 @@ async def start(
                 await _serve(service, hosts, cores, path, keeper)
             finally:
                 remove_connection_file(path, info)
+
+
+def find_placement(name: str) -> Placement | None:
+    """Return the placement policy of this name; None for that of the queues.
+
+    Raises:
+        CommandError: there is none of this name.
+    """
+    if name not in PLACEMENTS:
+        raise CommandError(f"there is no placement {name!r}; there are: {', '.join(PLACEMENTS)}")
+    return None if name == "fifo" else PLACEMENTS[name]
 
 
 def _refuse_second(alive: ConnectionInfo | None, path: Path) -> None:
