@@ -304,7 +304,7 @@ class JobMachine:
 
     def _pull(self) -> tuple[Task, ...]:
         """Take what is ready from the engine; the job ends when the workflow's own code raises or says so."""
-        engine, room = self.engine, READY_MAX - self.scheduler.live
+        engine, room = self.engine, READY_MAX - self.scheduler.unsent
         tasks: list[Task] = []
         try:
             while len(tasks) < room and (task_id := engine.next()) is not None:

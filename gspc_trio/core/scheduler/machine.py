@@ -94,6 +94,12 @@ class Scheduler:
         """Number of tasks that have not ended."""
         return len(self._state.tasks)
 
+    @property
+    def unsent(self) -> int:
+        """Number of live tasks that are at no worker."""
+        state = self._state
+        return len(state.tasks) - sum(queue.sent for queue in state.queues.values())
+
     def handle(self, event: Any, now: float) -> list[Any]:
         """Take one event at time ``now`` (seconds) and return the actions in order.
 

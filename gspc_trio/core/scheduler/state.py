@@ -153,7 +153,9 @@ class Levels:
     __slots__ = ("by_count", "size")
 
     def __init__(self) -> None:
-        self.by_count: dict[int, dict[Held, None]] = {}
+        # Ordered, because grants leave at the front and come at the back: a plain dict would be searched
+        # for its first one through all that have left.
+        self.by_count: dict[int, OrderedDict[Held, None]] = {}
         self.size = 0
 
     def place(self, held: Held) -> None:
@@ -169,8 +171,9 @@ class Levels:
                 del self.by_count[level]
             self.size -= 1
         if count >= 0:
-            group = self.by_count.setdefault(count, {})
-            group[held] = None
+            if count not in self.by_count:
+                self.by_count[count] = OrderedDict()
+            self.by_count[count][held] = None
             self.size += 1
         held.level = count
 
