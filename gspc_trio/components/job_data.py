@@ -5,13 +5,14 @@ from __future__ import annotations
 import mmap
 import operator
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import trio
 from attrs import evolve
 
+from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.iml import join_layer
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_host import HostLayers
@@ -20,11 +21,14 @@ from gspc_trio.core.exchange import DataLayer, Finished
 from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.iml.errors import ImlError
 from gspc_trio.core.iml.lineage import Origin
+from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp, TaskDone
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskOptions
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import RemoteError
 from gspc_trio.policies.transfer import TransferCost
+from gspc_trio.protocol.messages import GetResources, ResourceList
 from gspc_trio.protocol.references import Reference, TrackedReference, decode_reference, is_reference
 from gspc_trio.workflow.job import Engine
 
@@ -55,6 +59,9 @@ class JobData:
     Args:
         iml: the layer, as a client that speaks for the job.
         layer: with the address of the server near this process.
+
+    Attributes:
+        near_data: whether tasks are to go where their data lies.
     """
 
     def __init__(self, iml: Iml, layer: DataLayer) -> None:
@@ -66,6 +73,7 @@ class JobData:
         self._wake = trio.Event()
         self._closed = False
         self.policy = TransferCost(data=self, bandwidth=lambda source, _: iml.bandwidth_of(source))
+        self.near_data = True
         self.recovery = Recovery(iml)
         self._options: dict[TaskOptions, TaskOptions] = {}
         iml.on_loss = self.recovery.lost
@@ -80,14 +88,15 @@ class JobData:
         return places
 
     def staged(self, task: Task) -> Task:
-        """Return the task with the staging that its data needs: where all is on one host it needs none."""
+        """Return the task with the staging and the place that its data wants; on one host it wants none."""
         copies = self.layer.copies > 1
         fetch = len(self.policy.tops) > 1 and any(map(is_reference, task.arguments))
         if not (copies or fetch):
             return task
         options = task.options
         wanted = evolve(options, stage_in=options.stage_in or fetch, stage_out=options.stage_out or copies)
-        return evolve(task, options=self._options.setdefault(wanted, wanted))
+        shape = self.policy.shape_of(task) if fetch and self.near_data else task.shape
+        return evolve(task, shape=shape, options=self._options.setdefault(wanted, wanted))
 
     def but_for_again(self, on_done: Callable[[TaskDone], None]) -> Callable[[TaskDone], None]:
         """Return what is told of tasks that are done, but not of those that ran again for their data."""
@@ -97,10 +106,21 @@ class JobData:
         """Return the engine with tasks that state the staging that their data needs."""
         return cast(Engine, StagingEngine(engine, self))
 
-    async def learn_memory(self) -> None:
-        """Ask how much the memory of each host can hold."""
+    async def learn_hosts(self, rts: RunTimeSystem) -> None:
+        """Ask which hosts there are, and how much the memory of each can hold, before the first task goes."""
         for server in await self.iml.servers():
             self.policy.memory_bytes[server.host] = server.memory_bytes
+        for rif in (await rts.status())["rifs"]:
+            with suppress(RemoteError):  # it is gone already, or not quite there
+                found: ResourceList = await rts.peer.call(GetResources(rif["rif_id"]))
+                self._note_up(rif["host"], found.resources)
+
+    def _note_up(self, host: str, resources: Iterable[Resource]) -> None:
+        for resource in resources:
+            if not resource.parents:
+                tops = self.policy.tops.setdefault(host, [])
+                if resource.resource_id not in tops:
+                    tops.append(resource.resource_id)
 
     def taking(self, put: Callable[[Any], None], hosts: Mapping[ResourceId, str]) -> Callable[[Any], None]:
         """Return what takes events for a job: it tracks references, and notes which hosts there are.
@@ -115,9 +135,7 @@ class JobData:
                 event = self.take(event)
             elif type(event) is ResourcesUp:
                 for resource in event.resources:
-                    tops = self.policy.tops.setdefault(hosts[resource.resource_id], [])
-                    if not resource.parents and resource.resource_id not in tops:
-                        tops.append(resource.resource_id)
+                    self._note_up(hosts[resource.resource_id], (resource,))
             elif type(event) is ResourcesLost:
                 lost = set(event.resource_ids)
                 for host, tops in list(self.policy.tops.items()):
@@ -278,7 +296,6 @@ async def open_job_data(layer: DataLayer, host: str) -> AsyncIterator[JobData]:
         settled = await HostLayers(host, nursery).settle(layer)
         async with join_layer(Network(layer.token), layer.address, job=layer.job, host=host) as iml:
             data = JobData(iml, settled)
-            await data.learn_memory()
             nursery.start_soon(data.free_unneeded)
             nursery.start_soon(data.recovery.run)
             try:

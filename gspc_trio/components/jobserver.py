@@ -116,6 +116,8 @@ async def run_job(
                 from gspc_trio.components.job_data import open_job_data
 
                 server.data = await stack.enter_async_context(open_job_data(server.layer, here.host))
+                server.data.near_data = settings.near_data
+                await server.data.learn_hosts(rts)
             job = server.start(registered.job, rts, peer, nursery)
             if records_path is not None:
                 job.records.open_file(records_path)
@@ -175,12 +177,11 @@ class _JobServer:
 
     def start(self, job_id: JobId, rts: RunTimeSystem, peer: Peer, nursery: trio.Nursery) -> Job:
         settings = self.settings
-        look_ahead = self.data.policy if self.data is not None and settings.near_data else None
         machine = JobMachine(
             job_id,
             settings.name,
             self.engine if self.data is None else self.data.staging(self.engine),
-            look_ahead_scheduler(job_id, look_ahead=look_ahead),
+            look_ahead_scheduler(job_id),
             settings.keep_going,
             self.open_ended,
             journaled=self.journal is not None,

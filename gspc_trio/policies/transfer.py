@@ -9,7 +9,6 @@ from attrs import define, evolve, field
 
 from gspc_trio.core.ids import ResourceId
 from gspc_trio.core.task import Shape, Task
-from gspc_trio.policies.lookahead import LookAhead
 
 BANDWIDTH_UNKNOWN = 1e9
 """Bytes per second between hosts that is assumed until it is measured: only its relation to others counts."""
@@ -48,8 +47,10 @@ def _unmeasured(_source: str, _target: str) -> float:
 
 
 @define
-class TransferCost(LookAhead):
-    """Looks ahead as ever, and prefers for each task the hosts that hold its data.
+class TransferCost:
+    """Prefers for each task the hosts that hold its data.
+
+    It gives equal shapes to tasks that want the same, and one object for all of those.
 
     Attributes:
         data: where data lies.
@@ -58,17 +59,18 @@ class TransferCost(LookAhead):
         bandwidth: bytes per second from a host to another, 0 if it was not measured.
     """
 
-    data: DataPlaces = field(kw_only=True)
-    tops: dict[str, list[ResourceId]] = field(factory=dict, kw_only=True)
-    memory_bytes: dict[str, int] = field(factory=dict, kw_only=True)
-    bandwidth: Callable[[str, str], float] = field(default=_unmeasured, kw_only=True)
+    data: DataPlaces
+    tops: dict[str, list[ResourceId]] = field(factory=dict)
+    memory_bytes: dict[str, int] = field(factory=dict)
+    bandwidth: Callable[[str, str], float] = _unmeasured
+    _shapes: dict[Shape, Shape] = field(factory=dict)
 
     def shape_of(self, task: Task) -> Shape:
         """Return the task's shape with preferences for its first resource, if it states none itself.
 
         A host whose memory cannot hold the task's data is not among them, and the task goes to no such host.
         """
-        shape = super().shape_of(task)
+        shape = task.shape
         first = shape.requirements[0]
         if first.preferences:
             return shape
@@ -85,4 +87,5 @@ class TransferCost(LookAhead):
         if not preferences and not hard:
             return shape
         requirement = evolve(first, preferences=preferences, hard=hard)
-        return evolve(shape, requirements=(requirement, *shape.requirements[1:]))
+        wanted = evolve(shape, requirements=(requirement, *shape.requirements[1:]))
+        return self._shapes.setdefault(wanted, wanted)
