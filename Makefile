@@ -26,6 +26,12 @@ docs: $(VENV)/.installed
 simulate: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing --seeds 200
 
+STARTS ?= 100
+
+leaks: $(VENV)/.installed
+	$(BIN)/python -m gspc_trio.testing.leaks --starts $(STARTS)
+	$(BIN)/python -m gspc_trio.testing.leaks --starts $(STARTS) --stand-alone
+
 bench: $(VENV)/.test-installed
 	$(BIN)/python bench/job.py
 	$(BIN)/python bench/trust.py

@@ -45,7 +45,11 @@ class Clients:
         """Somebody adds what others have removed from a RIF."""
 
         async def add(rts: RunTimeSystem) -> None:
-            await rts.add(rif_id, self._cluster.missing(rif_id))
+            try:
+                await rts.add(rif_id, self._cluster.missing(rif_id))
+            except RemoteError:  # what it hangs below is held: have that given back
+                await rts.remove(rif_id, [f"{rif_id}.node"], "wait")
+                await rts.add(rif_id, self._cluster.missing(rif_id))
 
         self._spawn("administrator", add)
 

@@ -66,8 +66,9 @@ class Cluster:
         rts: the run-time system, once one is up.
         processes: those that live; ``deserted`` is set when there are none any more.
         backends, rifs: process of a RIF -> its compute, itself.
-        on_end, on_backend, on_staging_failed: told when a process has ended, when a RIF has its compute, when
-            the data of an attempt cannot be staged.
+        on_killed, on_end: told when a process is killed, and when it has ended, however that came about.
+        on_backend, on_staging_failed: told when a RIF has its compute, when the data of an attempt cannot be
+            staged.
         running_jobs: process of a job server -> its job.
         twins: how many RIFs are yet to be started twice.
         wires: all connections.
@@ -98,6 +99,7 @@ class Cluster:
         self.on_backend: Callable[[SimulatedProcess, SimulatedBackend], None] = _no_matter
         self.on_staging_failed: Callable[[SimulatedProcess, JobId, Submission], None] = _no_matter
         self.on_end: Callable[[SimulatedProcess], None] = _no_matter
+        self.on_killed: Callable[[SimulatedProcess], None] = _no_matter
         self.running_jobs: dict[SimulatedProcess, Job] = {}
         self.twins = 0
         self.limits = RtsLimits()
@@ -121,6 +123,7 @@ class Cluster:
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         process = SimulatedProcess(f"{name}.{number}", role, host, self._witness, self._on_step)
         self.wires.dark.discard(host)
+        process.on_kill.append(lambda: self.on_killed(process))
         self.outside.run(self._nursery.start_soon, self._run, process, main)
         return process
 

@@ -58,7 +58,7 @@ class Mischief:
         clients = self.clients = Clients(cluster, random)
         self._kinds: dict[str, Callable[[Fault, SimulatedProcess], None]] = {
             "kill": lambda _, process: process.kill(),
-            "crash": lambda _, process: process.kill(silently=True),
+            "crash": self._crash,
             "cut": self._cut,
             "partition": self._partition,
             "pause": self._pause,
@@ -78,6 +78,10 @@ class Mischief:
         if process.killed and fault.kind != "jump":
             return
         self._kinds[fault.kind](fault, process)
+
+    def _crash(self, _fault: Fault, process: SimulatedProcess) -> None:
+        for other in [other for other in self._cluster.processes if other.host == process.host]:
+            other.kill(silently=True)
 
     def _cut(self, _fault: Fault, process: SimulatedProcess) -> None:
         ends = list(process.ends)

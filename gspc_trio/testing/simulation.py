@@ -168,8 +168,6 @@ class Simulation:
         for fault in self._trigger.step(process.role):
             self._happens(fault, process.name)
             self._mischief.happen(fault, process)
-            if process.killed:
-                self.observer.died(process, trio.current_time())
 
     def _happens(self, fault: Fault, name: str) -> None:
         self._last_fault_s = max(self._last_fault_s, trio.current_time() + fault.lasts_s)
@@ -207,6 +205,7 @@ class Simulation:
                     self.cluster.on_staging_failed = self.observer.work.staging_failed
                     self.cluster.on_backend = self._watch_backend
                     self.cluster.on_end = self._expect
+                    self.cluster.on_killed = lambda process: self.observer.died(process, trio.current_time())
                     await self._see_through()
                     await self._come_to_rest()
                 nursery.cancel_scope.cancel()
