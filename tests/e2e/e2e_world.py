@@ -173,7 +173,11 @@ class World:
         assert not left, f"temporary files are left: {left}"
 
     def describe(self) -> list[str]:
-        return [f"{pid} {Path(f'/proc/{pid}/cmdline').read_bytes().decode()}" for pid in self.pids()]
+        described = []
+        for pid in self.pids():
+            with contextlib.suppress(OSError):  # gone meanwhile
+                described.append(f"{pid} {Path(f'/proc/{pid}/cmdline').read_bytes().decode()}")
+        return described
 
     def end(self) -> None:
         """Kill whatever a failed test has left."""
