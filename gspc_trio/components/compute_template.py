@@ -21,6 +21,8 @@ from gspc_trio.core.exchange import OpenJob
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.nursery.process import Process, ProcessStartError, open_process
 from gspc_trio.protocol.compute_channel import (
+    BUSY,
+    BUSY_S,
     CONTROL_BYTES_MAX,
     EXITED,
     FORK,
@@ -42,6 +44,12 @@ START_S = 30.0
 
 ANSWER_S = 10.0
 """A template that does not answer within this is taken for dead and killed; its bound on a kill is 5 s."""
+
+SILENT_STEPS = 6
+STEP_S = BUSY_S
+"""One that owes an answer and is not heard of for so many steps of so many seconds (it may have been stopped)
+is taken for dead, too: within the lease in which an RTS wants to hear that work has ended. In steps, so that
+a pause of this process counts as one."""
 
 GRACE_S = 7.0
 """The template has so long to end everything below it before it is killed itself."""
@@ -135,6 +143,7 @@ class Template:
         self._control: trio.socket.SocketType | None = None
         self._process: Process | None = None
         self._ready = False
+        self._heard = 0  # messages from it
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start it and listen to it until it ends or :meth:`aclose` is called; then leave nothing behind.
@@ -183,16 +192,13 @@ class Template:
         forked.job.users += 1
         sent = False
         try:
-            with trio.move_on_after(ANSWER_S) as scope:
-                message = [FORK, forked.number, cpus, gpus, host]
-                sent = await self._send(message, (forked.job.descriptor, *descriptors))
-                if sent:
-                    await forked.forked.wait()
+            message = [FORK, forked.number, cpus, gpus, host]
+            sent = await self._send(message, (forked.job.descriptor, *descriptors))
+            if sent:
+                await self._answered(forked.forked)
         finally:
             if not sent:
                 self._forget(forked)
-        if scope.cancelled_caught:
-            await self._give_up()
         if forked.problem:
             raise ComputeError(f"cannot start a compute process: {forked.problem}")
         return forked if forked.pid else None
@@ -200,11 +206,8 @@ class Template:
     async def kill(self, forked: Forked) -> None:
         """End a compute process and everything below it; return when it is gone (bounded)."""
         self._kills[forked.number] = forked
-        with trio.move_on_after(ANSWER_S) as scope:
-            if await self._send([KILL, forked.number]):
-                await forked.killed.wait()
-        if scope.cancelled_caught:
-            await self._give_up()
+        if await self._send([KILL, forked.number]):
+            await self._answered(forked.killed)
         if forked.survivors:
             _log.warning("%d processes of compute process %d cannot be ended", forked.survivors, forked.pid)
 
@@ -249,7 +252,10 @@ class Template:
         while data := await _receive(control):
             self._handle(*unpack(data))
 
-    def _handle(self, kind: int, number: int, *fields: Any) -> None:
+    def _handle(self, kind: int, number: int = 0, *fields: Any) -> None:
+        self._heard += 1
+        if kind == BUSY:
+            return
         if kind == KILLED:
             forked = self._kills.pop(number)
             (forked.survivors,) = fields
@@ -266,10 +272,18 @@ class Template:
             forked.exited.set()
             self._forget(forked)
 
-    async def _give_up(self) -> None:
-        """The template does not answer: end it; what it should have ended is then swept up."""
+    async def _answered(self, answer: trio.Event) -> None:
+        """Wait for an answer; end a template that does not give it, what is below it is then swept up."""
+        silent = 0
+        with trio.move_on_after(ANSWER_S):
+            while silent < SILENT_STEPS:
+                heard = self._heard
+                with trio.move_on_after(STEP_S):
+                    await answer.wait()
+                    return
+                silent = silent + 1 if heard == self._heard else 0
         if self._process is not None and not self.lost:
-            self.why = f"its template did not answer for {ANSWER_S:g} s"
+            self.why = f"its template did not answer for {silent * STEP_S or ANSWER_S:g} s"
             self._process.kill()
         await self.gone.wait()
 

@@ -85,6 +85,7 @@ def _leave_template(template_pid: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGCONT, signal.SIG_DFL)
     os.setsid()
     system.set_name("gspc-compute")
     system.become_subreaper()

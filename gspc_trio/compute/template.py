@@ -22,6 +22,8 @@ from gspc_trio.compute import process_tree, system
 from gspc_trio.compute.child import run_child
 from gspc_trio.compute.output import last_line, open_nameless_file
 from gspc_trio.protocol.compute_channel import (
+    BUSY,
+    BUSY_S,
     CONTROL_BYTES_MAX,
     EXITED,
     FORK,
@@ -60,16 +62,19 @@ class _Child:
 class Template:
     """Serves one RIF on the control channel."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, parent_pid: int) -> None:
         self._control = control
+        self._parent_pid = parent_pid
         self._pid = os.getpid()
         self._children: dict[int, _Child] = {}  # by number, until reaped and, if asked for, killed
         self._by_pid: dict[int, int] = {}
         self._rif_is_there = True
+        self._busy_said_s = 0.0
         self._wakeup, wakeup_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _do_nothing)
         signal.signal(signal.SIGTERM, self._told_to_end)
+        signal.signal(signal.SIGCONT, self._continued)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def run(self) -> bool:
@@ -88,11 +93,19 @@ class Template:
                     self._receive()
             self._reap()
             self._step_kills()
+            if killing and monotonic() - self._busy_said_s > BUSY_S / 2:
+                self._busy_said_s = monotonic()
+                self._say([BUSY])
         return self._end_everything()
 
     def _told_to_end(self, number: int, frame: object) -> None:
         del number, frame
         self._rif_is_there = False
+
+    def _continued(self, number: int, frame: object) -> None:
+        """End if the RIF is gone, else go on."""
+        if os.getppid() != self._parent_pid:
+            self._told_to_end(number, frame)
 
     def _say(self, message: list[Any]) -> None:
         try:
@@ -228,8 +241,8 @@ def main() -> None:
     system.become_subreaper()
     control = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    template = Template(control)
-    system.set_parent_death_signal(signal.SIGTERM)
+    template = Template(control, parent_pid)
+    system.set_parent_death_signal(signal.SIGCONT)  # SIGTERM would not wake it if it is stopped
     if os.getppid() != parent_pid:
         sys.exit(0)
     gc.collect()

@@ -30,6 +30,9 @@ PACKET_S = 0.0003
 CONTROL_BYTES_MAX = 65536
 """Longest packet on the control channel."""
 
+BUSY_S = 0.5
+"""A template says so often at least that it is still there while it owes the answer to a kill."""
+
 OUTPUT_BYTES_MAX = 65536
 """The last so many bytes of each of standard output and error are kept of an attempt."""
 
@@ -41,8 +44,8 @@ FORK, KILL = range(2)
 # FORK number cpus gpus host + descriptors of a file that describes the job and of the channels; KILL number
 
 # Control, template to RIF: (kind, ...)
-READY, FORKED, EXITED, KILLED = range(4)
-# READY; FORKED number pid problem; EXITED number status last_line; KILLED number survivors
+READY, FORKED, EXITED, KILLED, BUSY = range(5)
+# READY; FORKED number pid problem; EXITED number status last_line; KILLED number survivors; BUSY
 
 # Control of a host of threads, RIF to host: (kind, ...)
 OPEN_THREAD, INTERRUPT_THREAD = range(2)

@@ -19,10 +19,13 @@ from compute_support import CORE, PATIENCE_S, Recorder, a_job, submission, until
 
 from gspc_trio.components.compute import ComputeError, ProcessBackend, open_process_backend
 from gspc_trio.components.compute_channel import ChannelCompute
+from gspc_trio.components.compute_template import SILENT_STEPS, STEP_S, Template
 from gspc_trio.compute import process_tree
 from gspc_trio.compute.sweep import marked
 from gspc_trio.core.code import Program
+from gspc_trio.core.rm.state import Limits
 from gspc_trio.protocol.code import function_code, program_code
+from gspc_trio.protocol.compute_channel import BUSY
 
 pytestmark = pytest.mark.process
 
@@ -200,15 +203,61 @@ async def test_kill_9_of_the_template_leaves_nothing_and_the_next_open_works(
 async def test_a_template_that_does_not_answer_is_replaced(
     backend: ProcessBackend, compute: ChannelCompute, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gspc_trio.components.compute_template.ANSWER_S", 0.1)
+    monkeypatch.setattr("gspc_trio.components.compute_template.STEP_S", 0.02)
     marker = backend.marker
     os.kill(backend.template_pid, signal.SIGSTOP)
     with trio.fail_after(PATIENCE_S):
         await compute.kill()
     assert marked(marker) == []
-    monkeypatch.setattr("gspc_trio.components.compute_template.ANSWER_S", PATIENCE_S)
+    monkeypatch.undo()
     again = await backend.open(CORE, a_job(), recorder)
     assert process_tree.is_alive(again.pid)
+
+
+async def test_a_stopped_template_is_replaced_when_a_process_is_wanted(
+    backend: ProcessBackend, compute: ChannelCompute, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gspc_trio.components.compute_template.STEP_S", 0.02)
+    stopped = backend.template_pid
+    os.kill(stopped, signal.SIGSTOP)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(backend.open, CORE, a_job(), Recorder())
+        detail = await recorder.wait_lost()
+        monkeypatch.undo()  # for the new one
+    assert "its template did not answer for" in detail
+    assert not process_tree.is_alive(stopped)
+    assert not process_tree.is_alive(compute.pid)
+    assert backend.template_pid not in (0, stopped)
+
+
+def test_a_stopped_template_is_noticed_well_within_the_lease() -> None:
+    """Else the run-time system gives the whole RIF up before."""
+    assert Limits().lease_s > SILENT_STEPS * STEP_S + 2
+
+
+async def test_a_template_that_is_stopped_for_a_moment_goes_on(
+    backend: ProcessBackend, compute: ChannelCompute
+) -> None:
+    template_pid = backend.template_pid
+    os.kill(template_pid, signal.SIGSTOP)
+    await until(lambda: process_tree.state(template_pid) == "T")
+    os.kill(template_pid, signal.SIGCONT)
+    with trio.fail_after(PATIENCE_S):
+        await compute.kill()
+    assert backend.template_pid == template_pid
+
+
+@pytest.mark.usefixtures("autojump_clock")
+async def test_a_template_that_owes_an_answer_but_is_heard_of_is_spared() -> None:
+    template = Template()
+    answer = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(template._answered, answer)
+        for _ in range(3):
+            await trio.sleep(SILENT_STEPS * STEP_S - 0.1)
+            template._handle(BUSY)
+        answer.set()
+    assert template.why == ""
 
 
 async def test_leaving_the_backend_ends_everything_in_it(
@@ -272,7 +321,7 @@ async def test_a_cancelled_backend_leaves_nothing(tmp_path: Path) -> None:
 
 
 RIF = """
-    import sys, trio
+    import os, signal, sys, trio
     sys.path[:0] = {path!r}
     import compute_support as support
     from gspc_trio.components.compute import open_process_backend
@@ -284,6 +333,8 @@ RIF = """
             compute.define(1, function_code(support.detach_children))
             compute.hand([support.submission(1, 1, sys.argv[1])])
             await support.until(lambda: len(support.lines_of(support.Path(sys.argv[1]), 3)) == 3)
+            if sys.argv[2:]:
+                os.kill(backend.template_pid, signal.SIGSTOP)
             print(backend.marker, flush=True)
             await trio.sleep_forever()
 
@@ -291,12 +342,15 @@ RIF = """
 """
 
 
+@pytest.mark.parametrize("stopped", [(), ("stopped",)])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-async def test_nothing_survives_the_process_of_the_rif(tmp_path: Path, number: signal.Signals) -> None:
+async def test_nothing_survives_the_process_of_the_rif(
+    tmp_path: Path, number: signal.Signals, stopped: tuple[str, ...]
+) -> None:
     path = tmp_path / "pids"
     script = textwrap.dedent(RIF.format(path=sys.path))
     rif = subprocess.Popen(  # noqa: ASYNC220 - it takes no time
-        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", script, str(path), *stopped], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     with rif:
         assert rif.stdout is not None
