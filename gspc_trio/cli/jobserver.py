@@ -28,6 +28,7 @@ from gspc_trio.components.job import JobFailed, JobResult
 from gspc_trio.components.jobserver import JobSettings
 from gspc_trio.components.journal import Journal
 from gspc_trio.components.workflow_file import LoadedWorkflow, blame_file, load_workflow_file
+from gspc_trio.core.exchange import DataLayer
 from gspc_trio.nursery.rpc import Peer
 from gspc_trio.protocol.messages import GetJobStatus, Status, StopJob, WaitJob
 from gspc_trio.version import VERSION
@@ -110,17 +111,21 @@ async def run(
         "threads": threads,
     }
     if iml is not None:
-        if journal is not None:
-            raise CommandError(
-                "--iml keeps values in memory, where a journal cannot find them: give one of the two"
-            )
-        options["data"] = published_layer(iml)
+        options["data"] = _layer_without_journal(iml, journal)
     with json_alone(json) as out:
         with interruptible():
             loaded = load_workflow_file(workflow, settings or [])
         to = out if json else None
         with new_journal(journal, workflow, settings or [], loaded, options) as durable:
             return await _run_loaded(loaded, options, durable, rts, cores, records, to, top=top)
+
+
+def _layer_without_journal(iml: Path, journal: Path | None) -> DataLayer:
+    if journal is not None:
+        raise CommandError(
+            "--iml keeps values in memory, where a journal cannot find them: give one of the two"
+        )
+    return published_layer(iml)
 
 
 @app.command
