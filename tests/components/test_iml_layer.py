@@ -12,6 +12,7 @@ import trio.testing
 from iml_stage import open_stage, segments_open
 
 from gspc_trio.components.iml import open_iml
+from gspc_trio.components.iml_transfer import CHUNK_BYTES
 from gspc_trio.core.iml.errors import (
     BadLayout,
     BadRange,
@@ -95,6 +96,29 @@ async def test_what_lies_in_stripes_is_mapped_as_a_copy() -> None:
             assert view == BYTES[50:550]
             assert stage.servers["a"].store.status()["used_bytes"] > len(BYTES)
         assert stage.servers["a"].store.status()["parts"] == 1
+
+
+async def test_a_get_of_many_chunks_finds_one_put_or_the_other() -> None:
+    size_bytes = 4 * CHUNK_BYTES
+    async with open_stage("a", "b") as stage, stage.client(host="a") as iml, stage.client(host="b") as other:
+        data = await iml.alloc(size_bytes, bytes(size_bytes), layout=Layout(("b",)))
+        over = trio.Event()
+
+        async def put() -> None:
+            for number in range(1, 15):
+                await other.put(data.all, bytes([number]) * size_bytes)
+            over.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(put)
+            while not over.is_set():
+                try:
+                    found = await iml.get(data)
+                except DataLost as lost:  # it changed again and again
+                    assert "changed again and again" in str(lost)  # noqa: PT017
+                else:
+                    assert len(set(found)) == 1
+        assert set(await iml.get(data)) == {14}
 
 
 async def test_freed_memory_stays_as_it_is_while_it_is_mapped() -> None:

@@ -166,6 +166,20 @@ def test_a_holder_that_the_writer_did_not_reach_is_left_out() -> None:
     )
 
 
+def test_a_copy_that_came_during_a_put_goes_for_it_has_the_old_bytes() -> None:
+    layer = Layer("a", "b")
+    layer.do(x.Alloc(JOB, 10, replicated(1, ("a",))))
+    layer.do(x.BeginPut(JOB, "d1", 0, 10))
+    layer.do(x.Replicate(JOB, "d1", 2))
+    actions = layer.ask(x.CommitData("d2"))
+    assert [(action.link, action.message) for action in actions] == [
+        (0, x.ApplyPut("d1", 0, "d2", 0)),
+        (1, x.DropPart("d1", 0)),
+    ]
+    layer.answer(actions)
+    assert layer.do(x.Locate(JOB, "d1")).parts == ((0,),)
+
+
 def test_puts_take_turns() -> None:
     layer = Layer("a")
     layer.do(x.Alloc(JOB, 10))
