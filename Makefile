@@ -33,11 +33,11 @@ leaks: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing.leaks --starts $(STARTS) --stand-alone
 
 bench: $(VENV)/.test-installed
-	$(BIN)/python bench/job.py
+	$(BIN)/python bench/all.py --output docs/figures
 	$(BIN)/python bench/trust.py
 
 bench-smoke: $(VENV)/.test-installed
-	$(BIN)/python bench/job.py --small
+	$(BIN)/python bench/all.py --small
 	$(BIN)/python bench/trust.py --small
 
 $(VENV)/bin/python:
