@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import secrets
+from contextlib import suppress
 
 import trio
 from attrs import evolve
@@ -16,6 +18,9 @@ from gspc_trio.nursery.errors import ConnectionProblem
 from gspc_trio.nursery.network import Network
 
 log = logging.getLogger(__name__)
+
+PAUSE_S = 0.05
+"""How long to wait until the layer knows that a server has died."""
 
 
 class _Door:
@@ -78,28 +83,35 @@ class HostLayers:
         """
         settled = await self.settle(layer)
         link = self._links.get(settled.local_address)
-        if link is None:
+        if link is None or link.is_over:
             link = self._links[settled.local_address] = LocalLink(settled.local_address)
             self._nursery.start_soon(link.run)
         return link
 
     async def _hold(self, layer: DataLayer, door: _Door) -> None:
+        """Find the server or start one, and again when it has died: its data is lost, but not its place."""
+        name = f"gspc-iml-{self.host}-{secrets.token_hex(8)}"
         try:
-            door.address = await self._find(layer)
-            if not door.address:
+            while True:
+                found = await self._find(layer)
+                if found == name:  # ours, which has just died
+                    await trio.sleep(PAUSE_S)
+                    continue
+                if found:
+                    door.address = found
+                    return
                 server = open_server_process(
-                    self.host, self._memory_bytes, coordinator=layer.address, token=layer.token
+                    self.host, self._memory_bytes, coordinator=layer.address, token=layer.token, door=name
                 )
-                try:
+                with suppress(DuplicateData):  # somebody was faster
                     async with server as started:
                         door.address = started.local_address
                         door.ready.set()
-                        await trio.sleep_forever()
-                except DuplicateData:  # somebody was faster
-                    door.address = await self._find(layer)
+                        await started.wait()
+                        log.warning("the memory server of host %s has died and is started again", self.host)
         except (ImlError, ConnectionProblem) as error:
             log.warning("host %s has no memory server: %s", self.host, error)
-            door.problem = str(error)
+            door.address, door.problem = "", str(error)
         finally:
             door.ready.set()
 

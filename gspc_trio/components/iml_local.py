@@ -168,6 +168,9 @@ class LocalLink:
     Args:
         address: of the server.
 
+    Attributes:
+        is_over: whether the server is gone.
+
     Raises:
         LayerGone: nobody listens there.
     """
@@ -179,7 +182,7 @@ class LocalLink:
         self._number = 0
         self._waiting: dict[int, trio.Event] = {}
         self._answers: dict[int, tuple[list[Any], int]] = {}
-        self._over = False
+        self.is_over = False
         self._sending = trio.Lock()
 
     async def run(self) -> None:
@@ -201,7 +204,7 @@ class LocalLink:
         except OSError:
             return
         finally:
-            self._over = True
+            self.is_over = True
             for waiting in self._waiting.values():
                 waiting.set()
             self._socket.close()
@@ -244,7 +247,7 @@ class LocalLink:
         self._waiting[number] = waiting
         try:
             await self.tell(operation, *fields)
-            if not self._over:
+            if not self.is_over:
                 await waiting.wait()
             found = self._answers.pop(number, None)
             if found is None:

@@ -1,9 +1,9 @@
 """A memory server in a process of its own: ``python -m gspc_trio.components.iml_process``.
 
-A RIF or an application starts it. It reads one line of JSON on standard input (``coordinator``, "" to be one
-itself, ``token`` in base64, ``host``, ``memory_bytes``, ``spill_bytes``, ``spill_directory``), answers with
-one line on standard output (``coordinator``, ``local_address``, or ``problem``), and ends when its standard
-input does: with the process that started it.
+A RIF or an application starts it. It reads one line of JSON on standard input: ``coordinator``, "" to be one
+itself, ``token`` in base64, ``host``, ``memory_bytes``, ``spill_bytes``, ``spill_directory``, ``door``. It
+answers with one line on standard output, ``coordinator`` and ``local_address``, or ``problem``, and ends when its
+standard input does: with the process that started it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import resource
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import trio
@@ -46,12 +47,14 @@ class ServerProcess:
         token: the layer's secret.
         host: its name in the layer.
         local_address: of its socket for processes of this machine.
+        wait: returns when it has ended.
     """
 
     coordinator: str
     token: bytes = field(repr=False)
     host: str
     local_address: str
+    wait: Callable[[], Awaitable[object]]
 
 
 @asynccontextmanager
@@ -63,6 +66,7 @@ async def open_server_process(
     token: bytes = b"",
     spill_bytes: int = 0,
     spill_directory: str = "",
+    door: str = "",
 ) -> AsyncIterator[ServerProcess]:
     """Run a memory server in a process of its own for as long as the block lasts.
 
@@ -71,6 +75,7 @@ async def open_server_process(
         memory_bytes, spill_bytes, spill_directory: as of :class:`ImlServer`.
         coordinator: address of the layer's; "": it is the first server of a new layer, and coordinates it.
         token: the layer's secret; made if it is a new layer.
+        door: name of its socket for processes of this machine, "" for a new one.
 
     Raises:
         ImlError: the layer does not let it in.
@@ -84,6 +89,7 @@ async def open_server_process(
         "memory_bytes": memory_bytes,
         "spill_bytes": spill_bytes,
         "spill_directory": spill_directory,
+        "door": door,
     }
     command = [sys.executable, "-m", "gspc_trio.components.iml_process"]
     line = json.dumps(order).encode() + b"\n"
@@ -95,7 +101,7 @@ async def open_server_process(
             raise LayerGone(f"the memory server of host {host} did not start") from error
         if "problem" in answer:
             raise error_of(*answer["problem"])
-        yield ServerProcess(answer["coordinator"], token, host, answer["local_address"])
+        yield ServerProcess(answer["coordinator"], token, host, answer["local_address"], process.wait)
 
 
 async def _run(order: dict[str, Any]) -> None:
@@ -111,7 +117,7 @@ async def _run(order: dict[str, Any]) -> None:
             coordinator = CoordinatorService(network)
             await nursery.start(coordinator.run, LISTEN)
             address = coordinator.address
-        await nursery.start(server.run, LISTEN, address)
+        await nursery.start(partial(server.run, LISTEN, address, door=order["door"]))
         _say({"coordinator": address, "local_address": server.local_address})
         await server.gone.wait()
         nursery.cancel_scope.cancel()

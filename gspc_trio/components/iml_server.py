@@ -86,6 +86,7 @@ class ImlServer:
         coordinator: str,
         *,
         local: bool = True,
+        door: str = "",
         task_status: trio.TaskStatus[ImlServer] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until cancelled or the coordinator is gone; then nothing of the memory is left.
@@ -94,6 +95,7 @@ class ImlServer:
             listen: address for clients and other servers.
             coordinator: its address.
             local: let processes of this machine come by a Unix socket.
+            door: name of that socket; "" for a new one.
             task_status: told when it has joined.
 
         Raises:
@@ -107,8 +109,8 @@ class ImlServer:
                 self._links = ServerLinks(self._network, nursery, self.host)
                 self.address = await nursery.start(self._listen, listen)
                 if local:
-                    door = LocalDoor(self, f"gspc-iml-{os.getpid()}-{secrets.token_hex(8)}")
-                    self.local_address = await nursery.start(door.run)
+                    name = door or f"gspc-iml-{os.getpid()}-{secrets.token_hex(8)}"
+                    self.local_address = await nursery.start(LocalDoor(self, name).run)
                 connection = self._network.connect(
                     coordinator, role="iml-server", name=self.host, expect="iml"
                 )

@@ -19,7 +19,7 @@ from gspc_trio.components.iml_host import HostLayers
 from gspc_trio.components.job_recovery import FIRST_TASK_ID, Recovery
 from gspc_trio.core.exchange import DataLayer, Finished
 from gspc_trio.core.ids import ResourceId, TaskId
-from gspc_trio.core.iml.errors import ImlError
+from gspc_trio.core.iml.errors import ImlError, LayerGone
 from gspc_trio.core.iml.lineage import Origin
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp, TaskDone
@@ -186,11 +186,17 @@ class JobData:
         Raises:
             ImlError: there is no such data (any more), or the layer is gone.
         """
-        if self._client is None:
-            self._client = LocalClient(self.layer.local_address, self.iml.job)
-        mapped: mmap.mmap = self._client.map(data_id)
+        client = self._client
+        if client is None:
+            client = self._client = LocalClient(self.layer.local_address, self.iml.job)
+        try:
+            mapped: mmap.mmap = client.map(data_id)
+        except LayerGone:
+            self._client = None  # the next one asks the server that takes its place
+            client.close()
+            raise
         # What is mapped stays as it is: the kernel knows of it, and its segment is not used again.
-        self._client.release(data_id)
+        client.release(data_id)
         return memoryview(mapped)
 
     def unneeded(self, data_id: str) -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from time import sleep
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gspc_trio.protocol import values
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gspc_trio.iml.local import LocalClient
+
+TRIES = 100
+PAUSE_S = 0.1
+"""How often, and after how long, to look for a server that takes the place of one that has died."""
+
+T = TypeVar("T")
 
 RESTORE = b"\xc1\2"
 """Begins an argument that is none: ids under which the task's large results are to be had again."""
@@ -51,7 +60,7 @@ class Courier:
         from gspc_trio.protocol.references import decode_reference, gather
 
         reference = decode_reference(data)
-        mapped = self._connection().map(reference.data_id)
+        mapped = self._with_server(lambda client: client.map(reference.data_id))
         self._mapped.append(reference.data_id)
         return gather(reference, memoryview(mapped))
 
@@ -68,12 +77,13 @@ class Courier:
         if isinstance(parts, bytes):
             return parts
         if not self._restored:
-            return parts.reference(self._connection().write(parts.pieces), self.host)
+            made = self._with_server(lambda client: client.write(parts.pieces))
+            return parts.reference(made, self.host)
         from gspc_trio.core.iml.errors import DuplicateData
 
         data_id = self._restored.pop()
         with suppress(DuplicateData):  # that one was not lost
-            self._connection().write(parts.pieces, data_id)
+            self._with_server(lambda client: client.write(parts.pieces, data_id))
         return parts.reference(data_id, self.host)
 
     def begin(self, arguments: list[bytes]) -> list[bytes]:
@@ -89,16 +99,31 @@ class Courier:
 
     def task_ended(self) -> None:
         """Say that the views of the last task's arguments are not needed; what still has them keeps them."""
-        if self._client is not None:
-            while self._mapped:
-                self._client.release(self._mapped.pop())
+        client, mapped = self._client, self._mapped
+        self._mapped = []
+        if client is not None:
+            for data_id in mapped:
+                client.release(data_id)
 
-    def _connection(self) -> LocalClient:
-        if self._client is None:
-            from gspc_trio.iml.local import LocalClient
+    def _with_server(self, work: Callable[[LocalClient], T]) -> T:
+        """Do something with the server of this host; when it has died, with the one that takes its place."""
+        from gspc_trio.core.iml.errors import LayerGone
+        from gspc_trio.iml.local import LocalClient
 
-            self._client = LocalClient(self._address, self._job)
-        return self._client
+        for left in reversed(range(TRIES)):
+            try:
+                if self._client is None:
+                    self._client = LocalClient(self._address, self._job)
+                return work(self._client)
+            except LayerGone:
+                if self._client is not None:
+                    self._client.close()
+                self._client = None
+                self._mapped.clear()
+                if not left:
+                    raise
+                sleep(PAUSE_S)
+        raise AssertionError("unreachable")
 
 
 courier = Courier()

@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 from array import array
+from contextlib import suppress
 from threading import Lock
 from typing import Any
 
@@ -125,9 +126,11 @@ class LocalClient:
     def release(self, data_id: str) -> None:
         """Say that a mapping is gone."""
         parts = self._mapped[data_id]
-        self._send(UNMAP, data_id, parts.pop())
+        part = parts.pop()
         if not parts:
             del self._mapped[data_id]
+        with suppress(LayerGone):  # then it has no pins either
+            self._send(UNMAP, data_id, part)
 
     def write(self, pieces: list[memoryview], data_id: str = "") -> str:
         """Make data of these pieces, one after another; return its id. It is seen whole or not at all.
