@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lab style docs bench bench-smoke clean
+.PHONY: run test lab style docs screenshots simulate leaks chaos bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -23,6 +23,10 @@ style: $(VENV)/.style-installed
 docs: $(VENV)/.installed
 	$(BIN)/python docs/generate.py
 
+# The pictures of docs/tui.md and the recorded run of examples/, from a real run.
+screenshots: $(VENV)/.installed
+	$(BIN)/python docs/screenshots.py
+
 simulate: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing --seeds 200
 
@@ -35,10 +39,12 @@ leaks: $(VENV)/.installed
 bench: $(VENV)/.test-installed
 	$(BIN)/python bench/all.py --output docs/figures
 	$(BIN)/python bench/trust.py
+	$(BIN)/python bench/tui.py
 
 bench-smoke: $(VENV)/.test-installed
 	$(BIN)/python bench/all.py --small
 	$(BIN)/python bench/trust.py --small
+	$(BIN)/python bench/tui.py --small
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("gspc-trio needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'

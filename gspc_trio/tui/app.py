@@ -148,6 +148,8 @@ class TopApp(App[None]):
 
     def beat(self) -> None:
         """Take in what has come, and draw if something looks different."""
+        if self._closing or self._closed:
+            return
         now_s = self._now()
         elapsed_s, self._beat_at_s = max(0.0, now_s - self._beat_at_s), now_s
         if self.held_still and not isinstance(self.source, ReplaySource):

@@ -313,13 +313,16 @@ class Model:
         return list(islice(fitting, most))
 
     def _known(self, job: JobId | None) -> Iterator[TaskChanged]:
-        for name, it in self._progresses():
-            if job is None or name == job:
-                ended = self._ended.get(name) or OrderedDict[TaskId, TaskChanged]()
-                yield from it.running.values()
-                yield from it.failures.values()
-                yield from (record for record in it.live.values() if record.task_id not in it.running)
-                yield from (one for key, one in reversed(ended.items()) if key not in it.failures)
+        chosen = [(name, it) for name, it in self._progresses() if job is None or name == job]
+        for _, it in chosen:
+            yield from it.running.values()
+        for _, it in chosen:
+            yield from it.failures.values()
+        for _, it in chosen:
+            yield from (record for record in it.live.values() if record.task_id not in it.running)
+        for name, it in chosen:
+            ended = self._ended.get(name) or OrderedDict[TaskId, TaskChanged]()
+            yield from (one for key, one in reversed(ended.items()) if key not in it.failures)
 
     def longest_running(self, job: JobId, most: int) -> tuple[TaskChanged, ...]:
         """Return at most ``most`` running tasks of a job, those that began first before the others."""

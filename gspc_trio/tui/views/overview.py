@@ -99,20 +99,23 @@ class Overview(View):
         self.top.show_view("tasks")
 
     def _class_line(self) -> Text:
-        dark = self.table.is_dark
-        text = Text()
+        dark, width = self.table.is_dark, self.size.width
+        text, used = Text(), 0
         for name, entry in self.model.status.get("classes", {}).items():
             if not entry["total"]:
                 continue
-            if text:
-                text.append("   ")
-            text.append(f" {name} ", style("bold", dark))
-            text.append(f"{count(entry['held'])} held ", style("held", dark))
-            text.append(f"{count(entry['free'])} free ", style("free", dark))
+            parts = [(f" {name} ", "bold"), (f"{count(entry['held'])} held ", "held")]
+            parts.append((f"{count(entry['free'])} free ", "free"))
             if entry["blocked"]:
-                text.append(f"{count(entry['blocked'])} blocked ", style("blocked", dark))
-            text.append(f"of {count(entry['total'])}", style("dim", dark))
-        text.no_wrap, text.overflow = True, "ellipsis"
+                parts.append((f"{count(entry['blocked'])} blocked ", "blocked"))
+            parts.append((f"of {count(entry['total'])}  ", "dim"))
+            length = sum(len(part) for part, _ in parts)
+            if used and used + length > width:
+                text.append("\n")
+                used = 0
+            used += length
+            for part, its_style in parts:
+                text.append(part, style(its_style, dark))
         return text
 
     def _alerts(self) -> Text:

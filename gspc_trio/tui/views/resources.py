@@ -11,7 +11,7 @@ from gspc_trio.core.ids import ResourceId, RifId
 from gspc_trio.tui.hierarchy import OPEN_MAX, Hierarchy, Row, Use
 from gspc_trio.tui.palette import state_cell
 from gspc_trio.tui.table import Cell, Column, WindowTable
-from gspc_trio.tui.text import bar, duration, plural, size
+from gspc_trio.tui.text import bar, duration, plural
 from gspc_trio.tui.views.base import View
 
 
@@ -104,14 +104,16 @@ class Resources(View):
         told: Cell = rif.detail if rif is not None else ""
         if load is not None:
             share = load.memory_used_bytes / max(1, load.memory_total_bytes)
-            cpu, memory = ("running" if load.cpu_share < 0.95 else "warning"), size(load.memory_used_bytes)
+            cpu = "running" if load.cpu_share < 0.95 else "warning"
             told = [
                 ("cpu ", "dim"),
-                (bar(load.cpu_share, 6), cpu),
-                (f" {load.cpu_share:4.0%} load {load.load:.1f}  ", ""),
+                (bar(load.cpu_share, 4), cpu),
+                (f" {load.cpu_share:4.0%}  ", ""),
+                ("load ", "dim"),
+                (f"{load.load:.1f}  ", ""),
                 ("memory ", "dim"),
-                (bar(share, 6), "ready" if share < 0.9 else "error"),
-                (f" {memory} of {size(load.memory_total_bytes)}", ""),
+                (bar(share, 4), "ready" if share < 0.9 else "error"),
+                (f" {share:.0%}", ""),
             ]
         number = len(self.model.hierarchy.hosts.get(host, ()))
         return [[(label + host, "bold")], "host", state, told, "", "" if number else plural(0, "resource")]
