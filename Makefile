@@ -30,6 +30,11 @@ screenshots: $(VENV)/.installed
 simulate: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing --seeds 200
 
+DURATION ?= 60
+
+chaos: $(VENV)/.installed
+	$(BIN)/python -m gspc_trio.testing.chaos --duration $(DURATION)
+
 STARTS ?= 100
 
 leaks: $(VENV)/.installed

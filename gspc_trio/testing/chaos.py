@@ -1,0 +1,342 @@
+"""Kill and stop real processes while real work runs: ``python -m gspc_trio.testing.chaos``.
+
+A run-time system with three hosts, and two job servers that run one job after the other. Every few seconds
+one process is struck: a compute process, a RIF, a job server or the run-time system, by SIGKILL, or by
+SIGSTOP for one lease or three. A job that was not struck itself and kept its run-time system must have every result
+once; in the end nothing is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psutil
+from attrs import define, field, frozen
+
+from gspc_trio.protocol.limits import DEFAULT_LIMITS
+
+FLOW = """
+import time
+from gspc_trio import Workflow, farm
+
+def nap(item):
+    number, seconds = item
+    time.sleep(seconds)
+    return number
+
+def workflow(n: int = 100, seconds: float = 0.05):
+    items = [(number, seconds) for number in range(n)]
+    return Workflow(farm(nap, name="naps", loss_attempts=100), {"items": items})
+"""
+
+HOSTS = ("chaos-a", "chaos-b")
+"""Besides the one that the run-time system starts with."""
+
+ROLES = ("compute", "compute", "rif", "rif", "job", "rts")
+"""Whom to strike; the first ones more often."""
+
+COMMAND_S = 60.0
+"""How long a command may take, and a job that nobody disturbs any more."""
+
+MENDS_S = 15.0
+"""How long it may take until there is a run-time system again after it was struck."""
+
+FOLLOWS_S = 10.0
+"""A loss that is recorded so long after a strike, and before the next one, is its consequence."""
+
+
+@frozen
+class Strike:
+    """Something that was done to a process at a time (wall clock)."""
+
+    at_s: float
+    role: str
+    pid: int
+    stopped_s: float
+
+    def __str__(self) -> str:
+        how = f"stopped for {self.stopped_s:g} s" if self.stopped_s else "killed"
+        return f"{self.role} {self.pid} {how}"
+
+
+@define(eq=False)
+class Findings:
+    """What came of it."""
+
+    strikes: list[Strike] = field(factory=list)
+    finished: int = 0
+    disturbed: int = 0
+    tasks: int = 0
+    wrong: list[str] = field(factory=list)
+    detect_ms: list[float] = field(factory=list)
+    reschedule_ms: list[float] = field(factory=list)
+
+
+class Chaos:
+    """One run.
+
+    Args:
+        folder: for all files, empty.
+        random: to draw from.
+        tasks: of each job.
+    """
+
+    def __init__(self, folder: Path, random: Random, tasks: int) -> None:
+        self.findings = Findings()
+        self._folder = folder
+        self._random = random
+        self._tasks = tasks
+        self._mark = f"GSPC_CHAOS={os.getpid()}"
+        name, _, value = self._mark.partition("=")
+        self._environment = {**os.environ, name: value, "TMPDIR": str(folder), "XDG_RUNTIME_DIR": str(folder)}
+        self._connection_file = folder / "rts.json"
+        self._flow = folder / "flow.py"
+        self._flow.write_text(FLOW)
+        self._rts: subprocess.Popen[str]
+        self._jobs: dict[int, None] = {}
+        self._over = threading.Event()
+
+    def run(self, duration_s: float, interval_s: float) -> Findings:
+        """Strike for so long, then let everything finish and see that nothing is left."""
+        shared_before = set(os.listdir("/dev/shm"))
+        self._start_rts()
+        threads = [threading.Thread(target=self._keep_working, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        end_s = time.monotonic() + duration_s
+        while time.monotonic() < end_s:
+            time.sleep(interval_s * self._random.uniform(0.5, 1.5))
+            self._strike()
+            self._mend()
+        self._over.set()
+        for thread in threads:
+            thread.join()
+        self._command("rts", "stop", "--connection-file", str(self._connection_file))
+        self._rts.communicate(timeout=COMMAND_S)
+        self._nothing_is_left(shared_before)
+        return self.findings
+
+    # Processes ----
+
+    def _popen(self, name: str, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", f"gspc_trio.cli.{name}", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if name == "rts" else subprocess.PIPE,
+            text=True,
+            cwd=self._folder,
+            env=self._environment,
+        )
+
+    def _command(self, name: str, *arguments: str) -> tuple[int, str]:
+        process = self._popen(name, *arguments)
+        printed, _ = process.communicate(timeout=COMMAND_S)
+        return process.returncode, printed
+
+    def _start_rts(self) -> None:
+        self._rts = self._popen(
+            "rts", "start", "--cores", "1", "--connection-file", str(self._connection_file)
+        )
+        assert self._rts.stdout is not None
+        for line in self._rts.stdout:
+            if line.startswith("connection file"):
+                break
+        else:
+            raise AssertionError("the run-time system did not start")
+        threading.Thread(target=self._rts.stdout.read, daemon=True).start()
+        self._bootstrap(HOSTS)
+
+    def _bootstrap(self, hosts: Sequence[str]) -> None:
+        self._command("rts", "bootstrap", *hosts, "--cores", "1", "--rts", str(self._connection_file))
+
+    def _mend(self) -> None:
+        """Start the run-time system again if it is gone, and hosts that were given up."""
+        if self._rts.poll() is not None:
+            self._start_rts()
+            return
+        status, printed = self._command("rts", "status", "--json", "--rts", str(self._connection_file))
+        if status == 0:
+            rifs = json.loads(printed)["rifs"]
+            failed = [rif["host"] for rif in rifs if rif["state"] == "failed"]
+            missing = [host for host in HOSTS if host not in {rif["host"] for rif in rifs}]
+            if failed or missing:
+                self._bootstrap([*failed, *missing])
+
+    def _pids(self, role: str) -> list[int]:
+        if role == "rts":
+            return [self._rts.pid] if self._rts.poll() is None else []
+        if role == "job":
+            return list(self._jobs)
+        found = []
+        for rif in self._children("rif_process"):
+            if role == "rif":
+                found.append(rif.pid)
+            else:
+                found += [one.pid for child in rif.children() for one in child.children()]
+        return found
+
+    def _children(self, word: str) -> list[psutil.Process]:
+        try:
+            below = psutil.Process(self._rts.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        return [one for one in below if any(word in part for part in _command_line(one))]
+
+    # Strikes ----
+
+    def _strike(self) -> None:
+        role = self._random.choice(ROLES)
+        pids = self._pids(role)
+        if not pids:
+            return
+        stopped_s = self._random.choice(STOPS_S)
+        strike = Strike(time.time(), role, self._random.choice(pids), stopped_s)
+        try:
+            os.kill(strike.pid, signal.SIGSTOP if stopped_s else signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        self.findings.strikes.append(strike)
+        print(strike, flush=True)
+        if stopped_s:
+            time.sleep(stopped_s)
+            try:
+                os.kill(strike.pid, signal.SIGCONT)
+            except ProcessLookupError:
+                return
+        elif role == "rts":
+            self._rts.wait()
+
+    # Work ----
+
+    def _keep_working(self, number: int) -> None:
+        count = 0
+        while not self._over.is_set():
+            count += 1
+            self._run_job(self._folder / f"records{number}.{count}")
+
+    def _run_job(self, records: Path) -> None:
+        begun_s = time.time()
+        process = self._popen(
+            "jobserver", "run", str(self._flow), "--set", f"n={self._tasks}", "--json",
+            "--rts", str(self._connection_file), "--records", str(records),
+        )  # fmt: skip
+        self._jobs[process.pid] = None
+        try:
+            printed, complaint = process.communicate()
+        finally:
+            del self._jobs[process.pid]
+        strikes = [one for one in self.findings.strikes if one.at_s + one.stopped_s >= begun_s - MENDS_S]
+        disturbed = any(one.role == "rts" or one.pid == process.pid for one in strikes)
+        if process.returncode == 0:
+            results = [value for values in json.loads(printed)["outputs"].values() for value in values]
+            if sorted(results) != list(range(self._tasks)):
+                self.findings.wrong.append(f"{self._tasks} tasks have {len(results)} results")
+            self.findings.finished += 1
+            self.findings.tasks += len(results)
+        elif disturbed:
+            self.findings.disturbed += 1
+            self._over.wait(0.5)
+        else:
+            self.findings.wrong.append(f"a job that nobody disturbed failed: {complaint[-1000:]}")
+        self._measure(records, strikes)
+
+    def _measure(self, path: Path, strikes: Sequence[Strike]) -> None:
+        """Take from a job's records how fast losses were noticed and what was lost ran again."""
+        if not path.exists():
+            return
+        records = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+        path.unlink()
+        offset_s = next((one["wall_offset_s"] for one in records if one["record"] == "StreamOpened"), 0.0)
+        tasks = [one for one in records if one["record"] == "TaskChanged"]
+        for strike in strikes:
+            if strike.role in ("compute", "rif") and not strike.stopped_s:
+                later = [one.at_s for one in self.findings.strikes if one.at_s > strike.at_s]
+                until_s = min([strike.at_s + FOLLOWS_S, *later])
+                self._measure_strike(strike.at_s - offset_s, until_s - offset_s, tasks)
+
+    def _measure_strike(self, struck_s: float, until_s: float, tasks: Sequence[dict[str, Any]]) -> None:
+        for position, lost in enumerate(tasks):
+            if lost["state"] == "ready" and lost["detail"].startswith("lost"):
+                if not struck_s <= lost["at_s"] <= until_s:
+                    continue
+                self.findings.detect_ms.append(1e3 * (lost["at_s"] - struck_s))
+                for again in tasks[position:]:
+                    if again["task_id"] == lost["task_id"] and again["state"] == "running":
+                        self.findings.reschedule_ms.append(1e3 * (again["at_s"] - lost["at_s"]))
+                        return
+                return
+
+    def _nothing_is_left(self, shared_before: set[str]) -> None:
+        end_s = time.monotonic() + 10.0
+        while (left := self._marked()) and time.monotonic() < end_s:
+            time.sleep(0.1)
+        self.findings.wrong += [f"a process is left: {command}" for command in left]
+        shared = {name for name in set(os.listdir("/dev/shm")) - shared_before if "gspc" in name}
+        self.findings.wrong += [f"shared memory is left: {name}" for name in sorted(shared)]
+
+    def _marked(self) -> list[str]:
+        found = []
+        for process in psutil.process_iter():
+            try:
+                marked = self._mark.encode() in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+                if marked and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(" ".join(_command_line(process))[:200])
+            except (OSError, psutil.Error):
+                continue
+        return found
+
+
+def _command_line(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit status: 0 if nothing was lost, doubled or left."""
+    parser = argparse.ArgumentParser(prog="python -m gspc_trio.testing.chaos", description=__doc__)
+    parser.add_argument("--duration", type=float, default=60.0, help="seconds of strikes")
+    parser.add_argument("--interval", type=float, default=3.0, help="mean seconds between strikes")
+    parser.add_argument("--tasks", type=int, default=100, help="tasks of each job")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of strikes")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON for each figure")
+    chosen = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="chaos") as name:
+        chaos = Chaos(Path(name), Random(chosen.seed), chosen.tasks)
+        found = chaos.run(chosen.duration, chosen.interval)
+    for name, values in (("chaos.detect_ms", found.detect_ms), ("chaos.reschedule_ms", found.reschedule_ms)):
+        if values:
+            _print_figure(name, statistics.median(values), len(values), chosen.json)
+    print(
+        f"{len(found.strikes)} strikes; {found.finished} jobs with {found.tasks} tasks finished, "
+        f"{found.disturbed} were disturbed; {len(found.wrong)} things are wrong",
+        file=sys.stderr if chosen.json else sys.stdout,
+    )
+    for line in found.wrong:
+        print(f"WRONG: {line}", file=sys.stderr)
+    return 1 if found.wrong else 0
+
+
+def _print_figure(name: str, value: float, samples: int, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"name": name, "value": float(f"{value:.4g}"), "unit": "ms"}))
+    else:
+        print(f"{name:<32}{value:>14.4g} ms ({samples} samples)")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

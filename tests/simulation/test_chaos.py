@@ -1,0 +1,50 @@
+"""A short run of the harness that kills and stops real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from gspc_trio.testing.chaos import Chaos, Strike
+
+HANG_S = 300.0
+
+
+@pytest.mark.process
+def test_jobs_have_every_result_once_while_processes_are_struck():
+    command = [
+        sys.executable,
+        "-m",
+        "gspc_trio.testing.chaos",
+        "--duration",
+        "5",
+        "--interval",
+        "1",
+        "--tasks",
+        "30",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 things are wrong" in done.stdout
+
+
+def record(at_s: float, state: str, detail: str = "") -> dict[str, object]:
+    return {"record": "TaskChanged", "task_id": 7, "at_s": at_s, "state": state, "detail": detail}
+
+
+def test_times_are_taken_from_the_kill_to_the_record_and_to_running_again(tmp_path: Path):
+    chaos = Chaos(tmp_path, Random(0), 10)
+    tasks = [record(1.0, "running"), record(2.5, "ready", "lost: it died"), record(2.75, "running")]
+    chaos._measure_strike(2.0, 9.0, tasks)
+    assert (chaos.findings.detect_ms, chaos.findings.reschedule_ms) == ([500.0], [250.0])
+    chaos._measure_strike(2.0, 2.25, tasks)  # another strike came before the loss
+    assert len(chaos.findings.detect_ms) == 1
+
+
+def test_strikes_are_told_in_words():
+    assert str(Strike(0.0, "rif", 12, 0.0)) == "rif 12 killed"
+    assert str(Strike(0.0, "job", 13, 6.0)) == "job 13 stopped for 6 s"
