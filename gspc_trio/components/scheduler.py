@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import trio
@@ -23,6 +24,7 @@ from gspc_trio.core.exchange import (
     Interrupt,
     Lapsed,
     OpenJob,
+    Orphans,
     Recall,
     Refuse,
     Release,
@@ -34,8 +36,10 @@ from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.records import Record, ResourceChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp
+from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer, PeerGone
+from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.messages import RifEndpoint, RifGone, RifUp
 
 log = logging.getLogger(__name__)
@@ -54,6 +58,7 @@ class _RifLink:
 
     endpoint: RifEndpoint
     scope: trio.CancelScope
+    put: Callable[[Any], None]
     peer: Peer | None = None
     unsent: list[Any] = field(factory=list)
     defined: set[int] = field(factory=set)
@@ -62,7 +67,23 @@ class _RifLink:
         if self.peer is None:
             self.unsent.append(message)
         else:
-            self.peer.post(message)
+            self.post(self.peer, message)
+
+    def post(self, peer: Peer, message: Any) -> None:
+        """Send a message; tasks that are too large together go one by one, and one that is so alone fails."""
+        try:
+            peer.post(message)
+        except EncodeError as error:
+            if type(message) is not Submit:
+                raise
+            submissions = message.submissions
+            if len(submissions) > 1:
+                for submission in submissions:
+                    self.post(peer, evolve(message, submissions=(submission,)))
+            else:
+                why = TaskError(type(error).__name__, f"it cannot be sent: {error}")
+                failed = Outcome(submissions[0].task_id, submissions[0].attempt, Reason.FAILED, error=why)
+                self.put(Finished(message.job, message.resources[0], (failed,)))
 
 
 class SchedulerRoutes:
@@ -77,6 +98,7 @@ class SchedulerRoutes:
         hosts: filled with the host of each resource that was ever seen.
         nursery: in which the connections live.
         record: takes a record.
+        orphans: told what a RIF says of the tasks of a job that was adopted, and (None) that it is gone.
     """
 
     def __init__(
@@ -89,7 +111,9 @@ class SchedulerRoutes:
         hosts: dict[ResourceId, str],
         nursery: trio.Nursery,
         record: Callable[[Record], None] = lambda _: None,
+        orphans: Callable[[RifId, Orphans | None], None] | None = None,
     ) -> None:
+        self._orphans = orphans or (lambda _, __: None)
         self._record = record
         self.network = network
         self.rts = rts
@@ -191,7 +215,7 @@ class SchedulerRoutes:
             return
         if link is not None:
             self._drop(link, "it was started again")
-        link = _RifLink(endpoint, trio.CancelScope())
+        link = _RifLink(endpoint, trio.CancelScope(), self._put)
         self._links[endpoint.rif_id] = link
         self._announce(endpoint)
         self._nursery.start_soon(self._keep_connected, link)
@@ -231,6 +255,7 @@ class SchedulerRoutes:
             self._rif_of.pop(resource.resource_id, None)
             self._note(resource, endpoint.host, "removed")
         link.scope.cancel()
+        self._orphans(endpoint.rif_id, None)
         self._put(
             ResourcesLost(tuple(r.resource_id for r in endpoint.resources), f"host {endpoint.host}: {reason}")
         )
@@ -247,6 +272,7 @@ class SchedulerRoutes:
                     link.unsent.clear()
                     link.defined.clear()
                     log.info("job %s: connection to %s: %s", self.job, link.endpoint.rif_id, error)
+                    self._orphans(link.endpoint.rif_id, None)
                     ids = tuple(resource.resource_id for resource in link.endpoint.resources)
                     self._put(ResourcesLost(ids, f"host {link.endpoint.host}: {error}"))
                 await trio.sleep(pause_s)
@@ -260,13 +286,15 @@ class SchedulerRoutes:
         ) as peer:
             peer.post(self.opening)
             for message in link.unsent:
-                peer.post(message)
+                link.post(peer, message)
             link.unsent.clear()
             link.peer = peer
-            await peer.listen(self._take_from_rif)
+            await peer.listen(partial(self._take_from_rif, link))
 
-    def _take_from_rif(self, message: Any) -> None:
+    def _take_from_rif(self, link: _RifLink, message: Any) -> None:
         if type(message) is Finished:
             self._put(message)
+        elif type(message) is Orphans:
+            self._orphans(link.endpoint.rif_id, message)
         else:
             log.warning("job %s: a RIF said %s", self.job, type(message).__name__)

@@ -14,6 +14,7 @@ from typing import Any
 import msgpack
 from attrs import frozen
 
+from gspc_trio.core.exchange import Finished, Submit
 from gspc_trio.core.records import RECORD_TYPES, Record
 from gspc_trio.protocol.envelope import Beat, Call, EncodeError, Failure, Reply
 from gspc_trio.protocol.hooks import BadField, make_converter, tagged_reader, tagged_writer
@@ -75,6 +76,7 @@ class Codec:
             raise EncodeError(f"{type(message).__name__} is not a message that may travel")
         if type(message) in BULK_TYPES:
             return self._encode_bulk(message)
+        self._check_task(message)
         try:
             data = self._packer.pack(self._write(message))
         except Exception as error:  # whatever msgpack and attribute access make of wrong fields
@@ -131,6 +133,23 @@ class Codec:
             EncodeError: as :meth:`encode`.
         """
         return self.frame([self.encode_item(item) for item in items])
+
+    def _check_task(self, message: Any) -> None:
+        """Refuse a task whose own data is too large before that is copied."""
+        if type(message) is Finished and len(message.outcomes) == 1:
+            what, advice = "a result", "return less, write it to a file and return its name"
+            parts = [len(data) for values in message.outcomes[0].values for data in values]
+        elif type(message) is Submit and len(message.submissions) == 1:
+            what, advice = "arguments", "pass less, write it to a file and pass its name"
+            parts = list(map(len, message.submissions[0].arguments))
+        else:
+            return
+        room = self.limits.message_bytes_max - KIB
+        if sum(parts) > room:
+            raise EncodeError(
+                f"{what} of {sum(parts)} bytes, {room} can travel with a task: {advice}, "
+                "or keep it in a memory layer"
+            )
 
     def _check_size(self, name: str, data: bytes) -> None:
         """Refuse here what the other side would refuse by closing the connection."""

@@ -178,6 +178,26 @@ def test_what_cannot_travel_is_refused_where_it_is_sent(message: Any, says: str)
     assert CODEC.decode_batch(CODEC.encode_batch([messages.Done()])) == [messages.Done()]
 
 
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (
+            exchange.Finished("j", "c", (Outcome(1, 1, Reason.FINISHED, ((b"", bytes(64 * 1024)),)),)),
+            "a result of 65536 bytes, 64512 can travel with a task: return less, write it to a file and .*",
+        ),
+        (
+            exchange.Submit("j", (1, 1), ("c",), (exchange.Submission(1, 1, 0, (bytes(64 * 1024), b"")),)),
+            "arguments of 65536 bytes, 64512 can travel with a task: pass less, .* or keep it in a memory",
+        ),
+    ],
+)
+def test_a_task_that_is_too_large_is_refused_before_it_is_copied(message: Any, says: str) -> None:
+    codec = Codec(limits=LIMITS)
+    codec._packer = None  # type: ignore[assignment]
+    with pytest.raises(EncodeError, match=says):
+        codec.encode(message)
+
+
 def test_data_nested_too_deep_is_refused_on_both_sides() -> None:
     deep: Any = 1
     for _ in range(LIMITS.plain_depth_max + 2):
