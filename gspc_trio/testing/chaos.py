@@ -2,8 +2,8 @@
 
 A run-time system with three hosts, and two job servers that run one job after the other. Every few seconds
 one process is struck: a compute process, a RIF, a job server or the run-time system, by SIGKILL, or by
-SIGSTOP for one lease or three. A job that was not struck itself and kept its run-time system must have every result
-once; in the end nothing is left.
+SIGSTOP for one lease or three. A job that was not struck itself and kept its run-time system must have every
+result once; in the end nothing is left.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ import psutil
 from attrs import define, field, frozen
 
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
+
+STOPS_S = (0.0, 0.0, 0.0, 0.0, DEFAULT_LIMITS.lease_s, 3 * DEFAULT_LIMITS.lease_s)
+"""How long what is struck is stopped; 0: it is killed."""
 
 FLOW = """
 import time
