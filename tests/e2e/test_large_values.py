@@ -50,8 +50,7 @@ def test_a_value_that_no_message_can_carry_fails_its_task_alone(world: World) ->
     world.stop_rts()
 
 
-@pytest.mark.parametrize("large", ["results", "arguments"])
-def test_values_that_are_too_large_together_travel_one_by_one(world: World, large: str) -> None:
+def test_many_large_results_are_no_trouble(world: World) -> None:
     world.start_rts("--cores", "1")
-    assert run(world, f"size={2 * MIB}", "n=150", f"large={large}") == (0, "")
+    assert run(world, f"size={2 * MIB}", "n=80") == (0, "")
     world.stop_rts()
