@@ -85,7 +85,7 @@ def test_the_browser_gets_the_terminal(tmp_path: Path) -> None:
                     message = await socket.receive()
                     assert message.type in (WSMsgType.BINARY, WSMsgType.TEXT), message
                     seen += message.data if isinstance(message.data, bytes) else message.data.encode()
-            while psutil.Process().children():  # it ends with its page
+            while psutil.Process().children():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.05)
 

@@ -19,7 +19,7 @@ from gspc_trio.core.records import (
     WorkerChanged,
 )
 from gspc_trio.core.task import TaskState
-from gspc_trio.protocol.messages import Done
+from gspc_trio.protocol.messages import Done, GetNet, GetTask, Status
 from gspc_trio.tui.model import RTS, Model
 
 READY, SUBMITTED, RUNNING = TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING
@@ -148,7 +148,8 @@ class FakeSource:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.asked: list[tuple[str | None, Any]] = []
-        self.answers: dict[type, Any] = {}
+        nothing = Status({"places": [], "transitions": []})
+        self.answers: dict[type, Any] = {GetNet: nothing, GetTask: Status({})}
 
     def start(self) -> None:
         """Nothing."""

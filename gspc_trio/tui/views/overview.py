@@ -23,6 +23,9 @@ from gspc_trio.tui.views.base import View
 ALERTS_SHOWN = 4
 """Alerts that are shown at most; the log has them all."""
 
+PROGRESS = 3
+"""Position of the progress bar among the columns."""
+
 READY, SUBMITTED, RUNNING = TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING
 FINISHED, FAILED = TaskState.FINISHED, TaskState.FAILED
 
@@ -56,7 +59,7 @@ class Overview(View):
             Column("job", 5),
             Column("name"),
             Column("state", 10),
-            Column("progress", 14, room=110),
+            Column("progress", room=110, heat=2),
             Column("ready", 6, right=True),
             Column("sent", 6, right=True, room=100),
             Column("running", 7, right=True),
@@ -85,7 +88,11 @@ class Overview(View):
         self.query_one("#waiting", Graph).show(waiting.last(seconds), None, count(waiting.now))
         jobs = [job for job in model.jobs() if self.fits((job.job, job.name, job.state))]
         weights = {entry["job"]: entry["weight"] for entry in model.status.get("jobs", ())}
-        self.table.show([job.job for job in jobs], lambda at: _job_cells(jobs[at], weights.get(jobs[at].job)))
+        width = max(4, self.table.width_of(PROGRESS) - 6)
+        self.table.show(
+            [job.job for job in jobs],
+            lambda at: _job_cells(jobs[at], weights.get(jobs[at].job), width),
+        )
         self.query_one("#classes", Static).update(self._class_line())
         self.query_one("#alerts", Static).update(self._alerts())
 
@@ -134,7 +141,7 @@ class Overview(View):
         return text
 
 
-def _job_cells(job: JobFacts, weight: float | None) -> list[Cell]:
+def _job_cells(job: JobFacts, weight: float | None, width: int) -> list[Cell]:
     counts, total = job.counts, job.total
     done = job.ended / total if total else 0.0
     failed = counts[FAILED]
@@ -142,7 +149,7 @@ def _job_cells(job: JobFacts, weight: float | None) -> list[Cell]:
         job.job,
         job.name,
         state_cell(job.state),
-        [(bar(done, 9), "finished"), (f"{done:5.0%}" if total else "", "")],
+        [(bar(done, width), "finished"), (f"{done:5.0%}" if total else "", "")],
         _number(counts[READY], "ready"),
         _number(counts[SUBMITTED], "submitted"),
         _number(counts[RUNNING], "running"),
