@@ -9,13 +9,19 @@ from contextlib import suppress
 import trio
 from attrs import evolve
 
+from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.iml import default_memory_bytes, join_layer
+from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_local import LocalLink
 from gspc_trio.components.iml_process import open_server_process
 from gspc_trio.core.exchange import DataLayer, OpenJob
 from gspc_trio.core.iml.errors import DuplicateData, ImlError, LayerGone
+from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.errors import ConnectionProblem
 from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import RemoteError
+from gspc_trio.policies.location import RankedHost
+from gspc_trio.protocol.messages import GetResources, ResourceList
 
 log = logging.getLogger(__name__)
 
@@ -121,3 +127,31 @@ class HostLayers:
                 if entry.host == self.host:
                     return entry.local_address
         return ""
+
+
+async def ranked_hosts(rts: RunTimeSystem, iml: Iml, resource_class: str = "core") -> dict[int, RankedHost]:
+    """Return rank -> host for every host that has both a memory server and workers (ASP-7).
+
+    Args:
+        rts: has the workers.
+        iml: has the ranks.
+        resource_class: of the workers; the first of a host stands for its rank.
+    """
+    ranks = {server.host: server.rank for server in await iml.servers()}
+    found: dict[int, RankedHost] = {}
+    for host, resources in (await resources_by_host(rts)).items():
+        workers = [one.resource_id for one in resources if one.resource_class == resource_class]
+        if host in ranks and workers:
+            node = tuple(one.resource_id for one in resources if not one.parents)
+            found[ranks[host]] = RankedHost(host, workers[0], node)
+    return found
+
+
+async def resources_by_host(rts: RunTimeSystem) -> dict[str, list[Resource]]:
+    """Return host -> its resources, parents before children."""
+    found: dict[str, list[Resource]] = {}
+    for rif in (await rts.status())["rifs"]:
+        with suppress(RemoteError):  # it is gone already, or not quite there
+            answer: ResourceList = await rts.peer.call(GetResources(rif["rif_id"]))
+            found.setdefault(rif["host"], []).extend(answer.resources)
+    return found

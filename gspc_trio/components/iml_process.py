@@ -2,7 +2,7 @@
 
 A RIF or an application starts it. It reads one line of JSON on standard input: ``coordinator``, "" to be one
 itself, ``token`` in base64, ``host``, ``memory_bytes``, ``spill_bytes``, ``spill_directory``, ``door``. It
-answers with one line on standard output, ``coordinator`` and ``local_address``, or ``problem``, and ends when its
+answers with one on standard output, ``coordinator`` and ``local_address``, or ``problem``. It ends when its
 standard input does: with the process that started it.
 """
 

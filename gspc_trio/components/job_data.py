@@ -15,7 +15,7 @@ from attrs import evolve
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.iml import join_layer
 from gspc_trio.components.iml_client import Iml
-from gspc_trio.components.iml_host import HostLayers
+from gspc_trio.components.iml_host import HostLayers, resources_by_host
 from gspc_trio.components.job_recovery import FIRST_TASK_ID, Recovery
 from gspc_trio.core.exchange import DataLayer, Finished
 from gspc_trio.core.ids import ResourceId, TaskId
@@ -26,14 +26,15 @@ from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp, TaskDone
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskOptions
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import RemoteError
 from gspc_trio.policies.transfer import TransferCost
-from gspc_trio.protocol.messages import GetResources, ResourceList
 from gspc_trio.protocol.references import Reference, TrackedReference, decode_reference, is_reference
 from gspc_trio.workflow.job import Engine
 
 FREES_AT_ONCE = 64
 """So many frees are under way at one time."""
+
+SWEEP_S = 30.0
+"""How often to look for data that nothing refers to."""
 
 
 class _Keep:
@@ -110,10 +111,8 @@ class JobData:
         """Ask which hosts there are, and how much the memory of each can hold, before the first task goes."""
         for server in await self.iml.servers():
             self.policy.memory_bytes[server.host] = server.memory_bytes
-        for rif in (await rts.status())["rifs"]:
-            with suppress(RemoteError):  # it is gone already, or not quite there
-                found: ResourceList = await rts.peer.call(GetResources(rif["rif_id"]))
-                self._note_up(rif["host"], found.resources)
+        for host, resources in (await resources_by_host(rts)).items():
+            self._note_up(host, resources)
 
     def _note_up(self, host: str, resources: Iterable[Resource]) -> None:
         for resource in resources:
@@ -216,6 +215,25 @@ class JobData:
                     for _ in range(min(FREES_AT_ONCE, len(self._unneeded))):
                         nursery.start_soon(self._free, self._unneeded.popleft())
 
+    async def sweep(self) -> None:
+        """Free what was made by attempts whose outcome never came, until cancelled.
+
+        Between the commit of such data and the report of its task lie milliseconds; what nothing refers to
+        for a whole interval belongs to an attempt that was lost.
+        """
+        before: set[str] = set()
+        while True:
+            await trio.sleep(SWEEP_S)
+            with suppress(ImlError):
+                entries = (await self.iml.status())["data"]
+                mine = {entry["data_id"] for entry in entries if entry["job"] == self.layer.job}
+                unclaimed = {
+                    name for name in mine if name not in self.recovery.kept and not self.recovery.busy
+                }
+                for data_id in before & unclaimed:
+                    await self._free(data_id)
+                before = unclaimed
+
     async def _free(self, data_id: str) -> None:
         with suppress(ImlError):  # it was lost, or the layer is gone
             await self.iml.free(data_id)
@@ -304,6 +322,8 @@ async def open_job_data(layer: DataLayer, host: str) -> AsyncIterator[JobData]:
             data = JobData(iml, settled)
             nursery.start_soon(data.free_unneeded)
             nursery.start_soon(data.recovery.run)
+            if layer.copies == 1:  # else copies are made before the outcome is reported, which takes time
+                nursery.start_soon(data.sweep)
             try:
                 yield data
             finally:

@@ -62,6 +62,11 @@ class Recovery:
         self._lost: list[str] = []
         self._news = trio.Event()
 
+    @property
+    def busy(self) -> bool:
+        """Whether tasks run again now: what they make for each other is kept by nobody else."""
+        return bool(self._running)
+
     # What the job does
 
     def extracted(self, task: Task) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from gspc_trio import Executor, Net
 from gspc_trio.components.embed import open_job, open_rts
@@ -17,6 +19,7 @@ from gspc_trio.nursery.network import Network
 from gspc_trio.protocol.references import BYTES_MIN, decode_reference, gather, is_reference, spread
 from gspc_trio.protocol.values import BadValue, dumps, loads
 
+# ruff: noqa: ASYNC110 - jobs are watched from outside
 pytestmark = pytest.mark.process
 
 MIB = 1 << 20
@@ -100,6 +103,47 @@ def test_what_nobody_refers_to_is_freed() -> None:
             made = executor.submit(make_bytes, MIB)
             assert executor.submit(length_of, made).result(HANG_S) == MIB
             del made
+
+
+class Fatal:
+    """Kills the process that takes it apart."""
+
+    def __reduce__(self) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return Fatal, ()
+
+
+def make_and_die(marker: str) -> dict[str, Any]:
+    """Return two results; the first time the process dies between the first and the second."""
+    try:
+        Path(marker).touch(exist_ok=False)
+    except FileExistsError:
+        return {"large": bytes(MIB), "other": 1}
+    return {"large": bytes(MIB), "other": Fatal()}
+
+
+async def test_data_of_an_attempt_that_was_lost_is_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gspc_trio.components.job_data.SWEEP_S", 0.2)
+    net = Net("lost")
+    net.input("marker", [str(tmp_path / "marker")])
+    for name in ("large", "other"):
+        net.output(name)
+    net.transition("make", make_and_die, inputs=["marker"], outputs={"large": "large", "other": "other"})
+    async with open_rts(cores=1, data_bytes=64 * MIB) as rts:
+        assert rts.data is not None
+        async with (
+            join_layer(Network(rts.data.token), rts.data.address) as iml,
+            open_job(net, rts=rts) as job,
+        ):
+            while job.status()["tasks"].get("finished", 0) < 1:
+                await trio.sleep(0.01)
+            with trio.fail_after(HANG_S):
+                while sorted(entry["size_bytes"] for entry in (await iml.status())["data"]) != [MIB]:
+                    await trio.sleep(0.05)
+            result = await job.wait()
+            assert len(result.outputs["large"][0]) == MIB
 
 
 async def test_a_workflow_passes_large_tokens_and_returns_them() -> None:
