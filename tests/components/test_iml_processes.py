@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from gspc_trio.iml.local import LocalClient
 pytestmark = pytest.mark.process
 
 HANG_S = 60.0
+MARK = "GSPC_TEST_MARK"
 BYTES = bytes(range(256)) * 8192  # 2 MiB
 
 
@@ -31,6 +33,8 @@ class Servers:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "iml.json"
         self.folder = folder
+        self.mark = secrets.token_hex(8)
+        self.pids: list[int] = []
         self.processes: dict[str, subprocess.Popen[str]] = {}
 
     def command(self, *arguments: str) -> list[str]:
@@ -43,7 +47,9 @@ class Servers:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, MARK: self.mark},
         )
+        self.pids.append(process.pid)
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
@@ -77,20 +83,21 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
         yield running
     finally:
         running.end()
-    assert list(Path("/dev/shm").glob("*gspc*")) == []
-    assert "gspc-iml-" not in Path("/proc/net/unix").read_text() or not running.processes
+    sockets = Path("/proc/net/unix").read_text()
+    assert [pid for pid in running.pids if f"gspc-iml-{pid}-" in sockets] == []
 
 
-def left_segments() -> list[str]:
-    """Return the processes of this user that have a segment open or mapped."""
+def processes_with_segments(servers: Servers) -> list[int]:
+    """Return this process and those of the test's servers, as far as they have a segment open."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with suppress(OSError):
+                ours = f"{MARK}={servers.mark}".encode() in (folder / "environ").read_bytes()
                 links = [os.readlink(link) for link in (folder / "fd").iterdir()]
-                if any("memfd:gspc-iml" in link for link in links):
-                    found.append(folder.name)
-    return found
+                if (ours or int(folder.name) == os.getpid()) and any("memfd:gspc-iml" in it for it in links):
+                    found.append(int(folder.name))
+    return sorted(found)
 
 
 async def test_data_is_shared_with_and_between_servers(servers: Servers) -> None:
@@ -185,12 +192,12 @@ async def test_when_all_are_killed_nothing_is_left(servers: Servers) -> None:
         servers.start(host)
     async with open_iml(job="j", host="a", connection_file=servers.file) as iml:
         await iml.alloc(len(BYTES), BYTES, layout=replicated(3))
-        assert len(left_segments()) == 3
+        assert processes_with_segments(servers) == sorted(servers.pids)
         for process in servers.processes.values():
             process.send_signal(signal.SIGKILL)
         servers.end()
         servers.processes.clear()
-        assert left_segments() == []
+        assert processes_with_segments(servers) == []
         with trio.fail_after(HANG_S):
             await iml.wait_ended()
 

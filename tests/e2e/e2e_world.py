@@ -192,15 +192,20 @@ class World:
             process.wait()
 
 
+def shared_memory() -> set[str]:
+    """Return the names of shared memory that sound like ours; other programs of the machine have theirs."""
+    return {name for name in os.listdir("/dev/shm") if "gspc" in name}
+
+
 @contextlib.contextmanager
 def open_world(folder: Path) -> Iterator[World]:
     """A place to run commands in; afterwards no process, file or shared memory of theirs may be left."""
-    shared_before = set(os.listdir("/dev/shm"))
+    shared_before = shared_memory()
     place = World(folder)
     try:
         yield place
         place.wait_nothing_left()
-        assert set(os.listdir("/dev/shm")) <= shared_before
+        assert shared_memory() <= shared_before
     finally:
         place.end()
 
