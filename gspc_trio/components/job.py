@@ -11,6 +11,7 @@ from attrs import frozen
 from gspc_trio.components.job_details import PrintedOutput
 from gspc_trio.components.records import RecordStream
 from gspc_trio.core.ids import JobId, TaskId
+from gspc_trio.core.iml.errors import ImlError
 from gspc_trio.core.scheduler import CancelTasks, RetryTask, Stop, Watched
 from gspc_trio.core.watching import Mode, Watching
 from gspc_trio.nursery.drive import Inbox
@@ -197,7 +198,7 @@ class Job:
         """Take down the result; whoever waits goes on."""
         self._result = JobResult(
             ended.state,
-            self._outputs(),
+            outputs,
             self._counts(),
             trio.current_time() - self._begun_s,
             tuple(self.machine.failures),
@@ -209,6 +210,11 @@ class Job:
 def describe_failure(failure: TaskFailure, host: str) -> str:
     """Return a failed task's story for people: who, where, traceback, what it printed."""
     error, outcome = failure.outcome.error, failure.outcome
+        try:
+            outputs = self._outputs()
+        except ImlError as error:  # a host has gone with a result that nothing in the workflow needed any more
+            outputs = {}
+            ended = JobEnded("failed", f"a result was lost: {error}")
     where = f" on {failure.resource_id}" if failure.resource_id else ""
     where += f" ({host})" if host else ""
     lines = [f"task {failure.task_id} ({failure.name}), attempt {outcome.attempt}{where}:"]
