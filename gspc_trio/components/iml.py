@@ -26,7 +26,7 @@ from gspc_trio.core.iml.store_events import Use
 from gspc_trio.iml import local
 from gspc_trio.nursery.connection_file import default_connection_file, read_connection_file
 from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import RemoteError
+from gspc_trio.nursery.rpc import PeerGone, RemoteError
 from gspc_trio.nursery.scope import open_scope
 
 IML_FILE_VARIABLE = "GSPC_IML_CONNECTION_FILE"
@@ -156,6 +156,8 @@ async def join_layer(
                 found: x.ServerList = await peer.call(x.GetServers())
             except RemoteError as refused:
                 raise error_of(refused.kind, refused.message) from None
+            except PeerGone as gone:
+                raise LayerGone(f"the memory layer is gone: {gone}") from gone
             near: Near | None = _InProcess(server) if server is not None else None
             for entry in found.servers:
                 if near is None and entry.host == host and entry.local_address:
