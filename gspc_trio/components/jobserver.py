@@ -14,13 +14,13 @@ from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.job import Job
 from gspc_trio.components.job_clients import JobClients
 from gspc_trio.components.scheduler import SchedulerRoutes
-from gspc_trio.core.exchange import DataLayer, OpenJob
-from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.exchange import DataLayer, OpenJob, Orphans
+from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.records import RECORD_TYPES, Record
 from gspc_trio.core.scheduler import TaskDone
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.drive import drive
-from gspc_trio.nursery.rpc import Peer, PeerGone
+from gspc_trio.nursery.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.protocol.messages import JobRegistered, LeaveJob, RegisterJob
@@ -29,6 +29,10 @@ from gspc_trio.workflow.job import Begin, Engine, JobEnded, JobMachine, Kept
 if TYPE_CHECKING:
     from gspc_trio.components.job_data import JobData
     from gspc_trio.components.journal import Journal
+    from gspc_trio.workflow.journal import JournaledEngine
+
+RESUME_GRACE_S = 30.0
+"""How long the work of a journaled job goes on when its job server has gone."""
 
 LEAVE_TIMEOUT_S = 1.0
 """How long a job may take to stop what runs and say goodbye to the RTS when its scope is left."""
@@ -108,9 +112,14 @@ async def run_job(
         if settings.listen:
             address = await nursery.start(server.listen, rts)
         async with rts.join() as peer, AsyncExitStack() as stack:
+            grace_s = 0.0 if journal is None else RESUME_GRACE_S
+            adopts = "" if journal is None else journal.earlier_job(peer.instance)
             registered: JobRegistered = await peer.call(
-                RegisterJob(settings.name, here.pid, here.host, address, settings.weight)
+                RegisterJob(settings.name, here.pid, here.host, address, settings.weight, grace_s, adopts)
             )
+            if journal is not None:
+                journal.note_job(registered.job, peer.instance)
+                server.adopts = adopts if registered.adopted else ""
             if server.layer is not None:
                 server.layer = evolve(server.layer, job=f"{registered.job}@{rts.network.instance}")
                 from gspc_trio.components.job_data import open_job_data
@@ -119,6 +128,8 @@ async def run_job(
                 server.data.near_data = settings.near_data
                 await server.data.learn_hosts(rts)
             job = server.start(registered.job, rts, peer, nursery)
+            if server.data is not None:
+                job.ask_memory = server.data.iml.status
             if records_path is not None:
                 job.records.open_file(records_path)
             try:
@@ -147,6 +158,7 @@ class _JobServer:
         journal: Journal | None,
     ) -> None:
         self.journal = journal
+        self.adopts = ""
         self.engine = engine
         self.code = code
         self.outputs = outputs
@@ -195,6 +207,8 @@ class _JobServer:
             settings.fate,
             settings.threads,
             self.layer,
+            grace_s=0.0 if self.journal is None else RESUME_GRACE_S,
+            adopts=self.adopts,
         )
         hosts: dict[ResourceId, str] = {}
         job = self.job = Job(machine, self.outputs, hosts, here.pid)
@@ -203,8 +217,15 @@ class _JobServer:
         if self.data is not None:
             put = self.data.taking(job.inbox.put, hosts)
             self.data.recovery.look = job.look
+        report: Callable[[RifId, Orphans | None], None] | None = None
+        if self.adopts:
+            from gspc_trio.components.takeover import Takeover
+
+            takeover = Takeover(cast("JournaledEngine", self.engine), self.adopts, job.inbox.put)
+            report, machine.open_ended = takeover.report, True
+            nursery.start_soon(takeover.run, peer)
         routes = SchedulerRoutes(
-            rts.network, peer, opening, self.code, put, hosts, nursery, job.records.append
+            rts.network, peer, opening, self.code, put, hosts, nursery, job.records.append, report
         )
         if self.journal is not None:
             machine.finished_before = self.journal.finished_before
@@ -246,7 +267,9 @@ class _JobServer:
         except PeerGone as gone:
             if job.machine.ended is None:
                 job.rts_lost = True
-                job.end(JobEnded("failed", f"the run-time system has gone: {gone.reason}"))
+                signed_off = gone.reason.startswith(SIGNED_OFF)
+                how = "this job server was" if signed_off else "the run-time system has gone:"
+                job.end(JobEnded("failed", f"{how} {gone.reason}"))
 
     async def leave(self, peer: Peer) -> None:
         """End the job if it has not ended, say goodbye to the RTS, and answer the clients."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ from typing import Any
 
 import trio
 
-from gspc_trio.core.ids import TaskId
+from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.scheduler import TaskDone
 from gspc_trio.core.task import TaskState
 from gspc_trio.protocol.journal import (
@@ -43,6 +44,7 @@ FILE_BYTES_MAX = 64 * 2**20
 """Size at which a file gives way to one with a new snapshot, or twice the size of its own if that is more."""
 
 _PREFIX = "journal."
+_JOB = "job"
 
 
 class JournalError(ValueError):
@@ -90,6 +92,21 @@ class Journal:
     def is_new(self) -> bool:
         """Whether nothing was read from it."""
         return not self._records
+
+    def note_job(self, job: JobId, instance: str) -> None:
+        """Note which job this is to which run-time system, for who may go on for it."""
+        temporary = self.directory / "new"
+        temporary.unlink(missing_ok=True)
+        temporary.write_text(json.dumps({"job": job, "instance": instance}))
+        temporary.rename(self.directory / _JOB)
+
+    def earlier_job(self, instance: str) -> JobId:
+        """Return which job this was to that run-time system, "" if it was none there."""
+        try:
+            data = json.loads((self.directory / _JOB).read_text())
+            return str(data["job"]) if data["instance"] == instance else ""
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
 
     @property
     def is_begun(self) -> bool:

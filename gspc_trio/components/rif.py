@@ -17,6 +17,7 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.compute import ComputeBackend
+from gspc_trio.components.delivery import Delivery
 from gspc_trio.components.load import LoadReport, report_load
 from gspc_trio.components.rm import drop_offender
 from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, NoStaging, Staging, WorkerShell
@@ -50,12 +51,10 @@ from gspc_trio.core.rif_events import (
     StopWorker,
 )
 from gspc_trio.core.rif_host import RifHost
-from gspc_trio.core.verdict import without_values
 from gspc_trio.nursery.drive import Inbox, drive
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
 from gspc_trio.nursery.scope import open_scope, open_service
-from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.messages import CloseJobEverywhere, Done, RecordBatch, RifHello, StopRif
 from gspc_trio.version import VERSION
 
@@ -109,7 +108,7 @@ class RifService:
         self._inbox: Inbox[Any] = Inbox()
         self._rts: Peer
         self._nursery: trio.Nursery
-        self._schedulers: dict[JobId, Peer] = {}
+        self._delivery = Delivery(lambda job, why: self._inbox.put(EndJob(job, why)))
         self._jobs: dict[JobId, JobCode] = {}
         self._shells: dict[ResourceId, WorkerShell] = {}
         self._closing: dict[WorkerShell, None] = {}
@@ -120,7 +119,7 @@ class RifService:
         self._ended = trio.Event()
         self._reason = ""
         self._performers: dict[type, Callable[[Any], None]] = {
-            Finished: self._send_finished,
+            Finished: self._delivery.deliver,
             WorkerChanged: self._note_record,
             StartWorker: self._start_worker,
             StopWorker: self._stop_worker,
@@ -205,24 +204,19 @@ class RifService:
                 return
             if kind is OpenJob and job is None:
                 job = message.job
-                self._attach(message.job, peer)
+                self._delivery.attach(message, peer)
             elif kind is OpenJob or message.job != job:
                 drop_offender(peer, f"{kind.__name__} of job {message.job} instead of {job}")
                 return
+            elif kind is Submit and self._delivery.estates:
+                self._delivery.submitted(message)
             put(message)
 
         try:
             await peer.listen(take)
         finally:
-            if job is not None and self._schedulers.get(job) is peer:
-                del self._schedulers[job]
-                put(EndJob(job, f"its job server is gone: {peer.reason or 'the RIF stops'}"))
-
-    def _attach(self, job: JobId, peer: Peer) -> None:
-        before = self._schedulers.get(job)
-        self._schedulers[job] = peer
-        if before is not None:
-            before.drop(f"job {job} has connected again")
+            if job is not None:
+                self._delivery.detach(job, peer, self._nursery)
 
     async def _listen_to_rts(self) -> None:
         """Do what the RTS says; without it a RIF ends."""
@@ -271,25 +265,11 @@ class RifService:
 
     def _refused(self, event: Any, error: IllegalEvent) -> None:
         """A scheduler that says what cannot be is dropped; everything else is an error of ours."""
-        peer = self._schedulers.get(event.job) if type(event) in FROM_SCHEDULER else None
+        peer = self._delivery.peers.get(event.job) if type(event) in FROM_SCHEDULER else None
         if peer is None:
             raise error
         log.warning("%s drops job %s: %s", self.rif_id, event.job, error)
         peer.drop(str(error))
-
-    def _send_finished(self, finished: Finished) -> None:
-        peer = self._schedulers.get(finished.job)
-        if peer is None:
-            return
-        try:
-            peer.post(finished)
-        except EncodeError as error:
-            if len(finished.outcomes) > 1:
-                for outcome in finished.outcomes:
-                    self._send_finished(Finished(finished.job, finished.resource_id, (outcome,)))
-            else:
-                failed = without_values(finished.outcomes[0], error)
-                peer.post(Finished(finished.job, finished.resource_id, (failed,)))
 
     def _start_worker(self, action: StartWorker) -> None:
         self._shells[action.resource.resource_id] = WorkerShell(
@@ -321,6 +301,7 @@ class RifService:
 
     def _forget_job(self, action: ForgetJob) -> None:
         del self._jobs[action.job]
+        self._delivery.forget(action.job)
         for shell in self._shells.values():
             shell.forget_job(action.job)
 

@@ -77,7 +77,7 @@ class RtsService:
             actions.CloseJobAt: self._close_job,
             actions.StopRif: self._stop_rif,
             actions.DropLink: self._drop_link,
-            actions.AcceptJob: lambda action: self.peers.accept_job(action.link, action.job),
+            actions.AcceptJob: lambda action: self.peers.accept_job(action),
             actions.RefuseJob: lambda action: self.peers.refuse_job(action.link, action.reason),
             actions.AnnounceRif: self._announce,
             actions.AnnounceGone: self._announce_gone,

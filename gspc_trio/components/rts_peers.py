@@ -135,7 +135,11 @@ class PeerServer:
         link = self._links.next()
         joining = self._jobs[link] = _JobLink(peer, first)
         put = self._service.inbox.put
-        put(events.JobAsked(link, wish.name, wish.pid, wish.host, wish.address, wish.weight))
+        put(
+            events.JobAsked(
+                link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s, wish.adopts
+            )
+        )
         try:
             await joining.answered.wait()
             if joining.job:
@@ -156,20 +160,22 @@ class PeerServer:
                     take(peer, job, message)
                 elif isinstance(message, IncomingCall) and isinstance(message.body, messages.LeaveJob):
                     message.reply(messages.Done())
-                    return True
+                    if not message.body.adopted:
+                        return True
+                    self._service.inbox.put(events.Inherited(job, message.body.adopted))
                 else:
                     drop_offender(peer, f"job {job} may not say {_name_of(message)} here")
             more = await peer.receive()
 
-    def accept_job(self, link: int, job: JobId) -> None:
+    def accept_job(self, accepted: actions.AcceptJob) -> None:
         """Tell the job server its id; it may be gone already."""
-        joining = self._jobs.get(link)
+        joining, job = self._jobs.get(accepted.link), accepted.job
         if joining is None:
             self._service.inbox.put(events.JobGone(job, "it went before it was registered"))
             return
         joining.job = job
         self._service.rm.peers[job] = joining.peer
-        joining.call.reply(messages.JobRegistered(job))
+        joining.call.reply(messages.JobRegistered(job, accepted.adopted))
         joining.answered.set()
 
     def refuse_job(self, link: int, reason: str) -> None:

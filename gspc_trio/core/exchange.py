@@ -126,6 +126,8 @@ class OpenJob:
         fate: whether tasks in a worker's phases share their fate (WRK-3).
         threads: compute in threads of one process instead of a process per worker.
         data: where large values go, None: everywhere they travel with the tasks.
+        grace_s: how long its work goes on when its job server is gone, for another that goes on for it.
+        adopts: the job whose work it takes over, or "".
     """
 
     job: JobId
@@ -135,6 +137,8 @@ class OpenJob:
     fate: bool = True
     threads: bool = False
     data: DataLayer | None = None
+    grace_s: float = 0.0
+    adopts: JobId = ""
 
 
 @frozen
@@ -225,6 +229,23 @@ class Finished:
     job: JobId
     resource_id: ResourceId
     outcomes: tuple[Outcome, ...]
+
+
+@frozen
+class Orphans:
+    """What becomes of the tasks of a job that ``job`` has adopted.
+
+    Attributes:
+        job: who has adopted them.
+        outstanding: of the first report: tasks that are at work here, or whose outcomes follow.
+        outcomes: of tasks that have ended.
+        over: nothing more comes from this RIF; what it said was at work and did not end is lost.
+    """
+
+    job: JobId
+    outstanding: tuple[TaskId, ...]
+    outcomes: tuple[Outcome, ...]
+    over: bool
 
 
 # RTS to RIF and back ----------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ class RegisterJob:
         pid, host: of the job server.
         address: where the job server listens, or "".
         weight: share relative to other jobs.
+        grace_s: how long to keep what it holds when its job server is gone.
+        adopts: the job whose work it takes over, or "".
     """
 
     name: str
@@ -39,6 +41,8 @@ class RegisterJob:
     host: str
     address: str = ""
     weight: float = 1.0
+    grace_s: float = 0.0
+    adopts: JobId = ""
 
 
 @frozen
@@ -54,14 +58,17 @@ class RifEndpoint:
 
 @frozen
 class JobRegistered:
-    """The job's id; the RIFs follow as RifUp."""
+    """The job's id, and whether there is anything to adopt; the RIFs follow as RifUp."""
 
     job: JobId
+    adopted: bool = False
 
 
 @frozen
 class LeaveJob:
-    """The job is over (call, answered by Done): everything it holds is given back."""
+    """The job, or the one it has adopted, is over (call, answered by Done): what it holds is given back."""
+
+    adopted: JobId = ""
 
 
 # RTS to job server ------------------------------------------------------------------------------------------
@@ -352,6 +359,11 @@ class GetNet:
 
 
 @frozen
+class GetMemory:
+    """Job server: the state of the memory layer in which its data is. Answered by a Status, empty without one."""
+
+
+@frozen
 class CancelTask:
     """Job server: cancel these tasks, wherever they are. Answered by Done."""
 
@@ -375,5 +387,6 @@ MESSAGE_TYPES: tuple[type, ...] = (
     HostToResource, ListJobs, JobList, StopRts, RifHello, CloseJobEverywhere, StopRif, GetJobStatus,
     WaitJob, StopJob, ApplicationCall, ApplicationReply, Watch, RecordBatch, Explain,
     SetWeight, GetResources, ResourceList, GetTask, FindTasks, GetNet, CancelTask, RetryFailed,
+    exchange.Orphans,
+    GetMemory,
 )  # fmt: skip
-"""All but those of the memory layer, which most processes never load."""

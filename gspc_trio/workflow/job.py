@@ -117,6 +117,13 @@ class Kept:
 
 
 @frozen
+class TakenOver:
+    """These tasks, which a journaled engine holds back, have finished under an earlier job server."""
+
+    outcomes: tuple[Outcome, ...]
+
+
+@frozen
 class JobEnded:
     """The job is over.
 
@@ -200,6 +207,8 @@ class JobMachine:
             actions = []
         elif isinstance(event, RetryTask):
             actions = self._retry(event, now)
+        elif isinstance(event, TakenOver):
+            actions = self._take_over(event)
         elif isinstance(event, Kept):
             self._inject_kept(event.count)
             actions = []
@@ -209,6 +218,16 @@ class JobMachine:
                 self._stopping = True
             actions = self.scheduler.handle(event, now)
         self._carry(actions, now)
+        return actions
+
+    def _take_over(self, event: TakenOver) -> list[Any]:
+        """Count tasks as done that an earlier job server had given out, unless they were given out again."""
+        actions: list[Any] = []
+        for outcome in event.outcomes:
+            task = self.engine.take_over(outcome.task_id)  # type: ignore[attr-defined]
+            if task is not None:
+                self.finished_before += 1
+                actions.append(TaskDone(outcome.task_id, TaskState.FINISHED, outcome, task.name))
         return actions
 
     def _inject_kept(self, count: int) -> None:

@@ -9,7 +9,7 @@ are not in it, so that a job that is resumed tries again whatever has not finish
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, TypeAlias
 
 from attrs import frozen
@@ -78,6 +78,9 @@ class JournaledEngine:
         self.describe: Callable[[], dict[str, Any]] = engine.describe
         self.injected = 0
         self.is_whole = True
+        self._awaited: set[TaskId] = set()
+        self._held_back: dict[TaskId, None] = {}
+        self._released: deque[TaskId] = deque()
         self._newest = engine.last_task_id
         self._steps: list[Step] = []
         self._begin()
@@ -98,8 +101,15 @@ class JournaledEngine:
 
     def next(self) -> TaskId | None:
         """Return the id of a task that is ready, each once, or None; see the engine."""
+        if self._released:
+            return self._released.popleft()
         try:
             task_id = self.engine.next()
+            while task_id in self._awaited:
+                assert task_id is not None
+                self._held_back[task_id] = None
+                self._awaited.discard(task_id)
+                task_id = self.engine.next()
         except TransitionFailed:
             self.is_whole = False
             raise
@@ -111,6 +121,24 @@ class JournaledEngine:
             self._newest = task_id
             self._pulled += 1
         return task_id
+
+    def hold_back(self) -> None:
+        """Hand out nothing that was under way before: another job server's workers may be at it still."""
+        self._awaited.update(self.engine.activities)
+
+    def take_over(self, task_id: TaskId) -> Task | None:
+        """Return a task that is held back, as extracted: its result has come. None if it is not held back."""
+        if task_id not in self._held_back:
+            return None
+        del self._held_back[task_id]
+        return self.engine.extract(task_id)
+
+    def release(self, still_out: Container[TaskId] = ()) -> None:
+        """Hand out what is held back, but for those that may still come."""
+        for task_id in [one for one in self._held_back if one not in still_out]:
+            del self._held_back[task_id]
+            self._released.append(task_id)
+        self._awaited = {one for one in self._awaited if one in still_out}
 
     def inject(self, task_id: TaskId, values: Values) -> None:
         """Put the result of an extracted task into the workflow; see the engine."""

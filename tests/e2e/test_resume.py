@@ -55,6 +55,28 @@ def test_a_run_that_was_interrupted_can_be_resumed(world: World) -> None:
     assert sum(traces(marks).values()) < 140
 
 
+def test_tasks_whose_workers_live_are_taken_over(world: World) -> None:
+    """Nothing that was under way runs again, nor does what waited at a worker."""
+    world.start_rts("--cores", "2")
+    marks = world.folder / "marks"
+    marks.mkdir()
+    flow, journal = world.workflow(MARKING), str(world.folder / "journal")
+    connection = str(world.folder / "runtime" / "gspc-trio" / "rts.json")
+    given = ("--set", f"folder={marks}", "--set", "n=8", "--set", "seconds=2", "--rts", connection)
+    process = world.start("jobserver", "run", flow, *given, "--journal", journal)
+    wait_until(lambda: len(traces(marks)) >= 4, "the second tasks run")
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    done = world.run("jobserver", "resume", journal, "--rts", connection, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert sorted(result["outputs"]["results"]) == list(range(8))
+    assert result["tasks"]["finished"] == 8
+    assert sum(traces(marks).values()) == 8, "no task was begun twice"
+    assert world.run_json("jobserver", "list") == [], "the earlier job is gone"
+    assert world.run("rts", "stop").returncode == 0
+
+
 def test_another_workflow_file_or_version_is_refused(world: World) -> None:
     marks = world.folder / "marks"
     marks.mkdir()

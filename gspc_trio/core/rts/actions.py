@@ -81,10 +81,11 @@ class DropLink:
 
 @frozen
 class AcceptJob:
-    """The job server at ``link`` is this job."""
+    """The job server at ``link`` is this job; it has ``adopted`` the one that it asked for, or not."""
 
     link: int
     job: JobId
+    adopted: bool = False
 
 
 @frozen

@@ -171,6 +171,16 @@ class JobAsked:
     host: str
     address: str = ""
     weight: float = 1.0
+    grace_s: float = 0.0
+    adopts: JobId = ""
+
+
+@frozen
+class Inherited:
+    """Job ``heir`` needs no more of the job that it has adopted."""
+
+    heir: JobId
+    job: JobId
 
 
 @frozen

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import evolve
 
-from gspc_trio.core.exchange import Revoke, Revoked
+from gspc_trio.core.exchange import Interrupt, Revoke, Revoked
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import JobChanged
@@ -62,9 +62,10 @@ class Rts:
             events.RmAnswered: self._requests.rm_answered,
             events.JobAsked: self._job_asked,
             events.JobGone: self._job_gone,
+            events.Inherited: self._inherited,
             Revoke: self._revoke,
             events.Stop: self._stop,
-            Tick: lambda _, now, out: self._lives.tick(now, out),
+            Tick: self._tick,
         }
 
     # The contract of machines -------------------------------------------------------------------------------
@@ -88,14 +89,18 @@ class Rts:
 
     def deadline(self) -> float | None:
         """Return the time at which ``Tick`` is due, or None."""
-        return self._lives.deadline()
+        times = [job.away_until for job in self._lives.jobs.values() if job.away_until is not None]
+        times += [due for due in (self._lives.deadline(),) if due is not None]
+        return min(times, default=None)
 
     def check(self) -> None:
         """Assert every invariant."""
         self._lives.check()
         self._lives.expected.check(self._lives.rifs.values())
         jobs = self._lives.jobs
-        assert self._job_links == {entry.link: job for job, entry in jobs.items()}
+        there = {entry.link: job for job, entry in jobs.items() if entry.away_until is None}
+        assert self._job_links == there, (self._job_links, there)
+        assert all(entry.heir in jobs for entry in jobs.values() if entry.heir), "an heir is gone"
         assert all(entry.job == job for job, entry in jobs.items())
         assert not self._stopped or not self._lives.rifs
 
@@ -166,10 +171,16 @@ class Rts:
             out.append(RefuseJob(event.link, refusal))
             return
         job = self._names.next_name()
-        jobs[job] = JobEntry(job, event.link, event.name, event.pid, event.host, event.address, event.weight)
+        jobs[job] = JobEntry(
+            job, event.link, event.name, event.pid, event.host, event.address, event.weight, event.grace_s
+        )
         self._job_links[event.link] = job
+        orphan = jobs.get(event.adopts)
+        adopted = orphan is not None and orphan.away_until is not None and not orphan.heir
+        if orphan is not None and adopted:
+            jobs[orphan.job] = evolve(orphan, away_until=math.inf, heir=job)
         out.append(JobChanged(now, job, "running", event.name))
-        out.append(AcceptJob(event.link, job))
+        out.append(AcceptJob(event.link, job, adopted))
         out.extend(self._lives.announcement(rif, (job,)) for rif in self.rifs if rif.state is RifState.UP)
         out.append(TellRm(rm.JobJoined(job, event.weight)))
 
@@ -187,10 +198,33 @@ class Rts:
         out.append(Answer(event.ask, Weighed()))
 
     def _job_gone(self, event: events.JobGone, now: float, out: Actions) -> None:
-        entry = self._lives.jobs.pop(event.job, None)
-        if entry is None:
+        jobs = self._lives.jobs
+        entry = jobs.get(event.job)
+        if entry is None or entry.away_until is not None:
             raise IllegalEvent(f"there is no job {event.job}")
         del self._job_links[entry.link]
+        for orphan in [one for one in jobs.values() if one.heir == event.job]:
+            self._end_job(orphan, events.JobGone(orphan.job, "who went on for it is gone"), now, out)
+        if entry.grace_s > 0 and not event.left and not self._lives.stopping:
+            jobs[event.job] = evolve(entry, away_until=now + entry.grace_s)
+            out.append(TellRm(Interrupt(event.job)))  # what it holds stays; nobody could use more
+        else:
+            self._end_job(entry, event, now, out)
+
+    def _inherited(self, event: events.Inherited, now: float, out: Actions) -> None:
+        entry = self._lives.jobs.get(event.job)
+        if entry is not None and entry.heir == event.heir:
+            self._end_job(entry, events.JobGone(event.job, f"{event.heir} went on for it", True), now, out)
+
+    def _tick(self, _: Tick, now: float, out: Actions) -> None:
+        self._lives.tick(now, out)
+        for entry in list(self._lives.jobs.values()):
+            if entry.away_until is not None and entry.away_until <= now:
+                reason = f"nobody went on for it within {entry.grace_s:g} s"
+                self._end_job(entry, events.JobGone(entry.job, reason), now, out)
+
+    def _end_job(self, entry: JobEntry, event: events.JobGone, now: float, out: Actions) -> None:
+        del self._lives.jobs[event.job]
         links = tuple(self._lives.by_link)
         if links:
             out.append(CloseJobAt(links, event.job))

@@ -188,7 +188,13 @@ class Rif:
 
 @frozen
 class JobEntry:
-    """One registered job."""
+    """One registered job.
+
+    Attributes:
+        grace_s: how long it is kept when its job server is gone.
+        away_until: when it is given up; None while its job server is there.
+        heir: the job that has adopted it, with which it ends at the latest.
+    """
 
     job: JobId
     link: int
@@ -197,6 +203,9 @@ class JobEntry:
     host: str
     address: str
     weight: float
+    grace_s: float = 0.0
+    away_until: float | None = None
+    heir: JobId = ""
 
 
 def checked_dag(rif: Rif, resources: tuple[Resource, ...]) -> tuple[Resource, ...]:

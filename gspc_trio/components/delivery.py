@@ -1,0 +1,153 @@
+"""Outcomes on their way from a RIF to job servers: sent, or kept for one that goes on for another.
+
+A job may say that its work is to go on when its job server is gone (``OpenJob.grace_s``). Then what its tasks
+bring is kept until another job server adopts them, or until the grace is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import trio
+from attrs import define, field
+
+from gspc_trio.core.exchange import Finished, OpenJob, Orphans, Submit
+from gspc_trio.core.ids import JobId, TaskId
+from gspc_trio.core.task import Outcome
+from gspc_trio.core.verdict import without_values
+from gspc_trio.nursery.rpc import Peer
+from gspc_trio.protocol.envelope import EncodeError
+
+KEPT_BYTES_MAX = 64 * 2**20
+"""Results that are kept for one job; with more its work is ended."""
+
+
+@define(eq=False)
+class _Estate:
+    """What a job leaves behind, should its job server go."""
+
+    grace_s: float
+    outstanding: dict[TaskId, None] = field(factory=dict)
+    outcomes: list[Outcome] = field(factory=list)
+    size_bytes: int = 0
+    heir: Peer | None = None
+    heir_job: JobId = ""
+    timer: trio.CancelScope = field(factory=trio.CancelScope)
+
+
+class Delivery:
+    """Knows which job server is to get what.
+
+    Args:
+        end: ends the work of a job, saying why.
+
+    Attributes:
+        peers: connections to job servers.
+        estates: jobs whose work goes on without their job server.
+    """
+
+    def __init__(self, end: Callable[[JobId, str], None]) -> None:
+        self.peers: dict[JobId, Peer] = {}
+        self.estates: dict[JobId, _Estate] = {}
+        self._end = end
+
+    def attach(self, opening: OpenJob, peer: Peer) -> None:
+        """A job server has connected."""
+        job = opening.job
+        before, self.peers[job] = self.peers.get(job), peer
+        if before is not None:
+            before.drop(f"job {job} has connected again")
+        left = self.estates.pop(job, None)
+        if left is not None:
+            left.timer.cancel()
+        if opening.grace_s > 0:
+            self.estates[job] = _Estate(opening.grace_s)
+        if opening.adopts:
+            self._adopt(opening.adopts, job, peer)
+
+    def detach(self, job: JobId, peer: Peer, nursery: trio.Nursery) -> None:
+        """A job server has gone: its work ends, or goes on for a while."""
+        for orphan, estate in list(self.estates.items()):
+            if estate.heir is peer:
+                self._end(orphan, "who went on for it is gone, too")
+        if self.peers.get(job) is not peer:
+            return
+        del self.peers[job]
+        estate = self.estates.get(job)  # type: ignore[assignment]
+        if estate is None or not estate.outstanding:
+            self._end(job, f"its job server is gone: {peer.reason or 'the RIF stops'}")
+        else:
+            nursery.start_soon(self._wait_for_heir, job, estate)
+
+    async def _wait_for_heir(self, job: JobId, estate: _Estate) -> None:
+        with estate.timer:
+            await trio.sleep(estate.grace_s)
+            self._end(job, f"nobody went on for it within {estate.grace_s:g} s")
+
+    def submitted(self, submit: Submit) -> None:
+        """Note what a job whose work may go on has at work here."""
+        estate = self.estates.get(submit.job)
+        if estate is not None:
+            estate.outstanding.update(dict.fromkeys([one.task_id for one in submit.submissions]))
+
+    def deliver(self, finished: Finished) -> None:
+        """Send outcomes to whoever is to have them, or keep them, or drop them."""
+        estate = self.estates.get(finished.job) if self.estates else None
+        if estate is not None:
+            for outcome in finished.outcomes:
+                estate.outstanding.pop(outcome.task_id, None)
+        peer = self.peers.get(finished.job)
+        if peer is not None:
+            _post(peer, finished)
+        elif estate is not None:
+            self._inherit(finished.job, estate, finished.outcomes)
+
+    def forget(self, job: JobId) -> None:
+        """Nothing runs any more for the job."""
+        estate = self.estates.pop(job, None)
+        if estate is None:
+            return
+        estate.timer.cancel()
+        if estate.heir is not None:
+            estate.heir.post(Orphans(estate.heir_job, (), (), over=True))
+
+    def _adopt(self, orphan: JobId, heir_job: JobId, heir: Peer) -> None:
+        estate = self.estates.get(orphan)
+        if estate is None:
+            heir.post(Orphans(heir_job, (), (), over=True))
+            return
+        before = self.peers.pop(orphan, None)
+        if before is not None:
+            before.drop(f"job {heir_job} goes on for it")
+        estate.timer.cancel()
+        estate.heir, estate.heir_job = heir, heir_job
+        heir.post(Orphans(heir_job, tuple(estate.outstanding), (), over=False))
+        kept, estate.outcomes = estate.outcomes, []
+        self._inherit(orphan, estate, kept)
+
+    def _inherit(self, orphan: JobId, estate: _Estate, outcomes: Sequence[Outcome]) -> None:
+        if estate.heir is None:
+            estate.outcomes += outcomes
+            estate.size_bytes += sum(len(data) for one in outcomes for part in one.values for data in part)
+            if estate.size_bytes > KEPT_BYTES_MAX:
+                self._end(orphan, f"its results have more than {KEPT_BYTES_MAX} bytes, and nobody takes them")
+            return
+        for outcome in outcomes:
+            try:
+                estate.heir.post(Orphans(estate.heir_job, (), (outcome,), over=False))
+            except EncodeError as error:
+                estate.heir.post(Orphans(estate.heir_job, (), (without_values(outcome, error),), over=False))
+        if not estate.outstanding:
+            self._end(orphan, "all its tasks have ended")
+
+
+def _post(peer: Peer, finished: Finished) -> None:
+    try:
+        peer.post(finished)
+    except EncodeError as error:
+        if len(finished.outcomes) > 1:
+            for outcome in finished.outcomes:
+                _post(peer, Finished(finished.job, finished.resource_id, (outcome,)))
+        else:
+            failed = without_values(finished.outcomes[0], error)
+            peer.post(Finished(finished.job, finished.resource_id, (failed,)))

@@ -1,0 +1,76 @@
+"""Tasks that an earlier job server has given out, and whose workers still live: their results are waited for.
+
+A journaled job that is resumed in time adopts the job that it was: what RIFs say of that one's tasks is taken
+in as if it had come before. What nobody speaks of is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import trio
+
+from gspc_trio.core.exchange import Orphans
+from gspc_trio.core.ids import JobId, RifId, TaskId
+from gspc_trio.core.task import Reason
+from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
+from gspc_trio.protocol.messages import LeaveJob
+from gspc_trio.workflow.job import Close, Look, TakenOver
+from gspc_trio.workflow.journal import JournaledEngine
+
+WAIT_S = 1.0
+"""How long RIFs may take to say what they have; what none has spoken of by then is run again."""
+
+
+class Takeover:
+    """Takes over from an earlier job server.
+
+    Args:
+        engine: of the job; it hands out nothing that was under way until it is known to be lost.
+        orphan: the job that the earlier job server had.
+        put: takes an event for the job's machine.
+    """
+
+    def __init__(self, engine: JournaledEngine, orphan: JobId, put: Callable[[Any], None]) -> None:
+        self.orphan = orphan
+        self._engine = engine
+        self._put = put
+        self._out: dict[RifId, set[TaskId]] = {}
+        self._taken: set[TaskId] = set()
+        self._waited = False
+        self._over = trio.Event()
+        engine.hold_back()
+
+    def report(self, rif_id: RifId, orphans: Orphans | None) -> None:
+        """A RIF says what it has, or is gone (None)."""
+        if orphans is None or orphans.over:
+            self._out.pop(rif_id, None)
+        else:
+            out = self._out.setdefault(rif_id, set())
+            out.update(orphans.outstanding)
+            out.difference_update(outcome.task_id for outcome in orphans.outcomes)
+            good = tuple(one for one in orphans.outcomes if one.reason is Reason.FINISHED)
+            if good:
+                self._taken.update(outcome.task_id for outcome in good)
+                self._put(TakenOver(good))
+        self._settle()
+
+    def _settle(self) -> None:
+        """Hand out what is known to be lost; the takeover ends with the last RIF."""
+        if self._waited:
+            self._engine.release(self._taken.union(*self._out.values()))
+            self._put(Look())
+            if not self._out:
+                self._over.set()
+
+    async def run(self, rts: Peer) -> None:
+        """See it through, then tell the run-time system that the earlier job is needed no more."""
+        await trio.sleep(WAIT_S)
+        self._waited = True
+        self._settle()
+        await self._over.wait()
+        self._put(Close())
+        with suppress(PeerGone, RemoteError):  # the job learns of it in its own way
+            await rts.call(LeaveJob(self.orphan))
