@@ -29,12 +29,25 @@ def serve(state: State, queue: ClassQueue) -> None:
         if level is None:
             return
         share = _share(state, queue)
-        if level >= share:
+        if level >= share or (level and not _goes_ahead(state, queue, level)):
             return
         tries = 2 if level else TRIES
         if not any(_fill(state, held, share) for held in list(islice(queue.levels.by_count[level], tries))):
             return
     _take_back_for_idle(state, queue)
+
+
+def _goes_ahead(state: State, queue: ClassQueue, level: int) -> bool:
+    """Return whether the next task may be sent behind ``level`` others at all: often not, and soon seen."""
+    if queue.elsewhere:
+        return True  # which task is next differs from grant to grant
+    entry = next(iter(queue.waiting.values()))
+    if entry.alone:
+        return False
+    options = entry.task.options
+    time = state.times.get((queue.resource_class, entry.task.code_id), _UNMEASURED)
+    staged = options.stage_in or options.stage_out
+    return level < state.work_ahead.depth(time.samples, time.average_s, staged)[1]
 
 
 def _share(state: State, queue: ClassQueue) -> int:
