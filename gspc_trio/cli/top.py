@@ -13,7 +13,8 @@ import trio
 from cyclopts import App, Parameter
 
 from gspc_trio.cli.common import CommandError, print_json, run_command, running_connection
-from gspc_trio.tui.live import Follower, LiveSource, connector
+from gspc_trio.components.iml import default_iml_file
+from gspc_trio.tui.live import Follower, LiveSource, connector, layer_connector
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.once import as_data, as_lines
 from gspc_trio.tui.replay import Player, ReplaySource
@@ -32,6 +33,7 @@ def top(
     rts: Annotated[Path | None, Parameter(name=["--rts", "--connection-file"])] = None,
     replay: Path | None = None,
     speed: float = 1.0,
+    iml: Annotated[Path | None, Parameter(name=["--iml"])] = None,
     once: Annotated[bool, Flag] = False,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     read_only: Annotated[bool, Flag] = False,
@@ -51,6 +53,8 @@ def top(
         Show this file of records (gspc-jobserver run --records FILE) instead of a running system.
     speed
         Seconds of the run in each second of a replay.
+    iml
+        Connection file of a memory layer that stands alone; by default the one of gspc-iml start.
     once
         Print how things are now, and leave. With --replay: how they were at the end.
     json
@@ -87,7 +91,8 @@ def top(
     in_browser = "TEXTUAL_DRIVER" in os.environ
     if not in_browser and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError("this is no terminal: print a snapshot with --once, or --once --json")
-    status = run_terminal(rts, replay, speed=speed, read_only=read_only, light=light, until_job=until_job)
+    looks = {"read_only": read_only, "light": light}
+    status = run_terminal(rts, replay, speed=speed, until_job=until_job, iml=iml, **looks)
     if status:
         sys.exit(status)
 
@@ -142,6 +147,7 @@ def run_terminal(
     read_only: bool = False,
     light: bool = False,
     until_job: str | None = None,
+    iml: Path | None = None,
 ) -> int:
     """Run the terminal until its user leaves it; return the exit status."""
     from gspc_trio.tui.app import TopApp  # takes a moment: not for those who only want --once
@@ -160,7 +166,8 @@ def run_terminal(
             crashes.append(error)
             top.crashed(error)
 
-        source = LiveSource(Follower(connector(path), Model()), str(path), crashed)
+        follower = Follower(connector(path), Model(), layer_connector(iml or default_iml_file()))
+        source = LiveSource(follower, str(path), crashed)
         top = TopApp(source, read_only=read_only, theme=theme, until_job=until_job)
     top.run()
     if top.trouble is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -46,6 +47,9 @@ class JobResult:
 GLANCE_INTERVAL_S = 0.2
 """Seconds between two glances at the tasks of a job that is too fast to tell of each."""
 
+MEMORY_TIMEOUT_S = 2.0
+"""How long the memory layer may take to tell how it is."""
+
 GLANCE_TASKS_MAX = 50
 """Running tasks, and others, that are named at a glance."""
 
@@ -78,6 +82,7 @@ class Job:
         self._watching = Watching()
         self._glanced_s = 0.0
         self.printed = PrintedOutput()
+        self.ask_memory: Callable[[], Awaitable[dict[str, Any]]] | None = None
         self.inbox: Inbox[Any] = Inbox()
         self._hosts = hosts
         self._outputs = outputs
@@ -138,6 +143,15 @@ class Job:
     def close(self) -> None:
         """Say that no more tasks will be added."""
         self.inbox.put(Close())
+
+    async def memory_status(self) -> dict[str, Any]:
+        """Return the state of the memory layer in which the job's data is; empty if there is none."""
+        if self.ask_memory is None:
+            return {}
+        with trio.move_on_after(MEMORY_TIMEOUT_S):
+            with suppress(ImlError):
+                return await self.ask_memory()
+        return {}
 
     def serve(self, name: str, function: Callable[[Any], Any]) -> None:
         """Offer ``function(argument) -> value`` (plain or async) to clients under ``name`` (APP-2).

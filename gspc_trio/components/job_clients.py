@@ -18,6 +18,7 @@ from gspc_trio.protocol.messages import (
     Done,
     FindTasks,
     GetJobStatus,
+    GetMemory,
     GetNet,
     GetTask,
     RetryFailed,
@@ -110,6 +111,8 @@ class JobClients:
             call.reply(Status(find_tasks(job, body.text, body.states, body.limit)))
         elif isinstance(body, GetNet):
             call.reply(Status(describe_workflow(job)))
+        elif isinstance(body, GetMemory):
+            call.reply(Status(await job.memory_status()))
         elif isinstance(body, WaitJob):
             await job.wait_ended()
             call.reply(Status(job.status()))

@@ -13,6 +13,7 @@ from typing import Any
 import trio
 
 from gspc_trio.core.ids import JobId
+from gspc_trio.core.iml.exchange import JoinLayer
 from gspc_trio.nursery.connection_file import ConnectionFileError, read_connection_file
 from gspc_trio.nursery.network import ConnectionProblem, Network
 from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
@@ -21,7 +22,7 @@ from gspc_trio.protocol import messages
 from gspc_trio.protocol.address import BadAddress
 from gspc_trio.tui.guest import TrioGuest
 from gspc_trio.tui.model import RTS, Model
-from gspc_trio.tui.source import CannotAsk
+from gspc_trio.tui.source import LAYER, CannotAsk
 from gspc_trio.tui.text import clock
 
 BATCH_INTERVAL_S = 0.2
@@ -46,14 +47,17 @@ class Follower:
     Args:
         connect: opens a connection to the RTS and says in which network its jobs are; called for each try.
         model: the fold that takes the records.
+        layer: opens a connection to a memory layer that stands alone, or None.
     """
 
     def __init__(
         self,
         connect: Callable[[], tuple[Network, AbstractAsyncContextManager[Peer]]],
         model: Model,
+        layer: Callable[[], AbstractAsyncContextManager[Peer]] | None = None,
     ) -> None:
         self.model = model
+        self._layer = layer
         self.up = trio.Event()
         self._connect = connect
         self._peers: dict[str, Peer] = {}
@@ -84,6 +88,21 @@ class Follower:
                     return
             self._changed = trio.Event()
             await self._changed.wait()
+
+    async def ask_layer(self) -> dict[str, Any]:
+        """Return the state of the memory layer that stands alone; empty if there is none."""
+        if self._layer is None:
+            return {}
+        try:
+            async with self._layer() as peer:
+                await peer.call(JoinLayer("", "gspc-top"), CALL_TIMEOUT_S)
+                answer = await peer.call(messages.GetStatus(), CALL_TIMEOUT_S)
+        except (ConnectionFileError, ConnectionProblem, PeerGone, RemoteError, BadAddress, OSError):
+            return {}
+        except trio.TooSlowError:
+            return {}
+        data: dict[str, Any] = answer.data
+        return data
 
     async def ask(self, job: JobId | None, message: Any) -> Any:
         """Return the answer of a job server, or (None) of the RTS.
@@ -221,6 +240,17 @@ def connector(
     return connect
 
 
+def layer_connector(connection_file: Path) -> Callable[[], AbstractAsyncContextManager[Peer]]:
+    """Return what opens a connection to the memory layer that has published this file."""
+
+    def connect() -> AbstractAsyncContextManager[Peer]:
+        info = read_connection_file(connection_file)
+        network = Network(info.token)
+        return network.connect(info.address, role="iml-client", name="gspc-top", expect="iml")
+
+    return connect
+
+
 class LiveSource:
     """A running system as the source of a terminal, with trio as a guest in the terminal's loop.
 
@@ -260,6 +290,8 @@ class LiveSource:
     async def ask(self, job: JobId | None, message: Any) -> Any:
         """Return the answer of a job server, or (None) of the RTS; see :class:`Follower`."""
         try:
+            if job == LAYER:
+                return messages.Status(await self._guest.call(self.follower.ask_layer))
             return await self._guest.call(self.follower.ask, job, message)
         except RuntimeError as error:
             raise CannotAsk(str(error)) from error

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 from gspc_trio.core.ids import JobId
 from gspc_trio.tui.model import Model
 
+LAYER = "iml"
+"""Who is asked, in place of a job, for the memory layer that stands alone."""
+
 
 class CannotAsk(Exception):
     """There is nobody to ask; the message is one line for people."""

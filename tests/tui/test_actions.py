@@ -46,7 +46,7 @@ class HeardApp(TopApp):
 
 def drive(steps: Steps, **more: Any) -> None:
     source = FakeSource(small_run())
-    source.answers = {GetResources: ResourceList(BETA), RemoveDag: DagReport(()), AddDag: DagReport(())}
+    source.answers |= {GetResources: ResourceList(BETA), RemoveDag: DagReport(()), AddDag: DagReport(())}
     HeardApp.said.clear()
     app = HeardApp(source, now=lambda: WALL_S + 9.5, **more)
 

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from tui_world import FINISHED, RUNNING, WALL_S, FakeSource, fold, host, screen_text, small_run, task
 
 from gspc_trio.core.records import JobChanged
-from gspc_trio.protocol.messages import GetNet, GetTask, Status
+from gspc_trio.protocol.messages import GetMemory, GetNet, GetStatus, GetTask, Status
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.source import CannotAsk
@@ -45,7 +45,7 @@ def drive(
 ) -> TopApp:
     """Run the steps on a terminal that shows the small run, nine and a half seconds in."""
     source = FakeSource(small_run() if model is None else model)
-    source.answers = {GetNet: Status(NET), GetTask: Status(TOLD)}
+    source.answers |= {GetNet: Status(NET), GetTask: Status(TOLD)}
     app = TopApp(source, now=lambda: WALL_S + 9.5, **more)
 
     async def run() -> None:
@@ -244,6 +244,41 @@ def test_the_memory_of_hosts_is_shown() -> None:
     assert "3.0 GiB    8.0 GiB" in text
     assert "38%" in text
     assert "no memory layer" in text
+
+
+SERVERS = [
+    {"rank": 0, "host": "alpha", "memory_bytes": 5 * 2**30, "spill_bytes": 0, "held_bytes": 2**28},
+    {"rank": 1, "host": "beta", "memory_bytes": 5 * 2**30, "spill_bytes": 2**30, "held_bytes": 0},
+]
+MADE = {"data_id": "d1", "job": "j1@x", "name": "", "size_bytes": 2**27, "state": "ready"}
+UNDER_WAY = {"data_id": "d2", "job": "j1@x", "name": "mesh", "size_bytes": 2**20, "state": "writing"}
+LAYER_STATUS = {
+    "instance": "i1",
+    "servers": SERVERS,
+    "data": [MADE | {"hosts": ["alpha", "beta"]}, UNDER_WAY | {"hosts": ["beta"]}],
+}
+
+
+def test_what_lies_in_a_memory_layer_is_shown_once_and_found() -> None:
+    async def steps(pilot: Pilot[None], app: TopApp) -> None:
+        assert isinstance(app.source, FakeSource)
+        app.source.answers |= {GetMemory: Status(LAYER_STATUS), GetStatus: Status(LAYER_STATUS)}
+        await press(pilot, "7")
+        await app.workers.wait_for_complete()
+        app.draw()
+        await pilot.pause()
+        text = screen_text(app)
+        assert "2 pieces of data in 1 memory layer" in text
+        server, spilling = (line for line in text.splitlines() if " 5.0 GiB" in line)
+        assert server.split()[:5] == ["alpha", "memory", "server", "256.0", "MiB"]
+        assert "memory + disk" in spilling
+        first, second = [line.split() for line in text.splitlines() if line.strip()[:2] in ("d1", "d2")]
+        assert first == ["d1", "ready", "128.0", "MiB", "j1", "alpha,", "beta"]
+        assert second == ["d2", "mesh", "writing", "1.0", "MiB", "j1", "beta"]
+        await press(pilot, "slash", *"writing")
+        assert "d1" not in screen_text(app)
+
+    drive(steps)
 
 
 def test_the_log_can_be_filtered_by_level() -> None:

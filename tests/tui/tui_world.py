@@ -19,7 +19,7 @@ from gspc_trio.core.records import (
     WorkerChanged,
 )
 from gspc_trio.core.task import TaskState
-from gspc_trio.protocol.messages import Done, GetNet, GetTask, Status
+from gspc_trio.protocol.messages import Done, GetMemory, GetNet, GetStatus, GetTask, Status
 from gspc_trio.tui.model import RTS, Model
 
 READY, SUBMITTED, RUNNING = TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING
@@ -149,7 +149,13 @@ class FakeSource:
         self.model = model
         self.asked: list[tuple[str | None, Any]] = []
         nothing = Status({"places": [], "transitions": []})
-        self.answers: dict[type, Any] = {GetNet: nothing, GetTask: Status({})}
+        empty = Status({})
+        self.answers: dict[type, Any] = {
+            GetNet: nothing,
+            GetTask: empty,
+            GetStatus: empty,
+            GetMemory: empty,
+        }
 
     def start(self) -> None:
         """Nothing."""
