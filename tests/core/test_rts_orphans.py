@@ -1,0 +1,88 @@
+"""Jobs whose work goes on without their job server, in the RTS machine: kept, adopted, given up."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from gspc_trio.core.exchange import Interrupt
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.records import JobChanged
+from gspc_trio.core.rm.events import JobGone, JobJoined
+from gspc_trio.core.rts import Rts, actions, events
+
+FIRST = events.JobAsked(9, "flow", 70, "anna", grace_s=30.0)
+AGAIN = events.JobAsked(10, "flow", 71, "anna", grace_s=30.0, adopts="j1")
+LOST = events.JobGone("j1", "connection reset")
+
+
+def run(*steps: tuple[float, Any]) -> tuple[Rts, list[Any]]:
+    """Give events to a new machine; return it and the actions of the last."""
+    machine = Rts(frozenset({"local"}))
+    out: list[Any] = []
+    for now, event in steps:
+        out = machine.handle(event, now)
+        machine.check()
+    return machine, out
+
+
+def test_what_a_lost_job_holds_is_kept_for_its_grace() -> None:
+    machine, out = run((0.0, FIRST), (1.0, LOST))
+    assert out == [actions.TellRm(Interrupt("j1"))], "it asks for no more"
+    assert machine.deadline() == 31.0
+    assert [job.job for job in machine.jobs] == ["j1"]
+    assert machine.handle(Tick(), 30.9) == []
+    assert machine.handle(Tick(), 31.0) == [
+        actions.TellRm(JobGone("j1")),
+        JobChanged(31.0, "j1", "stopped", "flow", "nobody went on for it within 30 s"),
+    ]
+    machine.check()
+    assert machine.deadline() is None
+
+
+def test_a_job_that_leaves_or_asks_for_no_grace_is_over_at_once() -> None:
+    assert run((0.0, FIRST), (1.0, events.JobGone("j1", "", left=True)))[0].jobs == ()
+    plain = events.JobAsked(9, "flow", 70, "anna")
+    assert run((0.0, plain), (1.0, LOST))[0].jobs == ()
+    assert run((0.0, FIRST), (1.0, events.Stop()), (1.0, LOST))[0].jobs == ()
+
+
+def test_an_adopted_job_lasts_as_long_as_its_heir_wants() -> None:
+    machine, out = run((0.0, FIRST), (1.0, LOST), (2.0, AGAIN))
+    assert out == [
+        JobChanged(2.0, "j2", "running", "flow"),
+        actions.AcceptJob(10, "j2", True),
+        actions.TellRm(JobJoined("j2", 1.0)),
+    ]
+    assert machine.deadline() == math.inf
+    assert machine.handle(events.Inherited("j9", "j1"), 50.0) == [], "it is not the heir"
+    assert machine.handle(events.Inherited("j2", "j1"), 50.0) == [
+        actions.TellRm(JobGone("j1")),
+        JobChanged(50.0, "j1", "finished", "flow", "j2 went on for it"),
+    ]
+    machine.check()
+    assert machine.handle(events.Inherited("j2", "j1"), 51.0) == [], "it is over already"
+
+
+def test_an_orphan_ends_with_its_heir_at_the_latest() -> None:
+    machine, out = run((0.0, FIRST), (1.0, LOST), (2.0, AGAIN), (3.0, events.JobGone("j2", "killed, too")))
+    assert actions.TellRm(JobGone("j1")) in out
+    assert [job.job for job in machine.jobs] == ["j2"], "the heir may have an heir of its own"
+
+
+@pytest.mark.parametrize("adopts", ["j1", "j7", ""])
+def test_only_what_was_left_alone_can_be_adopted(adopts: str) -> None:
+    other = events.JobAsked(10, "flow", 71, "anna", adopts=adopts)
+    _, out = run((0.0, FIRST), (1.0, other))
+    assert actions.AcceptJob(10, "j2", False) in out
+    third = events.JobAsked(11, "flow", 72, "anna", adopts="j1")
+    _, out = run((0.0, FIRST), (1.0, LOST), (2.0, AGAIN), (3.0, third))
+    assert actions.AcceptJob(11, "j3", False) in out, "it has an heir"
+
+
+def test_a_lost_job_cannot_be_lost_again() -> None:
+    machine, _ = run((0.0, FIRST), (1.0, LOST))
+    with pytest.raises(IllegalEvent, match="no job j1"):
+        machine.handle(LOST, 2.0)
