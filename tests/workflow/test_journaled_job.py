@@ -14,7 +14,8 @@ from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import ResourcesUp, Stop, TaskDone
 from gspc_trio.core.task import CORE, Outcome, Reason, TaskState
 from gspc_trio.policies.lookahead import look_ahead_scheduler
-from gspc_trio.workflow.job import Begin, JobEnded, JobMachine, Kept
+from gspc_trio.workflow.job import Begin, Close, JobEnded, JobMachine, Kept, Look, TakenOver
+from gspc_trio.workflow.journal import JournaledEngine
 
 
 def double(item: int) -> int:
@@ -97,3 +98,42 @@ def test_a_resumed_job_counts_what_had_finished_before() -> None:
     do(machine, ended(1))
     do(machine, Kept(1), Demand)
     assert machine.counts()[TaskState.FINISHED] == 42
+
+
+def resumed(number: int) -> tuple[JobMachine, JournaledEngine]:
+    """A job of so many tasks, all of which an earlier job server had given out."""
+    earlier = engine_for(farm(double, name="doubles", default=list(range(number))))
+    while (task_id := earlier.next()) is not None:
+        earlier.extract(task_id)
+    for task_id in list(earlier.activities):
+        earlier.restore(task_id)
+    engine = JournaledEngine(earlier)
+    engine.hold_back()
+    scheduler = look_ahead_scheduler("j2")
+    return JobMachine("j2", "job", engine, scheduler, open_ended=True, journaled=True), engine
+
+
+def outcome(task_id: int) -> Outcome:
+    return Outcome(task_id, 1, Reason.FINISHED, ((b"\x80\x05K\x06.",),))
+
+
+def test_what_an_earlier_job_server_gave_out_is_taken_in_when_its_result_comes() -> None:
+    machine, _ = resumed(2)
+    assert do(machine, Begin(), Demand) == [], "nothing is given out again"
+    ends = do(machine, TakenOver((outcome(2), outcome(1))), TaskDone)
+    assert [(done.task_id, done.name) for done in ends] == [(2, "doubles"), (1, "doubles")]
+    do(machine, Kept(2))
+    assert do(machine, Close(), JobEnded) == [JobEnded("finished")]
+    assert machine.counts()[TaskState.FINISHED] == 2
+
+
+def test_what_is_lost_is_given_out_again_and_its_late_result_dropped() -> None:
+    machine, engine = resumed(3)
+    do(machine, Begin())
+    engine.release({2})
+    (demand,) = do(machine, Look(), Demand)
+    assert demand.credit == 2
+    assert do(machine, TakenOver((outcome(1),)), TaskDone) == []
+    assert [done.task_id for done in do(machine, TakenOver((outcome(2),)), TaskDone)] == [2]
+    do(machine, Close())
+    assert machine.scheduler.live == 2

@@ -1,0 +1,166 @@
+"""What a RIF does with the results of a job whose job server has gone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gspc_trio.components import delivery
+from gspc_trio.components.delivery import Delivery
+from gspc_trio.core.exchange import Finished, OpenJob, Orphans, Submission, Submit
+from gspc_trio.core.task import Outcome, Reason
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import Peer
+
+
+def outcome(task_id: int, size_bytes: int = 1) -> Outcome:
+    return Outcome(task_id, 1, Reason.FINISHED, ((bytes(size_bytes),),))
+
+
+def finished(job: str, *task_ids: int) -> Finished:
+    return Finished(job, "r1.core0", tuple(map(outcome, task_ids)))
+
+
+class Host:
+    """A RIF's delivery, and the job servers that connect to it."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.nursery = nursery
+        self.network = Network()
+        self.ended: list[tuple[str, str]] = []
+        self.delivery = Delivery(self._end)
+        self.arrived: list[Peer] = []
+
+    def _end(self, job: str, why: str) -> None:
+        self.ended.append((job, why))
+        self.delivery.forget(job)
+
+    async def listen(self, task_status: trio.TaskStatus[str]) -> None:
+        async def keep(peer: Peer) -> None:
+            self.arrived.append(peer)
+            await peer.lost.wait()
+
+        await self.network.listen("memory:rif", keep, role="rif", name="r1", task_status=task_status)
+
+    @asynccontextmanager
+    async def job(self, opening: OpenJob) -> AsyncIterator[Peer]:
+        """A job server; when the block is left it is gone."""
+        async with self.network.connect("memory:rif", role="job", name=opening.job, expect="rif") as peer:
+            await trio.testing.wait_all_tasks_blocked()
+            here = self.arrived.pop()
+            self.delivery.attach(opening, here)
+            yield peer
+        await trio.testing.wait_all_tasks_blocked()
+        self.delivery.detach(opening.job, here, self.nursery)
+
+    def submit(self, job: str, *task_ids: int) -> None:
+        submissions = tuple(Submission(task_id, 1, 0) for task_id in task_ids)
+        self.delivery.submitted(Submit(job, (1, 1), ("r1.core0",), submissions))
+
+
+@pytest.fixture
+async def host(nursery: trio.Nursery) -> Host:
+    host = Host(nursery)
+    await nursery.start(host.listen)
+    return host
+
+
+async def said(peer: Peer) -> list[Any]:
+    with trio.move_on_after(1):
+        return await peer.receive()
+    return []
+
+
+FIRST, HEIR = OpenJob("j1", grace_s=30.0), OpenJob("j2", grace_s=30.0, adopts="j1")
+
+
+async def test_an_heir_gets_what_came_before_and_what_comes(host: Host, autojump_clock: MockClock) -> None:
+    async with host.job(FIRST) as first:
+        host.submit("j1", 1, 2, 3)
+        host.delivery.deliver(finished("j1", 1))
+        assert await said(first) == [finished("j1", 1)]
+    host.delivery.deliver(finished("j1", 2))
+    async with host.job(HEIR) as heir:
+        assert await said(heir) == [
+            Orphans("j2", (3,), (), over=False),
+            Orphans("j2", (), (outcome(2),), over=False),
+        ]
+        host.delivery.deliver(finished("j1", 3))
+        assert await said(heir) == [
+            Orphans("j2", (), (outcome(3),), over=False),
+            Orphans("j2", (), (), over=True),
+        ]
+        assert host.ended == [("j1", "all its tasks have ended")]
+    del autojump_clock
+
+
+async def test_without_an_heir_the_work_ends_with_the_grace(host: Host, autojump_clock: MockClock) -> None:
+    async with host.job(FIRST):
+        host.submit("j1", 1)
+    assert host.ended == []
+    await trio.sleep(29)
+    assert host.ended == []
+    await trio.sleep(2)
+    assert host.ended == [("j1", "nobody went on for it within 30 s")]
+    async with host.job(HEIR) as heir:
+        assert await said(heir) == [Orphans("j2", (), (), over=True)]
+    del autojump_clock
+
+
+async def test_a_job_that_has_nothing_at_work_ends_at_once(host: Host, autojump_clock: MockClock) -> None:
+    async with host.job(FIRST):
+        host.submit("j1", 1)
+        host.delivery.deliver(finished("j1", 1))
+    async with host.job(OpenJob("j3")):
+        host.submit("j3", 1)
+    assert [job for job, _ in host.ended] == ["j1", "j3"]
+    del autojump_clock
+
+
+async def test_an_orphan_ends_with_its_heir(host: Host, autojump_clock: MockClock) -> None:
+    async with host.job(FIRST):
+        host.submit("j1", 1)
+    async with host.job(HEIR):
+        pass
+    assert ("j1", "who went on for it is gone, too") in host.ended
+    del autojump_clock
+
+
+async def test_an_heir_takes_over_from_a_job_server_that_hangs(host: Host, autojump_clock: MockClock) -> None:
+    async with host.job(FIRST) as first:
+        host.submit("j1", 1)
+        async with host.job(HEIR) as heir:
+            assert (await said(heir))[0] == Orphans("j2", (1,), (), over=False)
+            await first.lost.wait()
+            assert "job j2 goes on for it" in first.reason
+            host.delivery.deliver(finished("j1", 1))
+            assert (await said(heir))[-1] == Orphans("j2", (), (), over=True)
+    del autojump_clock
+
+
+async def test_who_connects_again_in_time_keeps_the_clock_from_ending_it(
+    host: Host, autojump_clock: MockClock
+) -> None:
+    async with host.job(FIRST):
+        host.submit("j1", 1)
+    async with host.job(FIRST):
+        host.submit("j1", 2)
+        await trio.sleep(100)
+        assert host.ended == []
+    del autojump_clock
+
+
+async def test_no_more_is_kept_than_there_is_room_for(
+    host: Host, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "KEPT_BYTES_MAX", 100)
+    async with host.job(FIRST):
+        host.submit("j1", 1, 2)
+    host.delivery.deliver(Finished("j1", "r1.core0", (outcome(1, 101),)))
+    assert host.ended[0][1] == "its results have more than 100 bytes, and nobody takes them"
+    del autojump_clock
