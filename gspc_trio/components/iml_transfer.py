@@ -16,7 +16,7 @@ from gspc_trio.nursery.errors import ConnectionProblem
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
 
-CHUNK_BYTES = 1 << 19
+CHUNK_BYTES = 1 << 21
 """Bytes in one chunk."""
 
 CHUNKS_IN_FLIGHT = 8

@@ -99,7 +99,7 @@ async def test_what_lies_in_stripes_is_mapped_as_a_copy() -> None:
 
 
 async def test_a_get_of_many_chunks_finds_one_put_or_the_other() -> None:
-    size_bytes = 4 * CHUNK_BYTES
+    size_bytes = 2 * CHUNK_BYTES + 1000
     async with open_stage("a", "b") as stage, stage.client(host="a") as iml, stage.client(host="b") as other:
         data = await iml.alloc(size_bytes, bytes(size_bytes), layout=Layout(("b",)))
         over = trio.Event()
