@@ -210,6 +210,11 @@ class Job:
 
     def end(self, ended: JobEnded) -> None:
         """Take down the result; whoever waits goes on."""
+        try:
+            outputs = self._outputs()
+        except ImlError as error:  # a host has gone with a result that nothing in the workflow needed any more
+            outputs = {}
+            ended = JobEnded("failed", f"a result was lost: {error}")
         self._result = JobResult(
             ended.state,
             outputs,
@@ -224,11 +229,6 @@ class Job:
 def describe_failure(failure: TaskFailure, host: str) -> str:
     """Return a failed task's story for people: who, where, traceback, what it printed."""
     error, outcome = failure.outcome.error, failure.outcome
-        try:
-            outputs = self._outputs()
-        except ImlError as error:  # a host has gone with a result that nothing in the workflow needed any more
-            outputs = {}
-            ended = JobEnded("failed", f"a result was lost: {error}")
     where = f" on {failure.resource_id}" if failure.resource_id else ""
     where += f" ({host})" if host else ""
     lines = [f"task {failure.task_id} ({failure.name}), attempt {outcome.attempt}{where}:"]
