@@ -9,11 +9,11 @@ from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from gspc_trio.core.machine import Tick
 from gspc_trio.nursery.gate import Gate
-from gspc_trio.nursery.rpc import CLOSED_HERE, CLOSED_THERE, Peer
+from gspc_trio.nursery.rpc import CLOSED_HERE, CLOSED_THERE, SIGNED_OFF, Peer
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.protocol.codec import Codec, DecodeError, Encoded
 from gspc_trio.protocol.limits import Limits
-from gspc_trio.protocol.session import Session
+from gspc_trio.protocol.session import SILENT, Session
 from gspc_trio.protocol.signals import Garbled, Heard, ItemsReceived, Lost, Sent
 
 NORMAL_CLOSURE = 1000
@@ -209,4 +209,7 @@ def _reason_of(closed: ConnectionClosed) -> str:
         return "the connection was cut"
     if why.code == NORMAL_CLOSURE:
         return CLOSED_THERE
+    if why.reason and why.reason.startswith(SILENT):
+        for_s = why.reason.removeprefix(SILENT)
+        return f"{SIGNED_OFF}, which has heard nothing of this process{for_s}: it was stopped, or too busy"
     return f"closed by the other side: {why.reason or why.name}"

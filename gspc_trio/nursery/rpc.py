@@ -27,6 +27,8 @@ from gspc_trio.protocol.signals import (
 
 CLOSED_HERE = "closed here"
 CLOSED_THERE = "closed by the other side"
+SIGNED_OFF = "signed off by the other side"
+"""Begins the reason when it is the other side that has heard nothing for too long."""
 
 
 class PeerGone(Exception):

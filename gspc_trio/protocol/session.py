@@ -66,6 +66,9 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
 }
 """Where a session may go from where it is."""
 
+SILENT = "nothing heard"
+"""Begins the reason of a session that ends since the other side is silent."""
+
 _SHAKING = frozenset({Phase.HELLO_SENT, Phase.AWAITS_HELLO, Phase.WELCOME_SENT})
 
 
@@ -352,12 +355,12 @@ class Session:
             return [self._end("silent", f"no handshake within {self.limits.handshake_s:g} s")]
         if self.phase is not Phase.OPEN:
             return []
-        late_s = now - (self._heard_s + self.limits.lease_s)
-        if late_s > self.limits.heartbeat_s:
+        lapsed_s = self._heard_s + self.limits.lease_s
+        if now - min(lapsed_s, self._sent_s + self.limits.heartbeat_s) > self.limits.heartbeat_s:
             # We were stopped ourselves and have not read what came meanwhile: look again a heartbeat later.
-            self._heard_s = now - self.limits.lease_s + self.limits.heartbeat_s
-        elif late_s >= 0:
-            return [self._end("silent", f"nothing heard for {self.limits.lease_s:g} s")]
+            self._heard_s = max(self._heard_s, now - self.limits.lease_s + self.limits.heartbeat_s)
+        elif now >= lapsed_s:
+            return [self._end("silent", f"{SILENT} for {self.limits.lease_s:g} s")]
         if now >= self._sent_s + self.limits.heartbeat_s:
             self._sent_s = now
             return [Send(Beat())]

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 import secrets
+import signal
 import socket
 from functools import partial
 
 import pytest
 import trio
 from attrs import evolve
-from e2e_world import SLEEPERS, World, free_port, one_line
+from e2e_world import HANG_S, SLEEPERS, World, free_port, one_line, wait_until
 
 from gspc_trio.nursery.connection_file import ConnectionInfo, write_connection_file
 from gspc_trio.nursery.network import Network
@@ -225,3 +226,16 @@ async def test_a_run_time_system_of_another_version_gets_one_clear_line(world: W
         nursery.cancel_scope.cancel()
     assert done.returncode == 1
     assert "version 99" in one_line(done.stderr)
+
+
+def test_a_job_server_that_was_stopped_for_too_long_says_so(world: World) -> None:
+    world.start_rts("--cores", "1")
+    job = world.start("jobserver", "run", world.workflow(SLEEPERS), "--rts", world.connection_file)
+    wait_until(lambda: world.held_cores() == 1, "the job to run")
+    job.send_signal(signal.SIGSTOP)
+    wait_until(lambda: world.run_json("rts", "status")["jobs"] == [], "the job to be signed off")
+    job.send_signal(signal.SIGCONT)
+    _, err = job.communicate(timeout=HANG_S)
+    assert job.returncode == 1
+    assert "this job server was signed off by the other side, which has heard nothing of this process" in err
+    world.stop_rts()

@@ -28,9 +28,14 @@ class Watched(trio.abc.Stream):
         self.sent = 0
         self.running = trio.Event()
         self.running.set()
+        self.speaking = trio.Event()
+        self.speaking.set()
 
     def freeze(self) -> None:
         self.running = trio.Event()
+
+    def mute(self) -> None:
+        self.speaking = trio.Event()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         data = await self.stream.receive_some(max_bytes)
@@ -39,6 +44,7 @@ class Watched(trio.abc.Stream):
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self.running.wait()
+        await self.speaking.wait()
         self.sent += 1
         await self.stream.send_all(data)
 
@@ -128,6 +134,20 @@ async def test_a_silent_peer_is_gone_after_the_lease(autojump_clock: MockClock) 
         # The rest goes at once, though the other side reads nothing.
         began = trio.current_time()
     assert trio.current_time() - began <= 2.5
+
+
+async def test_who_was_not_heard_of_learns_that_it_was_signed_off(autojump_clock: MockClock) -> None:
+    async with pair() as (peer, here, _):
+        await peer.call(Done())
+        here.mute()
+        await trio.sleep(7)
+        here.speaking.set()
+        with pytest.raises(PeerGone) as caught:
+            await peer.receive()
+        assert caught.value.reason == (
+            "signed off by the other side, which has heard nothing of this process for 6 s: "
+            "it was stopped, or too busy"
+        )
 
 
 async def test_a_receiver_that_stops_reading_does_not_think_the_other_dead(autojump_clock: MockClock) -> None:

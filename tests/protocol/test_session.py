@@ -154,7 +154,17 @@ def test_who_was_stopped_itself_looks_again_before_it_calls_the_other_dead() -> 
     again = Heard()
     do(one, again, 200.1)
     assert do(one, Tick(), 202.0) == [Send(Beat())]
+    assert do(one, Tick(), 204.0) == [Send(Beat())]
     assert do(one, Tick(), 206.1) == [Dead("silent", "nothing heard for 6 s")]
+
+
+def test_who_was_stopped_for_little_more_than_the_lease_knows_that_too() -> None:
+    """By the heartbeat that it did not send in time."""
+    one, _ = open_pair(now=100.0)
+    assert do(one, Tick(), 102.0) == [Send(Beat())]
+    assert do(one, Tick(), 107.0) == [Send(Beat())]
+    assert one.deadline() == 109.0
+    assert do(one, Tick(), 109.0) == [Dead("silent", "nothing heard for 6 s")]
 
 
 def test_a_session_in_one_process_needs_no_sign_of_life() -> None:
