@@ -25,6 +25,9 @@ CHUNKS_IN_FLIGHT = 8
 LINK_CHUNKS_MAX = 32
 """Chunks of all transfers over one connection that are asked for and not yet there."""
 
+MEASURED_BYTES_MIN = 1 << 18
+"""A shorter transfer says more of latency than of bandwidth."""
+
 SMOOTHING = 0.3
 """Weight of the newest transfer in the measured bandwidth."""
 
@@ -33,7 +36,7 @@ class ServerLink:
     """A connection to one memory server, made when it is first needed.
 
     Attributes:
-        bytes_per_s: measured with transfers of more than one chunk; 0: not yet.
+        bytes_per_s: measured with transfers that are long enough; 0: not yet.
     """
 
     def __init__(self, entry: ServerEntry) -> None:
@@ -145,7 +148,7 @@ async def fetch(
     begun_s = trio.current_time()
     await in_chunks(link, size_bytes, get)
     taken_s = trio.current_time() - begun_s
-    if size_bytes > CHUNK_BYTES and taken_s > 0:
+    if size_bytes >= MEASURED_BYTES_MIN and taken_s > 0:
         measured = size_bytes / taken_s
         known = link.bytes_per_s
         link.bytes_per_s = measured if not known else known + SMOOTHING * (measured - known)
