@@ -120,13 +120,7 @@ async def run_job(
             if journal is not None:
                 journal.note_job(registered.job, peer.instance)
                 server.adopts = adopts if registered.adopted else ""
-            if server.layer is not None:
-                server.layer = evolve(server.layer, job=f"{registered.job}@{rts.network.instance}")
-                from gspc_trio.components.job_data import open_job_data
-
-                server.data = await stack.enter_async_context(open_job_data(server.layer, here.host))
-                server.data.near_data = settings.near_data
-                await server.data.learn_hosts(rts)
+            await server.open_data(stack, rts, registered.job, here.host)
             job = server.start(registered.job, rts, peer, nursery)
             if server.data is not None:
                 job.ask_memory = server.data.iml.status
@@ -186,6 +180,17 @@ class _JobServer:
         await self.started.wait()
         assert self.clients is not None
         await self.clients.serve(peer)
+
+    async def open_data(self, stack: AsyncExitStack, rts: RunTimeSystem, job_id: JobId, host: str) -> None:
+        """Take part in the job's memory layer, if it has one, for as long as the stack is open."""
+        if self.layer is None:
+            return
+        from gspc_trio.components.job_data import open_job_data
+
+        self.layer = evolve(self.layer, job=f"{job_id}@{rts.network.instance}")
+        self.data = await stack.enter_async_context(open_job_data(self.layer, host))
+        self.data.near_data = self.settings.near_data
+        await self.data.learn_hosts(rts)
 
     def start(self, job_id: JobId, rts: RunTimeSystem, peer: Peer, nursery: trio.Nursery) -> Job:
         settings = self.settings
