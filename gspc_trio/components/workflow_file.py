@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
+import site
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +22,8 @@ from gspc_trio.workflow.definition import Workflow, build_workflow
 SHIPPED_FILES_MAX = 500
 SHIPPED_BYTES_MAX = 8 * 2**20
 """Limits of what is shipped beside the workflow file; modules it has imported come first."""
+
+_log = logging.getLogger(__name__)
 
 
 class WorkflowFileError(ValueError):
@@ -40,8 +46,9 @@ class LoadedWorkflow:
 def load_workflow_file(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
     """Import a workflow file and build the workflow it offers.
 
-    Its functions belong to a module named like the file, so that workers import them under the same name; its
-    directory comes first on the module search path, as for a script.
+    Its functions belong to a module named like the file, so that workers import them under the same name.
+    While it is imported, its directory comes first on the module search path, as for a script; afterwards,
+    and for tasks, last: no file beside it can stand in for a module that some library has yet to import.
 
     Args:
         path: a Python file with a function ``workflow(**settings)``.
@@ -57,12 +64,13 @@ def load_workflow_file(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
         raise WorkflowFileError(
             f"{path} is not a workflow file: a Python file is wanted whose name can be imported"
         )
-    module = _import(path.resolve())
-    function = getattr(module, "workflow", None)
-    if not callable(function):
-        raise WorkflowFileError(f"{path} offers no workflow: it has no function workflow()")
-    with blame_file(path.resolve(), spare=(ValueError, OSError)):
-        workflow = build_workflow(function, settings)
+    with _first_on_search_path(path.resolve().parent):
+        module = _import(path.resolve())
+        function = getattr(module, "workflow", None)
+        if not callable(function):
+            raise WorkflowFileError(f"{path} offers no workflow: it has no function workflow()")
+        with blame_file(path.resolve(), spare=(ValueError, OSError)):
+            workflow = build_workflow(function, settings)
     modules = modules_beside(path.resolve())
     return LoadedWorkflow(workflow, modules, _fingerprint(modules), path.resolve())
 
@@ -101,6 +109,19 @@ def _fingerprint(modules: dict[str, tuple[str, str]]) -> str:
     return digest.hexdigest()
 
 
+@contextmanager
+def _first_on_search_path(folder: Path) -> Iterator[None]:
+    entry = str(folder)
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the workflow has removed it
+            sys.path.remove(entry)
+        if entry not in sys.path:
+            sys.path.append(entry)
+
+
 def _import(path: Path) -> ModuleType:
     name = path.stem
     if name in sys.modules and Path(getattr(sys.modules[name], "__file__", None) or "/").resolve() != path:
@@ -108,7 +129,6 @@ def _import(path: Path) -> ModuleType:
     specification = importlib.util.spec_from_file_location(name, path)
     assert specification is not None
     assert specification.loader is not None
-    sys.path.insert(0, str(path.parent))
     module = sys.modules[name] = importlib.util.module_from_spec(specification)
     try:
         with blame_file(path):
@@ -119,10 +139,23 @@ def _import(path: Path) -> ModuleType:
     return module
 
 
+def _owner(name: str, folder: Path) -> str:
+    """Return whose module of this name all programs of this interpreter find, "" if there is none."""
+    if name in sys.stdlib_module_names:
+        return "Python"
+    paths = sysconfig.get_paths()
+    installed = {paths["purelib"], paths["platlib"], *site.getsitepackages(), site.getusersitepackages()}
+    entries = [entry for entry in sys.path if entry in installed and Path(entry) != folder]
+    found = name == "gspc_trio" or PathFinder.find_spec(name, entries) is not None
+    return "an installed package" if found else ""
+
+
 def modules_beside(path: Path) -> dict[str, tuple[str, str]]:
     """Return the sources under the workflow file's directory that its tasks may import.
 
     These are the modules imported from there already, and the files beside it, as far as the limits allow.
+    A file that was not imported and has the name of a module of Python or of an installed package is none of
+    them: tasks get the other one. If it was imported, they get it, and a warning says so.
     """
     folder = path.parent
     files = {path: path.stem}
@@ -135,8 +168,16 @@ def modules_beside(path: Path) -> dict[str, tuple[str, str]]:
             and "site-packages" not in source.parts
         ):
             files.setdefault(source, name)
+            if "." not in name and name != path.stem and (owner := _owner(name, folder)):
+                _log.warning(
+                    "%s has the name of a module of %s; as %s imports it, tasks get it, too: rename it",
+                    source,
+                    owner,
+                    path.name,
+                )
     for source in sorted(folder.glob("*.py"))[:SHIPPED_FILES_MAX]:
-        files.setdefault(source, source.stem)
+        if not _owner(source.stem, folder):
+            files.setdefault(source, source.stem)
     modules: dict[str, tuple[str, str]] = {}
     room = SHIPPED_BYTES_MAX
     for source, name in files.items():
