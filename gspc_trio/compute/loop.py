@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import socket
 from array import array
 from collections.abc import Callable
 from time import perf_counter, time
 from typing import Any
 
+from gspc_trio.compute import system
 from gspc_trio.compute.errors import TaskFailure, describe
 from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.gang import together
@@ -27,6 +29,9 @@ from gspc_trio.protocol.compute_channel import (
 
 QUICK_S = 0.0001
 """Results wait at most about so long: a code that takes longer starts only after they are sent."""
+
+IDLE_S = 1.0
+"""After so long without a task memory that tasks have freed is given back."""
 
 UNSENT_BYTES_MAX = 1 << 20
 """Results are sent when they are more than this."""
@@ -53,6 +58,7 @@ class Loop:
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._oldest_unsent = 0.0
+        self._grown = False  # freed memory may have been kept
 
     def run(self) -> None:
         """Work until the other side closes the channel of tasks."""
@@ -81,6 +87,9 @@ class Loop:
             received = self._receive_packet(socket.MSG_DONTWAIT)
         except BlockingIOError:
             self.send()
+            if self._grown and not self._tasks_come_within(IDLE_S):
+                system.give_back_memory()
+                self._grown = False
             received = self._receive_packet(0)
         size, ancillary = received
         if size == 0:
@@ -90,6 +99,11 @@ class Loop:
             descriptors = array("i", ancillary[0][2])
             return [_read_item(descriptor) for descriptor in descriptors]
         return items
+
+    def _tasks_come_within(self, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self._tasks, select.POLLIN)
+        return bool(poll.poll(1000 * seconds))
 
     def _receive_packet(self, flags: int) -> tuple[int, list[tuple[int, int, bytes]]]:
         size, ancillary, _, _ = self._tasks.recvmsg_into(
@@ -137,6 +151,7 @@ class Loop:
             self._quick.add(code_id)
         else:
             self._quick.discard(code_id)
+            self._grown = True
         printed, complained = self._output.take()
         result = [task_id, attempt, values, started_s, duration_s]
         if printed or complained or stdout or stderr or error:

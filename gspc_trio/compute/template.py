@@ -239,6 +239,7 @@ def main() -> None:
     descriptor, parent_pid = map(int, sys.argv[1:])
     system.set_name("gspc-template")
     system.become_subreaper()
+    system.keep_freed_memory()
     control = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
     template = Template(control, parent_pid)

@@ -51,5 +51,11 @@ def pid_of_task() -> int:
     return os.getpid()
 
 
+def use_memory(size_bytes: int) -> int:
+    pieces = [bytes(100_000) for _ in range(size_bytes // 100_000)]
+    del pieces
+    return os.getpid()
+
+
 def loaded_modules() -> set[str]:
     return set(sys.modules)

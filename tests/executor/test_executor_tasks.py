@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from conftest import wait_until
 from executor_tasks import (
     Stubborn,
     add,
@@ -25,6 +26,7 @@ from executor_tasks import (
     loaded_modules,
     pid_of_task,
     say_and_hang,
+    use_memory,
     wait_for,
 )
 
@@ -280,6 +282,14 @@ def test_large_values_come_back_and_are_kept_once(executor: Executor) -> None:
     assert future.result(PATIENCE_S) == 2 * blob
     assert again.result(PATIENCE_S) == 2 * len(blob)
     assert executor.submit(len, future).result(PATIENCE_S) == 2 * len(blob)
+
+
+def test_memory_that_a_task_has_freed_is_given_back_when_nothing_is_to_be_done(executor: Executor) -> None:
+    def resident_bytes() -> int:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    pid = executor.submit(use_memory, 200_000_000).result(PATIENCE_S)
+    wait_until(lambda: resident_bytes() < 100_000_000, "the memory is given back")
 
 
 def test_many_threads_submit(executor: Executor) -> None:
