@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
 
-from e2e_world import World, open_world, wait_until
+from e2e_world import World, open_world
 
 from gspc_trio import Executor
 
@@ -31,6 +31,3 @@ def world(tmp_path: Path) -> Iterator[World]:
     """A place to run programs in, in which nothing of theirs may be left."""
     with open_world(tmp_path) as place:
         yield place
-
-
-__all__ = ["wait_until"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import wait_until
+from e2e_world import wait_until
 from executor_tasks import double, say_and_hang, wait_for
 
 from gspc_trio import Executor

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import wait_until
+from e2e_world import wait_until
 from executor_tasks import (
     Stubborn,
     add,
