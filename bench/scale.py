@@ -36,6 +36,17 @@ FROM_RM = (Grant, Recall, Refuse, Lapsed)
 RESULT = ((b"\xc0",),)
 
 
+def clock_s() -> float:
+    """Return the seconds that it takes to look at the clock of CPU time."""
+    begun_s = time.process_time()
+    for _ in range(1000):
+        time.process_time()
+    return (time.process_time() - begun_s) / 1000
+
+
+CLOCK_S = clock_s()
+
+
 class Farm:
     """An engine with so many tasks and nothing else."""
 
@@ -112,7 +123,7 @@ class Cluster:
         submits: list[Submit] = []
         for event in events:
             self.feed(event, now, submits)
-        cost_s = time.process_time() - begun_s
+        cost_s = max(0.0, time.process_time() - begun_s - CLOCK_S)
         self.cpu_s += cost_s
         for number, submit in enumerate(submits, 1):  # each goes out when its share of the work is done
             end_s = now + cost_s * number / len(submits)

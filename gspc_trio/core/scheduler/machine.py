@@ -98,7 +98,10 @@ class Scheduler:
     def unsent(self) -> int:
         """Number of live tasks that are at no worker."""
         state = self._state
-        return len(state.tasks) - sum(queue.sent for queue in state.queues.values())
+        number = len(state.tasks)
+        for queue in state.queues.values():
+            number -= queue.sent
+        return number
 
     def handle(self, event: Any, now: float) -> list[Any]:
         """Take one event at time ``now`` (seconds) and return the actions in order.
