@@ -33,6 +33,9 @@ FINISH_S = 300.0
 KEEPER_S = 5.0
 """Simulated seconds between two looks for resources that are missing."""
 
+SLACK = 8.0
+"""How much longer than work that keeps one core of each host busy everything may take besides."""
+
 REST_S = 60.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished."""
 
@@ -109,7 +112,8 @@ class Simulation:
         self._clock = clock
         random = Random(seed)
         self.options = options
-        self._seed = seed
+        work_s = options.jobs * options.tasks * options.task_s
+        self._finish_s = FINISH_S + SLACK * work_s / options.hosts
         self._cluster_seed = random.getrandbits(64)
         self._workloads = {
             f"job{number + 1}": Workload.make(random, options.tasks, TASK_SETTINGS)
@@ -298,9 +302,9 @@ class Simulation:
 
     async def _watch_time(self) -> None:
         while True:
-            due_s = self._last_fault_s + FINISH_S
+            due_s = self._last_fault_s + self._finish_s
             if trio.current_time() >= due_s:
-                self.fail(Broken(f"not finished {FINISH_S:g} s after the last fault: {self._state()}"))
+                self.fail(Broken(f"not finished {self._finish_s:g} s after the last fault: {self._state()}"))
                 return
             await trio.sleep_until(due_s)
 

@@ -204,8 +204,11 @@ class WireEnd(trio.abc.Stream):
             if due_s is None:
                 due_s = lane.held_until_s if lane.ended else inf
             lane.news = trio.Event()
-            with trio.move_on_at(due_s):
+            if due_s == inf:
                 await lane.news.wait()
+            else:
+                with trio.move_on_at(due_s):
+                    await lane.news.wait()
             lane.news = None
 
     def _due_s(self) -> float | None:
