@@ -8,6 +8,7 @@ from attrs import astuple, frozen
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import Requirement, Shape, Task, TaskError, TaskOptions, TaskState
+from gspc_trio.core.value import value
 
 ENDED = frozenset({TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED})
 """States in which a task no longer runs nor waits to run."""
@@ -24,7 +25,7 @@ TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
 """Where a task of a graph may go from where it is; one that is ready fails when one that it needs does."""
 
 
-@frozen
+@value
 class Ref:
     """Stands for the result of another task among the arguments of a task."""
 
