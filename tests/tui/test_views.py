@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from tui_world import FINISHED, RUNNING, WALL_S, FakeSource, fold, host, screen_text, small_run, task
 
 from gspc_trio.core.records import JobChanged
-from gspc_trio.protocol.messages import GetMemory, GetNet, GetStatus, GetTask, Status
+from gspc_trio.protocol.messages import GetNet, GetTask, Status
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.source import CannotAsk
@@ -148,7 +148,7 @@ def test_it_survives_being_resized() -> None:
 def test_the_resources_are_a_tree_with_holders_and_loads() -> None:
     text = text_of("2", size=(120, 24))
     assert "▾ alpha" in text
-    assert "95% load 1.9  memory" in text
+    assert "95%  load 1.9  memory" in text
     core = next(line for line in text.splitlines() if "r1.core0 " in line and "core" in line)
     assert "■ held" in core
     assert "j1 for 8.5 s" in core
@@ -237,79 +237,6 @@ def test_a_workflow_that_cannot_be_asked_for_is_put_together_from_its_tasks() ->
     model.connected.clear()
     text = text_of("6", model=model)
     assert "▣ work" in text
-
-
-def test_the_memory_of_hosts_is_shown() -> None:
-    text = text_of("7")
-    assert "3.0 GiB    8.0 GiB" in text
-    assert "38%" in text
-    assert "no memory layer" in text
-
-
-SERVERS = [
-    {"rank": 0, "host": "alpha", "memory_bytes": 5 * 2**30, "spill_bytes": 0, "held_bytes": 2**28},
-    {"rank": 1, "host": "beta", "memory_bytes": 5 * 2**30, "spill_bytes": 2**30, "held_bytes": 0},
-]
-MADE = {"data_id": "d1", "job": "j1@x", "name": "", "size_bytes": 2**27, "state": "ready"}
-UNDER_WAY = {"data_id": "d2", "job": "j1@x", "name": "mesh", "size_bytes": 2**20, "state": "writing"}
-LAYER_STATUS = {
-    "instance": "i1",
-    "servers": SERVERS,
-    "data": [MADE | {"hosts": ["alpha", "beta"]}, UNDER_WAY | {"hosts": ["beta"]}],
-}
-
-
-def test_what_lies_in_a_memory_layer_is_shown_once_and_found() -> None:
-    async def steps(pilot: Pilot[None], app: TopApp) -> None:
-        assert isinstance(app.source, FakeSource)
-        app.source.answers |= {GetMemory: Status(LAYER_STATUS), GetStatus: Status(LAYER_STATUS)}
-        await press(pilot, "7")
-        await app.workers.wait_for_complete()
-        app.draw()
-        await pilot.pause()
-        text = screen_text(app)
-        assert "2 pieces of data in 1 memory layer" in text
-        server, spilling = (line for line in text.splitlines() if " 5.0 GiB" in line)
-        assert server.split()[:5] == ["alpha", "memory", "server", "256.0", "MiB"]
-        assert "memory + disk" in spilling
-        first, second = [line.split() for line in text.splitlines() if line.strip()[:2] in ("d1", "d2")]
-        assert first == ["d1", "ready", "128.0", "MiB", "j1", "alpha,", "beta"]
-        assert second == ["d2", "mesh", "writing", "1.0", "MiB", "j1", "beta"]
-        await press(pilot, "slash", *"writing")
-        assert "d1" not in screen_text(app)
-
-    drive(steps)
-
-
-def test_the_log_can_be_filtered_by_level() -> None:
-    everything, errors, whole, searched = texts_of(
-        ("8",), ("e",), ("end", "enter"), ("escape", "e", "e", "slash", *"wrong")
-    )
-    assert "r1.core0 was added" in everything
-    assert "was added" not in errors
-    assert "task 5 (work) failed" in errors
-    assert "ValueError: it is wrong" in whole
-    assert "was added" not in searched
-    assert "task 5 (work) failed" in searched
-
-
-def test_the_log_follows_until_the_cursor_is_moved() -> None:
-    async def steps(pilot: Pilot[None], app: TopApp) -> None:
-        await press(pilot, "8")
-        many = [JobChanged(1.0 + n, f"j{n}", "running", "more") for n in range(100, 160)]
-        fold(app.model, RTS, many)
-        app.beat()
-        await pilot.pause()
-        assert "j159" in screen_text(app)
-        await press(pilot, "home")
-        fold(app.model, RTS, [JobChanged(300.0, "j999", "running", "more")])
-        app.beat()
-        await pilot.pause()
-        assert "j999" not in screen_text(app)
-        await press(pilot, "f")
-        assert "j999" in screen_text(app)
-
-    drive(steps)
 
 
 def test_a_job_is_chosen_and_the_lists_show_it_alone() -> None:
