@@ -39,6 +39,18 @@ TEMPLATE = "gspc_trio.compute.template"
 SWEEP = "gspc_trio.compute.sweep"
 """Modules that run as programs of their own: not imported here, their processes stay small."""
 
+LIBRARIES = (
+    "gspc_trio.workflow.patterns",
+    "gspc_trio.workflow.definition",
+    "gspc_trio.core.held",
+    "pickle",
+    "traceback",
+    "cloudpickle",
+)
+"""What workflow files and tasks often import: once in the template instead of once in each compute process.
+No code of users, nothing that starts a thread, and no trio.
+"""
+
 START_S = 30.0
 """Bound on the start of the template."""
 
@@ -156,7 +168,7 @@ class Template:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs, trio.socket.from_stdlib_socket(ours) as control, self._scope:
                 self._control = control
-                command = _python(TEMPLATE, theirs.fileno(), os.getpid())
+                command = _python(TEMPLATE, theirs.fileno(), os.getpid(), *LIBRARIES)
                 async with open_process(
                     command, environment=self._environment(), pass_fds=(theirs.fileno(),), grace_s=GRACE_S
                 ) as process:

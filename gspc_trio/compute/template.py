@@ -1,19 +1,22 @@
 """The template: a small process without trio that forks compute processes, kills them and reaps them.
 
-Started by exec as ``python -m gspc_trio.compute.template DESCRIPTOR PARENT`` (its control channel to the RIF,
-the pid of the RIF). Every process below it that loses its parent becomes its child; those that it did not
-fork itself are ended. When the RIF is gone it ends everything below it, then itself.
+Started by exec as ``python -m gspc_trio.compute.template DESCRIPTOR PARENT LIBRARY...`` (its control channel
+to the RIF, the pid of the RIF, what to import while nobody wants anything). Every process below it that loses
+its parent becomes its child; those that it did not fork itself are ended. When the RIF is gone it ends
+everything below it, then itself.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import select
 import signal
 import socket
 import sys
 from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
@@ -62,9 +65,10 @@ class _Child:
 class Template:
     """Serves one RIF on the control channel."""
 
-    def __init__(self, control: socket.socket, parent_pid: int) -> None:
+    def __init__(self, control: socket.socket, parent_pid: int, libraries: Sequence[str]) -> None:
         self._control = control
         self._parent_pid = parent_pid
+        self._libraries = list(libraries)  # still to be imported
         self._pid = os.getpid()
         self._children: dict[int, _Child] = {}  # by number, until reaped and, if asked for, killed
         self._by_pid: dict[int, int] = {}
@@ -85,7 +89,14 @@ class Template:
         self._say([READY])
         while self._rif_is_there:
             killing = any(child.kill_began_s is not None for child in self._children.values())
-            for descriptor, _ in poll.poll(_STEP_MS if killing else None):
+            if killing:
+                wait_ms: int | None = _STEP_MS
+            else:
+                wait_ms = 0 if self._libraries else None
+            events = poll.poll(wait_ms)
+            if not events and self._libraries:
+                self._import_library()
+            for descriptor, _ in events:
                 if descriptor == self._wakeup:
                     with suppress(BlockingIOError):
                         os.read(self._wakeup, 4096)
@@ -136,9 +147,18 @@ class Template:
             if child.kill_began_s is None:
                 child.kill_began_s = monotonic()
 
+    def _import_library(self) -> None:
+        """Import the next library, so that compute processes find it imported."""
+        with suppress(ImportError):
+            importlib.import_module(self._libraries.pop(0))
+        if not self._libraries:
+            gc.freeze()
+
     def _fork(
         self, number: int, descriptors: array[int], cpus: list[int], gpus: list[int], host: bool
     ) -> None:
+        while self._children and self._libraries:  # the first one is not kept waiting, the others gain
+            self._import_library()
         output: list[int] = []
         try:
             if len(descriptors) != (2 if host else 3):
@@ -235,14 +255,18 @@ class Template:
 
 
 def main() -> None:
-    """Run as a program: its arguments are the descriptor of the control channel and the pid of the RIF."""
-    descriptor, parent_pid = map(int, sys.argv[1:])
+    """Run as a program.
+
+    Its arguments are the descriptor of the control channel, the pid of the RIF, and names of libraries that
+    tasks often import.
+    """
+    descriptor, parent_pid = map(int, sys.argv[1:3])
     system.set_name("gspc-template")
     system.become_subreaper()
     system.keep_freed_memory()
     control = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    template = Template(control, parent_pid)
+    template = Template(control, parent_pid, sys.argv[3:])
     system.set_parent_death_signal(signal.SIGCONT)  # SIGTERM would not wake it if it is stopped
     if os.getppid() != parent_pid:
         sys.exit(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from compute_support import CORE, Recorder, a_job, submission, value_of
 
 from gspc_trio.components.compute import ProcessBackend, open_process_backend
 from gspc_trio.components.compute_channel import ChannelCompute
+from gspc_trio.components.compute_template import LIBRARIES
 from gspc_trio.core.code import Program
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Reason, TaskOptions
@@ -269,3 +271,48 @@ async def test_a_job_changes_its_description_only_for_new_processes(
         compute.hand([submission(int(version), 1)])
         await recorder.wait(int(version))
     assert [value_of(outcome) for outcome in recorder.outcomes] == [1, 2]
+
+
+LOOK_AT_MODULES = """
+import sys
+loaded = set(sys.modules)
+
+def main(names):
+    import threading
+    return [name for name in names if name not in loaded], threading.active_count(), "trio" in loaded
+"""
+
+
+async def test_libraries_of_workflow_files_are_imported_once_for_all_processes(
+    backend: ProcessBackend, compute: ChannelCompute, recorder: Recorder
+) -> None:
+    del compute  # the first one may be there before they are imported
+    second = await backend.open(CORE, a_job(), recorder)
+    (missing, threads, has_trio) = value_of(
+        await run_one(second, recorder, source_code("look.py", LOOK_AT_MODULES), LIBRARIES)
+    )
+    assert missing == []
+    assert threads == 1
+    assert not has_trio
+    assert len(os.listdir(f"/proc/{backend.template_pid}/task")) == 1
+    found = subprocess.run(  # noqa: ASYNC221 - it takes no time
+        [
+            sys.executable,
+            "-X",
+            "importtime",
+            "-c",
+            "from gspc_trio import Workflow, farm, map_reduce, Net, take",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    wanted = {line.rpartition("|")[2].strip() for line in found.stderr.splitlines() if "gspc_trio." in line}
+    assert wanted <= _brought_by(LIBRARIES)
+
+
+def _brought_by(names: tuple[str, ...]) -> set[str]:
+    """Return the modules of ours that are there when these are imported."""
+    code = f"import importlib, sys; [*map(importlib.import_module, {names})]; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name for name in done.stdout.split() if name.startswith("gspc_trio")}
