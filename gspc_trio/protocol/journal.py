@@ -1,8 +1,8 @@
 """Records of a journal as bytes: framed, so that whatever cuts the file leaves a shorter journal.
 
 A file begins with :data:`MAGIC`; then come frames: length of the payload and a checksum (both 32 bits, big
-endian), payload. The checksum of a frame covers its payload and goes on from that of the frame before, so
-that only an unbroken row of frames is believed. What follows the first bad frame is not read.
+endian), payload. The checksum of a frame covers length and payload and goes on from that of the frame before,
+so that only an unbroken row of frames is believed. What follows the first bad frame is not read.
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ _HEAD = struct.Struct(">II")
 _SNAPSHOT, _OUTCOMES, _STEP, _ABOUT = range(4)
 
 
+_FIRST = zlib.crc32(MAGIC)
+
+
+def _checksum(payload: bytes | memoryview, before: int) -> int:
+    """Continue a checksum; with the length in it, bytes that are all ones do not pass for a frame."""
+    return zlib.crc32(payload, zlib.crc32(len(payload).to_bytes(4, "big"), before))
+
+
 class BadJournal(ValueError):
     """This is no journal of ours; one line says why."""
 
@@ -34,7 +42,7 @@ class Framer:
     """Frames the payloads of one file, in order."""
 
     def __init__(self) -> None:
-        self._checksum = 0
+        self._checksum = _FIRST
 
     def frame(self, payload: bytes) -> bytes:
         """Return the next frame.
@@ -44,7 +52,7 @@ class Framer:
         """
         if not 0 < len(payload) <= PAYLOAD_BYTES_MAX:
             raise ValueError(f"a payload has 1 to {PAYLOAD_BYTES_MAX} bytes, not {len(payload)}")
-        self._checksum = zlib.crc32(payload, self._checksum)
+        self._checksum = _checksum(payload, self._checksum)
         return _HEAD.pack(len(payload), self._checksum) + payload
 
 
@@ -68,14 +76,14 @@ class Frames:
         self.valid_bytes = min(len(MAGIC), len(data))
 
     def __iter__(self) -> Iterator[bytes]:
-        checksum, data = 0, self._data
+        checksum, data = _FIRST, self._data
         while len(data) - self.valid_bytes >= _HEAD.size:
             length, expected = _HEAD.unpack_from(data, self.valid_bytes)
             start = self.valid_bytes + _HEAD.size
             if not 0 < length <= len(data) - start:
                 return
             payload = data[start : start + length]
-            checksum = zlib.crc32(payload, checksum)
+            checksum = _checksum(payload, checksum)
             if checksum != expected:
                 return
             self.valid_bytes = start + length
