@@ -2,12 +2,13 @@
 
     python bench/tui.py [--json] [--small]
 
-``tui.attached_loss``    by how many percent the CPU time for each task of all processes but the terminals rises
-                         when two of them are attached (median of pairs of runs)
+``tui.attached_loss``    by how many percent the CPU time for each task of all processes but the terminals
+                         rises when two of them are attached (median of pairs of runs)
 ``tui.cpu_share``        CPU time of one terminal of 80x24 while the tasks run, in percent of a core
 ``tui.wide_cpu_share``   the same at 250x70
 ``tui.key_p95_ms``       95th percentile of the time from a key to the first change on the screen, with
                          10,000 hosts in a run that is being replayed
+``tui.key_cpu_ms``       CPU time of the terminal for each of these keys, the replay included
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def measure_attached(figures: Figures, tasks: int, pairs: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         system = System(Path(folder))
         try:
-            idle_s, _ = system.run(tasks)
+            system.run(tasks)
             for _ in range(pairs):
                 alone_s, _ = system.run(tasks)
                 tops = [system.top(), system.top()]
@@ -238,6 +239,7 @@ def measure_keys(figures: Figures, hosts: int, keys: int) -> None:
             terminal.wait_settled(4000)
             time.sleep(3)
             terminal.press(b"\x1b[B")
+            before_s = cpu_s([terminal.process.pid])
             for number in range(keys):
                 key = (b"2", b"\x1b[B", b"\x1b[6~", b"4", b"\x1b[B", b"5", b"\x1b[B", b"1")[number % 8]
                 quiet_since = time.perf_counter()
@@ -248,10 +250,11 @@ def measure_keys(figures: Figures, hosts: int, keys: int) -> None:
                 while terminal.changed_s < pressed_s and time.perf_counter() - pressed_s < 5:
                     time.sleep(0.0005)
                 times_ms.append(1e3 * (time.perf_counter() - pressed_s))
-                if os.environ.get("SHOW"): print(key, round(times_ms[-1]))
+            own_s = cpu_s([terminal.process.pid]) - before_s
         finally:
             terminal.close()
     times_ms.sort()
+    figures.add("tui.key_cpu_ms", 1e3 * own_s / keys, "ms")
     figures.add("tui.key_p50_ms", times_ms[len(times_ms) // 2], "ms")
     figures.add("tui.key_p95_ms", times_ms[int(len(times_ms) * 0.95)], "ms")
 
