@@ -144,7 +144,17 @@ def test_work_is_asked_back_once() -> None:
     assert world.do(grant(2)) == [take_back(1, (2, 1))]
     assert world.do(grant(3)) == []
     assert world.do(finished(1, ok(1), ok(2))) == [done(1, FINISHED, ok(1), 1), done(2, FINISHED, ok(2), 1)]
-    assert world.do(ready(3)) == [submit(2, (3, 1))]
+    assert world.do(ready(3)) == [submit(1, (3, 1))]
+
+
+def test_a_lone_task_goes_to_the_idle_worker_that_has_worked_last() -> None:
+    world = World(cores=3)
+    world.measured(1e-3, grants=3)
+    world(ready(1, 2, 3))
+    for number, task_id in ((2, 2), (3, 3), (1, 1)):
+        world(finished(number, ok(task_id)))
+    assert world.do(ready(4)) == [submit(1, (4, 1))]
+    assert world.do(ready(5, 6)) == [submit(2, (5, 1)), submit(3, (6, 1))]
 
 
 def test_no_more_is_asked_back_than_there_are_idle_workers() -> None:

@@ -31,8 +31,12 @@ def serve(state: State, queue: ClassQueue) -> None:
         share = _share(state, queue)
         if level >= share or (level and not _goes_ahead(state, queue, level)):
             return
-        tries = 2 if level else TRIES
-        if not any(_fill(state, held, share) for held in list(islice(queue.levels.by_count[level], tries))):
+        group = queue.levels.by_count[level]
+        if level or queue.unserved >= len(group):
+            candidates = islice(group, 2 if level else TRIES)
+        else:  # the last one to have worked: it is warm, and has made what the next task may need
+            candidates = islice(reversed(group), TRIES)
+        if not any(_fill(state, held, share) for held in list(candidates)):
             return
     _take_back_for_idle(state, queue)
 
