@@ -11,7 +11,7 @@ import trio
 from attrs import field, frozen
 from trio.testing import MockClock
 
-from gspc_trio.components.job import JobFailed, JobResult
+from gspc_trio.components.job import JobFailed, JobResult, RtsLost
 from gspc_trio.core.rts.state import RifState
 from gspc_trio.nursery.rpc import PeerGone
 from gspc_trio.nursery.scope import leaves
@@ -253,7 +253,7 @@ class Simulation:
                 return
             stopped = job.process in self._mischief.stopped
             disturbed = stopped or rts_ended.is_set()
-            if result is not None and not disturbed and not _is_explained(result):
+            if result is not None and not disturbed and not _is_explained(result, job.process.error):
                 self.fail(Broken(f"{name} {result.state}: {result.detail} {result.failures}"))
             await trio.sleep(0.2)
 
@@ -331,9 +331,9 @@ class Simulation:
         return WatchedEngine(engine, self.observer.tasks_of(process))
 
 
-def _is_explained(result: JobResult) -> bool:
+def _is_explained(result: JobResult, error: BaseException | None) -> bool:
     """Whether faults explain why a job failed: its run-time system went, or a task that may not run again."""
-    if "run-time system" in result.detail:
+    if error is not None and any(isinstance(leaf, RtsLost) for leaf in leaves(error)):
         return True
     kinds = {failure.outcome.error.kind for failure in result.failures if failure.outcome.error}
     return kinds == {"unknown"}
