@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from attrs import frozen
-
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.progress import JobProgress, Progress
 from gspc_trio.core.records import (
@@ -26,7 +24,8 @@ from gspc_trio.core.records import (
     TaskCounts,
 )
 from gspc_trio.core.task import FINAL_STATES, TaskState
-from gspc_trio.tui.hierarchy import Hierarchy, Holder, holders
+from gspc_trio.tui.facts import JobFacts
+from gspc_trio.tui.hierarchy import Hierarchy, Holder, Use, holders
 from gspc_trio.tui.lanes import Lanes, Span
 from gspc_trio.tui.news import LogLine, line_of
 from gspc_trio.tui.series import Series
@@ -39,41 +38,6 @@ ENDED_MAX = 5_000
 
 LOG_MAX = 5_000
 """Lines of the log that are kept."""
-
-
-@frozen
-class JobFacts:
-    """One job, put together from what the RTS and the job's own stream tell.
-
-    Attributes:
-        counts: state -> number of tasks.
-        rate_per_s: tasks that finish, of late.
-        left_s: seconds until all tasks known now have ended, or None.
-        held: number of resources.
-        connected: whether its own stream is being read.
-    """
-
-    job: JobId
-    name: str
-    state: str
-    detail: str
-    counts: Mapping[TaskState, int]
-    rate_per_s: float
-    left_s: float | None
-    elapsed_s: float
-    held: int
-    computed_s: float
-    connected: bool
-
-    @property
-    def total(self) -> int:
-        """Number of tasks so far."""
-        return sum(self.counts.values())
-
-    @property
-    def ended(self) -> int:
-        """Number of tasks that have ended."""
-        return sum(self.counts[state] for state in FINAL_STATES)
 
 
 class Model:
@@ -110,6 +74,7 @@ class Model:
         self._hierarchy: Hierarchy | None = None
         self._holders: dict[ResourceId, Holder] | None = None
         self._in_use: int | None = None
+        self._classes: dict[str, dict[str, int]] | None = None
         self._rifs: dict[str, RifChanged] | None = None
         self._finished_before: dict[JobId, int] = {}
 
@@ -141,7 +106,8 @@ class Model:
             self.rts = Progress()
         else:
             self.streams[source] = Progress()
-        self._hierarchy = self._holders = self._in_use = self._rifs = None
+        self._hierarchy = self._holders = self._in_use = None
+        self._classes = self._rifs = None
         self.version += 1
 
     def apply(self, source: str, record: Record, *, quiet: bool = False) -> None:
@@ -161,9 +127,9 @@ class Model:
             self.lanes.apply(record, offset_s)
             self._note_ended(record)
         elif isinstance(record, ResourceChanged):
-            self._hierarchy = self._in_use = None
+            self._hierarchy = self._in_use = self._classes = None
         elif isinstance(record, GrantChanged | JobChanged):
-            self._holders = self._in_use = None
+            self._holders = self._in_use = self._classes = None
         elif isinstance(record, RifChanged):
             self._rifs = None
         elif isinstance(record, TaskCounts):
@@ -243,6 +209,22 @@ class Model:
         if self._rifs is None:
             self._rifs = {rif.host: rif for rif in self.rts.rifs.values()}
         return self._rifs
+
+    @property
+    def classes(self) -> Mapping[str, Mapping[str, int]]:
+        """Class -> ``total``, ``free``, ``held``, ``blocked``: as the RTS says, or as records tell."""
+        told: Mapping[str, Mapping[str, int]] | None = self.status.get("classes")
+        if told is not None:
+            return told
+        if self._classes is None:
+            counted: dict[str, dict[str, int]] = {}
+            for resource in self.rts.resources.values():
+                nothing = {"total": 0, **{use.value: 0 for use in Use}}
+                entry = counted.setdefault(resource.resource_class, nothing)
+                entry["total"] += 1
+                entry[self.hierarchy.use(resource.resource_id, self.held)[0].value] += 1
+            self._classes = counted
+        return self._classes
 
     @property
     def cores_in_use(self) -> int:

@@ -20,7 +20,8 @@ from gspc_trio.core.records import (
 from gspc_trio.core.task import TaskState
 
 if TYPE_CHECKING:
-    from gspc_trio.tui.model import JobFacts, Model
+    from gspc_trio.tui.facts import JobFacts
+    from gspc_trio.tui.model import Model
 
 SLOW_FACTOR = 10
 """A task that runs this many times longer than others is worth an alert."""

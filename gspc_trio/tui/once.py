@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gspc_trio.core.task import TaskState
-from gspc_trio.tui.model import JobFacts, Model
+from gspc_trio.tui.facts import JobFacts
+from gspc_trio.tui.model import Model
 from gspc_trio.tui.news import alerts
 from gspc_trio.tui.text import count, duration, size
 
@@ -27,7 +28,7 @@ def as_data(model: Model) -> dict[str, Any]:
     return {
         "time_s": model.now_s,
         "cores": {"total": model.hierarchy.leaf_total, "in_use": model.cores_in_use},
-        "classes": dict(model.status.get("classes", {})),
+        "classes": dict(model.classes),
         "hosts": _hosts(model),
         "jobs": [_job(model, job) for job in model.jobs()],
         "alerts": [{"level": level.name.lower(), "text": text} for level, text in alerts(model)],

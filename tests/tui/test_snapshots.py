@@ -70,6 +70,7 @@ def test_the_recorded_run_of_the_examples_can_be_replayed() -> None:
     assert "✗ failed" in text
     assert "alpha" in text
     assert "■ held" in text
+    assert "ready tasks" in text
 
 
 def test_a_replay_is_moved_by_keys() -> None:

@@ -79,6 +79,15 @@ def test_what_is_free_held_and_blocked_and_by_whom() -> None:
     assert model.cores_in_use == 4
 
 
+def test_classes_are_counted_where_nobody_can_be_asked() -> None:
+    model = small_run()
+    told = model.classes
+    model.status = {}
+    assert model.classes == told
+    model.apply(RTS, grant(9.0, 9, "r2.node", job="j2"))
+    assert model.classes["node"] == {"total": 2, "free": 0, "held": 1, "blocked": 1}
+
+
 def test_the_tree_shows_what_is_opened_and_what_is_searched() -> None:
     tree = small_run().hierarchy
     keys = [row.key for row in tree.rows(frozenset(), frozenset())]

@@ -12,8 +12,8 @@ from textual.widgets import Static
 
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.task import TaskState
+from gspc_trio.tui.facts import JobFacts
 from gspc_trio.tui.graph import Graph
-from gspc_trio.tui.model import JobFacts
 from gspc_trio.tui.news import Level, alerts
 from gspc_trio.tui.palette import LEVEL_SYMBOLS, level_name, state_cell, style
 from gspc_trio.tui.table import Cell, Column, WindowTable
@@ -108,7 +108,7 @@ class Overview(View):
     def _class_line(self) -> Text:
         dark, width = self.table.is_dark, self.size.width
         text, used = Text(), 0
-        for name, entry in self.model.status.get("classes", {}).items():
+        for name, entry in self.model.classes.items():
             if not entry["total"]:
                 continue
             parts = [(f" {name} ", "bold"), (f"{count(entry['held'])} held ", "held")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.text import Text
@@ -9,11 +10,15 @@ from textual.app import ComposeResult
 from textual.widgets import Static
 
 from gspc_trio.core.ids import JobId
+from gspc_trio.core.task import TaskState
 from gspc_trio.tui.model import RTS
 from gspc_trio.tui.palette import style
 from gspc_trio.tui.table import Cell, Column, WindowTable
 from gspc_trio.tui.text import bar, count, duration
 from gspc_trio.tui.views.base import View
+
+UNTOLD = "the records do not tell why they wait"
+"""In place of a reason, where nobody can be asked."""
 
 
 class Queues(View):
@@ -65,7 +70,7 @@ class Queues(View):
     def draw(self) -> None:
         """Show how things are now."""
         model = self.model
-        classes = {name: it for name, it in model.status.get("classes", {}).items() if it["total"]}
+        classes = {name: it for name, it in model.classes.items() if it["total"]}
         self._requests = [it for it in self._waiting() if self.fits((it["job"], it["shape"], it["reason"]))]
         wanted = {name: sum(_wants(it, name) for it in self._requests) for name in classes}
         names = list(classes)
@@ -96,7 +101,25 @@ class Queues(View):
                 plain = {"shape": shape, "credit": credit, "since_s": None, "place": 0, "needs": {}}
                 request = plain | {"held_by": [], "blocking": None, "reason": ""} | told.get(shape, {})
                 found.append(request | {"job": entry["job"], "name": entry["name"], "of": entry})
+        if not model.status:
+            found += self._from_counts()
         return sorted(found, key=lambda it: (it["place"] or 10**9, it["since_s"] or 0.0))
+
+    def _from_counts(self) -> list[dict[str, Any]]:
+        """Return what a record file tells of requests: how many tasks of each job are ready."""
+        found = []
+        for job in self.model.jobs():
+            ready = job.counts[TaskState.READY]
+            if job.state == "running" and ready:
+                of = {"held": job.held, "share": 0.0, "weight": 1.0}
+                request = {"shape": "ready tasks", "credit": ready, "since_s": None, "place": 0, "needs": {}}
+                told: dict[str, Any] = {
+                    "held_by": [],
+                    "blocking": None,
+                    "reason": "the records do not tell why they wait",
+                }
+                found.append(request | told | {"job": job.job, "name": job.name, "of": of})
+        return found
 
     def _cells(self, request: dict[str, Any]) -> list[Cell]:
         return [
@@ -140,7 +163,7 @@ def _wants(request: dict[str, Any], name: str) -> int:
     return int(request["credit"] * need["needed"]) if need else 0
 
 
-def _class_cells(name: str, entry: dict[str, Any], wanted: int) -> list[Cell]:
+def _class_cells(name: str, entry: Mapping[str, int], wanted: int) -> list[Cell]:
     total = max(1, entry["total"])
     held = bar(entry["held"] / total, 20).rstrip()
     blocked = "▒" * round(20 * entry["blocked"] / total)
