@@ -1,0 +1,78 @@
+"""A job's weight that is changed while it runs: the RTS answers, the RM shares accordingly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gspc_trio.core.exchange import Demand, Grant, Release
+from gspc_trio.core.ids import NO_GRANT, GrantId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.rm import Added, JobJoined, ResourceManager
+from gspc_trio.core.rm.errors import BadWeight, UnknownJob
+from gspc_trio.core.rm.events import JobWeighed
+from gspc_trio.core.rts import Rts, actions, events
+from gspc_trio.core.task import CORE
+
+
+def held_after(weights: dict[str, float]) -> dict[str, int]:
+    """Return how many of twelve cores each job has after all were released once, with these weights."""
+    rm = ResourceManager(1)
+    held: dict[str, list[GrantId]] = {job: [] for job in weights}
+
+    def do(event: Any) -> None:
+        for action in rm.handle(event, 0.0):
+            if isinstance(action, Grant):
+                held[action.job].append(action.grant_id)
+        rm.check()
+
+    do(Added(tuple(Resource(f"r1.core{n}", "core") for n in range(12))))
+    for job in weights:
+        do(JobJoined(job))
+    for job in weights:
+        do(Demand(job, CORE, 100, NO_GRANT))
+    for job, weight in weights.items():
+        do(JobWeighed(job, weight))
+    for job, grants in held.items():
+        for grant_id in list(grants):
+            grants.remove(grant_id)
+            do(Release(job, grant_id))
+    return {job: len(grants) for job, grants in held.items()}
+
+
+def test_shares_follow_the_weights() -> None:
+    assert held_after({"a": 3.0, "b": 1.0}) == {"a": 9, "b": 3}
+    assert held_after({"a": 1.0, "b": 1.0}) == {"a": 6, "b": 6}
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_weight_is_a_number_more_than_0(weight: float) -> None:
+    rm = ResourceManager(1)
+    rm.handle(JobJoined("a"), 0.0)
+    with pytest.raises(BadWeight):
+        rm.handle(JobWeighed("a", weight), 0.0)
+    assert rm.status()["jobs"]["a"]["weight"] == 1.0
+    rts = Rts(frozenset())
+    rts.handle(events.JobAsked(1, "fit", 7, "h"), 0.0)
+    (answer,) = rts.handle(events.WeightAsked(5, "j1", weight), 0.0)
+    assert isinstance(answer, actions.Refused)
+    assert rts.jobs[0].weight == 1.0
+
+
+def test_the_run_time_system_tells_the_resource_manager_and_answers() -> None:
+    rts = Rts(frozenset())
+    rts.handle(events.JobAsked(1, "fit", 7, "h"), 0.0)
+    assert rts.handle(events.WeightAsked(5, "j1", 2.5), 0.0) == [
+        actions.TellRm(JobWeighed("j1", 2.5)),
+        actions.Answer(5, actions.Weighed()),
+    ]
+    assert rts.jobs[0].weight == 2.5
+    assert rts.handle(events.WeightAsked(6, "j7", 2.5), 0.0) == [
+        actions.Refused(6, "there is no job j7; registered: j1")
+    ]
+
+
+def test_an_unknown_job_has_no_weight() -> None:
+    with pytest.raises(UnknownJob):
+        ResourceManager(1).handle(JobWeighed("a", 1.0), 0.0)
