@@ -85,6 +85,18 @@ class _RifLink:
                 failed = Outcome(submissions[0].task_id, submissions[0].attempt, Reason.FAILED, error=why)
                 self.put(Finished(message.job, message.resources[0], (failed,)))
 
+    def give_back(self, reason: str) -> None:
+        """Return the tasks that were never sent: also those that must not run twice may go elsewhere."""
+        for message in self.unsent:
+            if type(message) is Submit:
+                why = TaskError("returned", f"its host was not reached: {reason}")
+                outcomes = tuple(
+                    Outcome(submission.task_id, submission.attempt, Reason.RETURNED, error=why)
+                    for submission in message.submissions
+                )
+                self.put(Finished(message.job, message.resources[0], outcomes))
+        self.unsent.clear()
+
 
 class SchedulerRoutes:
     """The connections of one job.
@@ -255,6 +267,7 @@ class SchedulerRoutes:
             self._rif_of.pop(resource.resource_id, None)
             self._note(resource, endpoint.host, "removed")
         link.scope.cancel()
+        link.give_back(reason)
         self._orphans(endpoint.rif_id, None)
         self._put(
             ResourcesLost(tuple(r.resource_id for r in endpoint.resources), f"host {endpoint.host}: {reason}")
@@ -269,7 +282,7 @@ class SchedulerRoutes:
                     await self._connect(link)
                 except (PeerGone, OSError) as error:
                     link.peer = None
-                    link.unsent.clear()
+                    link.give_back(str(error))
                     link.defined.clear()
                     log.info("job %s: connection to %s: %s", self.job, link.endpoint.rif_id, error)
                     self._orphans(link.endpoint.rif_id, None)

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
-from gspc_trio.components.scheduler import _RifLink
-from gspc_trio.core.exchange import Cancel, Finished, Submission, Submit
+from gspc_trio.components.scheduler import SchedulerRoutes, _RifLink
+from gspc_trio.core.exchange import Cancel, Finished, OpenJob, Submission, Submit
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp
 from gspc_trio.core.task import Reason
+from gspc_trio.nursery.memory import memory_pair
+from gspc_trio.nursery.network import Network
 from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.limits import KIB, Limits
@@ -70,3 +74,26 @@ def test_one_that_is_too_large_alone_fails_where_it_would_have_run() -> None:
 def test_anything_else_that_cannot_be_sent_is_an_error() -> None:
     with pytest.raises(EncodeError):
         sent(Cancel("j1", "c1", "x" * 100_000))  # type: ignore[arg-type]
+
+
+async def test_what_was_never_sent_comes_back_before_the_loss() -> None:
+    """Tasks that must not run twice may be sent elsewhere: nobody has begun them."""
+    events: list[Any] = []
+    near, _ = memory_pair("job", "job", "rts", "rts")
+    endpoint = RifEndpoint("r1", 1, "host", "memory:nobody", (Resource("r1.core0", "core"),))
+    async with trio.open_nursery() as nursery:
+        opening = OpenJob("j1", (), "/", {})
+        routes = SchedulerRoutes(Network(), near, opening, lambda _: b"", events.append, {}, nursery)
+        routes._rif_up(endpoint)
+        message = evolve(submit(10, 20), resources=("r1.core0",))
+        assert routes.send(message)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    up, finished, lost, *_ = events
+    assert isinstance(up, ResourcesUp)
+    assert [(it.task_id, it.attempt, it.reason) for it in finished.outcomes] == [
+        (1, 1, Reason.RETURNED),
+        (2, 1, Reason.RETURNED),
+    ]
+    assert finished.resource_id == "r1.core0"
+    assert isinstance(lost, ResourcesLost)
