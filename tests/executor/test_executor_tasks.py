@@ -96,7 +96,7 @@ def test_lambdas_leave_nothing_in_the_code_table(executor: Executor) -> None:
 def test_a_compute_process_loads_nothing_of_ours_that_it_does_not_need(executor: Executor) -> None:
     for function in (lambda: set(sys.modules), loaded_modules):
         loaded = executor.submit(function).result(PATIENCE_S)
-        assert not {"trio", "attrs", "gspc_trio.core.task", "gspc_trio.executor"} & loaded
+        assert not {"trio", "gspc_trio.executor", "gspc_trio.components", "gspc_trio.nursery"} & loaded
 
 
 def test_an_exception_comes_with_its_traceback(executor: Executor) -> None:
