@@ -104,7 +104,7 @@ class Journal:
         """Return which job this was to that run-time system, "" if it was none there."""
         try:
             data = json.loads((self.directory / _JOB).read_text())
-            return str(data["job"]) if data["instance"] == instance else ""
+            return str(data["job"]) if instance and data["instance"] == instance else ""
         except (OSError, ValueError, KeyError, TypeError):
             return ""
 

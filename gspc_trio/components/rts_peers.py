@@ -174,8 +174,11 @@ class PeerServer:
             self._service.inbox.put(events.JobGone(job, "it went before it was registered"))
             return
         joining.job = job
+        before = self._service.rm.peers.get(accepted.adopted)
+        if before is not None:
+            before.drop(f"job {job} goes on for it")
         self._service.rm.peers[job] = joining.peer
-        joining.call.reply(messages.JobRegistered(job, accepted.adopted))
+        joining.call.reply(messages.JobRegistered(job, bool(accepted.adopted)))
         joining.answered.set()
 
     def refuse_job(self, link: int, reason: str) -> None:

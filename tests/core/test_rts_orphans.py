@@ -53,7 +53,7 @@ def test_an_adopted_job_lasts_as_long_as_its_heir_wants() -> None:
     machine, out = run((0.0, FIRST), (1.0, LOST), (2.0, AGAIN))
     assert out == [
         JobChanged(2.0, "j2", "running", "flow"),
-        actions.AcceptJob(10, "j2", True),
+        actions.AcceptJob(10, "j2", "j1"),
         actions.TellRm(JobJoined("j2", 1.0)),
     ]
     assert machine.deadline() == math.inf
@@ -72,14 +72,25 @@ def test_an_orphan_ends_with_its_heir_at_the_latest() -> None:
     assert [job.job for job in machine.jobs] == ["j2"], "the heir may have an heir of its own"
 
 
-@pytest.mark.parametrize("adopts", ["j1", "j7", ""])
-def test_only_what_was_left_alone_can_be_adopted(adopts: str) -> None:
-    other = events.JobAsked(10, "flow", 71, "anna", adopts=adopts)
-    _, out = run((0.0, FIRST), (1.0, other))
-    assert actions.AcceptJob(10, "j2", False) in out
+def test_what_is_not_there_or_has_an_heir_cannot_be_adopted() -> None:
+    for adopts in ("j7", "j2", ""):
+        _, out = run((0.0, FIRST), (1.0, events.JobAsked(10, "flow", 71, "anna", adopts=adopts)))
+        assert actions.AcceptJob(10, "j2") in out
     third = events.JobAsked(11, "flow", 72, "anna", adopts="j1")
     _, out = run((0.0, FIRST), (1.0, LOST), (2.0, AGAIN), (3.0, third))
-    assert actions.AcceptJob(11, "j3", False) in out, "it has an heir"
+    assert actions.AcceptJob(11, "j3") in out, "it has an heir"
+    plain = events.JobAsked(9, "flow", 70, "anna")
+    _, out = run((0.0, plain), (1.0, AGAIN))
+    assert actions.AcceptJob(10, "j2") in out, "it never asked to be"
+
+
+def test_a_job_server_whose_host_has_crashed_is_followed_before_its_silence_is_noticed() -> None:
+    machine, out = run((0.0, FIRST), (1.0, AGAIN))
+    assert out[0] == actions.TellRm(Interrupt("j1"))
+    assert actions.AcceptJob(10, "j2", "j1") in out
+    assert machine.handle(LOST, 6.0) == []
+    machine.check()
+    assert machine.handle(events.Inherited("j2", "j1"), 7.0)[0] == actions.TellRm(JobGone("j1"))
 
 
 def test_a_lost_job_cannot_be_lost_again() -> None:

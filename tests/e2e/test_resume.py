@@ -51,6 +51,7 @@ def test_a_run_that_was_interrupted_can_be_resumed(world: World) -> None:
     os.kill(process.pid, signal.SIGINT)
     process.communicate()
     done = world.run("jobserver", "resume", journal, "--json")
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["tasks"]["finished"] == 100
     assert sum(traces(marks).values()) < 140
 

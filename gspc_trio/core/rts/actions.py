@@ -81,11 +81,11 @@ class DropLink:
 
 @frozen
 class AcceptJob:
-    """The job server at ``link`` is this job; it has ``adopted`` the one that it asked for, or not."""
+    """The job server at ``link`` is this job; it has ``adopted`` that one and takes its place, or none."""
 
     link: int
     job: JobId
-    adopted: bool = False
+    adopted: JobId = ""
 
 
 @frozen

@@ -170,17 +170,21 @@ class Rts:
         if refusal:
             out.append(RefuseJob(event.link, refusal))
             return
+        orphan = jobs.get(event.adopts)
         job = self._names.next_name()
         jobs[job] = JobEntry(
             job, event.link, event.name, event.pid, event.host, event.address, event.weight, event.grace_s
         )
         self._job_links[event.link] = job
-        orphan = jobs.get(event.adopts)
-        adopted = orphan is not None and orphan.away_until is not None and not orphan.heir
-        if orphan is not None and adopted:
+        if orphan is None or orphan.heir or not orphan.grace_s:
+            orphan = None
+        elif orphan.away_until is None:  # its job server is gone though its connection does not know yet
+            del self._job_links[orphan.link]
+            out.append(TellRm(Interrupt(orphan.job)))
+        if orphan is not None:
             jobs[orphan.job] = evolve(orphan, away_until=math.inf, heir=job)
         out.append(JobChanged(now, job, "running", event.name))
-        out.append(AcceptJob(event.link, job, adopted))
+        out.append(AcceptJob(event.link, job, orphan.job if orphan is not None else ""))
         out.extend(self._lives.announcement(rif, (job,)) for rif in self.rifs if rif.state is RifState.UP)
         out.append(TellRm(rm.JobJoined(job, event.weight)))
 
@@ -200,6 +204,8 @@ class Rts:
     def _job_gone(self, event: events.JobGone, now: float, out: Actions) -> None:
         jobs = self._lives.jobs
         entry = jobs.get(event.job)
+        if entry is not None and entry.heir:
+            return  # its connection is over at last
         if entry is None or entry.away_until is not None:
             raise IllegalEvent(f"there is no job {event.job}")
         del self._job_links[entry.link]
