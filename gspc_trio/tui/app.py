@@ -148,7 +148,7 @@ class TopApp(App[None]):
 
     def beat(self) -> None:
         """Take in what has come, and draw if something looks different."""
-        if self._closing or self._closed:
+        if not self.is_whole:
             return
         now_s = self._now()
         elapsed_s, self._beat_at_s = max(0.0, now_s - self._beat_at_s), now_s
@@ -165,8 +165,18 @@ class TopApp(App[None]):
             self._drawn = state
             self.draw()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is there to be drawn; while it is being taken down, parts are missing."""
+        if self._closing or self._closed or not self._screen_stack:
+            return False
+        root = self._screen_stack[0]
+        return bool(root.query("#head")) and len(root.query(View)) == len(VIEWS)
+
     def draw(self) -> None:
         """Draw everything that is seen."""
+        if not self.is_whole:
+            return
         begun_s = time.monotonic()
         self._draw_head()
         self.view.draw()
