@@ -158,3 +158,25 @@ def test_a_full_disk_under_the_journal_ends_in_one_line(world: World, lab: Lab) 
     assert json.loads(done.stdout)["tasks"]["finished"] == 1500
     lab.ssh("h1", f"rm -r {scratch}/journal")
     stop(world)
+
+
+def test_a_job_goes_on_elsewhere_when_the_host_of_its_job_server_crashes(world: World, lab: Lab) -> None:
+    """Its journal is in a directory that both hosts see; tasks that run meanwhile are taken over."""
+    start(world, lab, "h2", "h3")
+    flow, journal = world.workflow(WHO), world.folder / "journal"
+    jobserver = f"{sys.executable} -m gspc_trio.cli.jobserver"
+    given = f"--set n=12 --set seconds=2 --rts {connection(world)} --json --journal {journal}"
+    command = f"{jobserver} run {flow} {given}"
+    ssh = ("ssh", "-F", str(lab.ssh_config), "-o", "BatchMode=yes", "-o", "ServerAliveInterval=1")
+    first = world.start_program(*ssh, "h1", command)
+    wait_until(lambda: any(job["held"] for job in world.run_json("rts", "status")["jobs"]), "tasks run")
+    lab.hosts[0].crash()
+    first.kill()
+    numbers, where = result_of(
+        world.start("jobserver", "resume", str(journal), "--rts", connection(world), "--json")
+    )
+    assert numbers == list(range(12))
+    assert {"h2", "h3"} <= set(where)
+    stop(world)
+    lab.hosts[0].link()
+    lab.hosts[0].boot()
