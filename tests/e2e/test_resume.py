@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -25,7 +26,12 @@ def test_killed_again_and_again_a_job_comes_to_its_end(world: World) -> None:
     given = ("--set", f"folder={marks}", "--set", "n=300", "--set", "seconds=0.005", "--journal", journal)
     process = world.start("jobserver", "run", flow, *given, "--cores", "2")
     for least in (60, 120, 180):
-        wait_until(lambda least=least: len(traces(marks)) >= least, f"{least} tasks begin")
+
+        def begun(least: int = least, process: subprocess.Popen[str] = process) -> bool:
+            assert process.poll() is None, process.communicate()
+            return len(traces(marks)) >= least
+
+        wait_until(begun, f"{least} tasks begin")
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         process = world.start("jobserver", "resume", journal, "--cores", "2", "--json")
