@@ -43,13 +43,9 @@ leaks: $(VENV)/.installed
 
 bench: $(VENV)/.test-installed
 	$(BIN)/python bench/all.py --output docs/figures
-	$(BIN)/python bench/trust.py
-	$(BIN)/python bench/tui.py
 
 bench-smoke: $(VENV)/.test-installed
 	$(BIN)/python bench/all.py --small
-	$(BIN)/python bench/trust.py --small
-	$(BIN)/python bench/tui.py --small
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("gspc-trio needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
