@@ -53,6 +53,19 @@ def _no_counts() -> dict[TaskState, int]:
     return dict.fromkeys(TaskState, 0)
 
 
+def keep_failure(failures: dict[TaskId, TaskChanged], record: TaskChanged) -> None:
+    """Note a failure among the last ones; one without an attempt only if there is room.
+
+    Many tasks may fail at once through one that they need; that one is what people want to see.
+    """
+    failures.pop(record.task_id, None)
+    if record.attempt == 0 and len(failures) >= FAILURES_MAX:
+        return
+    failures[record.task_id] = record
+    if len(failures) > FAILURES_MAX:
+        del failures[next(iter(failures))]
+
+
 @define
 class JobProgress:
     """How far one job is.
@@ -155,10 +168,7 @@ class JobProgress:
             if len(recent) > RECENT_SECONDS:
                 del recent[next(iter(recent))]
         elif record.state is _FAILED:
-            self.failures.pop(record.task_id, None)
-            self.failures[record.task_id] = record
-            if len(self.failures) > FAILURES_MAX:
-                del self.failures[next(iter(self.failures))]
+            keep_failure(self.failures, record)
 
     def apply_counts(self, record: TaskCounts) -> None:
         """Begin with what a snapshot says of the tasks that it does not name."""

@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import JobChanged
-from gspc_trio.core.scheduler import RetryTask, Scheduler, Stop, Stopped, TaskDone, TasksReady
+from gspc_trio.core.scheduler import FailedUnsent, RetryTask, Scheduler, Stop, Stopped, TaskDone, TasksReady
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
 from gspc_trio.workflow.graph import FailedThrough
 from gspc_trio.workflow.runtime import TransitionFailed
@@ -179,7 +179,6 @@ class JobMachine:
     _begun: bool = False
     _stopping: bool = False
     _stopped: bool = False
-    _failed_through: int = 0
     _unkept: deque[TaskDone] = field(factory=deque)
 
     def handle(self, event: Any, now: float) -> list[Any]:
@@ -283,6 +282,9 @@ class JobMachine:
                     through += self._done(action)
             actions += through
             position = len(actions)
+            if through:
+                actions += self.scheduler.handle(FailedUnsent(tuple(through)), now)
+                continue
             ready = self._pull() if self._begun and self._stop is None else ()
             if self._stop is not None and not self._stopping:
                 self._stopping = True
@@ -310,7 +312,6 @@ class JobMachine:
                 self.failures.append(TaskFailure(done.task_id, done.name, done.outcome, done.resource_id))
             if not self.keep_going:
                 self._end_as(JobEnded("failed", "a task failed"))
-        self._failed_through += len(through or ())
         return [
             TaskDone(
                 failed.task_id,
@@ -378,6 +379,5 @@ class JobMachine:
     def counts(self) -> Mapping[TaskState, int]:
         """Return the number of tasks in each state."""
         counts = dict(self.scheduler.status())
-        counts[TaskState.FAILED] = counts.get(TaskState.FAILED, 0) + self._failed_through
         counts[TaskState.FINISHED] = counts.get(TaskState.FINISHED, 0) + self.finished_before
         return counts

@@ -19,6 +19,7 @@ from gspc_trio.core.exchange import (
     Submit,
     TakeBack,
 )
+from gspc_trio.core.progress import FAILURES_MAX, Progress
 from gspc_trio.core.records import GrantChanged, JobChanged, TaskChanged, TaskCounts
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import CancelTasks, ResourcesUp, Stop, Stopped, TaskDone
@@ -121,6 +122,40 @@ def test_a_failure_takes_its_dependents_with_it_and_stops_the_job() -> None:
     assert "it depends on task" in error.message
     assert actions[-1] == JobEnded("failed", "a task failed")
     assert bench.machine.counts()[TaskState.FAILED] == 3
+
+
+def test_dependents_of_a_failure_are_recorded_and_counted_once() -> None:
+    bench = Bench(keep_going=True)
+    first = bench.add(b"\x01")
+    dependents = [bench.add(Ref(first)) for _ in range(FAILURES_MAX + 5)]
+    watched = Progress()
+    machine = bench.machine
+
+    def tell(event: Any) -> list[Any]:
+        actions = machine.handle(event, 0.0)
+        for action in actions:
+            if isinstance(action, RECORDS):
+                watched.apply(action)
+        return actions
+
+    tell(Look())
+    tell(grant())
+    told = [
+        action for action in tell(finished(bad(first))) if getattr(action, "state", None) is TaskState.FAILED
+    ]
+    records = [record for record in told if isinstance(record, TaskChanged)]
+    assert [record.task_id for record in records] == [first, *dependents]
+    assert records[1].attempt == 0
+    assert "it depends on task" in records[1].detail
+    assert machine.counts()[TaskState.FAILED] == len(records)
+    assert watched.jobs["j1"].counts == machine.counts()
+    assert first in watched.jobs["j1"].failures  # many dependents do not hide the cause
+    late = Progress()
+    for record in machine.scheduler.glance(0.0, 5):
+        late.apply(record)
+    assert late.jobs["j1"].counts == machine.counts()
+    assert late.jobs["j1"].failures == watched.jobs["j1"].failures
+    machine.check()
 
 
 def test_with_keep_going_what_does_not_depend_on_a_failure_goes_on() -> None:

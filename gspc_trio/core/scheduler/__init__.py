@@ -7,6 +7,7 @@ again what was lost or failed as the policies allow (SCH-2).
 
 from gspc_trio.core.scheduler.interface import (
     CancelTasks,
+    FailedUnsent,
     LookAheadPolicy,
     ResourcesLost,
     ResourcesUp,
@@ -23,6 +24,7 @@ from gspc_trio.core.scheduler.machine import Scheduler, Statistics
 
 __all__ = [
     "CancelTasks",
+    "FailedUnsent",
     "LookAheadPolicy",
     "ResourcesLost",
     "ResourcesUp",

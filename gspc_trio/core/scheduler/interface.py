@@ -71,6 +71,13 @@ class Watched:
     on: bool
 
 
+@frozen
+class FailedUnsent:
+    """Tasks that were never ready have failed, because one that they need has; they are only counted and told."""
+
+    ended: tuple[TaskDone, ...]
+
+
 # Actions ----------------------------------------------------------------------------------------------------
 
 

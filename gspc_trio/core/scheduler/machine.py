@@ -19,6 +19,7 @@ from gspc_trio.core.scheduler.explain import explain_task
 from gspc_trio.core.scheduler.finished import finished
 from gspc_trio.core.scheduler.interface import (
     CancelTasks,
+    FailedUnsent,
     LookAheadPolicy,
     ResourcesLost,
     ResourcesUp,
@@ -199,7 +200,7 @@ def _status(state: State) -> dict[TaskState, int]:
         TaskState.SUBMITTED: sent - running,
         TaskState.RUNNING: running,
         TaskState.FINISHED: state.finished,
-        TaskState.FAILED: len(state.failed),
+        TaskState.FAILED: len(state.failed) + state.sums.failed_unsent,
         TaskState.CANCELLED: state.cancelled,
     }
 
@@ -349,5 +350,6 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     ResourcesLost: grants.resources_lost,
     Stop: _stop,
     Watched: _watched,
+    FailedUnsent: tasks.failed_unsent,
     Tick: _tick,
 }

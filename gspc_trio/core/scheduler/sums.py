@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from attrs import define, field
 
 from gspc_trio.core.ids import JobId, TaskId
-from gspc_trio.core.progress import FAILURES_MAX, LATELY_MAX, RECENT_SECONDS
+from gspc_trio.core.progress import LATELY_MAX, RECENT_SECONDS, keep_failure
 from gspc_trio.core.records import TaskChanged, TaskCounts
 from gspc_trio.core.task import TaskState
 
@@ -22,6 +22,7 @@ class Sums:
         computed_s: seconds of compute of those that finished.
         recent: second -> number of tasks finished in it, the last ones.
         failures: records of those that failed last.
+        failed_unsent: number of those that failed without having been ready; they are among ``failures``.
         lately: of those that finished last, one of each report; kept while nobody is told of each.
     """
 
@@ -29,6 +30,7 @@ class Sums:
     computed_s: float = 0.0
     recent: dict[int, int] = field(factory=dict)
     failures: dict[TaskId, TaskChanged] = field(factory=dict)
+    failed_unsent: int = 0
     lately: deque[TaskChanged] = field(factory=lambda: deque(maxlen=LATELY_MAX))
 
     def finished(self, now: float, number: int, seconds: float) -> None:
@@ -41,10 +43,7 @@ class Sums:
 
     def failed(self, record: TaskChanged) -> None:
         """A task has failed."""
-        self.failures.pop(record.task_id, None)
-        self.failures[record.task_id] = record
-        if len(self.failures) > FAILURES_MAX:
-            del self.failures[next(iter(self.failures))]
+        keep_failure(self.failures, record)
 
     def counts(self, now: float, job: JobId, totals: Mapping[TaskState, int]) -> TaskCounts:
         """Return the record that says all this, with these totals."""

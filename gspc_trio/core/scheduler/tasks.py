@@ -9,7 +9,7 @@ from attrs import evolve
 from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import TaskChanged
-from gspc_trio.core.scheduler.interface import CancelTasks, RetryTask, TaskDone, TasksReady
+from gspc_trio.core.scheduler.interface import CancelTasks, FailedUnsent, RetryTask, TaskDone, TasksReady
 from gspc_trio.core.scheduler.state import Asked, ClassQueue, Entry, Held, Place, State
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 
@@ -109,6 +109,20 @@ def end(
         )  # fmt: skip
         if final is TaskState.FAILED:
             state.sums.failed(record)
+        if state.recording:
+            state.out.append(record)
+
+
+def failed_unsent(state: State, event: FailedUnsent) -> None:
+    """Count and record tasks that failed without ever having been ready."""
+    state.sums.failed_unsent += len(event.ended)
+    for done in event.ended:
+        error = done.outcome.error
+        detail = f"{error.kind}: {error.message}" if error is not None else ""
+        record = TaskChanged(
+            state.now, state.job, done.task_id, TaskState.FAILED, 0, done.name, detail=detail
+        )
+        state.sums.failed(record)
         if state.recording:
             state.out.append(record)
 
