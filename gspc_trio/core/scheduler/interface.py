@@ -73,7 +73,7 @@ class Watched:
 
 @frozen
 class FailedUnsent:
-    """Tasks that were never ready have failed, because one that they need has; they are only counted and told."""
+    """Tasks that were never ready have failed through one that they need; they are counted and recorded."""
 
     ended: tuple[TaskDone, ...]
 
