@@ -52,6 +52,7 @@ class JobSettings:
         modules: sources shipped with the job, module name -> (file name, text).
         data: the memory layer for large values; None: that of the run-time system, if it has one.
         near_data: send tasks to hosts that hold their data, where they can (SCH-8).
+        failed_max: so many of the tasks that failed last can be tried again on request; None: all.
     """
 
     name: str = "job"
@@ -63,6 +64,7 @@ class JobSettings:
     modules: dict[str, tuple[str, str]] = field(factory=dict)
     data: DataLayer | None = None
     near_data: bool = True
+    failed_max: int | None = None
 
     def listening(self) -> JobSettings:
         """Return the same settings with any free port of the loopback interface to listen at."""
@@ -198,7 +200,7 @@ class _JobServer:
             job_id,
             settings.name,
             self.engine if self.data is None else self.data.staging(self.engine),
-            look_ahead_scheduler(job_id),
+            look_ahead_scheduler(job_id, failed_max=settings.failed_max),
             settings.keep_going,
             self.open_ended,
             journaled=self.journal is not None,

@@ -7,7 +7,7 @@ import select
 import shlex
 import signal
 import subprocess
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
 from gspc_trio.compute import process_tree
@@ -63,40 +63,41 @@ def run(
             checked).
     """
     arguments = [fill(argument, named) for argument in call.arguments]
-    environment = dict(os.environ)
-    environment.update(held_environment())
-    environment.update((name, fill(value, named)) for name, value in call.environment.items())
+    more = held_environment()
+    more.update((name, fill(value, named)) for name, value in call.environment.items())
     if watch is not None:
-        environment.update(watch.environment)
+        more.update(watch.environment)
     directory = fill(call.working_directory, named) or None
     _reap_orphans()
-    program = _start(arguments, environment, directory)
-    running = _Running(program)
-    try:
-        if watch is not None:
-            watch.started(program.pid)
-        if memory_bytes:
-            _limit_memory(program.pid, memory_bytes)
-        running.collect()
-    finally:
-        if watch is not None:
-            watch.ended()
-        running.end()
-        _left_groups.add(program.pid)
-    return _result(call.check, arguments, program.returncode, bytes(running.stdout), bytes(running.stderr))
+    with ExitStack() as pipes:
+        stdout, stderr = (pipes.enter_context(_Pipe()) for _ in range(2))
+        program = _start(arguments, more, directory, stdout.writing, stderr.writing)
+        running = _Running(program, stdout, stderr)
+        try:
+            if watch is not None:
+                watch.started(program.pid)
+            if memory_bytes:
+                _limit_memory(program.pid, memory_bytes)
+            running.collect()
+        finally:
+            if watch is not None:
+                watch.ended()
+            running.end()
+            _left_groups.add(program.pid)
+    return _result(call.check, arguments, program.returncode, bytes(stdout.kept), bytes(stderr.kept))
 
 
 def _start(
-    arguments: list[str], environment: dict[str, str], directory: str | None
+    arguments: list[str], more: dict[str, str], directory: str | None, stdout: int, stderr: int
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env=environment,
+            stdout=stdout,
+            stderr=stderr,
+            # Ours as it is, if it can be: to decode and encode it again costs as much as to start a program.
+            env={**os.environ, **more} if more else None,
             cwd=directory,
             start_new_session=True,
         )
@@ -112,53 +113,83 @@ def _start(
         raise TaskFailure("ValueError", f"cannot start {arguments[0]!r}: {error}") from None
 
 
-class _Running:
-    """A program and what has been read of its output."""
+class _Pipe:
+    """A pipe for what a program writes.
 
-    def __init__(self, program: subprocess.Popen[bytes]) -> None:
-        assert program.stdout is not None
-        assert program.stderr is not None
-        self.stdout = bytearray()
-        self.stderr = bytearray()
+    Both ends stay open here until the program has ended. That is seen from the program itself, for a child of
+    it may hold the pipe open for longer; so nobody is woken by the end of the pipe and then again.
+
+    Attributes:
+        reading, writing: the two ends.
+        kept: what has been read and not dropped.
+    """
+
+    def __init__(self) -> None:
+        self.kept = bytearray()
+        self.reading, self.writing = os.pipe()
+        os.set_blocking(self.reading, False)
+
+    def __enter__(self) -> _Pipe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.reading)
+        os.close(self.writing)
+
+    def read(self) -> bool:
+        """Read once; return whether there was anything."""
+        try:
+            self.kept += os.read(self.reading, 65536)
+        except BlockingIOError:
+            return False
+        return True
+
+
+class _Running:
+    """A program and the pipes that it writes to."""
+
+    def __init__(self, program: subprocess.Popen[bytes], stdout: _Pipe, stderr: _Pipe) -> None:
         self._program = program
-        self._pidfd = os.pidfd_open(program.pid)
-        self._open = {program.stdout.fileno(): self.stdout, program.stderr.fileno(): self.stderr}
-        for descriptor in self._open:
-            os.set_blocking(descriptor, False)
+        self._stdout = stdout
+        self._stderr = stderr
+        try:
+            self._pidfd = os.pidfd_open(program.pid)
+        except OSError:  # too many open files
+            program.kill()
+            program.wait()
+            raise
 
     def collect(self) -> None:
-        """Read until the program itself has ended; a child of it may hold the pipes open for longer."""
+        """Read until the program itself has ended."""
         poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        for descriptor in self._open:
+        for descriptor in (self._pidfd, self._stdout.reading, self._stderr.reading):
             poll.register(descriptor, select.POLLIN)
         ended = False
         while not ended:
-            for descriptor, _ in poll.poll():
-                if descriptor == self._pidfd:
-                    ended = True
-                elif not self._read(descriptor):
-                    poll.unregister(descriptor)
-        for descriptor in self._open:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            ended = self._pidfd in ready
+            if self._stdout.reading in ready:
+                self._read_stdout()
+            if self._stderr.reading in ready:
+                self._read_stderr()
+        for read in (self._read_stdout, self._read_stderr):
             for _ in range(READS_AFTER_END):
-                if not self._read(descriptor):
+                if not read():
                     break
 
-    def _read(self, descriptor: int) -> bool:
-        """Read once; return whether there may be more."""
-        kept = self._open[descriptor]
-        try:
-            data = os.read(descriptor, 65536)
-        except BlockingIOError:
-            return False
-        kept += data
-        if kept is self.stderr:
-            del kept[: max(0, len(kept) - OUTPUT_BYTES_MAX)]
-        elif len(kept) > STDOUT_BYTES_MAX:
+    def _read_stdout(self) -> bool:
+        found, kept = self._stdout.read(), self._stdout.kept
+        if len(kept) > STDOUT_BYTES_MAX:
             limit = f"more than {STDOUT_BYTES_MAX} bytes"
             message = f"the program wrote {limit} to standard output: let it write to a file instead"
-            raise TaskFailure("output", message, bytes(self.stdout), bytes(self.stderr))
-        return bool(data)
+            raise TaskFailure("output", message, bytes(kept), bytes(self._stderr.kept))
+        return found
+
+    def _read_stderr(self) -> bool:
+        found, kept = self._stderr.read(), self._stderr.kept
+        if len(kept) > OUTPUT_BYTES_MAX:
+            del kept[: len(kept) - OUTPUT_BYTES_MAX]
+        return found
 
     def end(self) -> None:
         """Leave nothing of a program that has not ended by itself; reap it."""
@@ -169,10 +200,6 @@ class _Running:
             program.kill()
             program.wait()
         os.close(self._pidfd)
-        assert program.stdout is not None
-        assert program.stderr is not None
-        program.stdout.close()
-        program.stderr.close()
 
 
 _left_groups: set[int] = set()

@@ -26,6 +26,9 @@ T = TypeVar("T")
 OFTEN = 16
 """Calls of one map from which on its function gets an entry of its own in the code table."""
 
+FAILED_MAX = 100
+"""Failed tasks that are remembered, for whoever looks at the job: its graph of tasks has forgotten them."""
+
 PUT_MAX = 500
 """Calls of a map that are put at a time, so that the first are on their way while the others are made."""
 
@@ -59,7 +62,9 @@ class Executor(ExecutorInterface):
         data_bytes: int = 0,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
-        settings = JobSettings(name=f"executor-{os.getpid()}", keep_going=True, fate=False, threads=threads)
+        settings = JobSettings(
+            f"executor-{os.getpid()}", keep_going=True, fate=False, threads=threads, failed_max=FAILED_MAX
+        )
         self._shape = shape
         self._options = options
         self._codes = CodeTable()

@@ -63,6 +63,7 @@ def look_ahead_scheduler(
     work_ahead: WorkAhead | None = None,
     look_ahead: LookAhead | None = None,
     random: Random | None = None,
+    failed_max: int | None = None,
 ) -> Scheduler:
     """Return the usual scheduler for a job: back-off, work ahead, a queue for each shape."""
     return Scheduler(
@@ -71,4 +72,5 @@ def look_ahead_scheduler(
         work_ahead=work_ahead or WorkAhead(),
         look_ahead=look_ahead or LookAhead(),
         random=random,
+        failed_max=failed_max,
     )

@@ -34,8 +34,8 @@ FINISHED, FAILED, CANCELLED = TaskState.FINISHED, TaskState.FAILED, TaskState.CA
 class World:
     """A scheduler whose invariants are checked after each event."""
 
-    def __init__(self, cores: int = 4, retry: Retry | None = None) -> None:
-        self.scheduler: Scheduler = look_ahead_scheduler(JOB, retry=retry)
+    def __init__(self, cores: int = 4, retry: Retry | None = None, failed_max: int | None = None) -> None:
+        self.scheduler: Scheduler = look_ahead_scheduler(JOB, retry=retry, failed_max=failed_max)
         self.now = 0.0
         if cores:
             self(ResourcesUp(tuple(Resource(core(n), "core") for n in range(1, cores + 1))))

@@ -1,5 +1,6 @@
 """What is tried again, when and where (SCH-2), and what is lost."""
 
+import pytest
 from scheduler_world import (
     BOOM,
     CANCELLED,
@@ -25,7 +26,7 @@ from scheduler_world import (
 )
 
 from gspc_trio.core.exchange import Lapsed, Recall
-from gspc_trio.core.machine import Tick
+from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import CancelTasks, ResourcesLost, ResourcesUp, RetryTask, Stop, Stopped
 from gspc_trio.core.task import Outcome, Reason, Requirement, Shape, TaskError, TaskOptions
@@ -45,6 +46,22 @@ def test_a_failed_task_is_not_tried_again_unless_it_says_so() -> None:
         done(1, FAILED, bad(1), 1),
         changed(2.0, 1, FAILED, 1, 1, "ValueError: boom"),
     ]
+
+
+def test_only_the_last_failed_tasks_are_kept_where_there_is_a_limit() -> None:
+    world = World(failed_max=2)
+    world(ready(1))
+    world(grant(1))
+    world(finished(1, bad(1)))
+    for task_id in (2, 3):
+        world(ready(task_id))
+        world(finished(1, bad(task_id)))
+    assert [world.scheduler.state_of(task_id) for task_id in (1, 2, 3)] == [None, FAILED, FAILED]
+    assert world.scheduler.status()[FAILED] == world.scheduler.ended == 3
+    with pytest.raises(IllegalEvent, match="task 1 has not failed"):
+        world(RetryTask(1))
+    assert world.do(RetryTask(2)) == [submit(1, (2, 2))]
+    assert world.scheduler.status()[FAILED] == 2
 
 
 def test_a_failed_task_is_tried_again_after_a_pause() -> None:

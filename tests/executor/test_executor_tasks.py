@@ -10,9 +10,11 @@ import os
 import sys
 import threading
 import tracemalloc
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from e2e_world import wait_until
@@ -313,9 +315,12 @@ def test_tasks_run_in_other_processes_on_both_cores(executor: Executor, fifo: st
     future.cancel()
 
 
-def test_a_task_that_has_ended_leaves_nothing_behind(executor: Executor) -> None:
+@pytest.mark.parametrize("function", [double, fail])
+def test_a_task_that_has_ended_leaves_nothing_behind(
+    executor: Executor, function: Callable[[str], Any]
+) -> None:
     def run() -> int:
-        list(executor.map(double, range(2_000)))
+        concurrent.futures.wait([executor.submit(function, "text") for _ in range(2_000)])
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 

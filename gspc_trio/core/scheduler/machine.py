@@ -72,6 +72,7 @@ class Scheduler:
         work_ahead: says how many tasks to send to one worker.
         look_ahead: says which queue a task joins and what to ask for.
         random: spreads the delays between attempts, or None.
+        failed_max: so many of the tasks that failed last are kept for RetryTask, or None for all.
     """
 
     def __init__(
@@ -82,8 +83,9 @@ class Scheduler:
         work_ahead: WorkAheadPolicy,
         look_ahead: LookAheadPolicy,
         random: Random | None = None,
+        failed_max: int | None = None,
     ) -> None:
-        self._state = State(job, retry, work_ahead, look_ahead, random)
+        self._state = State(job, retry, work_ahead, look_ahead, random, failed_max)
 
     @property
     def job(self) -> JobId:
@@ -142,7 +144,7 @@ class Scheduler:
     def ended(self) -> int:
         """Number of tasks that have ended."""
         state = self._state
-        return state.finished + state.cancelled + len(state.failed)
+        return state.finished + state.cancelled + len(state.failed) + state.dropped
 
     def glance(self, now: float, named_max: int) -> list[Record]:
         """Return records of how it is now: how many tasks there are in each state, and some by name.
@@ -200,7 +202,7 @@ def _status(state: State) -> dict[TaskState, int]:
         TaskState.SUBMITTED: sent - running,
         TaskState.RUNNING: running,
         TaskState.FINISHED: state.finished,
-        TaskState.FAILED: len(state.failed) + state.sums.failed_unsent,
+        TaskState.FAILED: len(state.failed) + state.dropped + state.sums.failed_unsent,
         TaskState.CANCELLED: state.cancelled,
     }
 

@@ -237,7 +237,8 @@ class State:
 
     Attributes:
         tasks: the live ones.
-        failed: those that failed, for RetryTask.
+        failed: those that failed, for RetryTask; ``failed_max`` is how many, the last ones, or None for all.
+        dropped: number of those that failed and are not kept.
         grants, by_resource: what is held, by grant and by resource.
         known, class_sizes: resources that are up with their class, and how many of each class.
         times: (resource class, code id) -> measured time.
@@ -258,8 +259,10 @@ class State:
     work_ahead: WorkAheadPolicy
     look_ahead: LookAheadPolicy
     random: Random | None
+    failed_max: int | None = None
     tasks: dict[TaskId, Entry] = field(factory=dict)
     failed: dict[TaskId, Entry] = field(factory=dict)
+    dropped: int = 0
     grants: dict[GrantId, Held] = field(factory=dict)
     by_resource: dict[ResourceId, Held] = field(factory=dict)
     known: dict[ResourceId, str] = field(factory=dict)

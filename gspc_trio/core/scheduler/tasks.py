@@ -92,7 +92,7 @@ def withdraw(state: State, entry: Entry) -> None:
 def end(
     state: State, entry: Entry, final: TaskState, outcome: Outcome, resource_id: ResourceId, detail: str = ""
 ) -> None:
-    """A task that waits nowhere any more has ended; only a failed one is kept, for RetryTask."""
+    """A task that waits nowhere any more has ended; only failed ones are kept, for RetryTask."""
     task = entry.task
     del state.tasks[task.task_id]
     if final is TaskState.CANCELLED:
@@ -101,6 +101,9 @@ def end(
     else:
         entry.move(Place.FAILED)
         state.failed[task.task_id] = entry
+        if state.failed_max is not None and len(state.failed) > state.failed_max:
+            del state.failed[next(iter(state.failed))]
+            state.dropped += 1
     state.out.append(TaskDone(task.task_id, final, outcome, task.name, resource_id))
     if state.recording or final is TaskState.FAILED:
         record = TaskChanged(
