@@ -5,6 +5,8 @@
 A pair is a Grant that comes and its Release that goes; one Demand states credit for many.
 
 ``rm_remote.pairs_per_s``        one client that gives back at once what it gets
+``rm_remote.server_us``          CPU time of the run-time system for such a pair
+``rm_remote.client_us``          CPU time of the client's process for it
 ``rm_remote.share_error``        eight clients with weights 1 to 8 and task times 1:10: the largest
                                  relative difference between a client's share of resource-seconds and its
                                  weight's
@@ -17,10 +19,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import secrets
 import subprocess
 import sys
 import tempfile
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -29,9 +33,11 @@ from pathlib import Path
 from statistics import median
 
 import trio
+from attrs import frozen
 from figures import Figures, tree_pss_mib
 
 from gspc_trio.components.client import RunTimeSystem, join_rts
+from gspc_trio.components.collector import tuned_collector
 from gspc_trio.components.rts import open_rts_service
 from gspc_trio.core.exchange import Demand, Grant, Recall, Release
 from gspc_trio.core.ids import NO_GRANT
@@ -79,6 +85,11 @@ class Server:
     def mib(self) -> float:
         """Return its memory."""
         return tree_pss_mib(self.process.pid)
+
+    def cpu_s(self) -> float:
+        """Return the CPU time that it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -144,8 +155,23 @@ async def rate(clients: list[Greedy], seconds: float) -> float:
     return (sum(client.pairs for client in clients) - before) / (trio.current_time() - begun)
 
 
-async def pairs_per_s(server: Server, seconds: float, rounds: int) -> float:
-    """Return the rate of one client."""
+@frozen
+class Throughput:
+    """What one client gets.
+
+    Attributes:
+        pairs_per_s: pairs in a second.
+        server_us, client_us: CPU time that the two processes use for a pair.
+    """
+
+    pairs_per_s: float
+    server_us: float
+    client_us: float
+
+
+async def throughput(server: Server, seconds: float, rounds: int) -> Throughput:
+    """Return the medians of one client."""
+    found = []
     async with (
         join_rts(server.path) as rts,
         joined(rts, "greedy") as (peer, job),
@@ -153,9 +179,14 @@ async def pairs_per_s(server: Server, seconds: float, rounds: int) -> float:
     ):
         client = Greedy(peer, job)
         nursery.start_soon(client.run)
-        found = median([await rate([client], seconds) for _ in range(rounds)])
+        for _ in range(rounds):
+            server_s, client_s, pairs = server.cpu_s(), time.process_time(), client.pairs
+            rate_per_s = await rate([client], seconds)
+            pairs = client.pairs - pairs
+            used_s = server.cpu_s() - server_s, time.process_time() - client_s
+            found.append((rate_per_s, *(1e6 * each_s / pairs for each_s in used_s)))
         nursery.cancel_scope.cancel()
-    return found
+    return Throughput(*map(median, zip(*found, strict=True)))
 
 
 async def slow_client_loss(server: Server, seconds: float, rounds: int) -> float:
@@ -264,12 +295,16 @@ def main() -> None:
     parser.add_argument(SERVE, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
-        trio.run(serve, Path(options.serve[0]), int(options.serve[1]))
+        with tuned_collector():  # as in gspc-rts
+            trio.run(serve, Path(options.serve[0]), int(options.serve[1]))
         return
     figures = Figures(options.json)
     seconds, rounds = (0.3, 1) if options.small else (2.0, 5)
-    with running(CORES) as server:
-        figures.add("rm_remote.pairs_per_s", trio.run(pairs_per_s, server, seconds, rounds), "pairs/s")
+    with running(CORES) as server, tuned_collector():
+        found = trio.run(throughput, server, seconds, rounds)
+    figures.add("rm_remote.pairs_per_s", found.pairs_per_s, "pairs/s")
+    figures.add("rm_remote.server_us", found.server_us, "us")
+    figures.add("rm_remote.client_us", found.client_us, "us")
     with running(SHARED_CORES) as server:
         error = trio.run(share_error, server, 10 * seconds)
         figures.add("rm_remote.share_error", error, "ratio")

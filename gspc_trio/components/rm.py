@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gspc_trio.core.exchange import Demand, Grant, Interrupt, Lapsed, Recall, Refuse, Release, Revoke, Revoked
@@ -48,12 +48,15 @@ class RmShell:
         """Drive the machine until cancelled."""
         await drive(_Answering(self.machine), self.inbox, self._perform, refused=self._refused)
 
-    def take(self, peer: Peer, job: JobId, message: Demand | Release | Interrupt) -> None:
+    def take(self, peer: Peer, job: JobId, said: Sequence[Demand | Release | Interrupt]) -> None:
         """Take what a job says; one that speaks for another job loses its connection."""
-        if message.job == job:
-            self.inbox.put(message)
-        else:
-            drop_offender(peer, f"job {job} sent {type(message).__name__} in the name of {message.job}")
+        for place, message in enumerate(said):
+            if message.job != job:
+                self.inbox.put_all(said[:place])
+                what = type(message).__name__
+                drop_offender(peer, f"job {job} sent {what} in the name of {message.job}")
+                return
+        self.inbox.put_all(said)
 
     def _perform(self, action: Any) -> None:
         self._performers[type(action)](action)
@@ -94,7 +97,7 @@ class _Answering:
         ]
         if left:
             actions.append(ResourcesLeft(tuple(left)))
-        if isinstance(event, Added | Removed):
+        if event.__class__ is Added or event.__class__ is Removed:
             actions.append(RmAnswered(event))
         return actions
 

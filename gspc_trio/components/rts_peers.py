@@ -155,16 +155,21 @@ class PeerServer:
         """Take what a job says; return True when it leaves."""
         peer, job, take = joined.peer, joined.job, self._service.rm.take
         while True:
+            said: list[Any] = []
             for message in more:
-                if isinstance(message, FROM_JOBS):
-                    take(peer, job, message)
-                elif isinstance(message, IncomingCall) and isinstance(message.body, messages.LeaveJob):
+                if type(message) in FROM_JOBS:
+                    said.append(message)
+                    continue
+                take(peer, job, said)
+                said = []
+                if isinstance(message, IncomingCall) and isinstance(message.body, messages.LeaveJob):
                     message.reply(messages.Done())
                     if not message.body.adopted:
                         return True
                     self._service.inbox.put(events.Inherited(job, message.body.adopted))
                 else:
                     drop_offender(peer, f"job {job} may not say {_name_of(message)} here")
+            take(peer, job, said)
             more = await peer.receive()
 
     def accept_job(self, accepted: actions.AcceptJob) -> None:

@@ -304,8 +304,9 @@ class Progress:
         self._job(record).apply_counts(record)
 
     def _grant_changed(self, record: GrantChanged) -> None:
-        job = self._job(record)
-        job.last_s = max(job.last_s, record.at_s)
+        job = self.jobs.get(record.job) or self._job(record)
+        if record.at_s > job.last_s:
+            job.last_s = record.at_s
         if record.held:
             job.held[record.grant_id] = record
         else:

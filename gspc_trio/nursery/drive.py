@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import trio
@@ -43,9 +43,18 @@ class Inbox(Generic[E]):
         When this returns the event may have been handled; it has not been if this is called while an
         earlier one is.
         """
-        if self.closed:
-            return
-        self._events.append(event)
+        if not self.closed:
+            self._events.append(event)
+            self._tell()
+
+    def put_all(self, events: Iterable[E]) -> None:
+        """Add events that have come together: :meth:`put` for each, at the cost of one."""
+        if not self.closed:
+            self._events.extend(events)
+            if self._events:
+                self._tell()
+
+    def _tell(self) -> None:
         if self._pump is not None:
             self._pump()
         elif self._wake is not None:

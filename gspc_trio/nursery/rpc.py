@@ -30,6 +30,9 @@ CLOSED_THERE = "closed by the other side"
 SIGNED_OFF = "signed off by the other side"
 """Begins the reason when it is the other side that has heard nothing for too long."""
 
+ITEMS_AT_ONCE = 128
+"""What one :meth:`Peer.receive` returns at most."""
+
 
 class PeerGone(Exception):
     """The connection is over; ``reason`` is one line for people."""
@@ -261,7 +264,10 @@ class Peer:
             self._arrived.set()
 
     async def receive(self) -> list[Any]:
-        """Wait for messages and :class:`IncomingCall` objects; return all that have arrived, in order.
+        """Wait for messages and :class:`IncomingCall` objects; return what has arrived, in order.
+
+        That is no more than :data:`ITEMS_AT_ONCE`: so what is answered to the first of many is on its way
+        while the others are dealt with.
 
         Raises:
             PeerGone: the connection is over and everything that arrived before has been taken.
@@ -279,8 +285,9 @@ class Peer:
                 self._arrived = None
         if not self._incoming:
             raise PeerGone(self.reason)
-        batch, self._incoming = self._incoming, []
-        self._link.taken()
+        batch, self._incoming = self._incoming[:ITEMS_AT_ONCE], self._incoming[ITEMS_AT_ONCE:]
+        if not self._incoming:
+            self._link.taken()
         return batch
 
     def drop(self, reason: str = CLOSED_HERE) -> None:
@@ -331,9 +338,13 @@ class Peer:
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, Deliver):
-            for item in action.items:
-                is_call = type(item) is Call
-                self._incoming.append(IncomingCall(item.body, self, item.call_id) if is_call else item)
+            items = action.items
+            if Call in map(type, items):
+                items = [
+                    IncomingCall(item.body, self, item.call_id) if type(item) is Call else item
+                    for item in items
+                ]
+            self._incoming.extend(items)
             self._tell()
         elif isinstance(action, Send):
             self._link.put(action.envelope)

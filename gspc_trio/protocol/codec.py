@@ -16,14 +16,14 @@ from attrs import frozen
 
 from gspc_trio.core.exchange import Finished, Submit
 from gspc_trio.core.records import RECORD_TYPES, Record
-from gspc_trio.protocol.envelope import Beat, Call, EncodeError, Failure, Reply
-from gspc_trio.protocol.hooks import BadField, make_converter, tagged_reader, tagged_writer
+from gspc_trio.protocol.envelope import ENVELOPE_TYPES, Beat, Call, EncodeError, Failure, Reply
+from gspc_trio.protocol.hooks import BadField, Write, make_converter
 from gspc_trio.protocol.hot import register_hot_hooks
 from gspc_trio.protocol.iml_messages import BULK_TYPES, IML_MESSAGE_TYPES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, KIB, Limits
 from gspc_trio.protocol.messages import MESSAGE_TYPES
 
-_CALL, _REPLY, _FAILURE, _BEAT = -1, -2, -3, -4
+_CALL, _REPLY, _FAILURE, _BEAT = _ENVELOPES = -1, -2, -3, -4
 _TEXT_ERRORS = (
     "surrogatepass"  # file names that are not UTF-8 are texts with surrogates; they come back as they were
 )
@@ -59,9 +59,18 @@ class Codec:
         self.converter = converter = make_converter(limits, {Record: RECORD_TYPES})
         register_hot_hooks(converter)
         self.limits = limits
-        self._types = frozenset(message_types)
-        self._write = tagged_writer(tuple(message_types), converter)
-        self._read = tagged_reader(tuple(message_types), converter)
+        self._readers = tuple([(converter.get_structure_hook(kind), kind) for kind in message_types])
+        self._writers = {
+            kind: (number, converter.get_unstructure_hook(kind)) for number, kind in enumerate(message_types)
+        }
+        self._short_bytes = min(
+            PACKER_BYTES_KEPT,
+            limits.message_bytes_max,
+            limits.array_items_max,
+            limits.map_items_max,
+            limits.string_bytes_max,
+        )
+        """An element takes a byte at least: what is no longer than this breaks no limit."""
         self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
 
     # Encoding ----
@@ -72,24 +81,30 @@ class Codec:
         Raises:
             EncodeError: its type is not in the table, a field cannot be encoded, or it is too large.
         """
-        if type(message) not in self._types:
-            raise EncodeError(f"{type(message).__name__} is not a message that may travel")
-        if type(message) in BULK_TYPES:
-            return self._encode_bulk(message)
-        self._check_task(message)
+        return Encoded(self._encode(message))
+
+    def _encode(self, message: Any) -> bytes:
+        kind = type(message)
         try:
-            data = self._packer.pack(self._write(message))
+            number, write = self._writers[kind]
+        except KeyError:
+            raise EncodeError(f"{kind.__name__} is not a message that may travel") from None
+        if kind in BULK_TYPES:
+            return self._encode_bulk(message, number, write)
+        if kind is Submit or kind is Finished:
+            self._check_task(message)
+        try:
+            data: bytes = self._packer.pack((number, *write(message)))
         except Exception as error:  # whatever msgpack and attribute access make of wrong fields
             self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
-            raise EncodeError(f"{type(message).__name__} cannot be encoded: {error}") from error
-        if len(data) > PACKER_BYTES_KEPT:
-            self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
-        self._check_size(type(message).__name__, data)
-        return Encoded(data)
+            raise EncodeError(f"{kind.__name__} cannot be encoded: {error}") from error
+        if len(data) > self._short_bytes:
+            self._check_size(kind.__name__, data)
+        return data
 
-    def _encode_bulk(self, message: Any) -> Encoded:
+    def _encode_bulk(self, message: Any, number: int, write: Write) -> bytes:
         """Encode a message whose last field is long, copying that once; it breaks no limit but one."""
-        *fields, data = self._write(message)
+        *fields, data = number, *write(message)
         if type(data) is not bytes or len(data) > self.limits.message_bytes_max - KIB:
             raise EncodeError(
                 f"{type(message).__name__} with more data than a message can carry, or with none"
@@ -99,7 +114,7 @@ class Codec:
         except Exception as error:
             self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
             raise EncodeError(f"{type(message).__name__} cannot be encoded: {error}") from error
-        return Encoded(b"".join((head, b"\xc6", len(data).to_bytes(4, "big"), data)))
+        return b"".join((head, b"\xc6", len(data).to_bytes(4, "big"), data))
 
     def encode_item(self, item: Any) -> bytes:
         """Return a message or an envelope as an item of a frame; the body of a call may be encoded already.
@@ -108,6 +123,8 @@ class Codec:
             EncodeError: as :meth:`encode`.
         """
         kind = type(item)
+        if kind not in ENVELOPE_TYPES:
+            return self._encode(item)
         if kind is Call or kind is Reply:
             body = item.body if type(item.body) is Encoded else self.encode(item.body)
             number = bytes((256 + (_CALL if kind is Call else _REPLY),))
@@ -117,9 +134,7 @@ class Codec:
             texts = [text[: self.limits.handshake_bytes_max] for text in (item.kind, item.message)]
             packed: bytes = self._packer.pack((_FAILURE, item.call_id, *texts))
             return packed
-        if kind is Beat:
-            return b"\x91" + bytes((256 + _BEAT,))
-        return self.encode(item).data
+        return b"\x91" + bytes((256 + _BEAT,))
 
     def frame(self, items: Sequence[bytes]) -> bytes:
         """Return a frame of encoded items."""
@@ -154,15 +169,15 @@ class Codec:
     def _check_size(self, name: str, data: bytes) -> None:
         """Refuse here what the other side would refuse by closing the connection."""
         limits = self.limits
+        if len(data) > PACKER_BYTES_KEPT:
+            self._packer = msgpack.Packer(unicode_errors=_TEXT_ERRORS)
         if len(data) > limits.message_bytes_max:
             allowed = f"{limits.message_bytes_max} are allowed: pass large data by file"
             raise EncodeError(f"{name} has {len(data)} bytes, {allowed}")
-        # An element takes a byte at least, so only what is this long can break another limit.
-        if len(data) > min(limits.array_items_max, limits.map_items_max, limits.string_bytes_max):
-            try:
-                self._unpack(data)
-            except Exception as error:  # the text of msgpack's error names the limit
-                raise EncodeError(f"{name} is too large: {_line(error)}") from error
+        try:
+            self._unpack(data)
+        except Exception as error:  # the text of msgpack's error names the limit
+            raise EncodeError(f"{name} is too large: {_line(error)}") from error
 
     # Decoding ----
 
@@ -203,24 +218,27 @@ class Codec:
         )
 
     def _decode_item(self, item: Any) -> Any:
-        if type(item) is not tuple or not item:
-            raise BadField("not a message")
-        number = item[0]
-        if type(number) is int and number >= 0:
-            return self._read(item, None)
-        if number in (_CALL, _REPLY):
-            _, call_id, body = _envelope(item, int, tuple)
-            return (
-                Call(call_id, self._read(body, None))
-                if number == _CALL
-                else Reply(call_id, self._read(body, None))
-            )
+        if type(item) is tuple and item:
+            number = item[0]
+            if type(number) is int:
+                if 0 <= number < len(self._readers):
+                    read, kind = self._readers[number]
+                    return read(item[1:], kind)
+                if number in _ENVELOPES:
+                    return self._decode_envelope(number, item)
+            raise BadField(f"no message has the number {number!r:.40}")
+        raise BadField("not a message")
+
+    def _decode_envelope(self, number: int, item: tuple[Any, ...]) -> Any:
         if number == _FAILURE:
             return Failure(*_envelope(item, int, str, str)[1:])
         if number == _BEAT:
             _envelope(item)
             return Beat()
-        raise BadField(f"no message has the number {number!r:.40}")
+        _, call_id, body = _envelope(item, int, tuple)
+        if not body or type(body[0]) is not int or body[0] < 0:
+            raise BadField("an envelope without a message")
+        return (Call if number == _CALL else Reply)(call_id, self._decode_item(body))
 
 
 def _envelope(item: tuple[Any, ...], *types: type) -> tuple[Any, ...]:

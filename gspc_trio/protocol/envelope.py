@@ -43,4 +43,4 @@ class Beat:
 
 Envelope: TypeAlias = Call | Reply | Failure | Beat
 
-ENVELOPE_TYPES: tuple[type, ...] = (Call, Reply, Failure, Beat)
+ENVELOPE_TYPES: frozenset[type] = frozenset({Call, Reply, Failure, Beat})

@@ -1,5 +1,5 @@
-"""Hooks by hand for the messages that carry every task: the same arrays as ``protocol/hooks.py`` makes,
-several times faster.
+"""Hooks by hand for the messages that carry every task and every grant: the same arrays as
+``protocol/hooks.py`` makes, several times faster.
 
 Types are checked all the same. Shapes are few and come often, so that they are read once each.
 """
@@ -12,11 +12,12 @@ from typing import Any
 
 from cattrs import Converter
 
-from gspc_trio.core.exchange import Finished, Submission, Submit
+from gspc_trio.core.exchange import Demand, Finished, Grant, Release, Submission, Submit
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Reason, Shape, TaskOptions
 from gspc_trio.protocol.hooks import BadField, class_reader, class_writer
 
 _BYTES = {bytes}
+_TEXTS = {str}
 _REASONS = {reason.value: reason for reason in Reason}
 _SHAPES_KEPT = 4096
 _OPTIONS_KEPT = 1024
@@ -25,6 +26,7 @@ _OPTIONS_KEPT = 1024
 def register_hot_hooks(converter: Converter) -> None:
     """Register them over the general hooks."""
     _register_options_and_shapes(converter)
+    _register_grants(converter)
     _register_submissions(converter)
     _register_outcomes(converter)
 
@@ -35,6 +37,63 @@ def _register_options_and_shapes(converter: Converter) -> None:
         read = class_reader(kind, converter)
         cached = lru_cache(kept)(lambda data, read=read: read(data, None))
         converter.register_structure_hook(kind, lambda data, _, cached=cached: cached(data))
+    write = class_writer(Shape, converter)
+    converter.register_unstructure_hook(Shape, lru_cache(_SHAPES_KEPT)(lambda shape: tuple(write(shape))))
+
+
+def _register_grants(converter: Converter) -> None:
+    """Read what is as usual at once, and leave all else to the general hooks, which say what is wrong."""
+    read_shape, write_shape = converter.get_structure_hook(Shape), converter.get_unstructure_hook(Shape)
+    general = {kind: class_reader(kind, converter) for kind in (Demand, Release, Grant)}
+
+    def write_demand(it: Demand) -> tuple[Any, ...]:
+        return (it.job, write_shape(it.shape), it.credit, it.seen)
+
+    def read_demand(data: Any, kind: Any) -> Any:
+        if type(data) is tuple and len(data) == 4:
+            job, shape, credit, seen = data
+            if type(job) is str and type(credit) is int and _is_grant_id(seen):
+                return Demand(job, read_shape(shape, Shape), credit, seen)
+        return general[Demand](data, kind)
+
+    def write_release(it: Release) -> tuple[Any, ...]:
+        return (it.job, it.grant_id, it.resources) if it.resources else (it.job, it.grant_id)
+
+    def read_release(data: Any, kind: Any) -> Any:
+        if type(data) is tuple and len(data) == 2:
+            job, grant_id = data
+            if type(job) is str and _is_grant_id(grant_id):
+                return Release(job, grant_id)
+        return general[Release](data, kind)
+
+    def write_grant(it: Grant) -> tuple[Any, ...]:
+        fields = (it.job, write_shape(it.shape), it.grant_id, it.resources)
+        return (*fields, it.memories) if it.memories else fields
+
+    def read_grant(data: Any, kind: Any) -> Any:
+        if type(data) is tuple and len(data) == 4:
+            job, shape, grant_id, resources = data
+            if (
+                type(job) is str
+                and _is_grant_id(grant_id)
+                and type(resources) is tuple
+                and _TEXTS.issuperset(map(type, resources))
+            ):
+                return Grant(job, read_shape(shape, Shape), grant_id, resources)
+        return general[Grant](data, kind)
+
+    hooks = (
+        (Demand, read_demand, write_demand),
+        (Release, read_release, write_release),
+        (Grant, read_grant, write_grant),
+    )
+    for kind, read, write in hooks:
+        converter.register_structure_hook(kind, read)
+        converter.register_unstructure_hook(kind, write)
+
+
+def _is_grant_id(data: Any) -> bool:
+    return type(data) is tuple and len(data) == 2 and type(data[0]) is int and type(data[1]) is int
 
 
 def _register_submissions(converter: Converter) -> None:

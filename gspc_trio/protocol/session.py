@@ -15,7 +15,7 @@ from attrs import field, frozen
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.protocol import handshake as shake
 from gspc_trio.protocol.calls import Calls
-from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
+from gspc_trio.protocol.envelope import ENVELOPE_TYPES, Beat, Call, Failure, Reply
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.messages import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 from gspc_trio.protocol.signals import (
@@ -290,6 +290,8 @@ class Session:
     def _items_received(self, event: ItemsReceived, now: float) -> list[Action]:
         self._need(Phase.OPEN)
         self._heard_s = max(self._heard_s, now)
+        if event.items and ENVELOPE_TYPES.isdisjoint(map(type, event.items)):
+            return [Deliver(event.items)]
         deliver: list[Any] = []
         actions: list[Action] = []
         for item in event.items:

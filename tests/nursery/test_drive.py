@@ -204,6 +204,20 @@ async def test_who_puts_while_the_driver_waits_feeds_the_machine(nursery: trio.N
     assert len(machine.told) == 2
 
 
+async def test_events_that_came_together_are_handled_together(nursery: trio.Nursery) -> None:
+    machine, inbox, done = Notebook(), Inbox[Any](), list[Any]()
+    inbox.put_all(["a"])
+    nursery.start_soon(drive, machine, inbox, done.append)
+    await wait_all_tasks_blocked()
+    inbox.put_all(["b", "c"])
+    assert [action[1] for action in done] == ["a", "a", "b", "b", "c", "c"]
+    inbox.put_all([])
+    inbox.close()
+    inbox.put_all(["late"])
+    await wait_all_tasks_blocked()
+    assert [event for event, _ in machine.told] == ["a", "b", "c"]
+
+
 async def test_what_goes_wrong_is_raised_by_the_driver_not_where_the_event_was_put() -> None:
     inbox = Inbox[Any]()
 

@@ -10,7 +10,7 @@ from network_world import MEMORY, TOKEN, WEBSOCKET, connected, echo, listening, 
 
 from gspc_trio.core.exchange import Interrupt, Release
 from gspc_trio.nursery.network import AuthenticationFailed, ConnectFailed, Network
-from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone, RemoteError
+from gspc_trio.nursery.rpc import ITEMS_AT_ONCE, IncomingCall, Peer, PeerGone, RemoteError
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.messages import Done, GetJobStatus, GetStatus, StopJob, Watch
 
@@ -36,6 +36,27 @@ async def test_messages_arrive_in_order_however_many(address: str) -> None:
             peer.post(Release("j1", (1, number)))
         items = await receive_count(peer, 5000)
     assert items == [Release("j1", (1, number)) for number in range(5000)]
+
+
+async def test_what_is_answered_to_the_first_of_many_arrives_while_the_last_still_wait(address: str) -> None:
+    lengths: list[int] = []
+
+    async def echo_in_parts(peer: Peer) -> None:
+        while True:
+            batch = await peer.receive()
+            lengths.append(len(batch))
+            for message in batch:
+                peer.post(message)
+
+    count = 5 * ITEMS_AT_ONCE
+    async with connected(address, echo_in_parts) as peer:
+        for number in range(count):
+            peer.post(Release("j1", (1, number)))
+        items = await peer.receive()
+        assert len(items) <= ITEMS_AT_ONCE
+        items += await receive_count(peer, count - len(items))
+    assert items == [Release("j1", (1, number)) for number in range(count)]
+    assert max(lengths) == ITEMS_AT_ONCE
 
 
 async def test_calls_are_answered_to_their_callers(address: str) -> None:

@@ -87,7 +87,10 @@ def test_every_message_comes_back_as_it_was(kind: type, data: st.DataObject) -> 
 
 @pytest.mark.parametrize(
     "kind",
-    [exchange.Submit, exchange.Submission, exchange.Finished, Outcome, TaskOptions, Shape],
+    [
+        *(exchange.Submit, exchange.Submission, exchange.Finished, Outcome, TaskOptions, Shape),
+        *(exchange.Demand, exchange.Grant, exchange.Release),
+    ],
     ids=lambda k: k.__name__,
 )
 @settings(max_examples=20, deadline=None)
@@ -250,6 +253,24 @@ def changed(fields: list[Any], place: int, value: Any) -> list[Any]:
         frame_of(exchange.Finished, "j", b"c", []),
         frame_of(exchange.Demand, "j", [[["core", [], 1]]], 1, [0, 0]),
         frame_of(exchange.Demand, "j", [], 1.0, [0, 0]),
+        frame_of(exchange.Demand, "j", [], True, [0, 0]),
+        frame_of(exchange.Demand, "j", [], 1, [0, 0.0]),
+        frame_of(exchange.Demand, b"j", [], 1, [0, 0]),
+        frame_of(exchange.Demand, "j", {}, 1, [0, 0]),
+        frame_of(exchange.Demand, "j", [], 1),
+        frame_of(exchange.Release, "j", [1, 2, 3]),
+        frame_of(exchange.Release, "j", "12"),
+        frame_of(exchange.Release, 1, [1, 2]),
+        frame_of(exchange.Release, "j", [1, 2], ["c", 1]),
+        frame_of(exchange.Release, "j", [1, 2], [], 1),
+        frame_of(exchange.Grant, "j", [], [1, True], ["c"]),
+        frame_of(exchange.Grant, "j", [], [1, 2], ["c", b"d"]),
+        frame_of(exchange.Grant, "j", [], [1, 2], "c"),
+        frame_of(exchange.Grant, "j", [[["core", 5]]], [1, 2], ["c"]),
+        frame_of(exchange.Grant, "j", [], [1, 2], ["c"], [["m", "0"]]),
+        msgpack.packb([[-1, 1, [-4]]]),
+        msgpack.packb([[-1, 1, []]]),
+        msgpack.packb([[True, 1]]),
         frame_of(messages.RecordBatch, [[2, 1.0, "j", 1, "asleep"]]),
         frame_of(messages.RecordBatch, [[99, 1.0]]),
         frame_of(messages.RecordBatch, [[-1, 1.0]]),
