@@ -10,6 +10,7 @@ from gspc_trio.core.exchange import Grant, Interrupt, Lapsed, Recall, Refuse, Re
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.rm import Removed
+from gspc_trio.core.rm.jobs import NEVER
 from gspc_trio.core.task import Requirement
 
 
@@ -25,6 +26,8 @@ class Judge(Model):
         for action in actions:
             judge = getattr(self, "on_" + type(action).__name__)
             judge(action, event)
+        free = {self.pool.there[name].resource_class for name in self.free()}
+        self.idle = {name: self.idle.get(name, self.now) for name in free}
         return actions
 
     def on_Grant(self, grant: Grant, _event: Any) -> None:
@@ -182,7 +185,8 @@ class Judge(Model):
             first = shape.requirements[0]
             if (
                 is_preferring(shape)
-                and self.now < ages[0] + self.limits.patience_s
+                and self.now
+                < max(ages[0], self.idle.get(first.resource_class, NEVER)) + self.limits.patience_s
                 and self.preferred_there(first)
             ):
                 hard = Requirement(first.resource_class, first.preferences, True)
@@ -191,9 +195,7 @@ class Judge(Model):
             found = self.solution(shape, among, empty=False)
             assert found is None, f"{job} waits for {shape} while {found} are free"
             if not self.coming and not shape.wait:
-                assert self.solution(shape, self.usable(), empty=True) is not None, (
-                    f"{shape} is impossible"
-                )
+                assert self.solution(shape, self.usable(), empty=True) is not None, f"{shape} is impossible"
         if reserved:
             owner = reserved["job"]
             assert any(job == owner and ages for (job, _), ages in self.ages.items())

@@ -89,6 +89,7 @@ class Model:
         self.leaving: set[str] = set()
         self.coming = False
         self.known: list[str] = []
+        self.idle: dict[str, float] = {}
         self.last: GrantId = NO_GRANT
 
     # What is so, by definition ------------------------------------------------------------------------------

@@ -80,6 +80,32 @@ def test_the_wait_for_a_preferred_resource_is_bounded() -> None:
     assert driver.wait(0.02) == [Grant("a", any_of("core", "r1.core0"), (1, 2), ("r1.core1",))]
 
 
+def test_patience_runs_only_while_others_are_free() -> None:
+    driver = Driver(*cores(1, "r1"), *cores(1, "r2"), patience_s=0.1, recall_after_s=60)
+    shape = any_of("core", "r1.core0")
+    driver.demand("b", 2)
+    driver.demand("a", 3, shape)
+    assert driver.wait(10) == [], "its turn has not come"
+    assert driver.release("b", "r2.core0") == [], "the preferred one may follow at once"
+    assert driver.wait(0.09) == []
+    assert driver.release("b", "r1.core0") == [Grant("a", shape, (1, 3), ("r1.core0",))]
+    assert driver.wait(0.02) == [Grant("a", shape, (1, 4), ("r2.core0",))], "one was free for so long"
+    assert driver.release("a", "r2.core0") == [Grant("a", shape, (1, 5), ("r2.core0",))], (
+        "what asked at the same time has waited for as long"
+    )
+
+
+def test_resources_that_are_taken_in_time_cost_no_patience() -> None:
+    driver = Driver(*cores(1, "r1"), *cores(1, "r2"), patience_s=0.1, recall_after_s=60)
+    driver.demand("b", 2)
+    driver.demand("a", 1, any_of("core", "r1.core0"))
+    for _ in range(5):
+        assert driver.release("b", "r2.core0") == []
+        assert driver.wait(0.08) == []
+        assert driver.take("b", any_of("core", "r2.core0")) == ("r2.core0",)
+        assert driver.wait(1) == []
+
+
 def test_a_preferred_resource_that_comes_free_in_time_is_taken() -> None:
     driver = Driver(*host("r1"), *host("r2"), patience_s=0.1)
     driver.take("b", any_of("node", "r2.node"))

@@ -146,6 +146,8 @@ def _check_wants(state: State) -> None:
             assert (want in state.special) == (want in state.waiting and not want.form.plain)
             assert (want in state.gangs) == (want in state.special and not want.form.preferring)
             assert want not in state.woken or want in state.special
+            if want in state.special and want.patient and not want.form.needs[0].hard:
+                assert state.patience.watches(want), f"{want.form.shape} would wait for ever"
             assert all(state.pool.queues.get(queue.name) is queue for queue in want.form.counts)
             if want in state.waiting and takes_any(want):
                 queue = want.form.queue

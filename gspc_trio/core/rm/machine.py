@@ -76,7 +76,7 @@ class ResourceManager:
         """Return when a Tick is due: for recalls, reservations, patience and leases."""
         state = self._state
         soonest = state.recall_at
-        for time in (state.reserve_at, state.patience_at):
+        for time in (state.reserve_at, state.patience.ends_at):
             if time is not None and (soonest is None or time < soonest):
                 soonest = time
         for holding in state.lapsing.values():
@@ -306,6 +306,7 @@ class ResourceManager:
             return
         lose_patience(state, now)
         serve(state, now, actions)
+        state.patience.look(now)
         if state.waiting:
             reserve.reserve(state, now, actions)
             if state.recall_at is None and recall.may_help(state):

@@ -8,7 +8,6 @@ from typing import Any
 from gspc_trio.core.rm.gather import gather
 from gspc_trio.core.rm.jobs import NEVER, Holding, Job, Want
 from gspc_trio.core.rm.parts import ClassQueue
-from gspc_trio.core.rm.search import preferred
 from gspc_trio.core.rm.state import State
 
 
@@ -58,23 +57,16 @@ def _push(state: State, want: Want) -> None:
 
 def _decide_patience(state: State, want: Want, now: float) -> None:
     """Let the want wait for what it prefers (for ever if it must), or for any resource of the class."""
-    need = want.form.needs[0]
-    until = want.since + state.limits.patience_s
-    want.patient = need.hard or (now < until and bool(preferred(state.pool, need)))
+    state.patience.decide(want, now)
     if not want.patient:
         _push(state, want)
-    elif not need.hard:
-        state.doubt(want, until)
 
 
 def lose_patience(state: State, now: float) -> None:
     """Wants that have waited long enough for what they prefer take what there is."""
-    doubtful = state.doubtful
-    while doubtful and doubtful[0][0] <= now:
-        want = heappop(doubtful)[2]
+    for want in state.patience.due(now):
         if want.patient and want in state.special:
             _decide_patience(state, want, now)
-    state.patience_at = doubtful[0][0] if doubtful else None
 
 
 def serve(state: State, now: float, actions: list[Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heappush
 from typing import Any
 
 from attrs import frozen
@@ -15,6 +14,7 @@ from gspc_trio.core.rm.change import Changer
 from gspc_trio.core.rm.errors import UnknownJob
 from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
 from gspc_trio.core.rm.parts import ClassQueue, Vertex
+from gspc_trio.core.rm.patience import Patience
 from gspc_trio.core.rm.placing import Placement, Placer
 from gspc_trio.core.rm.pool import Pool
 
@@ -30,7 +30,8 @@ class Limits:
         recall_after_s: how long a grant is held at least before it is recalled for others.
         reserve_after_s: how long a request that needs several resources, or particular ones, waits before
             resources are put aside for it.
-        patience_s: how long a request waits for a resource that it prefers while others are free.
+        patience_s: how long a request waits for a resource that it prefers while others are free (see
+            ``patience.py``).
         lease_s: how long a revocation may go unanswered before the resources are removed.
         shapes_max: how many shapes a job may wait for at a time.
     """
@@ -74,14 +75,13 @@ class State:
         special: those of them that not any resource of one class satisfies.
         gangs: those of these that want more than one resource.
         woken: those that prefer resources of which one may have come free.
-        doubtful: heap of (time, number, want): when to decide anew whether it waits for what it prefers.
+        patience: of those that wait for what they prefer.
         hungry: queues for which plain wants wait.
         lapsing: grants that are being revoked.
         coming: class -> number that are on their way; None when nothing is.
         reservation: at most one.
         recall_at, recalled_at: when to look next whom to recall, and when that was last done.
         reserve_at: when to look next whether a reservation is due.
-        patience_at: when the next want has waited long enough for what it prefers.
         wants_made: number of wants so far.
     """
 
@@ -98,7 +98,7 @@ class State:
         self.special: dict[Want, None] = {}
         self.gangs: dict[Want, None] = {}
         self.woken: dict[Want, None] = {}
-        self.doubtful: list[tuple[float, int, Want]] = []
+        self.patience = Patience(self.pool, limits.patience_s)
         self.hungry: dict[ClassQueue, None] = {}
         self.lapsing: dict[GrantId, Holding] = {}
         self.coming: Mapping[str, int] | None = None
@@ -106,7 +106,6 @@ class State:
         self.recall_at: float | None = None
         self.recalled_at = float("-inf")
         self.reserve_at: float | None = None
-        self.patience_at: float | None = None
         self.wants_made = 0
 
     def job(self, job: JobId) -> Job:
@@ -137,6 +136,7 @@ class State:
                 continue
             self.pool.queues.pop(queue.name, None)
             self.hungry.pop(queue, None)
+            self.patience.idle.pop(queue, None)
 
     def drop_want(self, want: Want) -> None:
         """The want asks for nothing more."""
@@ -152,6 +152,7 @@ class State:
             self.gangs.pop(want, None)
             self.woken.pop(want, None)
             if want.form.preferring:
+                self.patience.forget(want)
                 self.unwatch(want)
         want.called.clear()
 
@@ -161,15 +162,10 @@ class State:
         if want.form.preferring:
             self.woken[want] = None
 
-    def doubt(self, want: Want, until: float) -> None:
-        """Decide then whether the want goes on waiting for what it prefers."""
-        heappush(self.doubtful, (until, want.number, want))
-        self.patience_at = self.doubtful[0][0]
-
     def rest(self) -> None:
         """Nobody waits: nothing is to be done when time passes."""
-        self.recall_at = self.reserve_at = self.patience_at = None
-        self.doubtful.clear()
+        self.recall_at = self.reserve_at = None
+        self.patience.rest()
 
     def watch(self, want: Want) -> None:
         """Look at the want when one of the resources it prefers may have come free."""
@@ -229,7 +225,7 @@ class State:
         grants[grant_id] = self.grants[grant_id] = holding
         sent = want.sent
         sent.append(grant_id)
-        if len(sent) > SENT_REMEMBERED:
+        if len(sent) > SENT_REMEMBERED and sent[0] <= job.seen:
             want.forget_seen(job.seen)
         if want.ages:
             want.use_credit()
@@ -323,7 +319,7 @@ class State:
                 doubtful.update(wants)
         for want in doubtful:
             self.wake(want)
-            self.doubt(want, now)
+            self.patience.doubt(want, now)
         if closed and (not self.pool.leaving or self._opens(vertices)):
             self.close_again()
 

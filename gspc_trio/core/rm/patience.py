@@ -1,0 +1,103 @@
+"""How long a request waits for a resource that it prefers: only while others are free does that cost
+anything, and only for ``patience_s``.
+
+The time runs from when others have come free, or the request has come, whichever is later. While all
+resources of the class are in use there is nothing to decline, however long the request has waited for its
+turn: the first other one to come free is still declined for a while, since the preferred one may follow at
+once. A request that has lost its patience does not find it again before its oldest credit has been used.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from gspc_trio.core.rm.jobs import NEVER, Want
+from gspc_trio.core.rm.parts import ClassQueue
+from gspc_trio.core.rm.pool import Pool
+from gspc_trio.core.rm.search import preferred
+
+
+class Patience:
+    """Who waits for what it prefers, and until when.
+
+    Attributes:
+        idle: queue -> since when it has had free resources, of those for which somebody waits like this.
+        ends_at: when somebody loses patience if nothing else happens, or None.
+    """
+
+    def __init__(self, pool: Pool, patience_s: float) -> None:
+        self.idle: dict[ClassQueue, float] = {}
+        self.ends_at: float | None = None
+        self._pool = pool
+        self._patience_s = patience_s
+        self._timed: list[tuple[float, int, Want]] = []
+        """Heap of those that came while others were free, or that are in doubt: when to decide anew."""
+        self._together: dict[ClassQueue, dict[Want, None]] = {}
+        """The others: those of a queue lose patience together, so long after something has come free."""
+
+    def decide(self, want: Want, now: float) -> None:
+        """Let the want wait for what it prefers (for ever if it must), or for any resource of the class."""
+        self.forget(want)
+        need, queue = want.form.needs[0], want.form.queue
+        if need.hard:
+            want.patient = True
+            return
+        idle_since = self.idle.get(queue, NEVER)
+        until = NEVER if idle_since == NEVER else max(want.since, idle_since) + self._patience_s
+        want.patient = self._patience_s > 0 and now < until and bool(preferred(self._pool, need))
+        if want.patient and want.since > idle_since:
+            self.doubt(want, until)
+        elif want.patient:
+            self._together.setdefault(queue, {})[want] = None
+
+    def doubt(self, want: Want, until: float) -> None:
+        """Decide then whether the want goes on waiting for what it prefers."""
+        heappush(self._timed, (until, want.number, want))
+
+    def forget(self, want: Want) -> None:
+        """The want waits no more (an entry in the heap goes when it comes up)."""
+        queue = want.form.queue
+        together = self._together.get(queue)
+        if together is not None and want in together:
+            del together[want]
+            if not together:
+                del self._together[queue]
+
+    def due(self, now: float) -> list[Want]:
+        """Return those about whom to decide now."""
+        found = []
+        timed = self._timed
+        while timed and timed[0][0] <= now:
+            found.append(heappop(timed)[2])
+        for queue, since in self.idle.items():
+            if now >= since + self._patience_s:
+                found += self._together.get(queue, ())
+        return found
+
+    def look(self, now: float) -> None:
+        """Everything that could be given has been: note what is free all the same."""
+        ends_at = self._timed[0][0] if self._timed else NEVER
+        if ends_at == NEVER and not self._together:
+            self.idle.clear()
+        else:
+            for queue in self._pool.queues.values():
+                if not queue.free:
+                    self.idle.pop(queue, None)
+                elif queue in self._together:
+                    ends_at = min(ends_at, self.idle.setdefault(queue, now) + self._patience_s)
+                else:
+                    self.idle.setdefault(queue, now)
+        self.ends_at = None if ends_at == NEVER else ends_at
+
+    def rest(self) -> None:
+        """Nobody waits."""
+        self.ends_at = None
+        self.idle.clear()
+        self._timed.clear()
+        self._together.clear()
+
+    def watches(self, want: Want) -> bool:
+        """Whether the want's patience will be looked at again."""
+        return want in self._together.get(want.form.queue, ()) or any(
+            entry[2] is want for entry in self._timed
+        )
