@@ -104,7 +104,8 @@ class Codec:
 
     def _encode_bulk(self, message: Any, number: int, write: Write) -> bytes:
         """Encode a message whose last field is long, copying that once; it breaks no limit but one."""
-        *fields, data = number, *write(message)
+        fields = [number, *write(message)]
+        data = fields.pop()
         if type(data) is not bytes or len(data) > self.limits.message_bytes_max - KIB:
             raise EncodeError(
                 f"{type(message).__name__} with more data than a message can carry, or with none"
