@@ -114,7 +114,6 @@ async def open_link() -> AsyncIterator[LinkStaging]:
 
 async def seconds_of(tasks: int, options: TaskOptions) -> float:
     """Return how long a worker takes for so many tasks."""
-    job = JobCode(OpenJob("j1"), {1: encode_entry(CodeEntry(spin))})
     inbox: Inbox[object] = Inbox()
     finished = 0
     over = trio.Event()
@@ -124,7 +123,8 @@ async def seconds_of(tasks: int, options: TaskOptions) -> float:
         inbox.put(event.event)
 
     async with open_process_backend() as backend, open_link() as staging, trio.open_nursery() as nursery:
-        shell = WorkerShell(CORE, {"j1": job}, backend, staging, put, nursery)
+        job = JobCode(OpenJob("j1"), {1: encode_entry(CodeEntry(spin))}, staging=staging)
+        shell = WorkerShell(CORE, {"j1": job}, backend, put, nursery)
 
         def perform(action: object) -> None:
             nonlocal finished

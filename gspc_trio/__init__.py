@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gspc_trio.core.code import Program, SourceFile
     from gspc_trio.core.held import held_resources
     from gspc_trio.core.iml.layout import Layout, replicated, striped
+    from gspc_trio.core.staging import Data, StageLimits
     from gspc_trio.core.task import Requirement, TaskOptions
     from gspc_trio.executor import Executor, TaskFailed, TaskFuture
     from gspc_trio.workflow.arcs import each, forward, take
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AcquireInterrupted": "gspc_trio.components.rm_client",
     "AcquireRefused": "gspc_trio.components.rm_client",
+    "Data": "gspc_trio.core.staging",
     "Executor": "gspc_trio.executor",
     "Job": "gspc_trio.components.job",
     "JobFailed": "gspc_trio.components.job",
@@ -43,6 +45,7 @@ _HOMES = {
     "Resources": "gspc_trio.components.rm_client",
     "RunTimeSystem": "gspc_trio.components.client",
     "SourceFile": "gspc_trio.core.code",
+    "StageLimits": "gspc_trio.core.staging",
     "TaskFailed": "gspc_trio.executor",
     "TaskFuture": "gspc_trio.executor",
     "TaskOptions": "gspc_trio.core.task",
@@ -64,6 +67,7 @@ _HOMES = {
 __all__ = [
     "AcquireInterrupted",
     "AcquireRefused",
+    "Data",
     "Executor",
     "Job",
     "JobFailed",
@@ -76,6 +80,7 @@ __all__ = [
     "Resources",
     "RunTimeSystem",
     "SourceFile",
+    "StageLimits",
     "TaskFailed",
     "TaskFuture",
     "TaskOptions",

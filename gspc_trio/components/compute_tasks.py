@@ -145,6 +145,7 @@ class TaskChannel:
             size_bytes += _ITEM_HEAD_BYTES + _ARGUMENT_HEAD_BYTES * len(arguments) + sum(map(len, arguments))
             if submission.held:
                 size_bytes += len(pack(submission.held))
+            size_bytes += len(submission.directory)
             if (count and work_s + task_s > PACKET_S) or size_bytes > PACKET_BYTES_MAX:
                 break
             items.append(_run_item(submission))
@@ -237,4 +238,6 @@ def _run_item(submission: Submission) -> tuple[Any, ...]:
         options.memory_bytes,
         options.may_rerun,
     )
+    if submission.directory:
+        return (*item, submission.held, os.fsencode(submission.directory))
     return (*item, submission.held) if submission.held else item

@@ -20,14 +20,20 @@ from gspc_trio.components.job_recovery import FIRST_TASK_ID, Recovery
 from gspc_trio.core.exchange import DataLayer, Finished
 from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.iml.errors import ImlError, LayerGone
-from gspc_trio.core.iml.lineage import Origin
+from gspc_trio.core.iml.lineage import BYTES_MAX, Origin
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp, TaskDone
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskOptions
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.nursery.network import Network
 from gspc_trio.policies.transfer import TransferCost
-from gspc_trio.protocol.references import Reference, TrackedReference, decode_reference, is_reference
+from gspc_trio.protocol.references import (
+    Reference,
+    TrackedReference,
+    decode_reference,
+    is_range,
+    is_reference,
+)
 from gspc_trio.workflow.job import Engine
 
 FREES_AT_ONCE = 64
@@ -60,12 +66,13 @@ class JobData:
     Args:
         iml: the layer, as a client that speaks for the job.
         layer: with the address of the server near this process.
+        lineage_bytes_max: arguments that are remembered to make lost data again.
 
     Attributes:
         near_data: whether tasks are to go where their data lies.
     """
 
-    def __init__(self, iml: Iml, layer: DataLayer) -> None:
+    def __init__(self, iml: Iml, layer: DataLayer, lineage_bytes_max: int = BYTES_MAX) -> None:
         self.iml = iml
         self.layer = layer
         self._client: LocalClient | None = None
@@ -75,7 +82,7 @@ class JobData:
         self._closed = False
         self.policy = TransferCost(data=self, bandwidth=lambda source, _: iml.bandwidth_of(source))
         self.near_data = True
-        self.recovery = Recovery(iml)
+        self.recovery = Recovery(iml, lineage_bytes_max)
         self._options: dict[TaskOptions, TaskOptions] = {}
         iml.on_loss = self.recovery.lost
 
@@ -174,8 +181,11 @@ class JobData:
         """
         tracked = TrackedReference(value)
         tracked.reference = decode_reference(value)
-        tracked.keep = keep = _Keep(self, tracked.reference.data_id, origin)
-        self.recovery.kept[keep.data_id] = keep
+        if is_range(tracked.reference):
+            tracked.keep = None  # somebody else's data
+        else:
+            tracked.keep = keep = _Keep(self, tracked.reference.data_id, origin)
+            self.recovery.kept[keep.data_id] = keep
         tracked.open_data = self.open_data
         return tracked
 
@@ -306,12 +316,13 @@ class StagingEngine:
 
 
 @asynccontextmanager
-async def open_job_data(layer: DataLayer, host: str) -> AsyncIterator[JobData]:
+async def open_job_data(layer: DataLayer, host: str, lineage_bytes_max: int) -> AsyncIterator[JobData]:
     """Take part in a memory layer for a job, for as long as the block lasts.
 
     Args:
         layer: which one, and as which job: its data goes with the block.
         host: the name of this host.
+        lineage_bytes_max: arguments that are remembered to make lost data again.
 
     Raises:
         ConnectionProblem, LayerGone: the layer cannot be reached.
@@ -319,7 +330,7 @@ async def open_job_data(layer: DataLayer, host: str) -> AsyncIterator[JobData]:
     async with trio.open_nursery() as nursery:
         settled = await HostLayers(host, nursery).settle(layer)
         async with join_layer(Network(layer.token), layer.address, job=layer.job, host=host) as iml:
-            data = JobData(iml, settled)
+            data = JobData(iml, settled, lineage_bytes_max)
             nursery.start_soon(data.free_unneeded)
             nursery.start_soon(data.recovery.run)
             if layer.copies == 1:  # else copies are made before the outcome is reported, which takes time

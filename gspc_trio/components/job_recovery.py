@@ -16,8 +16,9 @@ from gspc_trio.components.iml_client import Iml
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.iml.errors import ImlError
 from gspc_trio.core.iml.lineage import Forgotten, Lineage, Origin, ancestors, plan
+from gspc_trio.core.staging import split_plan
 from gspc_trio.core.task import Outcome, Reason, Task
-from gspc_trio.protocol.references import TrackedReference, decode_reference, is_reference
+from gspc_trio.protocol.references import TrackedReference, decode_reference, is_range, is_reference
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Recovery:
 
     Args:
         iml: the layer.
+        lineage_bytes_max: how much the arguments of remembered tasks may take.
 
     Attributes:
         look: tells the job that its engine has something new; set by the job server.
@@ -49,12 +51,12 @@ class Recovery:
         forgotten: id -> why it cannot be made again.
     """
 
-    def __init__(self, iml: Iml) -> None:
+    def __init__(self, iml: Iml, lineage_bytes_max: int) -> None:
         self.look: Callable[[], None] = lambda: None
         self.kept: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self.forgotten: dict[str, str] = {}
         self._iml = iml
-        self._lineage = Lineage()
+        self._lineage = Lineage(lineage_bytes_max)
         self._tasks: dict[TaskId, Task] = {}
         self._ready: deque[Task] = deque()
         self._running: dict[TaskId, tuple[Task, trio.Event, list[bool]]] = {}
@@ -82,6 +84,9 @@ class Recovery:
         task = self._tasks.get(outcome.task_id)
         if task is None:
             return None
+        plan, _, _ = split_plan(task.arguments)
+        if plan is not None and plan.ranges:
+            return None  # it would write again what may have been overwritten since
         given: dict[str, Origin | None] = {}
         for argument in task.arguments:
             if is_reference(argument):
@@ -91,7 +96,7 @@ class Recovery:
             decode_reference(value).data_id
             for values in outcome.values
             for value in values
-            if is_reference(value)
+            if is_reference(value) and not is_range(decode_reference(value))
         )
         plain = evolve(task, arguments=tuple(map(bytes, task.arguments)))
         return self._lineage.origin(plain, made, given)

@@ -13,11 +13,14 @@ from attrs import evolve, field, frozen
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.job import Job
 from gspc_trio.components.job_clients import JobClients
+from gspc_trio.components.job_files import JobFiles
 from gspc_trio.components.scheduler import SchedulerRoutes
 from gspc_trio.core.exchange import DataLayer, OpenJob, Orphans
 from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.iml.lineage import BYTES_MAX
 from gspc_trio.core.records import RECORD_TYPES, Record
 from gspc_trio.core.scheduler import TaskDone
+from gspc_trio.core.staging import DEFAULT_LIMITS, StageLimits
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.drive import drive
 from gspc_trio.nursery.rpc import SIGNED_OFF, Peer, PeerGone
@@ -52,6 +55,9 @@ class JobSettings:
         modules: sources shipped with the job, module name -> (file name, text).
         data: the memory layer for large values; None: that of the run-time system, if it has one.
         near_data: send tasks to hosts that hold their data, where they can (SCH-8).
+        directory: of the files on this host that tasks fetch and store; "": the working directory.
+        stage: how much its tasks may stage.
+        lineage_bytes_max: arguments that are remembered to make lost data again; beyond that it cannot be.
         failed_max: so many of the tasks that failed last can be tried again on request; None: all.
     """
 
@@ -64,6 +70,9 @@ class JobSettings:
     modules: dict[str, tuple[str, str]] = field(factory=dict)
     data: DataLayer | None = None
     near_data: bool = True
+    directory: str = ""
+    stage: StageLimits = DEFAULT_LIMITS
+    lineage_bytes_max: int = BYTES_MAX
     failed_max: int | None = None
 
     def listening(self) -> JobSettings:
@@ -190,7 +199,8 @@ class _JobServer:
         from gspc_trio.components.job_data import open_job_data
 
         self.layer = evolve(self.layer, job=f"{job_id}@{rts.network.instance}")
-        self.data = await stack.enter_async_context(open_job_data(self.layer, host))
+        opened = open_job_data(self.layer, host, self.settings.lineage_bytes_max)
+        self.data = await stack.enter_async_context(opened)
         self.data.near_data = self.settings.near_data
         await self.data.learn_hosts(rts)
 
@@ -216,6 +226,7 @@ class _JobServer:
             self.layer,
             grace_s=0.0 if self.journal is None else RESUME_GRACE_S,
             adopts=self.adopts,
+            stage=settings.stage,
         )
         hosts: dict[ResourceId, str] = {}
         job = self.job = Job(machine, self.outputs, hosts, here.pid)
@@ -234,6 +245,7 @@ class _JobServer:
         routes = SchedulerRoutes(
             rts.network, peer, opening, self.code, put, hosts, nursery, job.records.append, report
         )
+        routes.files = JobFiles(settings.directory or here.directory, settings.stage.file_bytes_max)
         if self.journal is not None:
             machine.finished_before = self.journal.finished_before
             nursery.start_soon(self.journal.run, lambda count: job.inbox.put(Kept(count)))

@@ -11,16 +11,18 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from attrs import evolve
 
 from gspc_trio.components.compute import ComputeBackend
 from gspc_trio.components.delivery import Delivery
+from gspc_trio.components.host_staging import HostStaging, make_layers, measured
 from gspc_trio.components.load import LoadReport, report_load
 from gspc_trio.components.rm import drop_offender
-from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, NoStaging, Staging, WorkerShell
+from gspc_trio.components.staging import Staging
+from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, WorkerShell
 from gspc_trio.core.exchange import (
     AddResources,
     Cancel,
@@ -58,9 +60,6 @@ from gspc_trio.nursery.scope import open_scope, open_service
 from gspc_trio.protocol.messages import CloseJobEverywhere, Done, RecordBatch, RifHello, StopRif
 from gspc_trio.version import VERSION
 
-if TYPE_CHECKING:
-    from gspc_trio.components.iml_host import HostLayers
-
 log = logging.getLogger(__name__)
 
 STOP_S = 2.0
@@ -91,19 +90,20 @@ class RifService:
         self,
         network: Network,
         backend: ComputeBackend,
-        staging: Staging,
+        staging: Staging | None,
         rif_id: RifId,
         incarnation: int,
         host: str,
         report_load: LoadReport,
+        clock: Callable[[], float],
     ) -> None:
         self.rif_id = rif_id
         self.incarnation = incarnation
         self.host = host
         self._network = network
         self._backend = backend
-        self._staging = staging
-        self._layers: HostLayers | None = None
+        self._staging = HostStaging(staging)
+        self._clock = clock
         self._report_load = report_load
         self._inbox: Inbox[Any] = Inbox()
         self._rts: Peer
@@ -119,7 +119,7 @@ class RifService:
         self._ended = trio.Event()
         self._reason = ""
         self._performers: dict[type, Callable[[Any], None]] = {
-            Finished: self._delivery.deliver,
+            Finished: self._deliver,
             WorkerChanged: self._note_record,
             StartWorker: self._start_worker,
             StopWorker: self._stop_worker,
@@ -154,6 +154,7 @@ class RifService:
         try:
             async with open_scope() as nursery:
                 self._nursery = nursery
+                self._staging.make_layers = partial(make_layers, self.host, nursery, self._network, rts)
                 serve = partial(self._network.listen, role="rif", name=self.rif_id)
                 self.address = await nursery.start(serve, listen, self._serve_scheduler)
                 self.machine = RifHost(self.rif_id, self.host, self.address)
@@ -178,6 +179,7 @@ class RifService:
             self._inbox.close()
             with trio.CancelScope(shield=True), trio.move_on_after(KILL_S):
                 await self._kill_all()
+                self._staging.close()
             self._reason = self._reason or "it was cancelled"
             self._ended.set()
 
@@ -208,7 +210,8 @@ class RifService:
             elif kind is OpenJob or message.job != job:
                 drop_offender(peer, f"{kind.__name__} of job {message.job} instead of {job}")
                 return
-            elif kind is Submit and self._delivery.estates:
+            elif kind is Submit:
+                message = measured(message)
                 self._delivery.submitted(message)
             put(message)
 
@@ -273,8 +276,12 @@ class RifService:
 
     def _start_worker(self, action: StartWorker) -> None:
         self._shells[action.resource.resource_id] = WorkerShell(
-            action.resource, self._jobs, self._backend, self._staging, self._inbox.put, self._nursery
+            action.resource, self._jobs, self._backend, self._inbox.put, self._nursery, clock=self._clock
         )
+
+    def _deliver(self, finished: Finished) -> None:
+        shell = self._shells.get(finished.resource_id)
+        self._delivery.deliver(finished if shell is None else shell.reported(finished))
 
     def _stop_worker(self, action: StopWorker) -> None:
         shell = self._shells.pop(action.resource_id)
@@ -286,15 +293,8 @@ class RifService:
         del self._closing[shell]
 
     def _open_job(self, opening: OpenJob) -> None:
-        if opening.data is None:
-            self._jobs[opening.job] = JobCode(opening)
-            return
-        from gspc_trio.components.iml_host import HostLayers
-        from gspc_trio.components.iml_staging import job_code
-
-        if self._layers is None:
-            self._layers = HostLayers(self.host, self._nursery)
-        self._jobs[opening.job] = job_code(opening, self._layers)
+        server = partial(self._delivery.peers.get, opening.job)
+        self._jobs[opening.job] = self._staging.open_job(opening, server)
 
     def _define_code(self, define: DefineCode) -> None:
         self._jobs[define.job].codes[define.code_id] = define.data
@@ -356,6 +356,7 @@ async def open_rif(
     rts: str,
     staging: Staging | None = None,
     load: LoadReport = report_load,
+    clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[RifService]:
     """Run a RIF for as long as the block lasts, or until its RTS is gone or tells it to stop.
 
@@ -367,14 +368,15 @@ async def open_rif(
         backend: computes what the workers are given; whoever opened it closes it.
         listen: address for schedulers, ``memory:rif-r1`` or ``ws://127.0.0.1:0``.
         rts: address of the RTS.
-        staging: brings data to the workers and takes it away; None: it travels with the tasks.
+        staging: brings data to the workers and takes it away; None: what stages files and data in a layer.
         load: reports the load of the host.
+        clock: seconds since 1970, as compute processes of the host count them.
 
     Raises:
         ConnectionProblem: the RTS cannot be reached.
         OSError: the address is taken.
     """
-    service = RifService(network, backend, staging or NoStaging(), rif_id, incarnation, host, load)
+    service = RifService(network, backend, staging, rif_id, incarnation, host, load, clock)
     run = partial(service.run, listen, rts, hardware)
     async with open_service(run, stop=service.stop, grace_s=STOP_S) as rif:
         yield rif

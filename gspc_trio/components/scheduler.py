@@ -14,6 +14,7 @@ from typing import Any
 import trio
 from attrs import define, evolve, field
 
+from gspc_trio.components.job_files import JobFiles, take_message
 from gspc_trio.core.exchange import (
     Cancel,
     DefineCode,
@@ -111,6 +112,9 @@ class SchedulerRoutes:
         nursery: in which the connections live.
         record: takes a record.
         orphans: told what a RIF says of the tasks of a job that was adopted, and (None) that it is gone.
+
+    Attributes:
+        files: of the job's host, for tasks that fetch or store some; None: there are none.
     """
 
     def __init__(
@@ -127,6 +131,7 @@ class SchedulerRoutes:
     ) -> None:
         self._orphans = orphans or (lambda _, __: None)
         self._record = record
+        self.files: JobFiles | None = None
         self.network = network
         self.rts = rts
         self.opening = opening
@@ -302,12 +307,16 @@ class SchedulerRoutes:
                 link.post(peer, message)
             link.unsent.clear()
             link.peer = peer
-            await peer.listen(partial(self._take_from_rif, link))
+            try:
+                await peer.listen(partial(self._take_from_rif, link))
+            finally:
+                if self.files is not None:
+                    self.files.forget(peer)
 
     def _take_from_rif(self, link: _RifLink, message: Any) -> None:
         if type(message) is Finished:
             self._put(message)
         elif type(message) is Orphans:
             self._orphans(link.endpoint.rif_id, message)
-        else:
+        elif not take_message(self.files, self._nursery, link.peer, message):
             log.warning("job %s: a RIF said %s", self.job, type(message).__name__)

@@ -1,4 +1,4 @@
-"""The shell of a worker: opens, feeds and kills its compute, and runs staging. It decides nothing.
+"""The shell of a worker: opens, feeds and kills its compute, and has data staged. It decides nothing.
 
 What happens comes back as events for the worker's machine (``core.work``), put where the RIF's driver takes
 them.
@@ -6,21 +6,23 @@ them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import trio
 from attrs import define, field
 
 from gspc_trio.components.compute import Compute, ComputeBackend, ComputeError
+from gspc_trio.components.staging import NoStaging, Staging, Stagings
 from gspc_trio.core import work
-from gspc_trio.core.exchange import OpenJob, Submission
+from gspc_trio.core.exchange import Finished, OpenJob, Submission
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.iml.errors import ImlError
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rif_events import AtWorker
-from gspc_trio.core.task import Outcome, TaskError
+from gspc_trio.core.task import Outcome
 from gspc_trio.core.work import AttemptKey
 
 WORKER_ACTIONS = (
@@ -35,48 +37,6 @@ WORKER_ACTIONS = (
 """What the shell of a worker carries out."""
 
 
-class StagingError(Exception):
-    """Data could not be fetched or stored; the message is one line for people."""
-
-
-class Staging(Protocol):
-    """Brings data to a worker before compute and takes it away afterwards."""
-
-    async def stage_in(self, resource: Resource, job: JobId, submission: Submission) -> None:
-        """Fetch what the attempt needs; cancelled, drop what was fetched.
-
-        Raises:
-            StagingError: it cannot be fetched; the attempt has failed.
-        """
-        ...
-
-    async def stage_out(
-        self, resource: Resource, job: JobId, submission: Submission, outcome: Outcome
-    ) -> None:
-        """Store what the attempt has made; cancelled, drop what was stored.
-
-        Raises:
-            StagingError: it cannot be stored; the attempt has failed.
-        """
-        ...
-
-
-class NoStaging:
-    """All data travels with the tasks."""
-
-    async def stage_in(self, resource: Resource, job: JobId, submission: Submission) -> None:
-        """Nothing is to be fetched."""
-        del resource, job, submission
-        await trio.lowlevel.checkpoint()
-
-    async def stage_out(
-        self, resource: Resource, job: JobId, submission: Submission, outcome: Outcome
-    ) -> None:
-        """Nothing is to be stored."""
-        del resource, job, submission, outcome
-        await trio.lowlevel.checkpoint()
-
-
 @define(eq=False)
 class JobCode:
     """What a job has told this RIF: how its compute processes are to be, and its code table."""
@@ -84,7 +44,7 @@ class JobCode:
     opening: OpenJob
     codes: dict[int, bytes] = field(factory=dict)
     settle: Callable[[], Awaitable[OpenJob]] | None = None
-    staging: Staging | None = None
+    staging: Staging = field(factory=NoStaging)
 
 
 class JobCompute:
@@ -206,9 +166,9 @@ class WorkerShell:
         resource: what the worker stands for.
         jobs: the jobs that are open at the RIF.
         backend: opens compute.
-        staging: stages.
         put: takes an event for the machine, with the worker's name on it.
         nursery: in which it starts what takes time.
+        clock: seconds since 1970, as compute processes of this host count them.
     """
 
     def __init__(
@@ -216,19 +176,18 @@ class WorkerShell:
         resource: Resource,
         jobs: dict[JobId, JobCode],
         backend: ComputeBackend,
-        staging: Staging,
         put: Callable[[AtWorker], None],
         nursery: trio.Nursery,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.resource = resource
         self._jobs = jobs
         self._backend = backend
-        self._staging = staging
         self._put_at_worker = put
         self._nursery = nursery
         self._computes: dict[JobId, JobCompute] = {}
         self._living: dict[JobCompute, None] = {}  # in order, for simulations
-        self._stagings: dict[AttemptKey, trio.CancelScope] = {}
+        self._stagings = Stagings(self._put, nursery, clock)
         self._performers: dict[type, Callable[[Any], None]] = {
             work.Compute: self._compute,
             work.Retract: self._retract,
@@ -303,34 +262,22 @@ class WorkerShell:
             self._living.pop(compute, None)
 
     def _stage_in(self, action: work.StageIn) -> None:
-        key = (action.submission.task_id, action.submission.attempt)
-        staging = self._jobs[action.job].staging or self._staging
+        staging = self._jobs[action.job].staging
         run = partial(staging.stage_in, self.resource, action.job, action.submission)
-        self._stage(key, run, work.StagedIn(key))
+        self._stagings.begin_in(_key(action), run)
 
     def _stage_out(self, action: work.StageOut) -> None:
-        key = (action.submission.task_id, action.submission.attempt)
-        staging = self._jobs[action.job].staging or self._staging
+        staging = self._jobs[action.job].staging
         run = partial(staging.stage_out, self.resource, action.job, action.submission, action.outcome)
-        self._stage(key, run, work.StagedOut(key))
-
-    def _stage(self, key: AttemptKey, run: Callable[[], Awaitable[None]], done: Any) -> None:
-        self._stagings[key] = trio.CancelScope()
-        self._nursery.start_soon(self._run_staging, key, run, done)
-
-    async def _run_staging(self, key: AttemptKey, run: Callable[[], Awaitable[None]], done: Any) -> None:
-        event = done
-        with self._stagings[key] as scope:
-            try:
-                await run()
-            except (StagingError, OSError) as error:
-                event = work.StagingFailed(key, TaskError("staging", str(error)))
-        del self._stagings[key]
-        self._put(work.Aborted(key) if scope.cancel_called else event)
+        self._stagings.begin_out(_key(action), run)
 
     def _abort(self, action: work.Abort) -> None:
-        scope = self._stagings.get(action.key)
-        if scope is None:
-            self._put(work.Aborted(action.key))
-        else:
-            scope.cancel()
+        self._stagings.abort(action.key)
+
+    def reported(self, finished: Finished) -> Finished:
+        """Return what is reported of attempts that have ended, with when they were staged."""
+        return self._stagings.reported(finished)
+
+
+def _key(action: work.StageIn | work.StageOut) -> AttemptKey:
+    return (action.submission.task_id, action.submission.attempt)

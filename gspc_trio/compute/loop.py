@@ -117,6 +117,7 @@ class Loop:
             self._codes[code_id] = data
             return
         assert item[0] != LARGE, "a large item comes with a descriptor"
+        directory = item.pop() if len(item) > 8 else b""
         held = item.pop() if len(item) > 7 else ()
         _, task_id, attempt, code_id, arguments, memory_bytes, may_rerun = item
         if self._unsent and (
@@ -132,6 +133,8 @@ class Loop:
         error = None
         try:
             runner = self._runners.get(code_id) or self._open(code_id)
+            if directory:
+                self.enter(directory)
             if held:
                 with together(held):
                     values, stdout, stderr = runner.run(arguments, memory_bytes)
@@ -163,6 +166,10 @@ class Loop:
             self._oldest_unsent = ended
         self._unsent.append(packed)
         self._unsent_bytes += len(packed)
+
+    def enter(self, directory: bytes) -> None:
+        """Have a task run in a directory of its own; it is left when the task has ended."""
+        os.chdir(directory)
 
     def check_interrupted(self, problem: BaseException) -> None:
         """Told what a task raised; a loop in a thread ends itself when it was interrupted."""

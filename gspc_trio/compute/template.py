@@ -24,6 +24,7 @@ from typing import Any
 from gspc_trio.compute import process_tree, system
 from gspc_trio.compute.child import run_child
 from gspc_trio.compute.output import last_line, open_nameless_file
+from gspc_trio.iml.folders import sweep as sweep_folders
 from gspc_trio.protocol.compute_channel import (
     BUSY,
     BUSY_S,
@@ -246,6 +247,7 @@ class Template:
 
     def _end_everything(self) -> bool:
         gone = process_tree.kill_all_descendants(self._pid, KILL_S)
+        sweep_folders()
         while True:
             try:
                 if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG) is None:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from gspc_trio.compute import process_tree, system
+from gspc_trio.compute.errors import TaskFailure
 from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.loop import Loop
 from gspc_trio.protocol.compute_channel import (
@@ -138,6 +139,11 @@ class _ThreadLoop(Loop):
     """Ends when the task it runs was interrupted, after sending what had finished before."""
 
     ending = False
+
+    def enter(self, directory: bytes) -> None:
+        """Refuse: all threads of a process have one working directory."""
+        del directory
+        raise TaskFailure("refused", "tasks with files need compute in processes, not in threads")
 
     def check_interrupted(self, problem: BaseException) -> None:
         """Go on raising an interruption."""

@@ -8,6 +8,7 @@ from attrs import field, frozen
 
 from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.resources import Resource
+from gspc_trio.core.staging import DEFAULT_LIMITS, StageLimits
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Shape, TaskOptions
 from gspc_trio.core.value import value
 
@@ -128,6 +129,7 @@ class OpenJob:
         data: where large values go, None: everywhere they travel with the tasks.
         grace_s: how long its work goes on when its job server is gone, for another that goes on for it.
         adopts: the job whose work it takes over, or "".
+        stage: how much its tasks may stage.
     """
 
     job: JobId
@@ -139,6 +141,7 @@ class OpenJob:
     data: DataLayer | None = None
     grace_s: float = 0.0
     adopts: JobId = ""
+    stage: StageLimits = DEFAULT_LIMITS
 
 
 @frozen
@@ -161,7 +164,9 @@ class DefineCode:
 class Submission:
     """One attempt of a task, on its way to a worker.
 
-    ``held`` describes the resources of a co-allocated grant to the task (``core.held``).
+    ``held`` describes the resources of a co-allocated grant to the task (``core.held``). ``directory`` and
+    ``input_bytes`` do not travel: at its RIF they are where it runs, if it has files, and the bytes of data
+    that its stage-in fetches.
     """
 
     task_id: TaskId
@@ -170,6 +175,8 @@ class Submission:
     arguments: tuple[bytes, ...] = ()
     options: TaskOptions = DEFAULT_OPTIONS
     held: tuple[str, ...] = ()
+    directory: str = ""
+    input_bytes: int = 0
 
 
 @frozen

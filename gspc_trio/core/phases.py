@@ -4,7 +4,7 @@
 staging goes straight to compute, and many such attempts are handed over ahead, so that the compute process
 never waits for the next; of those only the first is in compute, the others count as queued. An attempt that
 needs staging is handed over alone; one that may not run again, or that holds several resources, is alone in
-the phases.
+the phases. Stage-in waits while the data that those in the phases have fetched leaves it no room.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from attrs import define
 
 from gspc_trio.core.exchange import Submission
 from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.staging import DEFAULT_LIMITS
 from gspc_trio.core.task import Outcome
 from gspc_trio.core.verdict import Verdict
 from gspc_trio.core.work import AttemptKey, Compute, StageIn, StageOut
@@ -81,6 +82,7 @@ class Phases:
         computed: its compute has ended, stage-out is still taken by the one before.
         outgoing: in stage-out.
         head_since_s: when the first of ``handed`` became the first.
+        inputs_bytes_max: how much data those in the phases may have fetched, unless there is but one.
     """
 
     def __init__(self, resource_id: ResourceId) -> None:
@@ -95,6 +97,7 @@ class Phases:
         self.computed: Slot | None = None
         self.outgoing: Slot | None = None
         self.head_since_s = 0.0
+        self.inputs_bytes_max = DEFAULT_LIMITS.inputs_bytes_max
 
     @property
     def head(self) -> Submission | None:
@@ -205,7 +208,7 @@ class Phases:
             if others and (self.exclusive(submission) or self._exclusive_in_phases()):
                 break
             if submission.options.stage_in:
-                if self.incoming is None:
+                if self.incoming is None and self._has_room_for(submission):
                     self.incoming = Slot(waiting.popleft())
                     stage_in = StageIn(self.resource_id, self.job, submission)
             elif may_hand and not (run or self.handed):
@@ -221,6 +224,15 @@ class Phases:
         if self.outgoing is not None and self.exclusive(self.outgoing.submission):
             return False
         return not self.handed or self.plain(self.handed[0])
+
+    def _has_room_for(self, submission: Submission) -> bool:
+        """Whether the data that it fetches may come beside that of those in the phases."""
+        taken = self._input_bytes()
+        return not taken or taken + submission.input_bytes <= self.inputs_bytes_max
+
+    def _input_bytes(self) -> int:
+        staged = sum(slot.submission.input_bytes for slot in self.slots())
+        return staged + (self.handed[0].input_bytes if self.handed else 0)
 
     def _exclusive_in_phases(self) -> bool:
         if any(self.exclusive(slot.submission) for slot in self.slots()):
@@ -239,6 +251,8 @@ class Phases:
         places = [key_of(s) for s in (*self.again, *self.waiting, *self.handed, *slots)]
         assert len(places) == len(set(places)), "an attempt is in two places"
         assert set(places) == set(self.present), "an attempt is nowhere, or one that has ended is somewhere"
+        fetched = [one.input_bytes for one in (*slots, *self.handed) if one.input_bytes]
+        assert len(fetched) < 2 or sum(fetched) <= self.inputs_bytes_max, "more data than there may be"
         assert not (self.computed and self.handed), "compute goes on while a result waits for stage-out"
         assert not self.computed or self.outgoing, "a result waits although stage-out is free"
         assert all(self.plain(submission) for submission in self.again), "to be run again, but may not"

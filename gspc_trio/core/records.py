@@ -44,6 +44,8 @@ class TaskChanged:
         resource_id: of the worker it is at, or "".
         detail: why, for failed and for ready again.
         started_s, duration_s: wall-clock start and seconds of compute, where known.
+        staged_s: of an attempt that was staged, wall-clock times: stage-in began, it ended, stage-out began,
+            it ended; 0 for what was not. Otherwise empty.
     """
 
     at_s: float
@@ -56,6 +58,7 @@ class TaskChanged:
     detail: str = ""
     started_s: float = 0.0
     duration_s: float = 0.0
+    staged_s: tuple[float, ...] = ()
 
 
 @frozen

@@ -53,6 +53,7 @@ class _Job:
     """A job that submits to this RIF."""
 
     fate: bool
+    inputs_bytes_max: int
     codes: set[int] = field(factory=set)
 
 
@@ -229,7 +230,7 @@ class Rif:
     def _open_job(self, event: OpenJob) -> None:
         if event.job in self._jobs:
             self._end_job(EndJob(event.job, "its job server has connected again"))
-        self._jobs[event.job] = _Job(event.fate)
+        self._jobs[event.job] = _Job(event.fate, event.stage.inputs_bytes_max)
         self._actions.append(event)
 
     def _define_code(self, event: DefineCode) -> None:
@@ -269,7 +270,7 @@ class Rif:
             for name in here:
                 self.fence.use(name, event.grant_id)
                 self._held.pop(name, None)
-        self._actions.append(Forward(here[0], Assign(event, job.fate)))
+        self._actions.append(Forward(here[0], Assign(event, job.fate, job.inputs_bytes_max)))
 
     def _why_not(self, event: Submit, job: _Job | None, here: Sequence[ResourceId]) -> str:
         """Return why the submit is refused, or ""."""

@@ -176,6 +176,9 @@ class Outcome:
         stdout, stderr: the last part of what it printed.
         started_s: wall-clock time (seconds since 1970) at which compute began, 0 if it did not.
         duration_s: seconds of compute.
+        staged_s: wall-clock times at which stage-in began and ended, and stage-out did; 0 for what was not.
+            Empty if nothing was staged.
+        moved: (host, bytes, seconds) of data that stage-in fetched from another host.
     """
 
     task_id: TaskId
@@ -187,3 +190,5 @@ class Outcome:
     stderr: bytes = b""
     started_s: float = 0.0
     duration_s: float = 0.0
+    staged_s: tuple[float, ...] = ()
+    moved: tuple[tuple[str, int, float], ...] = ()

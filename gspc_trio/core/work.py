@@ -8,6 +8,7 @@ from attrs import frozen
 
 from gspc_trio.core.exchange import Submission, Submit
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
+from gspc_trio.core.staging import DEFAULT_LIMITS
 from gspc_trio.core.task import Outcome, Reason, TaskError
 
 AttemptKey: TypeAlias = tuple[TaskId, Attempt]
@@ -18,32 +19,45 @@ AttemptKey: TypeAlias = tuple[TaskId, Attempt]
 
 @frozen
 class Assign:
-    """Take the submissions of ``submit``; ``fate`` says whether its tasks share it in the phases (WRK-3)."""
+    """Take the submissions of ``submit``.
+
+    ``fate`` says whether its tasks share it in the phases (WRK-3), ``inputs_bytes_max`` how much data those
+    in the phases may have fetched together; one alone may have more.
+    """
 
     submit: Submit
     fate: bool = True
+    inputs_bytes_max: int = DEFAULT_LIMITS.inputs_bytes_max
 
 
 @frozen
 class StagedIn:
-    """The data of the attempt is there."""
+    """The data of the attempt is there; ``submission`` is what is to be computed instead, if given."""
 
     key: AttemptKey
+    submission: Submission | None = None
 
 
 @frozen
 class StagedOut:
-    """The results of the attempt are stored."""
+    """The results of the attempt are stored; ``outcome`` is what is to be reported instead, if given."""
 
     key: AttemptKey
+    outcome: Outcome | None = None
 
 
 @frozen
 class StagingFailed:
-    """Stage-in or stage-out of the attempt failed."""
+    """Stage-in or stage-out of the attempt failed; ``returned``: through no doing of its own."""
 
     key: AttemptKey
     error: TaskError
+    returned: bool = False
+
+    @property
+    def reason(self) -> Reason:
+        """How the attempt ends."""
+        return Reason.RETURNED if self.returned else Reason.FAILED
 
 
 @frozen

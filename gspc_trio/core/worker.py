@@ -62,7 +62,7 @@ class Worker:
             work.StagingFailed: self._staging_failed,
             work.Aborted: self._aborted,
             work.ComputeOpening: self._compute_opening,
-            work.ComputeReady: self._compute_ready,
+            work.ComputeReady: self._compute_opening,
             work.ComputeLost: self._compute_lost,
             work.ComputeKilled: self._compute_killed,
             work.Retracted: self._retracted,
@@ -159,7 +159,7 @@ class Worker:
             return
         if not self.busy:
             phases.job, self.grant_id = submit.job, submit.grant_id
-            self._fate = event.fate
+            self._fate, phases.inputs_bytes_max = event.fate, event.inputs_bytes_max
             phases.alone = len(submit.resources) > 1
             self._actions.append(WorkerChanged(self._now, self.resource.resource_id, "busy", submit.job))
         phases.present.update(new)
@@ -209,22 +209,25 @@ class Worker:
         if slot is not self._phases.incoming or slot.staged:
             raise IllegalEvent(f"attempt {event.key} is not being staged in")
         slot.staged = True
+        if event.submission is not None:
+            slot.submission = event.submission
 
     def _staged_out(self, event: work.StagedOut) -> None:
         slot = self._staging_slot(event.key)
         if slot is not self._phases.outgoing:
             raise IllegalEvent(f"attempt {event.key} is not being staged out")
         if slot.verdict is None:
-            assert slot.outcome is not None
+            outcome = event.outcome or slot.outcome
+            assert outcome is not None
             self._phases.outgoing = None
-            self._end(slot.outcome)
+            self._end(outcome)
 
     def _staging_failed(self, event: work.StagingFailed) -> None:
         slot = self._staging_slot(event.key)
         if slot.staged:
             raise IllegalEvent(f"attempt {event.key} is not being staged")
         if slot.verdict is None:
-            self._leave_slot(slot, Verdict(Reason.FAILED, event.error))
+            self._leave_slot(slot, Verdict(event.reason, event.error))
 
     def _aborted(self, event: work.Aborted) -> None:
         slot = self._staging_slot(event.key)
@@ -300,12 +303,10 @@ class Worker:
 
     # The compute process answers
 
-    def _compute_opening(self, _event: work.ComputeOpening) -> None:
-        self._opening = True
-
-    def _compute_ready(self, _event: work.ComputeReady) -> None:
-        self._opening = False
-        self._phases.head_since_s = self._now
+    def _compute_opening(self, event: work.ComputeOpening | work.ComputeReady) -> None:
+        self._opening = type(event) is work.ComputeOpening
+        if not self._opening:
+            self._phases.head_since_s = self._now
 
     def _retracted(self, event: work.Retracted) -> None:
         handed = self._phases.handed

@@ -16,6 +16,7 @@ from attrs import frozen
 
 from gspc_trio.core.exchange import Finished, Submit
 from gspc_trio.core.records import RECORD_TYPES, Record
+from gspc_trio.core.staging import FILE_MESSAGE_TYPES
 from gspc_trio.protocol.envelope import ENVELOPE_TYPES, Beat, Call, EncodeError, Failure, Reply
 from gspc_trio.protocol.hooks import BadField, Write, make_converter
 from gspc_trio.protocol.hot import register_hot_hooks
@@ -32,7 +33,11 @@ _TEXT_ERRORS = (
 PACKER_BYTES_KEPT = 1024 * KIB
 """A packer's buffer only grows; after a longer message than this it is replaced."""
 
-WIRE_TYPES: tuple[type, ...] = (*MESSAGE_TYPES, *IML_MESSAGE_TYPES)
+WIRE_TYPES: tuple[type, ...] = (
+    *MESSAGE_TYPES,
+    *IML_MESSAGE_TYPES,
+    *FILE_MESSAGE_TYPES,
+)
 """Everything that may travel; the place of each is its number."""
 
 

@@ -53,7 +53,7 @@ OPEN_THREAD, INTERRUPT_THREAD = range(2)
 
 # Items in a packet of tasks: (kind, ...)
 DEFINE, RUN, LARGE = range(3)
-# DEFINE code_id data; RUN task_id attempt code_id arguments memory_bytes may_rerun [held];
+# DEFINE code_id data; RUN task_id attempt code_id arguments memory_bytes may_rerun [held [directory]];
 # LARGE kind first second + descriptor of a file that holds the item (its kind and first two fields repeated)
 
 
@@ -89,16 +89,19 @@ def pack_run(
     memory_bytes: int,
     may_rerun: bool,
     held: Sequence[str] = (),
+    directory: bytes = b"",
 ) -> list[bytes]:
     """Return an item that runs a task, in pieces: long arguments are not copied."""
     pieces = [
-        list_head(8 if held else 7),
+        list_head(9 if directory else 8 if held else 7),
         *map(pack, (RUN, task_id, attempt, code_id)),
         list_head(len(arguments)),
     ]
     for argument in arguments:
         pieces += [b"\xc6" + len(argument).to_bytes(4, "big"), argument]
     pieces += [pack(memory_bytes), pack(may_rerun)]
-    if held:
+    if held or directory:
         pieces.append(pack(held))
+    if directory:
+        pieces.append(pack(directory))
     return pieces

@@ -157,7 +157,7 @@ def _register_outcomes(converter: Converter) -> None:
     write_general = class_writer(Outcome, converter)
 
     def write_outcome(it: Outcome) -> Sequence[Any]:
-        if it.error is None:
+        if it.error is None and not it.staged_s:
             return (
                 it.task_id,
                 it.attempt,

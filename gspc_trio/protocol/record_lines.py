@@ -45,7 +45,7 @@ def decode_record(line: str | bytes) -> Record:
 
 def _as_dict(record: Any) -> dict[str, Any]:
     if type(record) is TaskChanged:  # by far the most frequent one
-        return {
+        fields: dict[str, Any] = {
             "record": "TaskChanged",
             "at_s": record.at_s,
             "job": record.job,
@@ -58,6 +58,9 @@ def _as_dict(record: Any) -> dict[str, Any]:
             "started_s": record.started_s,
             "duration_s": record.duration_s,
         }
+        if record.staged_s:
+            fields["staged_s"] = list(record.staged_s)
+        return fields
     data: dict[str, Any] = {"record": type(record).__name__}
     for name in _FIELDS[type(record)]:
         data[name] = _plain(getattr(record, name))
@@ -90,6 +93,8 @@ def _reader(kind: type) -> Callable[[dict[str, Any]], Record]:
 
 def _read_task(data: dict[str, Any]) -> TaskChanged:
     data["state"] = _STATES[data["state"]]
+    if "staged_s" in data:
+        data["staged_s"] = tuple(data["staged_s"])
     try:
         return TaskChanged(**data)
     except TypeError:

@@ -84,6 +84,30 @@ def decode_reference(data: bytes) -> Reference:
         raise values.BadValue(f"these {len(data)} bytes are not a reference: {error}") from error
 
 
+def bytes_reference(data_id: str, size_bytes: int, host: str) -> bytes:
+    """Return what travels instead of a ``bytes`` object whose bytes are the data."""
+    return encode_reference(Reference(data_id, size_bytes, ((host, size_bytes),), _RAW))
+
+
+def is_range(reference: Reference) -> bool:
+    """Return whether it stands for a range of data that somebody else keeps."""
+    return reference.kind == _VIEW
+
+
+def plain_range(reference: Reference) -> tuple[int, int]:
+    """Return (offset, size) of what a reference to a ``bytes`` object or a range stands for.
+
+    Raises:
+        BadValue: it stands for another value.
+    """
+    if reference.kind == _RAW:
+        return 0, reference.size_bytes
+    if reference.kind == _VIEW:
+        ((begin, end),) = reference.ends
+        return begin, end - begin
+    raise values.BadValue("it is neither bytes nor a range of data")
+
+
 @frozen
 class Spread:
     """A value taken apart: the pieces to be written one after another."""

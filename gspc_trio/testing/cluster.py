@@ -222,6 +222,7 @@ class Cluster:
                     rts=order.rts_address("ws:"),
                     load=_report_load,
                     staging=SimulatedStaging(partial(self.on_staging_failed, process)),
+                    clock=trio.current_time,
                 ) as rif:
                     self.rifs[process] = rif
                     process.reason = await rif.wait_ended()

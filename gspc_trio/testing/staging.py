@@ -7,7 +7,7 @@ from zlib import crc32
 
 import trio
 
-from gspc_trio.components.worker import StagingError
+from gspc_trio.components.staging import StagingError
 from gspc_trio.core.exchange import Submission
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.resources import Resource

@@ -10,7 +10,7 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.explain import describe_net, explain_stuck
-from gspc_trio.workflow.net import Net, input_values
+from gspc_trio.workflow.net import Net, Transition, input_values
 from gspc_trio.workflow.runtime import RunningNet
 from gspc_trio.workflow.state import (
     FORMAT,
@@ -70,7 +70,8 @@ class WorkflowEngine:
         for transition in net.transitions.values():
             if not transition.is_inline:
                 self._code_ids[transition.name] = len(self.code_table)
-                self.code_table.append(CodeEntry(transition.run, transition.parameters, transition.outputs))
+                outputs = transition.code_outputs
+                self.code_table.append(CodeEntry(transition.run, transition.parameters, outputs))
         self._arguments = {
             transition.name: tuple(index for index, arc in enumerate(transition.inputs) if arc.passed)
             for transition in net.transitions.values()
@@ -123,6 +124,8 @@ class WorkflowEngine:
         description = activity.transition.description
         encode, binding = self.codec.encode, activity.binding
         arguments = tuple([encode(binding[index]) for index in self._arguments[description.name]])
+        if description.stage is not None:
+            arguments = self._with_plan(description, binding, arguments)
         self._change(activity, TaskState.SUBMITTED)
         return Task(
             task_id,
@@ -132,6 +135,21 @@ class WorkflowEngine:
             description.shape,
             description.options,
         )
+
+    def _with_plan(
+        self, description: Transition, binding: Sequence[Token], arguments: tuple[bytes, ...]
+    ) -> tuple[bytes, ...]:
+        """Return the arguments of a task with those that only become files, and the plan of its files."""
+        stage = description.stage
+        assert stage is not None
+        places = {arc: index for index, arc in enumerate(self._arguments[description.name])}
+        count = len(arguments)
+        for arc in stage.arcs:
+            if arc not in places:
+                places[arc] = len(arguments)
+                arguments += (self.codec.encode(binding[arc]),)
+        values = {name: self.codec.decode(binding[arc]) for name, arc in stage.names}
+        return (*arguments, stage.plan(count, places, values).encoded())
 
     def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
         """Put the result of an extracted task into the workflow.

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, Unpack
 from attrs import evolve, frozen
 
 from gspc_trio.core.code import Output
+from gspc_trio.core.staging import Stage
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.workflow.arcs import (
     InputArc,
@@ -30,6 +31,7 @@ from gspc_trio.workflow.arcs import (
 )
 from gspc_trio.workflow.calls import Call, call_of_condition, call_of_run, check_run, function_name
 from gspc_trio.workflow.settings import TaskSettings, task_settings
+from gspc_trio.workflow.stage import ports_last, stage_of
 
 Key: TypeAlias = "str | Callable[[Any], Any]"
 Match: TypeAlias = "Key | Mapping[str, Key]"
@@ -53,6 +55,7 @@ class Transition:
         is_inline: whether the engine fires it itself.
         shape: what its tasks need.
         options: what its tasks state about themselves.
+        stage: their files and ranges, or None.
     """
 
     name: str
@@ -68,6 +71,12 @@ class Transition:
     is_inline: bool = False
     shape: Shape = CORE
     options: TaskOptions = DEFAULT_OPTIONS
+    stage: Stage | None = None
+
+    @property
+    def code_outputs(self) -> tuple[Output, ...]:
+        """What becomes of the value that ``run`` returns: the outputs that are no files."""
+        return self.outputs if self.stage is None else self.outputs[: len(self.outputs) - self.stage.ports]
 
 
 class Net:
@@ -195,7 +204,7 @@ class Net:
                 raise WorkflowError("the name is taken")
             self._check_owner(inputs, reads, outputs)
             arcs, parameters = input_arcs(inputs, reads)
-            made, ports = output_arcs(outputs, arcs, run is not None)
+            made, ports = ports_last(*output_arcs(outputs, arcs, run is not None), settings)
             self._check_arcs(arcs)
             if run is not None:
                 check_run(run, arcs)
@@ -203,6 +212,9 @@ class Net:
             if is_inline and run is not None and not callable(run):
                 raise WorkflowError(f"the engine itself cannot run {function_name(run)!r}; leave inline out")
             shape, options = task_settings(settings)
+            stage = stage_of(settings, arcs, ports)
+            if stage is not None and is_inline:
+                raise WorkflowError("only tasks have files and ranges; leave inline out")
             transition = Transition(
                 name=name,
                 run=run,
@@ -217,6 +229,7 @@ class Net:
                 is_inline=is_inline,
                 shape=shape,
                 options=options,
+                stage=stage,
             )
         except WorkflowError as error:
             raise WorkflowError(f"transition {name!r}: {error}") from None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict, cast
+from typing import Any, TypeAlias, TypedDict
 
+from gspc_trio.core.staging import Staged
 from gspc_trio.core.task import Requirement, Shape, TaskOptions
 from gspc_trio.workflow.arcs import WorkflowError
 
@@ -25,8 +26,9 @@ class TaskSettings(TypedDict, total=False):
     memory_bytes: int
     memories: Sequence[int]
     estimate_s: float | None
-    stage_in: bool
-    stage_out: bool
+    stage_in: bool | Staged
+    stage_out: bool | Staged
+    output_ranges: Mapping[str, str]
 
 
 def task_settings(settings: TaskSettings) -> tuple[Shape, TaskOptions]:
@@ -59,7 +61,11 @@ def task_settings(settings: TaskSettings) -> tuple[Shape, TaskOptions]:
         wait=settings.get("wait", False),
         same_host=settings.get("same_host", False),
     )
-    given: Mapping[str, Any] = cast(dict[str, Any], settings)
+    given: dict[str, Any] = dict(settings)
+    ranges, fetch, store = (given.get(name, False) for name in ("output_ranges", "stage_in", "stage_out"))
+    files = isinstance(fetch, Mapping) or isinstance(store, Mapping)
+    given["stage_in"] = bool(fetch or files or ranges)
+    given["stage_out"] = bool(store or ranges)
     return shape, TaskOptions(**{name: given[name] for name in _OPTIONS if name in given})
 
 

@@ -10,7 +10,7 @@ import trio
 
 from gspc_trio.components.compute import ComputeBackend
 from gspc_trio.components.rif import RifService, open_rif
-from gspc_trio.components.worker import Staging
+from gspc_trio.components.staging import Staging
 from gspc_trio.core.exchange import (
     AddResources,
     DagReport,

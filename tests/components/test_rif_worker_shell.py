@@ -9,7 +9,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.components.worker import JobCode, NoStaging, WorkerShell
+from gspc_trio.components.worker import JobCode, WorkerShell
 from gspc_trio.core.exchange import OpenJob, Submission
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rif_events import AtWorker
@@ -42,7 +42,7 @@ class Bench:
         self.backend = backend
         self.events: list[Any] = []
         self.jobs = {name: JobCode(OpenJob(name), {7: b""}) for name in ("j1", "j2")}
-        self.shell = WorkerShell(Resource(R, "core"), self.jobs, backend, NoStaging(), self._put, nursery)
+        self.shell = WorkerShell(Resource(R, "core"), self.jobs, backend, self._put, nursery)
 
     def _put(self, event: AtWorker) -> None:
         assert event.resource_id == R

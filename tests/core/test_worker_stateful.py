@@ -154,12 +154,13 @@ class WorkerModel(RuleBasedStateMachine):
         submissions = []
         for options in kinds:
             self.tasks += 1
-            submissions.append(Submission(self.tasks, 1, 1, (), options))
+            size_bytes = self.tasks * 7 % 12 if options.stage_in else 0
+            submissions.append(Submission(self.tasks, 1, 1, (), options, input_bytes=size_bytes))
             self.options[self.tasks, 1] = options
             self.open[self.tasks, 1] = submissions[-1]
         resources = (R, "r1.core1") if gang and self.idle else (R,)
         self.idle = False
-        self.give(Assign(Submit("j1", (1, self.grants), resources, tuple(submissions)), fate))
+        self.give(Assign(Submit("j1", (1, self.grants), resources, tuple(submissions)), fate, 10))
 
     @precondition(lambda self: self.inside)
     @rule(count=st.integers(1, 3), fails=st.booleans())

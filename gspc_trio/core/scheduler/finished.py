@@ -65,7 +65,7 @@ def finished(state: State, event: Finished) -> None:
             out.append(
                 TaskChanged(
                     now, job, task_id, _FINISHED, outcome.attempt, task.name, resource_id, "",
-                    outcome.started_s, outcome.duration_s,
+                    outcome.started_s, outcome.duration_s, outcome.staged_s,
                 )
             )  # fmt: skip
     if measured:
@@ -77,7 +77,7 @@ def finished(state: State, event: Finished) -> None:
             state.sums.lately.append(
                 TaskChanged(
                     now, job, last.task_id, _FINISHED, last.attempt, task.name, resource_id, "",
-                    last.started_s, last.duration_s,
+                    last.started_s, last.duration_s, last.staged_s,
                 )
             )  # fmt: skip
     state.stale += stale

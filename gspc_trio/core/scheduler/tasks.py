@@ -108,7 +108,7 @@ def end(
     if state.recording or final is TaskState.FAILED:
         record = TaskChanged(
             state.now, state.job, task.task_id, final, outcome.attempt, task.name, resource_id, detail,
-            outcome.started_s, outcome.duration_s,
+            outcome.started_s, outcome.duration_s, outcome.staged_s,
         )  # fmt: skip
         if final is TaskState.FAILED:
             state.sums.failed(record)

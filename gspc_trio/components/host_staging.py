@@ -1,0 +1,99 @@
+"""What a RIF has for the staging of all its jobs: its memory servers and the directories of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+from attrs import evolve
+
+from gspc_trio.components.staging import Staging
+from gspc_trio.components.worker import JobCode
+from gspc_trio.core.exchange import OpenJob, Submit
+from gspc_trio.iml.folders import Folders
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import Peer
+from gspc_trio.protocol.references import decode_reference, is_reference
+
+if TYPE_CHECKING:
+    from gspc_trio.components.iml_host import HostLayers
+
+
+class HostStaging:
+    """Stages for the jobs of one RIF.
+
+    Args:
+        staging: stages for jobs without memory layer; None: what stages files.
+
+    Attributes:
+        make_layers: makes what finds or starts memory servers, when a job wants the first.
+    """
+
+    make_layers: Callable[[], HostLayers]
+
+    def __init__(self, staging: Staging | None) -> None:
+        self._staging = staging
+        self._folders = Folders()
+        self._layers: HostLayers | None = None
+
+    def open_job(self, opening: OpenJob, server: Callable[[], Peer | None]) -> JobCode:
+        """Return what the RIF keeps of a job; it begins to find the memory server that the job wants.
+
+        Args:
+            opening: of the job.
+            server: returns the connection to its job server, None if there is none now.
+        """
+        from gspc_trio.components.file_staging import JobStaging
+
+        if opening.data is None:
+            staging = self._staging or JobStaging(None, self._folders, opening.stage, server)
+            return JobCode(opening, staging=staging)
+        from gspc_trio.components.iml_staging import DataStaging
+
+        if self._layers is None:
+            self._layers = self.make_layers()
+        layers = self._layers
+        layers.prepare(opening.data)
+        staging = JobStaging(DataStaging(opening.data, layers), self._folders, opening.stage, server)
+        return JobCode(opening, settle=partial(layers.settle_job, opening), staging=staging)
+
+    def close(self) -> None:
+        """Remove the directories of tasks."""
+        self._folders.close()
+
+
+def make_layers(host: str, nursery: trio.Nursery, network: Network, rts: str) -> HostLayers:
+    """Return what finds or starts memory servers of a host.
+
+    Args:
+        host: its name.
+        nursery: in which they are held.
+        network: by which the run-time system at ``rts`` is reached.
+        rts: its address.
+    """
+    del network, rts
+    from gspc_trio.components.iml_host import HostLayers
+
+    return HostLayers(host, nursery)
+
+
+def measured(submit: Submit) -> Submit:
+    """Return what a RIF was given, with the bytes of data that each stage-in fetches."""
+    if not any(one.options.stage_in for one in submit.submissions):
+        return submit
+    return evolve(
+        submit,
+        submissions=tuple(
+            evolve(
+                one,
+                input_bytes=sum(
+                    decode_reference(value).size_bytes for value in set(filter(is_reference, one.arguments))
+                ),
+            )
+            if one.options.stage_in
+            else one
+            for one in submit.submissions
+        ),
+    )

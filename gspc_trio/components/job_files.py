@@ -1,0 +1,178 @@
+"""Files of a job's host that its tasks fetch and store, served to the RIFs: none outside of one directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import trio
+from attrs import define
+
+from gspc_trio.core.staging import CHUNK_BYTES, DropFile, FilePiece, ReadFile, WriteFile, parts_of
+from gspc_trio.iml.folders import enter, open_plain
+from gspc_trio.nursery.rpc import IncomingCall, Peer
+from gspc_trio.protocol.messages import Done
+
+TRANSFERS_MAX = 1000
+"""Files that may be on their way here at one time over one connection."""
+
+_MODE = 0o666  # less what the umask takes away
+
+
+@define(eq=False)
+class _Transfer:
+    """A file that is being written: it has no name, or one of its own, until it is whole."""
+
+    directory: int
+    name: str
+    descriptor: int
+    own_name: str
+    size_bytes: int = 0
+
+
+class JobFiles:
+    """Reads and writes files below one directory, as RIFs ask.
+
+    Args:
+        directory: of the files; "" for the working directory.
+        file_bytes_max: no file that is written gets larger.
+    """
+
+    def __init__(self, directory: str, file_bytes_max: int) -> None:
+        self._directory = directory or "."
+        self._file_bytes_max = file_bytes_max
+        self._transfers: dict[tuple[Peer, int], _Transfer] = {}
+
+    async def answer(self, call: IncomingCall) -> None:
+        """Answer a call of a RIF."""
+        body = call.body
+        try:
+            if isinstance(body, ReadFile):
+                call.reply(await trio.to_thread.run_sync(self._read, body))
+            elif isinstance(body, WriteFile):
+                await self._write(call.peer, body)
+                call.reply(Done())
+            else:
+                call.fail(TypeError(f"a job server cannot be asked for {type(body).__name__} by a RIF"))
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            path = getattr(body, "path", "")
+            call.fail(ValueError(why if path in why else f"{path}: {why}"))
+
+    def drop(self, peer: Peer, message: DropFile) -> None:
+        """A RIF gives up a transfer."""
+        transfer = self._transfers.pop((peer, message.transfer), None)
+        if transfer is not None:
+            _forget(transfer)
+
+    def forget(self, peer: Peer) -> None:
+        """A RIF is gone: what it was writing is dropped."""
+        for key in [key for key in self._transfers if key[0] is peer]:
+            _forget(self._transfers.pop(key))
+
+    def _read(self, wanted: ReadFile) -> FilePiece:
+        *way, name = parts_of(wanted.path)
+        where = self._enter(way)
+        try:
+            descriptor, size_bytes = open_plain(where, name, wanted.path, links=True)
+        finally:
+            os.close(where)
+        try:
+            found = os.fstat(descriptor)
+            data = os.pread(descriptor, max(0, min(wanted.size_bytes, CHUNK_BYTES)), wanted.offset)
+        finally:
+            os.close(descriptor)
+        return FilePiece(size_bytes, f"{found.st_dev}:{found.st_ino}:{found.st_mtime_ns}:{size_bytes}", data)
+
+    async def _write(self, peer: Peer, piece: WriteFile) -> None:
+        key = (peer, piece.transfer)
+        transfer = self._transfers.pop(key, None)
+        try:
+            if transfer is None:
+                if piece.offset or len(self._transfers) >= TRANSFERS_MAX:
+                    raise ValueError("a piece of a file that was not begun, or too many files at one time")
+                transfer = await trio.to_thread.run_sync(self._begin, piece.path)
+            if piece.offset != transfer.size_bytes:
+                raise ValueError("a piece of a file that does not go behind the last one")
+            if piece.offset + len(piece.data) > self._file_bytes_max:
+                raise ValueError(f"the file has more bytes than it may have ({self._file_bytes_max})")
+            transfer.size_bytes += len(piece.data)
+            await trio.to_thread.run_sync(_append, transfer, piece)
+        except BaseException:
+            if transfer is not None:
+                _forget(transfer)
+            raise
+        if not piece.last:
+            self._transfers[key] = transfer
+            if peer.lost.is_set():
+                self.forget(peer)
+
+    def _begin(self, path: str) -> _Transfer:
+        *way, name = parts_of(path)
+        where = self._enter(way, make=True)
+        own_name = f".{name[:100]}.{secrets.token_hex(8)}"
+        try:
+            try:
+                nameless = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
+                return _Transfer(where, name, os.open(".", nameless, _MODE, dir_fd=where), "")
+            except OSError as error:  # not every file system can do that
+                if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+                    raise
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            return _Transfer(where, name, os.open(own_name, flags, _MODE, dir_fd=where), own_name)
+        except BaseException:
+            os.close(where)
+            raise
+
+    def _enter(self, way: list[str], make: bool = False) -> int:
+        start = os.open(Path(self._directory), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return enter(start, way, make)
+        finally:
+            os.close(start)
+
+
+def _append(transfer: _Transfer, piece: WriteFile) -> None:
+    """Write a piece; with the last one the file gets its name, in the place of what had it."""
+    view = memoryview(piece.data)
+    while view:
+        view = view[os.write(transfer.descriptor, view) :]
+    if not piece.last:
+        return
+    if not transfer.own_name:
+        own_name = f".{transfer.name[:100]}.{secrets.token_hex(8)}"
+        os.link(f"/proc/self/fd/{transfer.descriptor}", own_name, dst_dir_fd=transfer.directory)
+        transfer.own_name = own_name
+    where = transfer.directory
+    os.rename(transfer.own_name, transfer.name, src_dir_fd=where, dst_dir_fd=where)
+    transfer.own_name = ""
+    _forget(transfer)
+
+
+def _forget(transfer: _Transfer) -> None:
+    """Close what a transfer has open; nothing of it is seen unless it has got its name."""
+    if transfer.descriptor < 0:
+        return
+    if transfer.own_name:
+        with suppress(OSError):
+            os.unlink(transfer.own_name, dir_fd=transfer.directory)
+    os.close(transfer.descriptor)
+    os.close(transfer.directory)
+    transfer.descriptor = -1
+
+
+def take_message(files: JobFiles | None, nursery: trio.Nursery, peer: Peer | None, message: Any) -> bool:
+    """Have a message of a RIF answered; return False if it is not about files."""
+    if files is None or peer is None:
+        return False
+    if type(message) is IncomingCall:
+        nursery.start_soon(files.answer, message)
+    elif type(message) is DropFile:
+        files.drop(peer, message)
+    else:
+        return False
+    return True

@@ -1,0 +1,239 @@
+"""Files of tasks: what a workflow says of them, what a worker is told, and messages that carry their bytes.
+
+A task that has files runs in a directory of its own. Before it computes, files are put there (stage-in),
+from its inputs or from the host of its job; afterwards others are taken from there (stage-out), as values or
+to the host of its job. Names never lead out of the directory on either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgpack
+from attrs import frozen
+
+from gspc_trio.core.rules import fill
+
+PLAN_MARK = b"\xc1\3"
+"""Begins an argument that is none: the plan of the task's files."""
+
+NAME_BYTES_MAX = 255
+PATH_BYTES_MAX = 4000
+"""What the system takes."""
+
+CHUNK_BYTES = 1 << 20
+"""Files travel in pieces of so many bytes."""
+
+
+class BadFileName(ValueError):
+    """The name of a file would lead out of its directory, or is none; the message says why."""
+
+
+@frozen
+class Data:
+    """Stands for a value where a file could stand: an input, or a port of the outputs.
+
+    Attributes:
+        name: of the input or of the port.
+    """
+
+    name: str
+
+
+Staged: TypeAlias = "Mapping[str, str | Data]"
+"""File in the task's directory -> file on the host of its job, or the value that it is."""
+
+
+@frozen
+class StageLimits:
+    """How much the tasks of a job may stage at one worker.
+
+    Attributes:
+        files_max: files of one task, each way.
+        file_bytes_max: bytes of all files of one task, each way.
+        inputs_bytes_max: bytes of data that the tasks in a worker's phases may have fetched; the next one's
+            stage-in waits for room. One task alone may have more.
+    """
+
+    files_max: int = 1000
+    file_bytes_max: int = 4 << 30
+    inputs_bytes_max: int = 1 << 30
+
+
+DEFAULT_LIMITS = StageLimits()
+
+
+@frozen
+class FilePlan:
+    """What is to be staged for one task.
+
+    Attributes:
+        arguments: so many arguments are for its code; those behind them are for its files.
+        fetch: (file in its directory, file on the host of the job or index of an argument).
+        store: (file in its directory, file on the host of the job or index of an output).
+        ranges: (index of an output, index of the argument that is the range to put it into).
+    """
+
+    arguments: int
+    fetch: tuple[tuple[str, str | int], ...] = ()
+    store: tuple[tuple[str, str | int], ...] = ()
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the task needs a directory."""
+        return bool(self.fetch or self.store)
+
+    def encoded(self) -> bytes:
+        """Return the plan as an argument."""
+        packed: bytes = msgpack.packb((self.arguments, self.fetch, self.store, self.ranges))
+        return PLAN_MARK + packed
+
+
+@frozen
+class Stage:
+    """What a transition says about the files and ranges of its tasks.
+
+    Attributes:
+        fetch: (file in the task's directory, pattern of a file on the job's host or index of an input arc).
+        store: (file in the task's directory, pattern of a file on the job's host or index of an output).
+        ranges: (index of an output, index of the input arc that holds the range).
+        names: input arcs by the names that patterns have for them.
+        ports: how many outputs come from files; they are the last ones.
+    """
+
+    fetch: tuple[tuple[str, str | int], ...] = ()
+    store: tuple[tuple[str, str | int], ...] = ()
+    ranges: tuple[tuple[int, int], ...] = ()
+    names: tuple[tuple[str, int], ...] = ()
+    ports: int = 0
+
+    @property
+    def arcs(self) -> tuple[int, ...]:
+        """The input arcs whose values are staged."""
+        files = [source for _, source in self.fetch if isinstance(source, int)]
+        return tuple(dict.fromkeys([*files, *(arc for _, arc in self.ranges)]))
+
+    def plan(self, arguments: int, places: Mapping[int, int], values: Mapping[str, Any]) -> FilePlan:
+        """Return the plan of one task.
+
+        Args:
+            arguments: how many its code gets.
+            places: input arc -> index of its value among all arguments.
+            values: what patterns are filled with.
+        """
+        return FilePlan(
+            arguments,
+            tuple((name, fill(s, values) if isinstance(s, str) else places[s]) for name, s in self.fetch),
+            tuple((name, fill(t, values) if isinstance(t, str) else t) for name, t in self.store),
+            tuple((output, places[arc]) for output, arc in self.ranges),
+        )
+
+
+def split_plan(arguments: tuple[bytes, ...]) -> tuple[FilePlan | None, tuple[bytes, ...], tuple[bytes, ...]]:
+    """Take the plan out of the arguments of a task.
+
+    Returns:
+        the plan or None, all values, and what is behind the plan.
+
+    Raises:
+        ValueError: there is a plan that makes no sense.
+    """
+    for behind in (1, 2):
+        if len(arguments) >= behind and arguments[-behind][:2] == PLAN_MARK:
+            split = len(arguments) - behind
+            return _decode_plan(arguments[split], split), arguments[:split], arguments[split + 1 :]
+    return None, arguments, ()
+
+
+def _decode_plan(data: bytes, values: int) -> FilePlan:
+    try:
+        arguments, fetch, store, ranges = msgpack.unpackb(memoryview(data)[2:], use_list=False)
+        plan = FilePlan(arguments, fetch, store, ranges)
+        indices = [plan.arguments - 1, *(s for _, s in fetch if type(s) is int), *(a for _, a in ranges)]
+        fits = all(type(index) is int and -1 <= index < values for index in indices)
+        named = all(type(name) is str for name, _ in (*fetch, *store))
+        aimed = all(type(target) in (str, int) for _, target in store) and all(
+            type(source) in (str, int) for _, source in fetch
+        )
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise ValueError(f"these {len(data)} bytes are no plan of files: {error}") from error
+    if not (fits and named and aimed):
+        raise ValueError("a plan of files that does not go with its task")
+    return plan
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """Return the parts of a relative path that stays in its directory.
+
+    Raises:
+        BadFileName: it is empty, absolute, has ``..`` or empty parts, or is too long.
+    """
+    try:
+        size = len(path.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        raise BadFileName(f"{path!r} is no name of a file") from None
+    parts = path.split("/")
+    if not path or "\0" in path or size > PATH_BYTES_MAX:
+        raise BadFileName(f"{path[:100]!r} is no name of a file")
+    if path.startswith("/"):
+        raise BadFileName(f"{path!r} is absolute: files of tasks are named from their directory")
+    if any(part in ("", ".", "..") for part in parts):
+        raise BadFileName(f"{path!r} leads out of its directory, or has empty parts")
+    if any(len(part.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX for part in parts):
+        raise BadFileName(f"{path[:100]!r} has a part that is too long")
+    return tuple(parts)
+
+
+# RIF to job server (calls) ----------------------------------------------------------------------------------
+
+
+@frozen
+class ReadFile:
+    """Give a piece of a file of the job's directory (call, answered by FilePiece)."""
+
+    path: str
+    offset: int
+    size_bytes: int
+
+
+@frozen
+class FilePiece:
+    """A piece of a file, the size of all of it, and a mark that changes when the file does."""
+
+    size_bytes: int
+    mark: str
+    data: bytes
+
+
+@frozen
+class WriteFile:
+    """A piece of a file for the job's directory (call, answered by Done).
+
+    The pieces of one transfer come in order; the file is seen when the last has come, and then whole.
+
+    Attributes:
+        transfer: number of the transfer, of the caller's choice.
+        path: where it is to be.
+        offset: where the piece belongs.
+        last: whether it is the last one.
+        data: the bytes.
+    """
+
+    transfer: int
+    path: str
+    offset: int
+    last: bool
+    data: bytes
+
+
+@frozen
+class DropFile:
+    """Give up a transfer."""
+
+    transfer: int
+
+
+FILE_MESSAGE_TYPES: tuple[type, ...] = (ReadFile, FilePiece, WriteFile, DropFile)
+"""In the order that gives each its number on the wire."""

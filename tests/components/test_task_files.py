@@ -1,0 +1,285 @@
+"""Tasks with files of their own: what they fetch and store, and what never leads out of a directory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from gspc_trio import Data, Executor, JobFailed, JobSettings, Net, Program, StageLimits, farm
+from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.iml import join_layer
+from gspc_trio.iml.folders import PREFIX
+from gspc_trio.nursery.network import Network
+
+pytestmark = pytest.mark.process
+
+MIB = 1 << 20
+HANG_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Directories of tasks are made here."""
+    path = tmp_path / "folders"
+    path.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(path))
+    return path
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """What a job has for its files."""
+    path = tmp_path / "job"
+    (path / "corpus").mkdir(parents=True)
+    for name in ("a", "b"):
+        (path / "corpus" / f"{name}.txt").write_text(f"{name} zebra apple\n" * 100_000)
+    return path
+
+
+async def run(
+    net: Net, directory: Path, data_bytes: int = 0, values: Any = None, **settings: Any
+) -> dict[str, list[Any]]:
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1, data_bytes=data_bytes) as rts:
+            told = JobSettings(directory=str(directory), **settings)
+            async with open_job(net, rts=rts, values=values or {}, settings=told) as job:
+                return dict((await job.wait()).outputs)
+
+
+def sort_net() -> Net:
+    net = Net("sort")
+    names = net.input("names")
+    script = "mkdir sub; tr ' ' '\\n' < words.txt | sort > sub/sorted.txt; wc -l < sub/sorted.txt > count"
+    net.transition(
+        "sort",
+        Program(["sh", "-c", script]),
+        {"name": names},
+        {"made": net.output("sorted")},
+        stage_in={"words.txt": "corpus/{name}.txt"},
+        stage_out={"sub/sorted.txt": Data("made"), "count": "counts/new/{name}"},
+    )
+    return net
+
+
+@pytest.mark.parametrize("data_bytes", [0, 64 * MIB])
+async def test_files_come_from_the_host_of_the_job_and_go_there(
+    directory: Path, folders: Path, data_bytes: int
+) -> None:
+    outputs = await run(sort_net(), directory, data_bytes, {"names": ["a", "b"]})
+    assert sorted(text[:16] for text in outputs["sorted"]) == [b"a\n" * 8, b"apple\napple\nappl"]
+    assert [len(text) for text in outputs["sorted"]] == [14 * 100_000] * 2
+    assert sorted(os.listdir(directory)) == ["corpus", "counts"]
+    assert {path.name: path.read_text() for path in (directory / "counts" / "new").iterdir()} == {
+        "a": "300000\n",
+        "b": "300000\n",
+    }
+    assert os.listdir(folders) == []
+
+
+def copy(content: Any = None) -> None:
+    del content
+    assert Path.cwd().name.isdigit()
+    Path("copy").write_bytes(Path("content").read_bytes())
+
+
+def copy_net() -> Net:
+    net = Net("copy")
+    net.transition(
+        "copy",
+        copy,
+        [net.input("contents")],
+        {"copied": net.output("copied")},
+        stage_in={"content": Data("contents")},
+        stage_out={"copy": Data("copied")},
+    )
+    return net
+
+
+@pytest.mark.parametrize("size_bytes", [0, 5, MIB])
+@pytest.mark.parametrize("data_bytes", [0, 64 * MIB])
+async def test_values_become_files_and_files_values(
+    directory: Path, folders: Path, size_bytes: int, data_bytes: int
+) -> None:
+    content = bytes(range(256)) * (size_bytes // 256) + b"x" * (size_bytes % 256)
+    outputs = await run(copy_net(), directory, data_bytes, {"contents": [content]})
+    assert outputs == {"copied": [content]}
+    assert os.listdir(folders) == []
+
+
+async def test_a_range_in_the_layer_becomes_a_file() -> None:
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1, data_bytes=64 * MIB) as rts:
+            assert rts.data is not None
+            async with join_layer(Network(rts.data.token), rts.data.address) as iml:
+                data = await iml.alloc(3000, b"a" * 1000 + b"b" * 1000 + b"c" * 1000)
+                placed = await iml.placed(data.range(990, 20))
+                async with open_job(copy_net(), rts=rts, values={"contents": [placed]}) as job:
+                    outputs = (await job.wait()).outputs
+    assert outputs["copied"] == [b"a" * 10 + b"b" * 10]
+
+
+def link_out(_: Any) -> None:
+    os.symlink("/etc/passwd", "copy")
+
+
+def link_a_directory(_: Any) -> None:
+    os.symlink("/etc", "sub")
+
+
+def hard_link(_: Any) -> None:
+    Path("other").write_text("secret")
+    os.link("other", "copy")
+
+
+def make_a_pipe(_: Any) -> None:
+    os.mkfifo("copy")
+
+
+def make_a_directory(_: Any) -> None:
+    os.mkdir("copy")
+
+
+def make_nothing(_: Any) -> None:
+    pass
+
+
+def make_much(_: Any) -> None:
+    os.truncate(os.open("copy", os.O_CREAT | os.O_WRONLY), 200_000)
+
+
+def take_the_place_of_the_directory(_: Any) -> None:
+    """Whatever has the name of the directory afterwards, it is not where files are taken from."""
+    here = os.getcwd()
+    os.rename(here, here + "-old")
+    os.symlink("/etc", here)
+
+
+@pytest.mark.parametrize(
+    ("attack", "name", "problem"),
+    [
+        (link_out, "copy", "copy is a link or a device"),
+        (link_a_directory, "sub/passwd", "sub is a link or no directory"),
+        (hard_link, "copy", "copy has several names"),
+        (make_a_pipe, "copy", "copy is no plain file"),
+        (make_a_directory, "copy", "copy is no plain file"),
+        (make_nothing, "copy", "it has not made the file copy"),
+        (make_much, "copy", "200000 bytes in a file are more than it may have"),
+        (take_the_place_of_the_directory, "passwd", "it has not made the file passwd"),
+    ],
+)
+async def test_stage_out_takes_plain_files_of_the_task_alone(
+    directory: Path, folders: Path, attack: Callable[..., None], name: str, problem: str
+) -> None:
+    net = farm(attack, stage_out={name: "stolen"})
+    with pytest.raises(JobFailed, match=problem):
+        await run(net, directory, values={"items": [b""]}, stage=StageLimits(file_bytes_max=100_000))
+    assert not (directory / "stolen").exists()
+    assert os.listdir(folders) == []
+
+
+@pytest.mark.parametrize(
+    ("item", "problem"),
+    [
+        ("../../../etc/passwd", "leads out of its directory"),
+        ("a.txt\0", "no name of a file"),
+        ("", "leads out of its directory, or has empty parts"),
+        ("nothing.txt", "No such file"),
+        ("link.txt", "is a link or a device"),
+        ("linked/passwd", "linked is a link or no directory"),
+        ("pipe", "is no plain file"),
+        (".", "leads out"),
+        ("large", "are more than it may have"),
+    ],
+)
+async def test_stage_in_takes_plain_files_of_the_jobs_directory_alone(
+    directory: Path, item: str, problem: str
+) -> None:
+    corpus = directory / "corpus"
+    (corpus / "link.txt").symlink_to("/etc/passwd")
+    (corpus / "linked").symlink_to("/etc")
+    os.mkfifo(corpus / "pipe")
+    (corpus / "large").write_bytes(bytes(200_000))
+    net = farm(make_nothing, stage_in={"in.txt": "corpus/{item}"})
+    with pytest.raises(JobFailed, match=problem):
+        await run(net, directory, values={"items": [item]}, stage=StageLimits(file_bytes_max=100_000))
+
+
+async def test_files_go_nowhere_else(directory: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (directory / "out").symlink_to(outside)
+    net = farm(copy, stage_in={"content": Data("item")}, stage_out={"copy": "out/x"})
+    with pytest.raises(JobFailed, match="out is a link or no directory"):
+        await run(net, directory, values={"items": [b"x"]})
+    assert os.listdir(outside) == []
+
+
+async def test_a_file_takes_the_place_of_the_one_before(directory: Path, tmp_path: Path) -> None:
+    """Also of a link, which is not followed."""
+    outside = tmp_path / "outside"
+    outside.write_text("old")
+    (directory / "x").symlink_to(outside)
+    net = farm(copy, stage_in={"content": Data("item")}, stage_out={"copy": "x"})
+    await run(net, directory, values={"items": [b"new" * MIB]})
+    assert (directory / "x").read_bytes() == b"new" * MIB
+    assert not (directory / "x").is_symlink()
+    assert outside.read_text() == "old"
+    assert sorted(os.listdir(directory)) == ["corpus", "x"]
+
+
+async def test_more_files_than_there_may_be_are_refused(directory: Path) -> None:
+    net = farm(make_nothing, stage_in={str(number): Data("item") for number in range(4)})
+    with pytest.raises(JobFailed, match="it has 4 files to fetch; at most 3 may be"):
+        await run(net, directory, values={"items": [b""]}, stage=StageLimits(files_max=3))
+
+
+async def test_a_value_that_is_no_bytes_becomes_no_file(directory: Path) -> None:
+    with pytest.raises(JobFailed, match="its file content: it is neither bytes nor text"):
+        await run(copy_net(), directory, values={"contents": [{1: 2}]})
+    outputs = await run(copy_net(), directory, values={"contents": ["größer"]})
+    assert outputs["copied"] == ["größer".encode()]
+
+
+async def test_threads_have_no_files(directory: Path) -> None:
+    with pytest.raises(JobFailed, match="need compute in processes, not in threads"):
+        await run(copy_net(), directory, values={"contents": [b""]}, threads=True)
+
+
+def fail_the_first_time(marker: str) -> None:
+    Path("copy").write_text("half of it")
+    if not Path(marker).exists():
+        Path(marker).touch()
+        raise OSError("not this time")
+    Path("copy").write_text("all of it")
+
+
+async def test_a_failed_attempt_leaves_nothing(directory: Path, folders: Path, tmp_path: Path) -> None:
+    net = farm(fail_the_first_time, stage_out={"copy": "made"}, attempts=2)
+    await run(net, directory, values={"items": [str(tmp_path / "marker")]})
+    assert (directory / "made").read_text() == "all of it"
+    assert os.listdir(folders) == []
+
+
+def where() -> str:
+    return os.getcwd()
+
+
+def test_a_task_without_files_runs_where_the_job_does() -> None:
+    with Executor(cores=1) as executor:
+        assert executor.submit(where).result(HANG_S) == os.getcwd()
+
+
+async def test_what_killed_owners_left_is_removed(directory: Path, folders: Path) -> None:
+    left = folders / f"{PREFIX}left" / "1" / "deep"
+    left.mkdir(parents=True)
+    (left / "link").symlink_to(directory)
+    left.chmod(0)
+    await run(copy_net(), directory, values={"contents": [b"x"]})
+    assert os.listdir(folders) == []
+    assert (directory / "corpus").is_dir()

@@ -1,0 +1,71 @@
+"""Names and plans of tasks' files: what leads out of a directory is no name."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gspc_trio.core.staging import PLAN_MARK, BadFileName, FilePlan, Stage, parts_of, split_plan
+
+BAD_NAMES = [
+    "", "/", "/etc/passwd", "..", "../x", "a/..", "a/../b", ".", "./a", "a/./b", "a//b", "a/", "a\0b",
+    "x" * 256, "/".join(["a" * 200] * 30), "\udfff" + "\ud800",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_a_name_that_leads_out_of_its_directory_is_none(name: str) -> None:
+    with pytest.raises(BadFileName):
+        parts_of(name)
+
+
+@given(st.text(max_size=40))
+def test_whatever_is_a_name_stays_below(name: str) -> None:
+    try:
+        parts = parts_of(name)
+    except BadFileName:
+        return
+    assert "/".join(parts) == name
+    assert all(part not in ("", ".", "..") and "/" not in part for part in parts)
+
+
+def test_a_plan_comes_back_from_among_the_arguments() -> None:
+    plan = FilePlan(1, (("in.txt", "corpus/a"), ("more", 1)), (("out", 0), ("x", "y/z")), ((0, 1),))
+    arguments = (b"first", b"second", plan.encoded())
+    assert split_plan(arguments) == (plan, arguments[:2], ())
+    assert split_plan((*arguments, b"behind")) == (plan, arguments[:2], (b"behind",))
+    assert split_plan((b"first", b"second")) == (None, (b"first", b"second"), ())
+    assert split_plan(()) == (None, (), ())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (),
+        (1, (), (), ()),  # more arguments than there are
+        (0, (("a", 0),), (), ()),
+        (0, (("a", -2),), (), ()),
+        (0, ((1, "a"),), (), ()),
+        (0, (), (("a", None),), ()),
+        (0, (), (), ((0, 7),)),
+        (0, (), (), ((0, "x"),)),
+        ("x", (), (), ()),
+        (0, 5, (), ()),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(fields: object) -> None:
+    with pytest.raises(ValueError, match="plan"):
+        split_plan((PLAN_MARK + msgpack.packb(fields),))
+
+
+def test_patterns_are_filled_with_inputs() -> None:
+    stage = Stage(
+        fetch=(("in", "texts/{name}.txt"), ("data", 2)),
+        store=(("out", "{name}/{other}"),),
+        names=(("name", 0),),
+    )
+    plan = stage.plan(1, {0: 0, 2: 1}, {"name": "x y"})
+    assert plan.fetch == (("in", "texts/x y.txt"), ("data", 1))
+    assert plan.store == (("out", "x y/{other}"),)

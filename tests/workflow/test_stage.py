@@ -1,0 +1,107 @@
+"""What transitions say about the files and ranges of their tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gspc_trio.core.code import Program
+from gspc_trio.core.staging import Data, split_plan
+from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.workflow.arcs import WorkflowError, each, take
+from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.net import Net
+from gspc_trio.workflow.patterns import farm
+
+RUN = Program(["true"])
+
+
+def transition(**settings: Any) -> None:
+    net = Net("files")
+    name, text = net.input("name"), net.input("text")
+    outputs = settings.pop("outputs", {"stdout": net.output("told"), "made": net.output("made")})
+    net.transition("run", RUN, settings.pop("inputs", {"name": name, "text": text}), outputs, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"stage_in": {"/etc/passwd": "a"}}, "'/etc/passwd' is absolute"),
+        ({"stage_in": {"a": "../b"}}, "leads out"),
+        ({"stage_out": {"a/../../b": "b"}}, "leads out"),
+        ({"stage_out": {"a": "/b"}}, "is absolute"),
+        ({"stage_in": {"a": 5}}, "is a name or Data"),
+        ({"stage_in": {5: "a"}}, "5 is no name"),
+        ({"stage_in": "a"}, "is True, False or a mapping"),
+        ({"stage_in": {"a": Data("nobody")}}, "'nobody', which is no input; there are: name, text"),
+        ({"stage_out": {"a": Data("nothing")}}, "the port 'nothing'; there are: 'stdout', 'made'"),
+        ({"stage_out": {"a": Data("made"), "b": Data("made")}}, "two files are one output"),
+        ({"output_ranges": {"made": "nobody"}}, "no input"),
+        ({"output_ranges": {"nothing": "text"}}, "the port 'nothing'"),
+        ({"output_ranges": {"made": "text"}, "stage_out": {"a": Data("made")}}, "cannot fill a range"),
+        ({"stage_in": {"a": Data("text")}, "inputs": {"text": take("text", 2)}}, "several tokens"),
+        ({"stage_out": {"a": Data("made")}, "outputs": {"made": each("made")}}, "one token"),
+        ({"stage_out": {"a": Data("made")}, "outputs": ["made"]}, "its outputs are no mapping"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(WorkflowError, match=problem):
+        transition(**settings)
+
+
+def test_the_engine_itself_has_no_files() -> None:
+    net = Net("inline")
+    with pytest.raises(WorkflowError, match="only tasks have files"):
+        net.transition("x", str, net.input("a"), net.output("b"), inline=True, stage_in={"f": "g"})
+
+
+def engine_of(net: Net, **values: Any) -> WorkflowEngine:
+    return WorkflowEngine(net, values, dumps=dumps, loads=loads)
+
+
+def test_a_task_carries_the_plan_of_its_files() -> None:
+    net = Net("files")
+    name, text, status = net.input("name"), net.input("text"), net.output("status")
+    net.transition(
+        "run",
+        RUN,
+        {"name": name, "_text": text},
+        {"made": net.output("made"), "exit_status": status},
+        stage_in={"in.txt": "corpus/{name}.txt", "text.txt": Data("_text")},
+        stage_out={"out/x": Data("made"), "n": "counts/{name}"},
+    )
+    engine = engine_of(net, name=["a"], text=[b"content"])
+    task_id = engine.next()
+    assert task_id is not None
+    task = engine.extract(task_id)
+    plan, values, behind = split_plan(task.arguments)
+    assert plan is not None
+    assert (values, behind) == ((dumps("a"), dumps(b"content")), ())
+    assert (plan.arguments, plan.ranges) == (1, ())
+    assert plan.fetch == (("in.txt", "corpus/a.txt"), ("text.txt", 1))
+    assert plan.store == (("out/x", 1), ("n", "counts/a"))  # outputs from files come last
+    assert task.options.stage_in
+    assert task.options.stage_out
+    assert [entry.outputs for entry in engine.code_table] == [(("exit_status", False),)]
+    engine.inject(task_id, ((dumps(0),), (dumps(b"made"),)))
+    assert engine.outputs() == {"made": [b"made"], "status": [0]}
+
+
+def test_a_farm_has_a_file_for_each_item() -> None:
+    engine = engine_of(farm(len, stage_in={"f": "in/{item}"}, stage_out={"g": "out/{items}"}), items=["a"])
+    task_id = engine.next()
+    assert task_id is not None
+    plan, _, _ = split_plan(engine.extract(task_id).arguments)
+    assert plan is not None
+    assert (plan.fetch, plan.store) == ((("f", "in/a"),), (("g", "out/a"),))
+
+
+def test_staging_without_files_is_as_ever() -> None:
+    net = farm(len, stage_in=True)
+    engine = engine_of(net, items=["a"])
+    task_id = engine.next()
+    assert task_id is not None
+    task = engine.extract(task_id)
+    assert task.arguments == (dumps("a"),)
+    assert (task.options.stage_in, task.options.stage_out) == (True, False)
