@@ -21,6 +21,7 @@ from gspc_trio.cli.common import (
 )
 from gspc_trio.cli.waiting import describe_waiting
 from gspc_trio.components.client import join_rts
+from gspc_trio.components.collector import tuned_collector
 from gspc_trio.components.rts import RtsService, open_rts_service
 from gspc_trio.components.rts_state import RtsState, SavedHost, StateKeeper, open_state
 from gspc_trio.components.ssh import SshStrategy
@@ -101,7 +102,7 @@ async def start(
     rating = find_placement(placement)
     path = connection_path(connection_file)
     _refuse_second(await find_live_connection(path), path)
-    with open_state(state) if state is not None else nullcontext() as keeper:
+    with tuned_collector(), open_state(state) if state is not None else nullcontext() as keeper:
         before = keeper.before if keeper is not None else RtsState()
         where = listen_address(listen, port or before.port, tls)
         issue = Authority((state or path.parent) / "tls").issue if tls else lambda _: ""
