@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+import gspc_trio
+
 
 class Figures:
     """Prints figures as they come: a line of JSON each with ``--json``, a line of text otherwise."""
@@ -20,6 +22,11 @@ class Figures:
             print(json.dumps({"name": name, "value": value, "unit": unit}), flush=True)
         else:
             print(f"{name:<32}{value:>14g} {unit}", flush=True)
+
+
+def package_folder() -> Path:
+    """Return where the modules of the package lie that is measured."""
+    return Path(gspc_trio.__file__).parent
 
 
 def descendants(root: int) -> list[int]:

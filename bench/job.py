@@ -15,8 +15,9 @@ import statistics
 import subprocess
 import sys
 import time
+from compileall import compile_dir
 
-from figures import Figures, own_pss_mib
+from figures import Figures, own_pss_mib, package_folder
 
 from gspc_trio import Executor
 
@@ -66,6 +67,7 @@ def cold_start(begun_s: float) -> None:
 def cold_starts(number: int) -> tuple[float, float]:
     """Return the medians of seconds to the first result and of idle MiB over fresh interpreters."""
     first_s, idle_mib = [], []
+    compile_dir(package_folder(), quiet=1)  # as an installed package is: not each start compiles anew
     for _ in range(number):
         command = [sys.executable, __file__, COLD_START, str(time.time())]
         words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
