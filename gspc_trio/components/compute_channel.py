@@ -17,7 +17,7 @@ from gspc_trio.components.compute_tasks import CodeTimes, TaskChannel
 from gspc_trio.core.exchange import Submission
 from gspc_trio.core.ids import Attempt, TaskId
 from gspc_trio.core.task import Outcome, Reason, TaskError
-from gspc_trio.protocol.compute_channel import FRAME_HEADER, unpack_results
+from gspc_trio.protocol.compute_channel import FRAME_HEADER, UNDEFINED, unpack_results
 
 READ_BYTES = 1 << 18
 """Read at most so much of the results at once."""
@@ -146,7 +146,7 @@ class ChannelCompute:
         self._origin = origin
         self._times = times
         self._events = events
-        self._codes: deque[int] = deque()  # of what was handed and not reported, in order
+        self._handed: deque[Submission] = deque()  # and not reported, in order
         self.state = ComputeState.RUNNING
         self._reading = trio.CancelScope()
         self._drained = trio.Event()
@@ -170,16 +170,16 @@ class ChannelCompute:
         if self.state is not ComputeState.RUNNING:
             return  # its loss is being reported, or it is being killed: these are lost with it
         self._tasks.hand(submissions)
-        self._codes.extend([submission.code_id for submission in submissions])
+        self._handed.extend(submissions)
 
     def retract(self) -> tuple[tuple[TaskId, Attempt], ...]:
         """Take back all that the process has not read; return which, in order."""
         if self.state is not ComputeState.RUNNING:
             return ()
-        taken = self._tasks.retract()
-        for _ in taken:
-            self._codes.pop()
-        return taken
+        keys = self._tasks.retract()
+        taken = set(keys)
+        self._handed = deque(each for each in self._handed if (each.task_id, each.attempt) not in taken)
+        return keys
 
     async def kill(self) -> None:
         """End the process with all that it has started; return when that is done, results delivered."""
@@ -268,7 +268,7 @@ class ChannelCompute:
     def _note_times(self, outcomes: list[Outcome]) -> None:
         code_id, seconds, count = -1, 0.0, 0
         for outcome in outcomes:
-            its_code = self._codes.popleft()
+            its_code = self._handed.popleft().code_id
             if its_code != code_id:
                 if count:
                     self._times.note(code_id, seconds / count, count)
@@ -292,5 +292,6 @@ def _outcome(
     """Return an attempt's outcome as the process sent it."""
     if error is None:
         return Outcome(task_id, attempt, _FINISHED, values, None, stdout, stderr, started_s, duration_s)
-    failed = TaskError(*error)
-    return Outcome(task_id, attempt, Reason.FAILED, values, failed, stdout, stderr, started_s, duration_s)
+    why = TaskError(*error)
+    reason = Reason.RETURNED if why.kind == UNDEFINED else Reason.FAILED
+    return Outcome(task_id, attempt, reason, values, why, stdout, stderr, started_s, duration_s)

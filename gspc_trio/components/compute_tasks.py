@@ -94,7 +94,10 @@ class TaskChannel:
         self._send_queue()
 
     def retract(self) -> tuple[tuple[TaskId, Attempt], ...]:
-        """Take back all that the process has not read; return which, in order."""
+        """Take back all that the process has not read; return which, in order.
+
+        Packet by packet: a process that reads at the same time may get one from between.
+        """
         taken: list[tuple[TaskId, Attempt]] = []
         while (items := self._take_packet()) is not None:
             for kind, first, second in items:

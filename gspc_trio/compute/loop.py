@@ -22,6 +22,7 @@ from gspc_trio.protocol.compute_channel import (
     FRAME_HEADER,
     LARGE,
     PACKET_BYTES_MAX,
+    UNDEFINED,
     list_head,
     pack,
     unpack,
@@ -176,7 +177,10 @@ class Loop:
 
     def _open(self, code_id: int) -> Runner:
         """Open a code at its first use, so that what goes wrong there is the task's own failure."""
-        runner = self._runners[code_id] = self._open_code(self._codes[code_id])
+        data = self._codes.get(code_id)
+        if data is None:
+            raise TaskFailure(UNDEFINED, "its code was taken back before it")
+        runner = self._runners[code_id] = self._open_code(data)
         changes.keep()
         return runner
 

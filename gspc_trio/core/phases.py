@@ -42,11 +42,11 @@ class AttemptPhase(StrEnum):
 TRANSITIONS: dict[AttemptPhase, frozenset[AttemptPhase]] = {
     AttemptPhase.WAITING: frozenset({AttemptPhase.STAGE_IN, AttemptPhase.COMPUTE, AttemptPhase.ENDED}),
     AttemptPhase.STAGE_IN: frozenset({AttemptPhase.COMPUTE, AttemptPhase.ENDED}),
-    AttemptPhase.COMPUTE: frozenset({AttemptPhase.STAGE_OUT, AttemptPhase.ENDED}),
+    AttemptPhase.COMPUTE: frozenset({AttemptPhase.WAITING, AttemptPhase.STAGE_OUT, AttemptPhase.ENDED}),
     AttemptPhase.STAGE_OUT: frozenset({AttemptPhase.ENDED}),
     AttemptPhase.ENDED: frozenset(),
 }
-"""Where an attempt may go from where it is; what compute has not read is handed over again."""
+"""Where an attempt may go from where it is; what compute turns out not to have read waits again."""
 
 
 @define(eq=False)
@@ -159,6 +159,18 @@ class Phases:
                 queue.clear()
                 queue.extend(kept)
         return dropped
+
+    def take_back(self, keys: tuple[AttemptKey, ...], now: float) -> list[Submission] | None:
+        """Remove these from what was handed over, and return them; None: they are not there in this order."""
+        taken = set(keys)
+        back = [submission for submission in self.handed if key_of(submission) in taken]
+        if tuple(map(key_of, back)) != keys:
+            return None
+        if back:
+            if back[0] is self.head:
+                self.head_since_s = now
+            self.handed = deque(each for each in self.handed if key_of(each) not in taken)
+        return back
 
     def advance(self, may_hand: bool, blocked: bool, now: float) -> list[Any]:
         """Let every attempt enter the phase that is free for it.

@@ -98,7 +98,11 @@ class ComputeKilled:
 
 @frozen
 class Retracted:
-    """Answer to :class:`Retract`: these attempts, the last ones handed over, were taken back unread."""
+    """Answer to :class:`Retract`: these attempts were taken back unread, in order.
+
+    They are mostly the last ones handed over; but the compute process reads on meanwhile, and may have read
+    one from between.
+    """
 
     keys: tuple[AttemptKey, ...]
 

@@ -194,6 +194,8 @@ class Worker:
             key = (outcome.task_id, outcome.attempt)
             verdict = self._verdicts.pop(key, None) if self._verdicts else None
             self._wanted_back.discard(key)
+            if outcome.reason is Reason.RETURNED and verdict is not None:
+                outcome = verdict.outcome_of(submission)
             if submission.options.stage_out and outcome.reason is Reason.FINISHED:
                 if verdict is None:
                     phases.computed = Slot(submission, outcome)
@@ -309,14 +311,12 @@ class Worker:
             self._phases.head_since_s = self._now
 
     def _retracted(self, event: work.Retracted) -> None:
-        handed = self._phases.handed
-        count = len(event.keys)
-        last = [key_of(submission) for submission in handed][len(handed) - count :] if count else []
-        if not self._retracting or count > len(handed) or tuple(last) != event.keys:
+        back = self._phases.take_back(event.keys, self._now) if self._retracting else None
+        if back is None:
             raise IllegalEvent(f"{self.resource.resource_id} did not ask to take back {event.keys}")
         self._retracting = False
-        back = [handed.pop() for _ in range(count)][::-1]
         self._queue_again(back)
+        handed = self._phases.handed
         self._wanted_back &= {key_of(submission) for submission in handed} if self._killing else set()
         loss, self._loss = self._loss, None
         if loss is not None:

@@ -57,6 +57,10 @@ DEFINE, RUN, LARGE = range(3)
 # LARGE kind first second + descriptor of a file that holds the item (its kind and first two fields repeated)
 
 
+UNDEFINED = "undefined code"
+"""Kind of the error of a task that was not run: the packet that defines its code was taken back before it."""
+
+
 def pack(message: Any) -> bytes:
     """Return a message, an item or anything else made of plain data as bytes."""
     # A small buffer: the default one costs more to allocate than most messages to pack.

@@ -12,7 +12,7 @@ import pytest
 from gspc_trio.compute.loop import QUICK_S, UNSENT_BYTES_MAX, Loop
 from gspc_trio.compute.output import last_line, open_nameless_file
 from gspc_trio.protocol.code import function_code
-from gspc_trio.protocol.compute_channel import DEFINE, FRAME_HEADER, RUN, pack, unpack
+from gspc_trio.protocol.compute_channel import DEFINE, FRAME_HEADER, RUN, UNDEFINED, pack, unpack
 from gspc_trio.protocol.values import dumps, loads
 
 
@@ -167,3 +167,10 @@ def test_the_last_line_of_a_file_without_a_name(monkeypatch: pytest.MonkeyPatch)
             assert last_line(descriptor) == "appended"
         finally:
             os.close(descriptor)
+
+
+def test_a_task_whose_code_was_taken_back_before_it_is_not_run_but_named(world: World) -> None:
+    world.hand(task(1, 7, 0), define(8, identity), task(2, 8, 5))
+    refused, done = (result for frame in world.run() for result in frame)
+    assert (refused[:3], refused[-1][0]) == ([1, 1, []], UNDEFINED)
+    assert values([[done]]) == [5]

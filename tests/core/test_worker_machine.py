@@ -222,9 +222,35 @@ def test_what_is_impossible_raises_and_changes_nothing(bench: Bench, event: Any)
     assert bench(Computed((ok(1), ok(2)))) == [finished(ok(1), ok(2)), compute(sub(3, IN))]
 
 
-def test_only_the_last_ones_handed_over_can_have_been_taken_back(bench: Bench) -> None:
+def test_what_is_taken_back_was_handed_over_in_that_order(bench: Bench) -> None:
     bench.give(sub(1), sub(2), sub(3))
     bench(TakeBack("j1", R, ((3, 1),)))
-    with pytest.raises(IllegalEvent):
-        bench(Retracted(((1, 1), (2, 1))))
+    for keys in (((2, 1), (1, 1)), ((3, 1), (4, 1)), ((3, 1), (3, 1))):
+        with pytest.raises(IllegalEvent):
+            bench(Retracted(keys))
     assert bench(Retracted(((2, 1), (3, 1)))) == [finished(ended(3, TAKEN_BACK)), compute(sub(2))]
+
+
+def test_the_compute_process_may_read_one_from_between_what_is_taken_back(bench: Bench) -> None:
+    timed = TaskOptions(timeout_s=5.0)
+    bench.give(sub(1, timed), sub(2, timed), sub(3))
+    bench(TakeBack("j1", R, ((3, 1),)), 1.0)
+    back = [finished(ended(3, TAKEN_BACK)), compute(sub(1, timed))]
+    assert bench(Retracted(((1, 1), (3, 1))), 2.0) == back
+    assert bench.worker.deadline() == 7.0, "the second is in compute, and has been only since now"
+    assert bench(Computed((ok(2), ok(1))), 3.0) == [finished(ok(2), ok(1)), *idle(3.0)]
+
+
+def test_a_task_whose_code_was_taken_back_before_it_is_given_back(bench: Bench) -> None:
+    undefined = with_reason(2, Reason.RETURNED, "undefined code", "its code was taken back before it")
+    bench.give(sub(1), sub(2), sub(3))
+    bench(TakeBack("j1", R, ((3, 1),)))
+    bench(Retracted(((1, 1), (3, 1))))
+    assert bench(Computed((undefined, ok(1)))) == [finished(undefined, ok(1)), *idle()]
+
+
+def test_a_cancelled_task_whose_code_was_taken_back_is_cancelled(bench: Bench) -> None:
+    undefined = with_reason(1, Reason.RETURNED, "undefined code", "its code was taken back before it")
+    bench.give(sub(1))
+    bench(Cancel("j1", R, ((1, 1),)))
+    assert bench(Computed((undefined,))) == [finished(ended(1, CANCELLED))]
