@@ -54,6 +54,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python -m compileall -q gspc_trio  # pip does it for what it copies: without it every start compiles
 	@touch $@
 
 $(VENV)/.test-installed: pyproject.toml $(VENV)/.installed
