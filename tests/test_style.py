@@ -1,4 +1,4 @@
-"""The house rules that a machine can check: who imports whom, how long files and functions are, no dead file."""
+"""The house rules that a machine can check: who imports whom, how long files and functions are, no dead code."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class Job:
         """Take down the result; whoever waits goes on."""
         try:
             outputs = self._outputs()
-        except ImlError as error:  # a host has gone with a result that nothing in the workflow needed any more
+        except ImlError as error:  # a host has gone with a result that no task needed any more
             outputs = {}
             ended = JobEnded("failed", f"a result was lost: {error}")
         self._result = JobResult(

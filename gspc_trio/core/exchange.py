@@ -153,7 +153,7 @@ class CloseJob:
 
 @frozen
 class DefineCode:
-    """Entry ``code_id`` of the job's code table (``protocol.code``), opaque to all but the compute process."""
+    """Entry ``code_id`` of a job's code table (``protocol.code``), opaque to all but the compute process."""
 
     job: JobId
     code_id: int
@@ -217,7 +217,7 @@ class TakeBack:
 
 @frozen
 class Hold:
-    """These resources of the RIF are part of a co-allocated grant that runs elsewhere: refuse other submits."""
+    """These resources of the RIF belong to a co-allocated grant that runs elsewhere: refuse other submits."""
 
     job: JobId
     grant_id: GrantId

@@ -115,7 +115,8 @@ async def browser_page(world: World) -> AsyncIterator[Page]:
     process = world.start_program(BROWSER, *FLAGS, f"--user-data-dir={home / 'profile'}", env=env)
     told = home / "profile" / "DevToolsActivePort"
     port, path = wait_until(
-        lambda: told.exists() and len(lines := told.read_text().split()) == 2 and lines, "the browser is there"
+        lambda: told.exists() and len(lines := told.read_text().split()) == 2 and lines,
+        "the browser is there",
     )
     async with open_websocket_url(f"ws://127.0.0.1:{port}{path}") as socket:
         page = Page(socket)
