@@ -1,4 +1,4 @@
-"""The house rules that a machine can check: who imports whom, how long files and functions are, no dead code."""
+"""The house rules that a machine can check: who imports whom, how long files are, no dead file."""
 
 from __future__ import annotations
 

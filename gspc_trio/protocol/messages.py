@@ -360,7 +360,7 @@ class GetNet:
 
 @frozen
 class GetMemory:
-    """Job server: the state of the memory layer that holds its data. Answered by a Status, empty without one."""
+    """Job server: state of the memory layer that holds its data. Answered by a Status, empty if none."""
 
 
 @frozen
