@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lab style docs screenshots simulate leaks chaos bench bench-smoke clean
+.PHONY: run test lab browser style docs screenshots simulate leaks chaos bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -14,6 +14,10 @@ test: $(VENV)/.test-installed
 # What needs root and the Debian packages openssh-server, iproute2 and nftables; without them it says so and skips.
 lab: $(VENV)/.test-installed
 	GSPC_LAB=1 $(BIN)/python -m pytest -q tests/lab
+
+# gspc-top in a real browser: needs the Debian package chromium; without it it says so and skips.
+browser: $(VENV)/.test-installed
+	$(BIN)/python -m pytest -q -rs tests/e2e/test_browser.py
 
 style: $(VENV)/.style-installed
 	$(BIN)/ruff check .

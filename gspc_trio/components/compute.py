@@ -61,6 +61,10 @@ class Compute(Protocol):
         """Take back all that the process has not read; return which, in order: they will not be reported."""
         ...
 
+    async def printed(self) -> tuple[bytes, bytes]:
+        """Return the last of what the task in compute has printed so far: standard output and error."""
+        ...
+
     async def kill(self) -> None:
         """End the compute with everything that it has started; return when it is gone.
 

@@ -81,6 +81,10 @@ class Origin(Protocol):
         """End it with all that it has started; ``drained`` is set when its results have ended."""
         ...
 
+    async def printed(self) -> tuple[bytes, bytes]:
+        """Return the last of what it has printed so far, as far as that can be seen from outside."""
+        ...
+
     def why(self) -> str:
         """Say in one line how it ended."""
         ...
@@ -180,6 +184,12 @@ class ChannelCompute:
         taken = set(keys)
         self._handed = deque(each for each in self._handed if (each.task_id, each.attempt) not in taken)
         return keys
+
+    async def printed(self) -> tuple[bytes, bytes]:
+        """Return the last of what the task in compute has printed so far: standard output and error."""
+        if self.state is not ComputeState.RUNNING:
+            return b"", b""
+        return await self._origin.printed()
 
     async def kill(self) -> None:
         """End the process with all that it has started; return when that is done, results delivered."""

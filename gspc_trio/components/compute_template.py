@@ -17,6 +17,7 @@ import trio
 from attrs import define, field
 
 import gspc_trio
+from gspc_trio.components.printed import printed_by
 from gspc_trio.core.exchange import OpenJob
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.nursery.process import Process, ProcessStartError, open_process
@@ -97,6 +98,10 @@ class Forked:
         """End the process and everything below it; return when it is gone (bounded)."""
         del drained
         await self.template.kill(self)
+
+    async def printed(self) -> tuple[bytes, bytes]:
+        """Return the last of what it has printed so far."""
+        return await printed_by(self.pid)
 
     def why(self) -> str:
         """Say in one line how the process ended."""

@@ -139,6 +139,11 @@ class ThreadOrigin:
             )
             await drained.wait()
 
+    async def printed(self) -> tuple[bytes, bytes]:
+        """Return nothing: what threads print lies in the memory of their host."""
+        await trio.lowlevel.checkpoint()
+        return b"", b""
+
     def why(self) -> str:
         """Say in one line how it ended."""
         if self.exited.is_set():

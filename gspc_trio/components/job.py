@@ -11,7 +11,7 @@ from attrs import frozen
 
 from gspc_trio.components.job_details import PrintedOutput
 from gspc_trio.components.records import RecordStream
-from gspc_trio.core.ids import JobId, TaskId
+from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.iml.errors import ImlError
 from gspc_trio.core.scheduler import CancelTasks, RetryTask, Stop, Watched
 from gspc_trio.core.watching import Mode, Watching
@@ -83,6 +83,7 @@ class Job:
         self._glanced_s = 0.0
         self.printed = PrintedOutput()
         self.ask_memory: Callable[[], Awaitable[dict[str, Any]]] | None = None
+        self.ask_worker: Callable[[ResourceId, Any], Awaitable[Any]] | None = None
         self.inbox: Inbox[Any] = Inbox()
         self._hosts = hosts
         self._outputs = outputs

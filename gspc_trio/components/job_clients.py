@@ -6,7 +6,7 @@ import trio
 from attrs import define, field
 
 from gspc_trio.components.job import Job
-from gspc_trio.components.job_details import describe_task, describe_workflow, find_tasks
+from gspc_trio.components.job_details import describe_at_work, describe_workflow, find_tasks
 from gspc_trio.components.records import Watcher
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import TaskState
@@ -106,7 +106,7 @@ class JobClients:
         elif isinstance(body, RetryFailed):
             self._retry(call, body.task_id)
         elif isinstance(body, GetTask):
-            call.reply(Status(describe_task(job, body.task_id)))
+            call.reply(Status(await describe_at_work(job, body.task_id)))
         elif isinstance(body, FindTasks):
             call.reply(Status(find_tasks(job, body.text, body.states, body.limit)))
         elif isinstance(body, GetNet):

@@ -7,10 +7,11 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from gspc_trio.core.exchange import AttemptStatus, GetAttempt
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.progress import JobProgress
 from gspc_trio.core.records import TaskChanged
-from gspc_trio.core.task import Outcome
+from gspc_trio.core.task import Outcome, TaskState
 from gspc_trio.protocol.values import loads
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class PrintedOutput:
     def of(self, task_id: TaskId) -> tuple[str, str]:
         """Return standard output and standard error of a task, "" if nothing is known."""
         out, err = self._printed.get(task_id, (b"", b""))
-        return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+        return _decoded(out), _decoded(err)
 
 
 def describe_task(job: Job, task_id: TaskId) -> dict[str, Any]:
@@ -67,6 +68,24 @@ def describe_task(job: Job, task_id: TaskId) -> dict[str, Any]:
         if failure.task_id == task_id and failure.outcome.error is not None:
             error = failure.outcome.error
             data |= {"error": f"{error.kind}: {error.message}", "traceback": error.traceback}
+    return data
+
+
+async def describe_at_work(job: Job, task_id: TaskId) -> dict[str, Any]:
+    """Return :func:`describe_task`; of a task at a worker also what that tells of it now.
+
+    That is ``phase`` (``waiting``, ``stage_in``, ``compute`` or ``stage_out``), ``pid`` (the process that
+    computes) and what it has printed so far.
+    """
+    data = describe_task(job, task_id)
+    at_worker = data.get("state") in (TaskState.SUBMITTED, TaskState.RUNNING)
+    if at_worker and job.ask_worker is not None:
+        question = GetAttempt(job.job_id, data["resource_id"], task_id, data["attempt"])
+        told = await job.ask_worker(data["resource_id"], question)
+        if isinstance(told, AttemptStatus) and told.phase:
+            data |= {"phase": told.phase, "pid": told.pid}
+            if told.phase == "compute":
+                data["stdout"], data["stderr"] = map(_decoded, (told.stdout, told.stderr))
     return data
 
 
@@ -122,6 +141,10 @@ def _row(job: Job, record: TaskChanged) -> dict[str, Any]:
         "started_s": record.started_s,
         "duration_s": record.duration_s,
     }
+
+
+def _decoded(printed: bytes) -> str:
+    return printed.decode("utf-8", "replace")
 
 
 def _text(argument: bytes) -> str:

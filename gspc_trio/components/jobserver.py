@@ -245,6 +245,7 @@ class _JobServer:
         routes = SchedulerRoutes(
             rts.network, peer, opening, self.code, put, hosts, nursery, job.records.append, report
         )
+        job.ask_worker = routes.ask
         routes.files = JobFiles(settings.directory or here.directory, settings.stage.file_bytes_max)
         if self.journal is not None:
             machine.finished_before = self.journal.finished_before

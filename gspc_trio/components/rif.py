@@ -16,6 +16,7 @@ from typing import Any
 import trio
 from attrs import evolve
 
+from gspc_trio.components.attempt_details import answer_job
 from gspc_trio.components.compute import ComputeBackend
 from gspc_trio.components.delivery import Delivery
 from gspc_trio.components.host_staging import HostStaging, make_layers, measured
@@ -201,6 +202,9 @@ class RifService:
         def take(message: Any) -> None:
             nonlocal job
             kind = type(message)
+            if kind is IncomingCall:
+                self._nursery.start_soon(answer_job, message, job, self.machine.workers, self._shells)
+                return
             if kind not in FROM_SCHEDULER:
                 drop_offender(peer, f"a RIF does not understand {kind.__name__}")
                 return

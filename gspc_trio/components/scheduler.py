@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -39,7 +40,7 @@ from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp
 from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import Peer, PeerGone
+from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.messages import RifEndpoint, RifGone, RifUp
 
@@ -48,6 +49,9 @@ log = logging.getLogger(__name__)
 RECONNECT_FIRST_S = 0.1
 RECONNECT_MAX_S = 2.0
 """Pauses between tries to reach a RIF that the RTS says is there."""
+
+ASK_TIMEOUT_S = 3.0
+"""How long a RIF may take to answer a question."""
 
 _FROM_RM = (Grant, Recall, Refuse, Lapsed)
 _TO_RM = (Demand, Release, Interrupt)
@@ -165,6 +169,14 @@ class SchedulerRoutes:
                     log.warning(
                         "job %s: the RTS said %s, which is not for jobs", self.job, type(message).__name__
                     )
+
+    async def ask(self, resource_id: ResourceId, message: Any) -> Any:
+        """Return what the RIF of a resource answers, None if there is no answer within a bound."""
+        link = self._link_of(resource_id)
+        if link is not None and link.peer is not None:
+            with suppress(PeerGone, RemoteError, trio.TooSlowError):
+                return await link.peer.call(message, ASK_TIMEOUT_S)
+        return None
 
     def send(self, action: Any) -> bool:
         """Send an action of the scheduler where it belongs; return False if it is not one that is sent."""

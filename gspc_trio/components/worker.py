@@ -140,6 +140,12 @@ class JobCompute:
             if self.lost_work:
                 self._put(work.ComputeLost(detail))
 
+    async def printed(self) -> tuple[bytes, bytes]:
+        """Return the last of what the task in compute has printed so far: standard output and error."""
+        if self._compute is None or self.over:
+            return b"", b""
+        return await self._compute.printed()
+
     async def kill(self) -> None:
         """Return when nothing of it is left, whoever asked for that first."""
         if self._gone is not None:
@@ -206,6 +212,11 @@ class WorkerShell:
         """Return the process that computes for the job here, or 0."""
         compute = self._computes.get(job)
         return compute.pid if compute is not None else 0
+
+    async def printed(self, job: JobId) -> tuple[bytes, bytes]:
+        """Return the last of what the job's task in compute has printed so far here."""
+        compute = self._computes.get(job)
+        return await compute.printed() if compute is not None else (b"", b"")
 
     def forget_job(self, job: JobId) -> None:
         """The job is over: its compute process goes."""

@@ -9,10 +9,12 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType, ModuleType
 from typing import Any
 
 from gspc_trio.compute import data, modules, process_tree, system
+from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.loop import Loop
 from gspc_trio.compute.output import ProcessOutput
 from gspc_trio.compute.tidy import changes
@@ -71,7 +73,7 @@ def run_child(
             ThreadHost(channels[0]).run()
         else:
             changes.watch()
-            Loop(channels[0], channels[1], captured).run()
+            Loop(channels[0], channels[1], captured, partial(Runner, echo=output)).run()
         status = ORPHANED_STATUS
         process_tree.kill_all_descendants(os.getpid(), KILL_S)
     except BaseException as error:  # whatever it is, the template's code above must not run in the child

@@ -36,12 +36,13 @@ class Runner:
         Exception: whatever importing, unpickling or executing the user's module raises.
     """
 
-    def __init__(self, data: bytes, watch: Watch | None = None) -> None:
+    def __init__(self, data: bytes, watch: Watch | None = None, echo: tuple[int, int] | None = None) -> None:
         """Open the code.
 
         Args:
             data: the encoded code.
             watch: who wants to know of programs; given where tasks share the process with others.
+            echo: files for others to see what programs have written so far, if there are.
         """
         code = decode_code(data)
         self._names = code.parameters
@@ -52,7 +53,7 @@ class Runner:
         self._courier = courier = layer.courier
         self._loads = courier.loads if courier.active else values.loads
         self._dumps = courier.dumps if courier.active else values.dumps
-        self._call = _find_call(code, watch)
+        self._call = _find_call(code, watch, echo)
 
     def run(self, arguments: list[bytes], memory_bytes: int) -> tuple[EncodedValues, bytes, bytes]:
         """Run the code once.
@@ -110,7 +111,7 @@ class Runner:
         return [[self._dumps(token) for token in tokens] for tokens in split_outputs(result, self._outputs)]
 
 
-def _find_call(code: Code, watch: Watch | None) -> Callable[..., Any]:
+def _find_call(code: Code, watch: Watch | None, echo: tuple[int, int] | None) -> Callable[..., Any]:
     if isinstance(code, ImportedFunction):
         return _import(code.module, code.qualname)
     if isinstance(code, PickledFunction):
@@ -126,7 +127,7 @@ def _find_call(code: Code, watch: Watch | None) -> Callable[..., Any]:
         return found  # type: ignore[no-any-return]
     from gspc_trio.compute import programs
 
-    return lambda named, memory_bytes: programs.run(code, named, memory_bytes, watch)
+    return lambda named, memory_bytes: programs.run(code, named, memory_bytes, watch, echo)
 
 
 def _import(module_name: str, qualname: str) -> Callable[..., Any]:

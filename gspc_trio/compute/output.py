@@ -47,10 +47,7 @@ class ProcessOutput:
         self._files = (stdout, stderr)  # above 2: a task may close or redirect its own
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
-        self._streams = (
-            _text_stream(1),
-            _text_stream(2, by_line=True),
-        )  # by line, lest it dies with the process
+        self._streams = (_text_stream(1), _text_stream(2))
         sys.stdout = sys.__stdout__ = self._streams[0]  # type: ignore[misc]
         sys.stderr = sys.__stderr__ = self._streams[1]  # type: ignore[misc]
 
@@ -65,9 +62,9 @@ class ProcessOutput:
         return _take_tail(stdout), _take_tail(stderr)
 
 
-def _text_stream(descriptor: int, *, by_line: bool = False) -> TextIOWrapper[Any]:
-    buffering = 1 if by_line else -1
-    return open(descriptor, "w", buffering, encoding="utf-8", errors="backslashreplace", closefd=False)
+def _text_stream(descriptor: int) -> TextIOWrapper[Any]:
+    # By line: others can read what a task has printed so far, and it does not die with the process.
+    return open(descriptor, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _take_tail(descriptor: int) -> bytes:

@@ -20,6 +20,9 @@ from gspc_trio.protocol.compute_channel import OUTPUT_BYTES_MAX
 STDOUT_BYTES_MAX = 1 << 20
 """Most standard output that a program may have as a value."""
 
+ECHO_BYTES_MAX = 4 * STDOUT_BYTES_MAX
+"""A file that shows what a program writes begins anew when it is longer."""
+
 KILL_S = 2.0
 """Bound on ending what an interrupted program has started."""
 
@@ -45,7 +48,11 @@ class Watch(Protocol):
 
 
 def run(
-    call: ProgramCall, named: dict[str, Any], memory_bytes: int, watch: Watch | None = None
+    call: ProgramCall,
+    named: dict[str, Any],
+    memory_bytes: int,
+    watch: Watch | None = None,
+    echo: tuple[int, int] | None = None,
 ) -> tuple[dict[str, Any], bytes, bytes]:
     """Run a program to its end.
 
@@ -54,6 +61,7 @@ def run(
         named: values for the placeholders.
         memory_bytes: memory that each of its processes may take, 0 for no limit.
         watch: told of the program, if given.
+        echo: files that have, while it runs, the last of what it has written to standard output and error.
 
     Returns:
         ``{"exit_status", "stdout", "stderr"}``, and the last part of both outputs.
@@ -70,7 +78,7 @@ def run(
     directory = fill(call.working_directory, named) or None
     _reap_orphans()
     with ExitStack() as pipes:
-        stdout, stderr = (pipes.enter_context(_Pipe()) for _ in range(2))
+        stdout, stderr = (pipes.enter_context(_Pipe(descriptor)) for descriptor in echo or (-1, -1))
         program = _start(arguments, more, directory, stdout.writing, stderr.writing)
         running = _Running(program, stdout, stderr)
         try:
@@ -119,13 +127,18 @@ class _Pipe:
     Both ends stay open here until the program has ended. That is seen from the program itself, for a child of
     it may hold the pipe open for longer; so nobody is woken by the end of the pipe and then again.
 
+    Args:
+        echo: a file for others to see what has been read so far, -1 for none.
+
     Attributes:
         reading, writing: the two ends.
         kept: what has been read and not dropped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, echo: int = -1) -> None:
         self.kept = bytearray()
+        self._echo = echo
+        self._echoed = self._echo_begin = 0
         self.reading, self.writing = os.pipe()
         os.set_blocking(self.reading, False)
 
@@ -135,14 +148,29 @@ class _Pipe:
     def __exit__(self, *_: object) -> None:
         os.close(self.reading)
         os.close(self.writing)
+        if self._echoed:
+            with suppress(OSError):
+                os.ftruncate(self._echo, self._echo_begin)
 
     def read(self) -> bool:
         """Read once; return whether there was anything."""
         try:
-            self.kept += os.read(self.reading, 65536)
+            data = os.read(self.reading, 65536)
         except BlockingIOError:
             return False
+        self.kept += data
+        if self._echo >= 0:
+            with suppress(OSError):  # nobody sees it, the program goes on
+                self._show(data)
         return True
+
+    def _show(self, data: bytes) -> None:
+        if not self._echoed:
+            self._echo_begin = os.fstat(self._echo).st_size
+        elif self._echoed > ECHO_BYTES_MAX:
+            os.ftruncate(self._echo, self._echo_begin)
+            data, self._echoed = bytes(self.kept[-OUTPUT_BYTES_MAX:]), 0
+        self._echoed += os.write(self._echo, data)
 
 
 class _Running:

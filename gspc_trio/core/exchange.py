@@ -224,6 +224,16 @@ class Hold:
     resources: tuple[ResourceId, ...]
 
 
+@frozen
+class GetAttempt:
+    """A call: how is this attempt, and what has it printed so far? Answered by an AttemptStatus."""
+
+    job: JobId
+    resource_id: ResourceId
+    task_id: TaskId
+    attempt: Attempt
+
+
 # RIF to scheduler -------------------------------------------------------------------------------------------
 
 
@@ -236,6 +246,22 @@ class Finished:
     job: JobId
     resource_id: ResourceId
     outcomes: tuple[Outcome, ...]
+
+
+@frozen
+class AttemptStatus:
+    """Where an attempt is at its worker.
+
+    Attributes:
+        phase: ``waiting``, ``stage_in``, ``compute`` or ``stage_out``; "" if it is not there (any more).
+        pid: the process that computes for its job there, or 0.
+        stdout, stderr: the last of what it has printed, while it computes.
+    """
+
+    phase: str
+    pid: int = 0
+    stdout: bytes = b""
+    stderr: bytes = b""
 
 
 @frozen

@@ -388,5 +388,5 @@ MESSAGE_TYPES: tuple[type, ...] = (
     WaitJob, StopJob, ApplicationCall, ApplicationReply, Watch, RecordBatch, Explain,
     SetWeight, GetResources, ResourceList, GetTask, FindTasks, GetNet, CancelTask, RetryFailed,
     exchange.Orphans,
-    GetMemory,
+    GetMemory, exchange.GetAttempt, exchange.AttemptStatus,
 )  # fmt: skip

@@ -26,12 +26,14 @@ class Behaviour:
         values: what it returns, for each output of its code the encoded values.
         error: why it fails, or None.
         dies: the compute process ends after ``duration_s`` instead, and this says how; or "".
+        stdout: what it prints at its begin.
     """
 
     duration_s: float = 0.0
     values: tuple[tuple[bytes, ...], ...] = ()
     error: TaskError | None = None
     dies: str = ""
+    stdout: bytes = b""
 
 
 Behave: TypeAlias = Callable[[Submission, bytes], Behaviour]
@@ -84,6 +86,7 @@ class SimulatedCompute:
         self._scope = trio.CancelScope()
         self._dying = ""
         self._killed = False
+        self._stdout = b""
 
     def define(self, code_id: int, data: bytes) -> None:
         """Make an entry of the code table known."""
@@ -103,6 +106,11 @@ class SimulatedCompute:
         self._queue.clear()
         self._queue.extend(kept)
         return taken
+
+    async def printed(self) -> tuple[bytes, bytes]:
+        """Return what the task in compute has printed."""
+        await trio.lowlevel.checkpoint()
+        return self._stdout, b""
 
     async def kill(self) -> None:
         """End it; what it had computed has been reported."""
@@ -143,6 +151,7 @@ class SimulatedCompute:
         self._backend.on_begin(run, self)
         try:
             behaviour = self._backend.behave(head, self._codes[head.code_id])
+            self._stdout = behaviour.stdout
             await trio.sleep(behaviour.duration_s)
             if behaviour.dies:
                 self.die(behaviour.dies)

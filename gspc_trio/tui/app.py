@@ -18,21 +18,22 @@ from textual.widgets import ContentSwitcher, Footer, Static
 
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.records import TaskChanged
-from gspc_trio.protocol.messages import GetTask
 from gspc_trio.tui.actions import Actions
+from gspc_trio.tui.details import TaskPage
 from gspc_trio.tui.dialogs import Ask, TextPage
 from gspc_trio.tui.help import help_text
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.palette import style
 from gspc_trio.tui.replay import ReplaySource
 from gspc_trio.tui.source import CannotAsk, Source
+from gspc_trio.tui.text import one_line, printable
 from gspc_trio.tui.views.base import View
 from gspc_trio.tui.views.logview import Log
 from gspc_trio.tui.views.memory import Memory
 from gspc_trio.tui.views.overview import Overview
 from gspc_trio.tui.views.queues import Queues
 from gspc_trio.tui.views.resources import Resources
-from gspc_trio.tui.views.tasks import Tasks, describe
+from gspc_trio.tui.views.tasks import Tasks
 from gspc_trio.tui.views.workers import Workers
 from gspc_trio.tui.views.workflow import WorkflowView
 
@@ -204,7 +205,7 @@ class TopApp(App[None]):
         text.append(" gspc-top ", style("title", dark))
         hosts, total = len(model.rts.rifs) or len(model.hierarchy.hosts), model.hierarchy.leaf_total
         text.append(f" {hosts} host{'' if hosts == 1 else 's'}  {model.cores_in_use}/{total} in use  ")
-        name = "all jobs" if self.job is None else f"{self.job} {model.job(self.job).name}"
+        name = "all jobs" if self.job is None else f"{self.job} {one_line(model.job(self.job).name)}"
         text.append(f" {name} ", style("bold", dark))
         text.append(f"  {what}", style(colour, dark))
         root = self.screen_stack[0]
@@ -217,7 +218,7 @@ class TopApp(App[None]):
 
     def say(self, text: str, severity: Severity = "information") -> None:
         """Show a message for a while."""
-        self.notify(text, severity=severity, timeout=6, markup=False)
+        self.notify(printable(text), severity=severity, timeout=6, markup=False)
 
     # Views and jobs -----------------------------------------------------------------------------------------
 
@@ -352,16 +353,8 @@ class TopApp(App[None]):
         self.push_screen(TextPage(title, text))
 
     def show_task(self, task: TaskChanged) -> None:
-        """Show everything about a task: at once what is known here, then what its job server tells."""
-        wall_s = self.model.wall_s(task)
-        page = TextPage(f"task {task.task_id}", describe(task, {"why": "asking its job server …"}, wall_s))
-
-        async def complete() -> None:
-            answer, _ = await self.ask_quietly(task.job, GetTask(task.task_id))
-            page.show(describe(task, answer.data if answer is not None else {}, wall_s))
-
-        self.push_screen(page)
-        self.run_worker(complete())
+        """Show everything about a task."""
+        self.push_screen(TaskPage(task))
 
     def _act(self, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.run_worker(action(), group="action")

@@ -13,6 +13,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
+from gspc_trio.tui.text import printable
+
 
 class Choose(ModalScreen[str | None]):
     """A question with answers to choose from; escape chooses none.
@@ -69,18 +71,19 @@ class TextPage(ModalScreen[None]):
         Binding("escape,q,enter", "dismiss(None)", "Back"),
         Binding("j", "scroll(1)", show=False),
         Binding("k", "scroll(-1)", show=False),
+        Binding("G", "scroll_end", show=False),
     ]
 
     def __init__(self, title: str, text: str) -> None:
         super().__init__()
-        self._title, self._text = title, text
+        self._title, self._text, self._shown = title, text, ""
 
     def compose(self) -> ComposeResult:
         """Return the text in a frame."""
         with VerticalScroll(classes="page") as page:
             page.border_title = self._title.replace("[", "\\[")
-            page.border_subtitle = "esc: back"
-            yield Static(Text(self._text), id="page-text")
+            page.border_subtitle = "esc: back  end: stay at the end"
+            yield Static(id="page-text")
 
     def on_mount(self) -> None:
         """Let the keys scroll; show what has come meanwhile."""
@@ -91,8 +94,19 @@ class TextPage(ModalScreen[None]):
         """Scroll by a line."""
         self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
 
+    def action_scroll_end(self) -> None:
+        """Go to the end; from there on the end is what is seen."""
+        self.query_one(VerticalScroll).scroll_end(animate=False)
+
     def show(self, text: str) -> None:
-        """Show another text."""
-        self._text = text
+        """Show another text; who looks at the end goes on to do so."""
+        text = printable(text)
         for body in self.query("#page-text").results(Static):  # none before it is composed
-            body.update(Text(text))
+            if text != self._shown:
+                self._shown = text
+                page = self.query_one(VerticalScroll)
+                at_end = 0 < page.max_scroll_y <= page.scroll_offset.y
+                body.update(Text(text))
+                if at_end:
+                    page.scroll_end(animate=False)
+        self._text = text

@@ -17,6 +17,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gspc_trio.tui.palette import style
+from gspc_trio.tui.text import one_line
 
 Part: TypeAlias = "tuple[str, str]"
 """A text and the name of its style."""
@@ -199,6 +200,8 @@ class WindowTable(ScrollView, can_focus=True):
         for index, column_width in self._widths:
             cell = cells[index] if index < len(cells) else ""
             parts = cell if isinstance(cell, list) else [(cell, "") if isinstance(cell, str) else cell]
+            if not all(text.isprintable() for text, _ in parts):
+                parts = [(one_line(text), name) for text, name in parts]
             length = sum(cell_len(text) for text, _ in parts)
             if self.columns[index].right and length < column_width:
                 segments.append(Segment(" " * (column_width - length), base))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 
 
 def duration(seconds: float | None) -> str:
@@ -58,6 +61,38 @@ def size(number_bytes: float) -> str:
             break
         number_bytes /= 1024
     return f"{number_bytes:.0f} B" if unit == "B" else f"{number_bytes:.1f} {unit}"
+
+
+def printable(text: str) -> str:
+    r"""Return a text that does nothing to a terminal but show itself: what tasks print may be anything.
+
+    Sequences for colours and movements are left out; of a line that was written over, the last is kept.
+
+    >>> printable("\x1b[31mred\x1b[0m\n10%\r20%\r\n\x07bell")
+    'red\n20%\n�bell'
+    """
+    if text.isprintable():
+        return text
+    return "\n".join(_printable_line(line) for line in _ESCAPES.sub("", text).split("\n"))
+
+
+def _printable_line(line: str) -> str:
+    line = line.rstrip("\r").rpartition("\r")[2].expandtabs()
+    if line.isprintable():
+        return line
+    return "".join(
+        each if each.isprintable() else " " if each.isspace() else "\N{REPLACEMENT CHARACTER}"
+        for each in line
+    )
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line, printable.
+
+    >>> one_line("two\\n\\tlines")
+    'two lines'
+    """
+    return text if text.isprintable() else " ".join(printable(text).split())
 
 
 def bar(share: float, width: int) -> str:

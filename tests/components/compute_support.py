@@ -123,6 +123,15 @@ def note(path: str) -> None:
         print(os.getpid(), file=file)
 
 
+def speak_and_wait(path: str) -> None:
+    """Print a little, and wait until there is a file."""
+    print("step 1")
+    print("step 2")
+    print("careful", file=sys.stderr)
+    while not os.path.exists(path):
+        time.sleep(0.001)
+
+
 def sleep_after_note(path: str) -> None:
     note(path)
     time.sleep(3600)

@@ -11,6 +11,7 @@ from typing import Any
 
 import compute_support as support
 import pytest
+import trio
 from compute_support import CORE, Recorder, a_job, submission, value_of
 
 from gspc_trio.components.compute import ProcessBackend, open_process_backend
@@ -85,6 +86,55 @@ async def test_outputs_split_the_returned_mapping(compute: ChannelCompute, recor
     returned = {"total": 3, "words": ["a", "b"]}
     outcome = await run_one(compute, recorder, code, returned)
     assert [[loads(data) for data in tokens] for tokens in outcome.values] == [[3], ["a", "b"], [returned]]
+
+
+async def test_what_a_task_has_printed_can_be_read_while_it_runs(
+    compute: ChannelCompute, recorder: Recorder, tmp_path: Path
+) -> None:
+    compute.define(1, function_code(support.speak_and_wait))
+    compute.hand([submission(1, 1, str(tmp_path / "go")), submission(2, 1, str(tmp_path))])
+    printed = (b"", b"")
+    with trio.fail_after(support.PATIENCE_S):
+        while not printed[1]:
+            await trio.sleep(0.01)  # nothing in this process tells
+            printed = await compute.printed()
+    assert printed == (b"step 1\nstep 2\n", b"careful\n")
+    (tmp_path / "go").touch()
+    first, second = await recorder.wait(2)
+    assert (first.stdout, first.stderr) == printed
+    assert (second.stdout, second.stderr) == printed
+    assert await compute.printed() == (b"", b"")
+    await compute.kill()
+    assert await compute.printed() == (b"", b"")
+
+
+async def test_what_a_program_has_written_can_be_read_while_it_runs(
+    compute: ChannelCompute, recorder: Recorder, tmp_path: Path
+) -> None:
+    script = (
+        "i=0; while [ $i -lt {lines} ]; do echo line $i >&2; i=$((i+1)); done; echo out; cat {fifo}; echo end"
+    )
+    os.mkfifo(tmp_path / "fifo")
+    compute.define(1, program_code(Program(["sh", "-c", script]), ["lines", "fifo"]))
+    compute.hand(
+        [submission(number, 1, lines, str(tmp_path / "fifo")) for number, lines in ((1, 3), (2, 999_999))]
+    )
+    for _ in range(2):
+        printed = (b"", b"")
+        with trio.fail_after(support.PATIENCE_S):
+            while not printed[0]:
+                await trio.sleep(0.01)  # nothing in this process tells
+                printed = await compute.printed()
+        last = printed[1]
+        assert printed[0] == b"out\n"
+        (tmp_path / "fifo").write_text("")
+        await recorder.wait(1)
+    assert len(last) == 65536
+    assert last.endswith(b"line 999998\n")
+    outcomes = await recorder.wait(2)
+    assert outcomes[0].stderr == b"line 0\nline 1\nline 2\n"
+    assert [outcome.stdout for outcome in outcomes] == [b"out\nend\n"] * 2
+    assert outcomes[1].stderr == last
 
 
 async def test_a_missing_output_is_a_clear_failure(compute: ChannelCompute, recorder: Recorder) -> None:

@@ -9,9 +9,11 @@ from trio.testing import MockClock
 
 from gspc_trio.core.exchange import (
     AddResources,
+    AttemptStatus,
     Cancel,
     CloseJob,
     DagReport,
+    GetAttempt,
     OpenJob,
     RemoveResources,
     Revoke,
@@ -119,6 +121,30 @@ async def test_take_back_returns_what_has_not_begun(autojump_clock: MockClock) -
             await trio.sleep(1)
             job.peer.post(TakeBack("j1", "r1.core0", ((1, 1), (2, 1), (4, 1))))
             assert await job.wait(4) == [(4, "returned"), (1, "finished"), (2, "finished"), (3, "finished")]
+
+
+async def test_a_job_may_ask_how_its_attempts_are(autojump_clock: MockClock) -> None:
+    behave = by_task({1: Behaviour(5.0, stdout=b"one"), 2: Behaviour(5.0, stdout=b"two")})
+    async with open_simulated_backend(behave) as backend, open_stage(backend) as stage:
+        async with stage.job("j1") as job, stage.job("j2") as other:
+            job.submit("r1.core0", 1, 2)
+            await trio.sleep(1)
+
+            async def ask(task_id: int, attempt: int = 1, resource_id: str = "r1.core0") -> AttemptStatus:
+                return await job.peer.call(GetAttempt("j1", resource_id, task_id, attempt))
+
+            assert await ask(1) == AttemptStatus("compute", 1, b"one")
+            assert await ask(2) == AttemptStatus("waiting", 1)
+            for nothing in (await ask(3), await ask(1, 2), await ask(1, resource_id="r1.core1")):
+                assert nothing == AttemptStatus("")
+            with pytest.raises(RemoteError, match="job j2 asks for an attempt of job j1"):
+                await other.peer.call(GetAttempt("j1", "r1.core0", 1, 1))
+            with pytest.raises(RemoteError, match="cannot be asked for GetStatus by a job"):
+                await job.peer.call(GetStatus())
+            await job.wait(1)
+            await trio.sleep(1)
+            assert await ask(1) == AttemptStatus("")
+            assert await ask(2) == AttemptStatus("compute", 1, b"two")
 
 
 async def test_a_dead_compute_process_is_replaced_and_costs_one_task_an_attempt(

@@ -36,6 +36,9 @@ HANG_S = 500.0
 FAILS = 5
 """Task that fails at its first attempt."""
 
+LONG = 39
+"""Task that takes long, and prints something at its begin."""
+
 
 def work(item: Any) -> Any:
     return item
@@ -52,7 +55,8 @@ def behave(submission: Submission, code: bytes) -> Behaviour:
     error = TaskError("ValueError", "it is wrong", "line 7") if submission.task_id == FAILS else None
     if error is not None and submission.attempt == 1:
         return Behaviour(0.5, error=error)
-    return Behaviour(1.0, ((submission.arguments[0],),))
+    duration_s, printed = (30.0, b"step 1\n") if submission.task_id == LONG else (1.0, b"")
+    return Behaviour(duration_s, ((submission.arguments[0],),), stdout=printed)
 
 
 @asynccontextmanager
@@ -163,6 +167,17 @@ async def test_questions_are_answered(autojump_clock: MockClock) -> None:
         assert (transition["name"], transition["states"]["failed"]) == ("work", 1)
         assert transition["fired"] == 60
         assert [place["kind"] for place in net["places"]] == ["input", "output"]
+
+
+async def test_a_task_that_runs_tells_its_phase_and_what_it_has_printed(autojump_clock: MockClock) -> None:
+    async with followed() as (cluster, follower):
+        job, _ = await job_up(cluster, follower, 60, keep_going=True)
+        model = follower.model
+        await until(lambda: LONG in {task.task_id for task in model.longest_running(job, 4)})
+        told = (await follower.ask(job, GetTask(LONG))).data
+        assert (told["state"], told["phase"], told["stdout"]) == ("running", "compute", "step 1\n")
+        assert told["pid"] > 0
+        assert "phase" not in (await follower.ask(job, GetTask(60))).data
 
 
 async def test_the_owner_can_act(autojump_clock: MockClock) -> None:

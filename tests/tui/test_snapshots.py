@@ -1,4 +1,6 @@
-"""What every view looks like, compared with files: at the smallest usual size, and at a very large one.
+"""What every view looks like, text and colours, compared with files.
+
+It is dark at the smallest usual size, and light at a very large one.
 
 GSPC_UPDATE_SNAPSHOTS=1 writes the files anew; look at the difference before you commit it.
 """
@@ -8,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from test_views import NET
-from tui_world import WALL_S, FakeSource, screen_text, small_run
+from test_views_memory_log import LAYER_STATUS
+from tui_world import WALL_S, FakeSource, screen_text, small_run, styled_page
 
-from gspc_trio.protocol.messages import GetNet, Status
+from gspc_trio.protocol.messages import GetMemory, GetNet, Status
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.replay import Player, ReplaySource
 
@@ -32,8 +35,8 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-async def all_views(app: TopApp, size: tuple[int, int]) -> str:
-    """Return the text of every view, one below the other."""
+async def all_views(app: TopApp, size: tuple[int, int], look: Callable[[TopApp], str] = screen_text) -> str:
+    """Return what every view looks like, one below the other."""
     pages = []
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
@@ -43,15 +46,20 @@ async def all_views(app: TopApp, size: tuple[int, int]) -> str:
             await app.workers.wait_for_complete()
             app.draw()
             await pilot.pause()
-            pages.append(screen_text(app))
+            pages.append(look(app))
     return ("\n" + "=" * size[0] + "\n").join(pages) + "\n"
 
 
-@pytest.mark.parametrize("size", [(80, 24), (250, 70)], ids=lambda size: f"{size[0]}x{size[1]}")
-def test_every_view_looks_as_it_did(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("size", "theme"),
+    [((80, 24), "textual-dark"), ((250, 70), "textual-light")],
+    ids=["80x24", "250x70"],
+)
+def test_every_view_looks_as_it_did(size: tuple[int, int], theme: str) -> None:
     source = FakeSource(small_run())
-    source.answers[GetNet] = Status(NET)
-    text = asyncio.run(all_views(TopApp(source, now=lambda: WALL_S + 9.5), size))
+    source.answers |= {GetNet: Status(NET), GetMemory: Status(LAYER_STATUS)}
+    app = TopApp(source, theme=theme, now=lambda: WALL_S + 9.5)
+    text = asyncio.run(all_views(app, size, styled_page))
     path = HERE / "snapshots" / f"{size[0]}x{size[1]}.txt"
     if os.environ.get("GSPC_UPDATE_SNAPSHOTS"):
         path.parent.mkdir(exist_ok=True)

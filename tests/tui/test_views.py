@@ -205,7 +205,7 @@ def test_a_task_of_a_job_that_is_gone_is_shown_as_far_as_it_is_known() -> None:
         await press(pilot, "4", "enter")
         await app.workers.wait_for_complete()
         await pilot.pause()
-        assert "cannot be asked" in screen_text(app)
+        assert "Inputs and output are not known here: it is gone" in screen_text(app)
 
     drive(steps)
 

@@ -14,7 +14,7 @@ from gspc_trio.tui.model import RTS
 
 def test_the_memory_of_hosts_is_shown() -> None:
     text = text_of("7")
-    assert "3.0 GiB    8.0 GiB" in text
+    assert "3.0 GiB   8.0 GiB" in text
     assert "38%" in text
     assert "no memory layer" in text
 
@@ -23,13 +23,22 @@ SERVERS = [
     {"rank": 0, "host": "alpha", "memory_bytes": 5 * 2**30, "spill_bytes": 0, "held_bytes": 2**28},
     {"rank": 1, "host": "beta", "memory_bytes": 5 * 2**30, "spill_bytes": 2**30, "held_bytes": 0},
 ]
-MADE = {"data_id": "d1", "job": "j1@x", "name": "", "size_bytes": 2**27, "state": "ready"}
-UNDER_WAY = {"data_id": "d2", "job": "j1@x", "name": "mesh", "size_bytes": 2**20, "state": "writing"}
+STRIPED = {
+    "data_id": "d1", "job": "j1@x", "name": "", "size_bytes": 2**27, "state": "ready",
+    "hosts": ["alpha", "beta"], "block_bytes": 2**25,
+    "parts": [
+        {"size_bytes": 2**26, "hosts": ["alpha"], "cached": ["beta"]},
+        {"size_bytes": 2**26, "hosts": ["beta"], "cached": []},
+    ],
+}  # fmt: skip
+UNDER_WAY = {
+    "data_id": "d2", "job": "j1@x", "name": "mesh", "size_bytes": 2**20, "state": "writing",
+    "hosts": ["beta"], "block_bytes": 0, "parts": [{"size_bytes": 2**20, "hosts": ["beta"], "cached": []}],
+}  # fmt: skip
+COPY = {"data_id": "d1", "part": 1, "size_bytes": 2**26, "source": "beta", "host": "alpha"}
 LAYER_STATUS = {
-    "instance": "i1",
-    "servers": SERVERS,
-    "data": [MADE | {"hosts": ["alpha", "beta"]}, UNDER_WAY | {"hosts": ["beta"]}],
-}
+    "instance": "i1", "servers": SERVERS, "data": [STRIPED, UNDER_WAY], "transfers": [COPY],
+}  # fmt: skip
 
 
 def test_what_lies_in_a_memory_layer_is_shown_once_and_found() -> None:
@@ -43,15 +52,25 @@ def test_what_lies_in_a_memory_layer_is_shown_once_and_found() -> None:
         text = screen_text(app)
         assert "2 pieces of data in 1 memory layer" in text
         server, spilling = (line for line in text.splitlines() if " 5.0 GiB" in line)
-        assert server.split()[:5] == ["alpha", "memory", "server", "256.0", "MiB"]
+        assert server.split()[:5] == ["a", "alpha", "memory", "server", "256.0"]
         assert "memory + disk" in spilling
         first, second = [line.split() for line in text.splitlines() if line.strip()[:2] in ("d1", "d2")]
-        assert first == ["d1", "ready", "128.0", "MiB", "j1", "alpha,", "beta"]
-        assert second == ["d2", "mesh", "writing", "1.0", "MiB", "j1", "beta"]
-        await press(pilot, "slash", *"writing")
+        picture = "AAAAAAbbbbbbAAAAAAbbbbbb"
+        assert first == ["d1", "ready", "128.0", "MiB", "j1", picture, "alpha,", "beta"]
+        assert second == ["d2", "mesh", "writing", "1.0", "MiB", "j1", "b" * 24, "beta"]
+        (copying,) = (line.split() for line in text.splitlines() if "↳" in line)
+        assert copying == ["↳", "part", "1", "copying", "64.0", "MiB", "j1", "beta", "→", "alpha"]
+        assert "1 transfer under way" in text
+        while app.view.table.key != "d1 j1 ready alpha beta":
+            await press(pilot, "down")
+        await press(pilot, "enter")
+        page = screen_text(app)
+        assert "               0        33554432  alpha, beta (cached)" in page
+        assert "       100663296        33554432  beta" in page
+        await press(pilot, "escape", "slash", *"writing")
         assert "d1" not in screen_text(app)
 
-    drive(steps)
+    drive(steps, size=(130, 30))
 
 
 def test_the_log_can_be_filtered_by_level() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from rich.style import Style
 from textual.app import App
+from textual.strip import Strip
 
 from gspc_trio.core.records import (
     GrantChanged,
@@ -20,7 +22,10 @@ from gspc_trio.core.records import (
 )
 from gspc_trio.core.task import TaskState
 from gspc_trio.protocol.messages import Done, GetMemory, GetNet, GetStatus, GetTask, Status
+from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.model import RTS, Model
+from gspc_trio.tui.palette import style
+from gspc_trio.tui.table import WindowTable
 
 READY, SUBMITTED, RUNNING = TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING
 FINISHED, FAILED, CANCELLED = TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED
@@ -175,6 +180,54 @@ class FakeSource:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+def styled_page(app: TopApp) -> str:
+    """Return what is on the screen, and below it where which of our colours is.
+
+    What Textual draws in its own way is left out, so that another version of it changes nothing: the footer,
+    scrollbars, and the colours of its themes but for the cursor and the titles of tables.
+    """
+    dark = bool(app.current_theme.dark)
+    colours = {style(name, dark).color: name for name in ("running", *COLOURS)}
+    grounds = {}
+    for table in app.view.query(WindowTable):
+        for name in ("cursor", "title"):
+            grounds[table.get_component_rich_style(f"table--{name}", partial=True).bgcolor] = name
+    lines, spans = [], []
+    for y, strip in enumerate(app.screen._compositor.render_strips()[:-1]):
+        bars = [it.region.right for it in app.view.query(WindowTable) if y in it.region.line_range]
+        width = app.size.width
+        if any(it.show_vertical_scrollbar for it in app.view.query(WindowTable)) and bars:
+            width = max(bars) - 1
+        lines.append(strip.crop(0, width).text.rstrip())
+        told = [span for span in _spans(strip.crop(0, width), colours, grounds) if span[2]]
+        spans += [f"{y:>3}: " + ", ".join(f"{a}-{b} {name}" for a, b, name in told)] if told else []
+    return "\n".join([*lines, "-" * 8, *spans])
+
+
+COLOURS = ("ready", "submitted", "finished", "failed", "warning", "dim")
+"""Names of styles with different colours."""
+
+
+def _spans(
+    strip: Strip, colours: Mapping[Any, str], grounds: Mapping[Any, str]
+) -> Iterator[tuple[int, int, str]]:
+    """Yield begin, end and style of what is not blank, neighbours of one style together."""
+    x, begin, before = 0, 0, ""
+    for segment in strip:
+        its = segment.style or Style()
+        words = [colours.get(its.color, "") if segment.text.strip() or its.reverse else ""]
+        words += [
+            "reverse" if its.reverse else "",
+            f"on {grounds[its.bgcolor]}" if its.bgcolor in grounds else "",
+        ]
+        now = " ".join(filter(None, words))
+        if now != before:
+            yield begin, x, before
+            begin, before = x, now
+        x += segment.cell_length
+    yield begin, x, before
 
 
 def screen_text(app: App[Any]) -> str:

@@ -6,12 +6,12 @@ operations that change the bytes or the holders of some data take turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gspc_trio.core.iml import events
 from gspc_trio.core.iml import exchange as x
-from gspc_trio.core.iml.directory import Data, Server, State, located, owner_of, visible
+from gspc_trio.core.iml.directory import Data, Part, Server, State, located, owner_of, visible
 from gspc_trio.core.iml.errors import (
     BadLayout,
     DuplicateData,
@@ -97,8 +97,9 @@ class Coordinator:
             assert self._ranks[server.entry.host] == rank, "a host under another's rank"
 
     def status(self) -> dict[str, Any]:
-        """Return the state as plain data."""
+        """Return the state as plain data: ``servers``, ``data`` with its parts, and ``transfers``."""
         ledger = self._ledger
+        host_of = {rank: server.entry.host for rank, server in ledger.servers.items()}
         servers = [
             {
                 "rank": rank,
@@ -117,12 +118,25 @@ class Coordinator:
                 "name": entry.published,
                 "size_bytes": entry.size_bytes,
                 "state": entry.state.value,
-                "hosts": sorted(ledger.servers[rank].entry.host for rank in entry.holders()),
+                "hosts": sorted(host_of[rank] for rank in entry.holders()),
+                "block_bytes": entry.block_bytes,
+                "parts": [_describe_part(part, host_of) for part in entry.parts.values()],
             }
             for entry in ledger.data.values()
             if not entry.target
         ]
-        return {"instance": self.instance, "servers": servers, "data": data, "jobs": sorted(self._jobs)}
+        transfers = [
+            {
+                "data_id": copy.data_id,
+                "part": copy.part,
+                "size_bytes": copy.size_bytes,
+                "source": copy.source.host,
+                "host": host_of[rank],
+            }
+            for rank, copy in ledger.copies_under_way()
+        ]
+        told = {"instance": self.instance, "servers": servers, "data": data, "transfers": transfers}
+        return told | {"jobs": sorted(self._jobs)}
 
     # Servers
 
@@ -331,3 +345,12 @@ class Coordinator:
         except ImlError as error:
             ledger.refuse(ask, error)
         ledger.end_turn(data)
+
+
+def _describe_part(part: Part, host_of: Mapping[int, str]) -> dict[str, Any]:
+    """Return size and hosts of a part; ``cached`` are those that may drop it again."""
+    return {
+        "size_bytes": part.size_bytes,
+        "hosts": [host_of[rank] for rank, cached in part.holders.items() if not cached],
+        "cached": [host_of[rank] for rank, cached in part.holders.items() if cached],
+    }

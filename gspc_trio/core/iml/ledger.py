@@ -51,6 +51,7 @@ class Ledger:
         self._ids = Counter("d")
         self._calls = Counter()
         self._pending: dict[int, Operation] = {}
+        self._copies: dict[int, tuple[int, x.CopyPart]] = {}
         self._lost: dict[str, list[str]] = {}
 
     def new_id(self) -> str:
@@ -81,6 +82,8 @@ class Ledger:
         call = self._calls.next()
         operation.calls[call] = (rank, part)
         self._pending[call] = operation
+        if isinstance(message, x.CopyPart):
+            self._copies[call] = (rank, message)
         self.actions.append(events.CallServer(self.links[rank], call, message))
 
     def finish_if_done(self, operation: Operation) -> None:
@@ -91,6 +94,7 @@ class Ledger:
     def answered(self, call: int, kind: str, message: str) -> bool:
         """Take a server's answer; return False if nobody waits for it."""
         operation = self._pending.pop(call, None)
+        self._copies.pop(call, None)
         if operation is None:
             return False
         key = operation.calls.pop(call)
@@ -100,6 +104,10 @@ class Ledger:
             operation.done.append(key)
         self.finish_if_done(operation)
         return True
+
+    def copies_under_way(self) -> list[tuple[int, x.CopyPart]]:
+        """Return what servers are fetching from others now, each with the rank of who fetches."""
+        return list(self._copies.values())
 
     def server_gone(self, rank: int, reason: str) -> None:
         """Forget what a server held, and fail the calls that it has not answered."""
@@ -203,5 +211,6 @@ class Ledger:
             assert self.data[data_id].published == name, f"{name} is the name of something else"
         for call, operation in self._pending.items():
             assert operation.calls[call][0] in self.servers, "a call to a server that is gone"
+        assert self._copies.keys() <= self._pending.keys(), "a copy that nobody waits for"
         assert not self.actions, "an action was not returned"
         assert not self._lost, "a loss was not told"

@@ -1,20 +1,25 @@
-"""The memory of hosts, and of the memory layers: how much there is, and what lies where."""
+"""The memory of hosts, and of the memory layers: how much there is, what lies where, what is being copied."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from textual.app import ComposeResult
 from textual.widgets import Static
 
+from gspc_trio.core.iml.layout import extents
 from gspc_trio.protocol.messages import GetMemory, GetStatus
 from gspc_trio.tui.source import LAYER
-from gspc_trio.tui.table import Cell, Column, WindowTable
+from gspc_trio.tui.table import Cell, Column, Part, WindowTable
 from gspc_trio.tui.text import bar, plural, size
 from gspc_trio.tui.views.base import View
 
 ASK_INTERVAL_S = 2.0
-"""Seconds between two questions for the memory layers."""
+"""Seconds between two questions for the memory layers; more if much lies in them."""
+
+ASKED_PER_S = 10_000
+"""Pieces of data that are asked for in each second, so that looking stays cheap."""
 
 ASKED_MAX = 8
 """Jobs that are asked for the layer in which their data is."""
@@ -25,6 +30,19 @@ STATE_STYLES = {"ready": "finished", "lost": "failed", "gone": "dim"}
 ROWS_MAX = 2_000
 """Data that are listed; a filter finds the others."""
 
+MAP_CELLS = 24
+"""Most width of the picture that says on which hosts the ranges of some data lie."""
+
+RANGES_MAX = 500
+"""Ranges that are listed of some data."""
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+HOST_STYLES = ("running", "ready", "finished", "submitted", "warning")
+"""Hosts of a layer are told apart in the picture by a letter, and by a colour."""
+
+Row = tuple[tuple[str, ...], list[Cell], str]
+"""The words of a row that a filter looks at, its cells, and what Enter shows."""
+
 
 class Memory(View):
     """Main memory of each host; below it the memory servers of layers, and the data in them."""
@@ -32,23 +50,29 @@ class Memory(View):
     NAME = "memory"
     KEY = "7"
     HELP = (
-        "The main memory of each host, and the memory servers (IML) there. Below, the data in the memory "
-        "layers: of which job, how large, whether it is there or under way, and on which hosts it lies."
+        "The main memory of each host, and the memory servers (IML) there, each with a letter. Below, the "
+        "data in the memory layers: of which job, how large, whether it is there or under way; the picture "
+        "shows from its first to its last byte on which host it lies, in capitals where there are several "
+        "copies. ↳ is a part that is being copied. Enter lists the ranges."
     )
 
     def __init__(self) -> None:
         super().__init__()
         self._layers: dict[str, dict[str, Any]] = {}
         self._asked_s = 0.0
+        self._interval_s = ASK_INTERVAL_S
+        self._data_rows: list[Row] = []
+        self._cells = 0
+        self._rows: list[Row] = []
 
     def parts(self) -> ComposeResult:
         """Return the title and the list."""
         yield Static(id="memory-title")
         yield WindowTable(
-            Column("host or data", 26),
-            Column("what", 14),
-            Column("size", 10, right=True),
-            Column("of", 10, right=True),
+            Column("host or data", 20),
+            Column("what", 13),
+            Column("size", 9, right=True),
+            Column("of", 9, right=True),
             Column("share, or where it lies"),
             empty="no host has told of its memory",
         )
@@ -60,22 +84,32 @@ class Memory(View):
     def draw(self) -> None:
         """Show how things are now."""
         now_s = self.model.now_s
-        if abs(now_s - self._asked_s) >= ASK_INTERVAL_S and not self.source_is_file:
+        if abs(now_s - self._asked_s) >= self._interval_s and not self.source_is_file:
             self._asked_s = now_s
             self.run_worker(self._ask(), exclusive=True)
         width = max(8, self.table.width_of(4) - 6)
-        rows = [
-            row for row in (*self._hosts(width), *self._servers(width), *self._data()) if self.fits(row[0])
-        ]
-        shown = rows[:ROWS_MAX]
-        self.table.show([" ".join(words) for words, _ in shown], lambda at: shown[at][1])
+        if self._cells != max(4, min(MAP_CELLS, width // 2)):
+            self._make_data_rows(width)
+        rows = (*self._hosts(width), *self._servers(width), *self._data_rows)
+        self._rows = [row for row in rows if self.fits(row[0])][:ROWS_MAX]
+        shown = self._rows
+        self.table.show([" ".join(words) for words, _, _ in shown], lambda at: shown[at][1])
         number = sum(len(layer["data"]) for layer in self._layers.values())
         told = f"   {plural(number, 'piece')} of data in {plural(len(self._layers), 'memory layer')}"
+        under_way = sum(len(layer.get("transfers", ())) for layer in self._layers.values())
+        if under_way:
+            told += f", {plural(under_way, 'transfer')} under way"
         if not self._layers:
             told = "   no memory layer (IML) holds data: values travel with their tasks"
         self.query_one("#memory-title", Static).update(
             f" memory of {plural(len(self.model.rts.loads), 'host')}{told}"
         )
+
+    def on_window_table_chosen(self) -> None:
+        """List the ranges of the data on whose row the cursor is."""
+        at = self.table.cursor
+        if at < len(self._rows) and self._rows[at][2]:
+            self.top.show_text(f"data {self._rows[at][0][0]}", self._rows[at][2])
 
     @property
     def source_is_file(self) -> bool:
@@ -92,40 +126,102 @@ class Memory(View):
             if answer is not None and answer.data.get("servers"):
                 found[answer.data["instance"]] = answer.data
         self._layers = found
+        number = sum(len(layer["data"]) for layer in found.values())
+        self._interval_s = max(ASK_INTERVAL_S, number / ASKED_PER_S)
+        self._cells = 0
+        self.top.draw()
 
-    def _hosts(self, width: int) -> list[tuple[tuple[str, ...], list[Cell]]]:
-        rows: list[tuple[tuple[str, ...], list[Cell]]] = []
+    def _make_data_rows(self, width: int) -> None:
+        self._cells = max(4, min(MAP_CELLS, width // 2))
+        self._data_rows = [row for it in self._layers.values() for row in _data_rows(it, self._cells)]
+
+    def _hosts(self, width: int) -> Iterator[Row]:
         for load in self.model.rts.loads.values():
             used, total = load.memory_used_bytes, load.memory_total_bytes
-            cells = [(load.host, "bold"), "main memory", size(used), size(total), _share(used, total, width)]
-            rows.append(((load.host, load.rif_id), cells))
-        return rows
+            share = _share(used, total, width)
+            cells: list[Cell] = [(load.host, "bold"), "main memory", size(used), size(total), share]
+            yield (load.host, load.rif_id), cells, ""
 
-    def _servers(self, width: int) -> list[tuple[tuple[str, ...], list[Cell]]]:
-        rows: list[tuple[tuple[str, ...], list[Cell]]] = []
+    def _servers(self, width: int) -> Iterator[Row]:
         for instance, layer in self._layers.items():
+            marks = _marks(layer)
             for server in layer["servers"]:
                 held, total = server["held_bytes"], server["memory_bytes"]
                 what = "memory server" if not server["spill_bytes"] else "memory + disk"
-                cells = [(server["host"], "bold"), what, size(held), size(total), _share(held, total, width)]
-                rows.append(((server["host"], instance, "server"), cells))
-        return rows
+                letter, style = marks[server["host"]]
+                name: list[Part] = [(f"{letter} ", style), (server["host"], "bold")]
+                cells: list[Cell] = [name, what, size(held), size(total), _share(held, total, width)]
+                yield (server["host"], instance, "server"), cells, ""
 
-    def _data(self) -> list[tuple[tuple[str, ...], list[Cell]]]:
-        rows: list[tuple[tuple[str, ...], list[Cell]]] = []
-        for layer in self._layers.values():
-            for entry in layer["data"]:
-                state = str(entry["state"])
-                name = f"  {entry['data_id']} {entry['name'] or ''}".rstrip()
-                where = ", ".join(entry["hosts"])
-                job = str(entry["job"]).partition("@")[0]
-                cells: list[Cell] = [
-                    name,
-                    (state, STATE_STYLES.get(state, "ready")),
-                    size(entry["size_bytes"]),
-                ]
-                rows.append(((entry["data_id"], job, state), [*cells, job, where]))
-        return rows
+
+def _data_rows(layer: Mapping[str, Any], map_cells: int) -> Iterator[Row]:
+    """Yield the rows of the data in a layer, and of the copies that are being made of it."""
+    marks = _marks(layer)
+    copies: dict[str, list[Mapping[str, Any]]] = {}
+    for copy in layer.get("transfers", ()):
+        copies.setdefault(copy["data_id"], []).append(copy)
+    for entry in layer["data"]:
+        state = str(entry["state"])
+        name = f"  {entry['data_id']} {entry['name'] or ''}".rstrip()
+        job = str(entry["job"]).partition("@")[0]
+        where: list[Part] = [*picture(entry, marks, map_cells), (f"  {', '.join(entry['hosts'])}", "")]
+        cells: list[Cell] = [name, (state, STATE_STYLES.get(state, "ready")), size(entry["size_bytes"]), job]
+        yield (entry["data_id"], job, state, *entry["hosts"]), [*cells, where], ranges_of(entry)
+        for copy in copies.get(entry["data_id"], ()):
+            words = (entry["data_id"], job, "copying", str(copy["part"]), copy["source"], copy["host"])
+            label = f"    ↳ part {copy['part']}"
+            told = f"{copy['source']} → {copy['host']}"
+            yield words, [label, ("copying", "running"), size(copy["size_bytes"]), job, told], ""
+
+
+def _marks(layer: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return letter and style of each host of a layer."""
+    return {
+        server["host"]: (LETTERS[rank % len(LETTERS)], HOST_STYLES[rank % len(HOST_STYLES)])
+        for rank, server in enumerate(layer["servers"])
+    }
+
+
+def picture(entry: Mapping[str, Any], marks: Mapping[str, tuple[str, str]], cells: int) -> list[Part]:
+    """Return where the bytes of some data lie, from the first to the last: a letter for each cell.
+
+    Args:
+        entry: the data, as its layer tells of it.
+        marks: host -> letter and style.
+        cells: width of the picture.
+    """
+    parts, total = entry.get("parts", ()), entry["size_bytes"]
+    shown: list[tuple[str, str]] = []
+    for cell in range(cells if parts else 0):
+        part = _part_at(entry, cell * total // cells)
+        holders = [*part["hosts"], *part["cached"]]
+        letter, style = marks.get(holders[0], ("?", "dim")) if holders else ("·", "dim")
+        shown.append((letter.upper() if len(holders) > 1 else letter, style))
+    return shown
+
+
+def _part_at(entry: Mapping[str, Any], offset: int) -> Mapping[str, Any]:
+    parts, block_bytes = entry["parts"], entry["block_bytes"]
+    part: Mapping[str, Any] = parts[offset // block_bytes % len(parts)] if block_bytes else parts[0]
+    return part
+
+
+def ranges_of(entry: Mapping[str, Any]) -> str:
+    """Return the ranges of some data as lines: from where to where, how many bytes, on which hosts."""
+    parts = entry.get("parts", ())
+    if not parts:
+        return ""
+    lines = [f"{size(entry['size_bytes'])}, {entry['state']}", ""]
+    lines.append(f"{'FROM':>16}{'BYTES':>16}  HOSTS")
+    for number, extent in enumerate(extents(entry["block_bytes"], len(parts), 0, entry["size_bytes"])):
+        if number == RANGES_MAX:
+            lines.append("… and more")
+            break
+        part = parts[extent.part]
+        cached = [f"{host} (cached)" for host in part["cached"]]
+        where = ", ".join([*part["hosts"], *cached]) or "being made"
+        lines.append(f"{extent.offset:>16}{extent.size_bytes:>16}  {where}")
+    return "\n".join(lines)
 
 
 def _share(used: int, total: int, width: int) -> Cell:

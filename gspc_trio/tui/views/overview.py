@@ -17,7 +17,7 @@ from gspc_trio.tui.graph import Graph
 from gspc_trio.tui.news import Level, alerts
 from gspc_trio.tui.palette import LEVEL_SYMBOLS, level_name, state_cell, style
 from gspc_trio.tui.table import Cell, Column, WindowTable
-from gspc_trio.tui.text import bar, count, duration
+from gspc_trio.tui.text import bar, count, duration, one_line
 from gspc_trio.tui.views.base import View
 
 ALERTS_SHOWN = 4
@@ -135,7 +135,7 @@ class Overview(View):
         for level, what in found[:ALERTS_SHOWN]:
             if text:
                 text.append("\n")
-            text.append(f" {LEVEL_SYMBOLS[level]} {what}", style(level_name(level), dark))
+            text.append(f" {LEVEL_SYMBOLS[level]} {one_line(what)}", style(level_name(level), dark))
         if len(found) > ALERTS_SHOWN:
             text.append(f"\n … and {len(found) - ALERTS_SHOWN} more", style("dim", dark))
         return text

@@ -14,11 +14,8 @@ from gspc_trio.core.task import TaskState
 from gspc_trio.tui.model import RTS
 from gspc_trio.tui.palette import style
 from gspc_trio.tui.table import Cell, Column, WindowTable
-from gspc_trio.tui.text import bar, count, duration
+from gspc_trio.tui.text import bar, count, duration, printable
 from gspc_trio.tui.views.base import View
-
-UNTOLD = "the records do not tell why they wait"
-"""In place of a reason, where nobody can be asked."""
 
 
 class Queues(View):
@@ -113,11 +110,8 @@ class Queues(View):
             if job.state == "running" and ready:
                 of = {"held": job.held, "share": 0.0, "weight": 1.0}
                 request = {"shape": "ready tasks", "credit": ready, "since_s": None, "place": 0, "needs": {}}
-                told: dict[str, Any] = {
-                    "held_by": [],
-                    "blocking": None,
-                    "reason": "the records do not tell why they wait",
-                }
+                why = "the records do not tell why they wait"
+                told: dict[str, Any] = {"held_by": [], "blocking": None, "reason": why}
                 found.append(request | told | {"job": job.job, "name": job.name, "of": of})
         return found
 
@@ -144,11 +138,12 @@ class Queues(View):
         request, dark = self._requests[at], self.table.is_dark
         of = request["of"]
         text = Text()
+        reason = printable(request["reason"]) or "no explanation yet"
         text.append(f" {request['job']} waits for {request['shape']}", style("bold", dark))
         text.append(
             f"  it holds {of['held']}, {of['share']:.0%} of what is held, with weight {of['weight']:g}\n"
         )
-        text.append(f" {request['reason'] or 'no explanation yet'}\n", style("warning", dark))
+        text.append(f" {reason}\n", style("warning", dark))
         for name, need in request["needs"].items():
             free, total = count(need["free"]), count(need["total"])
             text.append(f" needs {need['needed']} {name}: {free} of {total} free\n")

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.widgets import Static
 
 from gspc_trio.core.ids import JobId
 from gspc_trio.protocol.messages import GetNet
 from gspc_trio.tui.table import Cell, Column, WindowTable
-from gspc_trio.tui.text import bar, count
+from gspc_trio.tui.text import bar, count, one_line
 from gspc_trio.tui.views.base import View
 
 ASK_INTERVAL_S = 1.0
@@ -70,7 +71,7 @@ class WorkflowView(View):
         net = self._nets.get(job) or self._from_tasks(job)
         name = self.model.job(job).name
         trouble = f"   {self._trouble}" if self._trouble else ""
-        self.query_one("#net-title", Static).update(f" job {job} ({name}){trouble}")
+        self.query_one("#net-title", Static).update(Text(one_line(f" job {job} ({name}){trouble}")))
         running = Counter(task.name for task in self.model.longest_running(job, 10**6))
         rows = [row for row in ordered(net) if self.fits((row[1]["name"],))]
         self.table.show(

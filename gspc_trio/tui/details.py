@@ -1,0 +1,147 @@
+"""Everything about one task, kept up to date while it runs: where it is, what it has printed so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from gspc_trio.core.records import TaskChanged
+from gspc_trio.core.task import FINAL_STATES, TaskState
+from gspc_trio.protocol.messages import GetTask
+from gspc_trio.tui.dialogs import TextPage
+from gspc_trio.tui.palette import SYMBOLS
+from gspc_trio.tui.text import clock, duration, printable
+
+if TYPE_CHECKING:
+    from gspc_trio.tui.app import TopApp
+
+ASK_INTERVAL_S = 1.0
+"""Seconds between two questions about a task that has not ended."""
+
+LINES_MAX = 200
+"""Last lines of output that are shown."""
+
+PHASES = {
+    "waiting": "at the worker, behind another task",
+    "stage_in": "its data is being fetched",
+    "compute": "it computes",
+    "stage_out": "its results are being stored",
+}
+"""Phase of an attempt at its worker -> what people are told."""
+
+
+class TaskPage(TextPage):
+    """The page of one task: at once what is known here, then what its job server tells.
+
+    Args:
+        task: the last word on it.
+    """
+
+    def __init__(self, task: TaskChanged) -> None:
+        super().__init__(f"task {task.task_id}", "")
+        self._record = task
+        self._told: Mapping[str, Any] = {"why": "asking its job server …"}
+        self._trouble = ""
+
+    @property
+    def top(self) -> TopApp:
+        """The application."""
+        return cast("TopApp", self.app)
+
+    def on_mount(self) -> None:
+        """Show what is known, and ask for more until the task has ended."""
+        super().on_mount()
+        self._draw()
+        self._ask()
+        self.set_interval(ASK_INTERVAL_S, self._look)
+
+    def _look(self) -> None:
+        """Ask again, and let the time go on, while there is something that can change."""
+        if self._state not in FINAL_STATES and not self.top.held_still:
+            self._ask()
+            self._draw()
+
+    def _ask(self) -> None:
+        self.run_worker(self._learn(), group="details", exclusive=True)
+
+    async def _learn(self) -> None:
+        answer, self._trouble = await self.top.ask_quietly(self._record.job, GetTask(self._record.task_id))
+        self._told = answer.data if answer is not None else {}
+        self._draw()
+
+    @property
+    def _state(self) -> TaskState:
+        return TaskState(self._told.get("state") or self._record.state)
+
+    def _draw(self) -> None:
+        model, task = self.top.model, self._record
+        since_s = model.wall_of(task.job, self._told["at_s"]) if "at_s" in self._told else model.wall_s(task)
+        self.show(describe(task, self._told, since_s, model.now_s, self._trouble))
+
+
+def describe(
+    task: TaskChanged, told: Mapping[str, Any], since_s: float, now_s: float, trouble: str = ""
+) -> str:
+    """Return everything about a task as lines.
+
+    Args:
+        task: the last word on it here.
+        told: what the job server says of it, empty if it cannot be asked.
+        since_s: time of the last word.
+        now_s: the time.
+        trouble: why the job server cannot be asked.
+    """
+    state = TaskState(told.get("state") or task.state)
+    lines = [*_facts(task, told, state, since_s, now_s), *_sections(told, state)]
+    if not told:
+        lines += ["", f"Inputs and output are not known here: {trouble or 'its job server cannot be asked'}"]
+    return "\n".join(lines)
+
+
+def _facts(
+    task: TaskChanged, told: Mapping[str, Any], state: TaskState, since_s: float, now_s: float
+) -> list[str]:
+    host, resource_id = told.get("host") or "", told.get("resource_id") or task.resource_id
+    detail, started_s = told.get("detail") or task.detail, told.get("started_s") or task.started_s
+    lasted = "" if state in FINAL_STATES else f", for {duration(max(0.0, now_s - since_s))}"
+    facts = [
+        ("task", f"{task.task_id} of job {task.job}"),
+        ("name", told.get("name") or task.name),
+        ("state", f"{SYMBOLS[state.value]} {state.value} since {clock(since_s)}{lasted}"),
+        ("attempt", str(told.get("attempt", task.attempt) or "none yet")),
+        ("where", f"{resource_id} ({host})" if host and resource_id else resource_id),
+    ]
+    if told.get("phase"):
+        process = f", in process {told['pid']}" if told.get("pid") else ""
+        facts.append(("phase", f"{PHASES.get(told['phase'], told['phase'])}{process}"))
+    if started_s:
+        computed_s = told.get("duration_s") or task.duration_s
+        facts.append(("began", f"{clock(started_s)}, {duration(computed_s)} of compute"))
+    facts += [("needs", told.get("shape") or ""), ("now", told.get("why") or ""), ("detail", detail)]
+    return [f"{name:<10}{printable(text)}" for name, text in facts if text]
+
+
+def _sections(told: Mapping[str, Any], state: TaskState) -> list[str]:
+    running = state is TaskState.RUNNING
+    part = "so far" if running else "the last of it"
+    lines = []
+    for title, key in (
+        ("error", "error"),
+        ("traceback", "traceback"),
+        (f"standard output ({part})", "stdout"),
+        (f"standard error ({part})", "stderr"),
+    ):
+        text = printable(str(told.get(key) or "")).rstrip()
+        if text:
+            lines += ["", f"── {title} ──", *_last(text.split("\n"))]
+    if running and told.get("phase") == "compute" and not (told.get("stdout") or told.get("stderr")):
+        lines += ["", "It has printed nothing so far."]
+    if told.get("inputs"):
+        inputs = (f"{number}: {printable(text)}" for number, text in enumerate(told["inputs"], 1))
+        lines += ["", "── inputs ──", *inputs]
+    return lines
+
+
+def _last(lines: list[str]) -> list[str]:
+    before = len(lines) - LINES_MAX
+    return lines if before <= 0 else [f"… {before} lines before", *lines[before:]]
