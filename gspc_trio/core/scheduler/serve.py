@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
+from math import inf
 
 from gspc_trio.core.exchange import Demand, Submission, Submit, TakeBack
 from gspc_trio.core.records import TaskChanged
@@ -29,29 +30,38 @@ def serve(state: State, queue: ClassQueue) -> None:
         if level is None:
             return
         share = _share(state, queue)
-        if level >= share or (level and not _goes_ahead(state, queue, level)):
+        if level >= share:
             return
         group = queue.levels.by_count[level]
-        if level or queue.unserved >= len(group):
-            candidates = islice(group, 2 if level else TRIES)
+        if level:
+            below_s = _goes_ahead_below_s(state, queue, level)
+            candidates = [held for held in islice(group, 2) if held.work_s < below_s]
+        elif queue.unserved >= len(group):
+            candidates = list(islice(group, TRIES))
         else:  # the last one to have worked: it is warm, and has made what the next task may need
-            candidates = islice(reversed(group), TRIES)
-        if not any(_fill(state, held, share) for held in list(candidates)):
+            candidates = list(islice(reversed(group), TRIES))
+        if not any(_fill(state, held, share) for held in candidates):
             return
     _take_back_for_idle(state, queue)
 
 
-def _goes_ahead(state: State, queue: ClassQueue, level: int) -> bool:
-    """Return whether the next task may be sent behind ``level`` others at all: often not, and soon seen."""
+def _goes_ahead_below_s(state: State, queue: ClassQueue, level: int) -> float:
+    """Return with how little work in hand a grant with ``level`` tasks may get the next one, 0 for none.
+
+    Most of the time it is not to get any, which is seen sooner here than by filling it.
+    """
     if queue.elsewhere:
-        return True  # which task is next differs from grant to grant
+        return inf  # which task is next differs from grant to grant
     entry = next(iter(queue.waiting.values()))
     if entry.alone:
-        return False
+        return 0.0
     options = entry.task.options
     time = state.times.get((queue.resource_class, entry.task.code_id), _UNMEASURED)
     staged = options.stage_in or options.stage_out
-    return level < state.work_ahead.depth(time.samples, time.average_s, staged)[1]
+    at_least, at_most = state.work_ahead.depth(time.samples, time.average_s, staged)
+    if level >= at_most:
+        return 0.0
+    return inf if level < at_least else state.work_ahead.ahead_s / 2
 
 
 def _share(state: State, queue: ClassQueue) -> int:
