@@ -98,9 +98,14 @@ def _is_grant_id(data: Any) -> bool:
 
 def _register_submissions(converter: Converter) -> None:
     read_options = converter.get_structure_hook(TaskOptions)
+    read_general = class_reader(Submission, converter)
     write_options = converter.get_unstructure_hook(TaskOptions)
 
     def write_submission(it: Submission) -> tuple[Any, ...]:
+        if it.directory or it.input_bytes:
+            options = write_options(it.options)
+            local = (it.held, it.directory, it.input_bytes)
+            return (it.task_id, it.attempt, it.code_id, it.arguments, options, *local)
         if it.held:
             options = write_options(it.options)
             return (it.task_id, it.attempt, it.code_id, it.arguments, options, it.held)
@@ -109,9 +114,12 @@ def _register_submissions(converter: Converter) -> None:
         return (it.task_id, it.attempt, it.code_id, it.arguments, write_options(it.options))
 
     def read_submission(data: Any) -> Submission:
-        if type(data) is not tuple or not 3 <= len(data) <= 6:
-            raise BadField("Submission: not an array of 3 to 6 fields")
+        if type(data) is not tuple or not 3 <= len(data) <= 8:
+            raise BadField("Submission: not an array of 3 to 8 fields")
         held: tuple[str, ...] = ()
+        if len(data) > 6:
+            found: Submission = read_general(data, Submission)
+            return found
         if len(data) == 6:
             *data, held = data
             if type(held) is not tuple or not all(type(text) is str for text in held):
@@ -157,7 +165,7 @@ def _register_outcomes(converter: Converter) -> None:
     write_general = class_writer(Outcome, converter)
 
     def write_outcome(it: Outcome) -> Sequence[Any]:
-        if it.error is None and not it.staged_s:
+        if it.error is None and not (it.staged_s or it.moved):
             return (
                 it.task_id,
                 it.attempt,
