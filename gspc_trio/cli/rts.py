@@ -23,12 +23,12 @@ from gspc_trio.cli.waiting import describe_waiting
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.collector import tuned_collector
 from gspc_trio.components.rts import RtsService, open_rts_service
-from gspc_trio.components.rts_state import RtsState, SavedHost, StateKeeper, open_state
+from gspc_trio.components.rts_state import RESUME_GRACE_S, RtsState, SavedHost, StateKeeper, open_state
 from gspc_trio.components.ssh import SshStrategy
 from gspc_trio.components.strategies import find_strategies
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm import Placement
-from gspc_trio.core.rts import RifState
+from gspc_trio.core.rts import Limits, RifState
 from gspc_trio.nursery.certificates import Authority
 from gspc_trio.nursery.connection_file import (
     ConnectionInfo,
@@ -51,6 +51,9 @@ RunningFile = Annotated[
 ]
 Verbose = Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())]
 LogJson = Annotated[bool, Parameter(name="--log-json", negative=())]
+COME_BACK_S = 1.0
+"""How long a run-time system that was started again looks for its RIFs before it says that it is there."""
+
 Json = Annotated[
     bool, Parameter(name="--json", negative=(), help="Print one JSON object instead of text for people.")
 ]
@@ -87,7 +90,8 @@ async def start(
         beside the connection file.
     state
         Directory in which to keep how this is reached and which hosts it has: started again with it after a
-        crash, the run-time system is back under the same address with the same hosts.
+        crash, the run-time system is back under the same address, and RIFs and jobs come back to it with
+        what they run; they wait for 30 s.
     placement
         Which host the next free resource comes from: fifo (the one free longest), compact (fill hosts up),
         fair (spread over hosts) or progressive (spread while there is room, then fill up).
@@ -108,8 +112,7 @@ async def start(
         issue = Authority((state or path.parent) / "tls").issue if tls else lambda _: ""
         network = Network(bytes.fromhex(before.token), credentials=issue("rts"))
         strategies = {**find_strategies(), "ssh": SshStrategy()}
-        if keeper is not None:
-            await keeper.wait_for_old_work()
+        network.instance = before.instance
         epoch = keeper.state.epoch if keeper is not None else None
         async with open_rts_service(
             network,
@@ -118,14 +121,19 @@ async def start(
             epoch=epoch,
             issue=issue,
             placement=rating,
+            **({} if keeper is None else restoring(keeper)),
         ) as service:
-            service.machine.skip_names(before.rifs_named)
             info = ConnectionInfo.create(service.address, network.token, VERSION, issue("client"))
             _refuse_second(await claim_connection_file(path, info), path)
             try:
                 await _serve(service, hosts, cores, path, keeper)
             finally:
                 remove_connection_file(path, info)
+
+
+def restoring(keeper: StateKeeper) -> dict[str, Any]:
+    """Return the options of a service that takes back what an earlier one had."""
+    return {"limits": Limits(grace_s=RESUME_GRACE_S), "prepare": keeper.restore}
 
 
 def find_placement(name: str) -> Placement | None:
@@ -169,24 +177,34 @@ async def _serve(
     async with trio.open_nursery() as nursery:
         if keeper is not None:
             nursery.start_soon(keeper.follow, service)
-        orders = starting_hosts(hosts, cores, keeper.before.hosts if keeper is not None else ())
+        saved = keeper.hosts_to_start if keeper is not None else ()
+        there = {rif.host for rif in service.machine.rifs}
+        orders = starting_hosts(hosts, cores, saved, there)
         async with trio.open_nursery() as starting:
             for names, order in orders:
                 starting.start_soon(_start_hosts, service, names, order)
         if keeper is not None:
             keeper.restored()
-        if all(rif.state is not RifState.UP for rif in service.machine.rifs):
+            await _let_come_back(service)
+        if all(rif.state in (RifState.LOST, RifState.FAILED) for rif in service.machine.rifs) and orders:
             raise CommandError("no RIF came up")
         await _serve_until_stopped(service, path)
         nursery.cancel_scope.cancel()
 
 
+async def _let_come_back(service: RtsService) -> None:
+    """Give the RIFs of before a moment, so that what is said of them is soon right."""
+    with trio.move_on_after(COME_BACK_S):
+        while any(rif.state is not RifState.UP for rif in service.machine.rifs):  # noqa: ASYNC110
+            await trio.sleep(COME_BACK_S / 20)
+
+
 def starting_hosts(
-    hosts: list[str] | None, cores: int, saved: tuple[SavedHost, ...]
+    hosts: list[str] | None, cores: int, saved: tuple[SavedHost, ...], there: set[str]
 ) -> list[tuple[list[str], SavedHost]]:
-    """Return which hosts to start together, and how: those of before, and local ones that are new."""
-    there = {host.host for host in saved}
-    new = hosts or ([] if saved else [socket.gethostname()])
+    """Return which hosts to start together, and how: those of before, and local ones that are not there."""
+    new = hosts or ([] if saved or there else [socket.gethostname()])
+    there = there | {host.host for host in saved}
     together: dict[str, tuple[list[str], SavedHost]] = {}
     for host in (*saved, *(SavedHost(name, "local", cores, {}) for name in new if name not in there)):
         key = repr((host.strategy, host.cores, sorted(host.options.items())))

@@ -16,6 +16,7 @@ from gspc_trio.core.iml.errors import ImlError
 from gspc_trio.core.scheduler import CancelTasks, RetryTask, Stop, Watched
 from gspc_trio.core.watching import Mode, Watching
 from gspc_trio.nursery.drive import Inbox
+from gspc_trio.protocol.values import dumps
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.job import Close, JobEnded, JobMachine, Look, TaskFailure
 
@@ -84,6 +85,7 @@ class Job:
         self.printed = PrintedOutput()
         self.ask_memory: Callable[[], Awaitable[dict[str, Any]]] | None = None
         self.ask_worker: Callable[[ResourceId, Any], Awaitable[Any]] | None = None
+        self.encode: Callable[[Any], bytes] = dumps
         self.inbox: Inbox[Any] = Inbox()
         self._hosts = hosts
         self._outputs = outputs
@@ -166,7 +168,7 @@ class Job:
 
     def status(self) -> dict[str, Any]:
         """Return the job's state as plain data: job, name, state, tasks by state, elapsed_s."""
-        ended = self.machine.ended
+        ended = self._result or self.machine.ended
         return {
             "job": self.job_id,
             "name": self.machine.name,

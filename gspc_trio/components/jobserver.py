@@ -14,6 +14,7 @@ from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.job import Job
 from gspc_trio.components.job_clients import JobClients
 from gspc_trio.components.job_files import JobFiles
+from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.components.scheduler import SchedulerRoutes
 from gspc_trio.core.exchange import DataLayer, OpenJob, Orphans
 from gspc_trio.core.ids import JobId, ResourceId, RifId
@@ -125,14 +126,15 @@ async def run_job(
         async with rts.join() as peer, AsyncExitStack() as stack:
             grace_s = 0.0 if journal is None else RESUME_GRACE_S
             adopts = "" if journal is None else journal.earlier_job(peer.instance)
-            registered: JobRegistered = await peer.call(
-                RegisterJob(settings.name, here.pid, here.host, address, settings.weight, grace_s, adopts)
+            joining = RegisterJob(
+                settings.name, here.pid, here.host, address, settings.weight, grace_s, adopts
             )
+            registered: JobRegistered = await peer.call(joining)
             if journal is not None:
                 journal.note_job(registered.job, peer.instance)
                 server.adopts = adopts if registered.adopted else ""
             await server.open_data(stack, rts, registered.job, here.host)
-            job = server.start(registered.job, rts, peer, nursery)
+            job = server.start(registered.job, joining, rts, peer, nursery)
             if server.data is not None:
                 job.ask_memory = server.data.iml.status
             if records_path is not None:
@@ -144,7 +146,7 @@ async def run_job(
                 await job.wait()
             finally:
                 with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_TIMEOUT_S):
-                    await server.leave(peer)
+                    await server.leave()
                 job.records.close_file()
         nursery.cancel_scope.cancel()
 
@@ -172,6 +174,7 @@ class _JobServer:
         self.on_done = on_done
         self.layer: DataLayer | None = None
         self.data: JobData | None = None
+        self.routes: SchedulerRoutes
         self.job: Job | None = None
         self.clients: JobClients | None = None
         self.started = trio.Event()
@@ -204,7 +207,9 @@ class _JobServer:
         self.data.near_data = self.settings.near_data
         await self.data.learn_hosts(rts)
 
-    def start(self, job_id: JobId, rts: RunTimeSystem, peer: Peer, nursery: trio.Nursery) -> Job:
+    def start(
+        self, job_id: JobId, joining: RegisterJob, rts: RunTimeSystem, peer: Peer, nursery: trio.Nursery
+    ) -> Job:
         settings = self.settings
         machine = JobMachine(
             job_id,
@@ -251,7 +256,8 @@ class _JobServer:
             machine.finished_before = self.journal.finished_before
             nursery.start_soon(self.journal.run, lambda count: job.inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes)
-        nursery.start_soon(self._listen_to_rts, job, routes)
+        self.routes = routes
+        nursery.start_soon(self._listen_to_rts, job, routes.contact(joining, rts.join), peer)
         self.started.set()
         return job
 
@@ -281,17 +287,14 @@ class _JobServer:
                 job.end(JobEnded("stopped", "its scope was cancelled"))
             raise
 
-    async def _listen_to_rts(self, job: Job, routes: SchedulerRoutes) -> None:
-        try:
-            await routes.listen_to_rts()
-        except PeerGone as gone:
-            if job.machine.ended is None:
-                job.rts_lost = True
-                signed_off = gone.reason.startswith(SIGNED_OFF)
-                how = "this job server was" if signed_off else "the run-time system has gone:"
-                job.end(JobEnded("failed", f"{how} {gone.reason}"))
+    async def _listen_to_rts(self, job: Job, contact: RtsContact, peer: Peer) -> None:
+        gone = await contact.run(peer)
+        if job.machine.ended is None:
+            job.rts_lost = True
+            how = "this job server was" if gone.startswith(SIGNED_OFF) else "the run-time system has gone:"
+            job.end(JobEnded("failed", f"{how} {gone}"))
 
-    async def leave(self, peer: Peer) -> None:
+    async def leave(self) -> None:
         """End the job if it has not ended, say goodbye to the RTS, and answer the clients."""
         job = self.job
         assert job is not None
@@ -300,7 +303,7 @@ class _JobServer:
             if not job.has_ended:
                 job.stop("its scope was left")
                 await job.wait_ended()
-            await peer.call(LeaveJob())
+            await self.routes.rts.call(LeaveJob())
         except PeerGone:
             pass
         job.records.send_the_rest()

@@ -22,6 +22,7 @@ from gspc_trio.components.delivery import Delivery
 from gspc_trio.components.host_staging import HostStaging, make_layers, measured
 from gspc_trio.components.load import LoadReport, report_load
 from gspc_trio.components.rm import drop_offender
+from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.components.staging import Staging
 from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, WorkerShell
 from gspc_trio.core.exchange import (
@@ -56,9 +57,10 @@ from gspc_trio.core.rif_events import (
 from gspc_trio.core.rif_host import RifHost
 from gspc_trio.nursery.drive import Inbox, drive
 from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
+from gspc_trio.nursery.rpc import IncomingCall, Peer
 from gspc_trio.nursery.scope import open_scope, open_service
 from gspc_trio.protocol.messages import CloseJobEverywhere, Done, RecordBatch, RifHello, StopRif
+from gspc_trio.protocol.return_messages import RifBack
 from gspc_trio.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -107,7 +109,7 @@ class RifService:
         self._clock = clock
         self._report_load = report_load
         self._inbox: Inbox[Any] = Inbox()
-        self._rts: Peer
+        self._contact: RtsContact
         self._nursery: trio.Nursery
         self._delivery = Delivery(lambda job, why: self._inbox.put(EndJob(job, why)))
         self._jobs: dict[JobId, JobCode] = {}
@@ -148,6 +150,7 @@ class RifService:
         listen: str,
         rts: str,
         hardware: tuple[Resource, ...],
+        grace_s: float = 0.0,
         *,
         task_status: trio.TaskStatus[RifService] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -159,18 +162,12 @@ class RifService:
                 serve = partial(self._network.listen, role="rif", name=self.rif_id)
                 self.address = await nursery.start(serve, listen, self._serve_scheduler)
                 self.machine = RifHost(self.rif_id, self.host, self.address)
-                connection = self._network.connect(rts, role="rif", name=self.rif_id, expect="rts")
-                async with connection as self._rts:
-                    hello = RifHello(
-                        self.rif_id,
-                        self.incarnation,
-                        self._network.whereabouts().pid,
-                        self.host,
-                        self.address,
-                        hardware,
-                    )
-                    self._rts.post(hello)
-                    nursery.start_soon(self._listen_to_rts)
+                connect = partial(self._network.connect, rts, role="rif", name=self.rif_id, expect="rts")
+                self._contact = RtsContact(connect, self._take_from_rts, self._greet_again, grace_s)
+                async with connect() as peer:
+                    self._contact.peer = peer
+                    peer.post(self._hello(hardware))
+                    nursery.start_soon(self._listen_to_rts, peer)
                     nursery.start_soon(self._send_records)
                     task_status.started(self)
                     await drive(self.machine, self._inbox, self._perform, refused=self._refused)
@@ -183,6 +180,20 @@ class RifService:
                 self._staging.close()
             self._reason = self._reason or "it was cancelled"
             self._ended.set()
+
+    @property
+    def _rts(self) -> Peer:
+        return self._contact.peer
+
+    def _hello(self, hardware: tuple[Resource, ...]) -> RifHello:
+        pid = self._network.whereabouts().pid
+        return RifHello(self.rif_id, self.incarnation, pid, self.host, self.address, hardware)
+
+    def _greet_again(self, rts: Peer) -> None:
+        """Say what there is to a run-time system that may know nothing of it."""
+        rif = self.machine.rif
+        rts.post(RifBack(self._hello(rif.resources), rif.claims))
+        self._open_records(rts)
 
     async def _kill_all(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -225,14 +236,10 @@ class RifService:
             if job is not None:
                 self._delivery.detach(job, peer, self._nursery)
 
-    async def _listen_to_rts(self) -> None:
-        """Do what the RTS says; without it a RIF ends."""
-        try:
-            while True:
-                for message in await self._rts.receive():
-                    self._take_from_rts(message)
-        except PeerGone as gone:
-            self._inbox.put(Stop(f"its run-time system is gone: {gone.reason}"))
+    async def _listen_to_rts(self, peer: Peer) -> None:
+        """Do what the RTS says; without it a RIF ends, in the end."""
+        gone = await self._contact.run(peer)
+        self._inbox.put(Stop(f"its run-time system is gone: {gone}"))
         self._nursery.start_soon(self._cancel_later)
 
     def _take_from_rts(self, message: Any) -> None:
@@ -322,10 +329,14 @@ class RifService:
         self._records[record.resource_id] = record
         self._news.set()
 
+    @staticmethod
+    def _open_records(rts: Peer) -> None:
+        now = trio.current_time()
+        rts.post(RecordBatch((StreamOpened(now, time.time() - now, VERSION),)))
+
     async def _send_records(self) -> None:
         """Tell the RTS, for watchers, how workers are; never faster than anybody can look."""
-        now = trio.current_time()
-        self._rts.post(RecordBatch((StreamOpened(now, time.time() - now, VERSION),)))
+        self._open_records(self._rts)
         self._nursery.start_soon(
             self._report_load, self.rif_id, self.host, lambda load: self._rts.post(RecordBatch((load,)))
         )
@@ -361,6 +372,7 @@ async def open_rif(
     staging: Staging | None = None,
     load: LoadReport = report_load,
     clock: Callable[[], float] = time.time,
+    grace_s: float = 0.0,
 ) -> AsyncIterator[RifService]:
     """Run a RIF for as long as the block lasts, or until its RTS is gone or tells it to stop.
 
@@ -375,12 +387,13 @@ async def open_rif(
         staging: brings data to the workers and takes it away; None: what stages files and data in a layer.
         load: reports the load of the host.
         clock: seconds since 1970, as compute processes of the host count them.
+        grace_s: how long the RTS is awaited when it is gone, with all that runs here; 0: the RIF ends.
 
     Raises:
         ConnectionProblem: the RTS cannot be reached.
         OSError: the address is taken.
     """
     service = RifService(network, backend, staging, rif_id, incarnation, host, load, clock)
-    run = partial(service.run, listen, rts, hardware)
+    run = partial(service.run, listen, rts, hardware, grace_s)
     async with open_service(run, stop=service.stop, grace_s=STOP_S) as rif:
         yield rif

@@ -1,8 +1,9 @@
 """A stand-alone RIF: ``python -m gspc_trio.components.rif_process``.
 
 It reads one line of JSON on standard input: ``rts`` (address), ``token`` (base64), ``rif_id``,
-``incarnation``, ``host``, ``cores``, ``options``, ``credentials`` (for TLS; may be missing). It prints
-nothing and logs to standard error. Options: ``listen``, the address for schedulers; ``log_level``.
+``incarnation``, ``host``, ``cores``, ``options``; ``credentials`` (for TLS) and ``grace_s`` (how long it
+waits for a run-time system that is gone) may be missing. It prints nothing and logs to standard error.
+Options: ``listen``, the address for schedulers; ``log_level``.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ ORDER_FIELDS = {
     "cores": int,
     "options": dict,
     "credentials": str,
+    "grace_s": float,
 }
 
 
@@ -67,6 +69,7 @@ class Order:
     cores: int
     options: dict[str, str]
     credentials: str = field(repr=False)
+    grace_s: float
 
 
 def read_order(line: bytes) -> Order:
@@ -76,7 +79,7 @@ def read_order(line: bytes) -> Order:
         BadOrder: it holds none.
     """
     try:
-        data: dict[str, Any] = {"credentials": "", **json.loads(line)}
+        data: dict[str, Any] = {"credentials": "", "grace_s": 0.0, **json.loads(line)}
         for name, kind in ORDER_FIELDS.items():
             if not isinstance(data[name], kind):
                 raise BadOrder(f"the order for the RIF has a wrong {name}: {data[name]!r}")
@@ -105,6 +108,7 @@ async def run_rif(order: Order) -> str:
                 backend=backend,
                 listen=order.options.get("listen") or address_towards(order.rts),
                 rts=order.rts,
+                grace_s=order.grace_s,
             ) as rif:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_stop_on_signal, rif, signals)

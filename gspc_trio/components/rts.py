@@ -13,8 +13,9 @@ import trio
 from gspc_trio.components.records import RecordStream
 from gspc_trio.components.rm import RmShell, drop_offender
 from gspc_trio.components.rts_peers import CANCELLED, PeerServer, RtsError, as_message
+from gspc_trio.components.rts_runs import StrategyRuns
 from gspc_trio.components.rts_status import describe
-from gspc_trio.components.strategy import RifOrder, Strategy
+from gspc_trio.components.strategy import Strategy
 from gspc_trio.core.exchange import DagReport
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent
@@ -61,17 +62,15 @@ class RtsService:
         self.rm = RmShell(ResourceManager(epoch, None, placement), self.inbox.put, self.records.append)
         self.peers = PeerServer(self)
         self._network = network
-        self._strategies = strategies
-        self._issue = issue
+        self._runs = StrategyRuns(strategies, network.token, issue, limits.grace_s, self.inbox.put)
         self._started_s = trio.current_time()
         self._asks = Counter()
         self._answers: dict[int, Callable[[actions.Answer | actions.Refused], None]] = {}
-        self._runs: dict[tuple[RifId, int], trio.CancelScope] = {}
         self._over = trio.Event()
         self._nursery: trio.Nursery
         self._table: dict[type, Callable[[Any], None]] = {
-            actions.StartRif: lambda action: self._nursery.start_soon(self._run_strategy, action),
-            actions.KillRif: self._kill_rif,
+            actions.StartRif: lambda action: self._nursery.start_soon(self._runs.run, action, self.addresses),
+            actions.KillRif: lambda action: self._runs.kill(action),
             actions.AskRif: lambda action: self._nursery.start_soon(self._ask_rif, action),
             actions.TellRif: self._tell_rif,
             actions.CloseJobAt: self._close_job,
@@ -219,15 +218,20 @@ class RtsService:
 
     # Running it ---------------------------------------------------------------------------------------------
 
+    def restore(self, event: events.Restored) -> None:
+        """Take in what an earlier run-time system had; before this one is started."""
+        for action in self.machine.handle(event, trio.current_time()):
+            self._perform(action)
+
     async def start(self, nursery: trio.Nursery, listen: Sequence[str]) -> None:
         """Listen and serve in the nursery."""
         self._nursery = nursery
-        nursery.start_soon(self._drive)
-        nursery.start_soon(self.rm.run)
         addresses = []
         for address in listen:
             addresses.append(await nursery.start(self._listen, address))
         self.addresses = tuple(addresses)
+        nursery.start_soon(self._drive)
+        nursery.start_soon(self.rm.run)
 
     async def _listen(
         self, address: str, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
@@ -242,7 +246,7 @@ class RtsService:
 
     async def stop(self) -> None:
         """Let jobs go, take RIFs down in good order, and return when nothing is left of them."""
-        self.peers.dismiss_jobs("the run-time system was stopped")
+        await self.peers.dismiss_jobs("the run-time system was stopped")
         self.inbox.put(events.Stop())
         await self._over.wait()
         await self.peers.say_goodbye()
@@ -259,37 +263,6 @@ class RtsService:
             drop_offender(peer, str(error))
 
     # Actions ------------------------------------------------------------------------------------------------
-
-    async def _run_strategy(self, action: actions.StartRif) -> None:
-        key = (action.rif_id, action.incarnation)
-        order = RifOrder(
-            action.rif_id,
-            action.incarnation,
-            action.host,
-            action.cores,
-            action.options,
-            self.addresses,
-            self._network.token,
-            self._issue(action.rif_id),
-        )
-        reason = "it was ended"
-        try:
-            with trio.CancelScope() as scope:
-                self._runs[key] = scope
-                reason = await self._strategies[action.strategy].run(order)
-        except Exception as error:
-            log.debug("strategy %s for %s", action.strategy, action.rif_id, exc_info=True)
-            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        finally:
-            del self._runs[key]
-            if order.said:
-                reason = f"{reason}; it said: {' | '.join(order.said)}"
-            self.inbox.put(events.RifEnded(*key, reason))
-
-    def _kill_rif(self, action: actions.KillRif) -> None:
-        scope = self._runs.get((action.rif_id, action.incarnation))
-        if scope is not None:  # else it has ended, and RifEnded is on its way
-            scope.cancel()
 
     async def _ask_rif(self, action: actions.AskRif) -> None:
         peer = self.peers.rifs.get(action.link)
@@ -370,6 +343,7 @@ async def open_rts_service(
     epoch: int | None = None,
     issue: Callable[[RifId], str] = lambda _: "",
     placement: Placement | None = None,
+    prepare: Callable[[RtsService], None] = lambda _: None,
 ) -> AsyncIterator[RtsService]:
     """A run-time system for as long as the block runs; no host has a RIF yet.
 
@@ -383,12 +357,14 @@ async def open_rts_service(
         epoch: first part of all grant ids, higher than that of any RM before; None for the time in seconds.
         issue: returns credentials for the TLS of a RIF, "" for none.
         placement: which host a resource comes from (``policies.placement``); None: all in turn.
+        prepare: tells the service what it is to know before it listens.
 
     Raises:
         OSError: it cannot listen at one of the addresses.
     """
     epoch = int(time.time()) if epoch is None else epoch
     service = RtsService(network, strategies, limits or Limits(), epoch, issue, placement)
+    prepare(service)
     async with open_scope() as nursery:
         await service.start(nursery, listen)
         try:

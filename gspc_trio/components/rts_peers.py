@@ -19,6 +19,8 @@ from gspc_trio.core.records import StreamOpened
 from gspc_trio.core.rts import actions, events
 from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
 from gspc_trio.protocol import messages
+from gspc_trio.protocol.return_messages import Await, JobBack, RifBack
+from gspc_trio.protocol.session import SILENT
 
 if TYPE_CHECKING:
     from gspc_trio.components.rts import RtsService
@@ -29,7 +31,7 @@ CANCELLED = "the run-time system goes"
 """Why RIFs and jobs are lost when the service is cancelled: of that nobody needs a warning."""
 
 GOODBYE_TIMEOUT_S = 0.2
-"""How long the last answers to clients may take to be sent when the run-time system goes."""
+"""How long the last words to clients and jobs may take to be sent when the run-time system goes."""
 
 
 class RtsError(Exception):
@@ -54,7 +56,7 @@ class _JobLink:
     """A job server and its wish to join."""
 
     peer: Peer
-    call: IncomingCall
+    call: IncomingCall | None
     answered: trio.Event = field(factory=trio.Event)
     job: JobId = ""
     left: bool = False
@@ -89,16 +91,21 @@ class PeerServer:
 
     async def _serve_rif(self, peer: Peer) -> None:
         first, *more = await peer.receive()
-        if not isinstance(first, messages.RifHello):
+        hello = first.hello if isinstance(first, RifBack) else first
+        if not isinstance(hello, messages.RifHello):
             drop_offender(peer, f"a RIF begins with its hello, not with {_name_of(first)}")
             return
-        if first.rif_id != peer.name:
-            drop_offender(peer, f"{peer.name} says hello as {first.rif_id}")
+        if hello.rif_id != peer.name:
+            drop_offender(peer, f"{peer.name} says hello as {hello.rif_id}")
             return
         put = self._service.inbox.put
         link = self._links.next()
         self.rifs[link] = peer
-        put(events.RifUp(link, first.rif_id, first.incarnation, first.address, first.hardware, first.pid))
+        said = (link, hello.rif_id, hello.incarnation, hello.address, hello.hardware)
+        if isinstance(first, RifBack):
+            put(events.RifBack(*said, first.claims, hello.pid))
+        else:
+            put(events.RifUp(*said, hello.pid))
         try:
             late_s = 0.0
             while True:
@@ -128,18 +135,19 @@ class PeerServer:
 
     async def _serve_job(self, peer: Peer) -> None:
         first, *more = await peer.receive()
-        if not isinstance(first, IncomingCall) or not isinstance(first.body, messages.RegisterJob):
+        call = first if isinstance(first, IncomingCall) else None
+        wish = first.joining if isinstance(first, JobBack) else call and call.body
+        if not isinstance(wish, messages.RegisterJob):
             drop_offender(peer, f"a job begins with its registration, not with {_name_of(first)}")
             return
-        wish = first.body
         link = self._links.next()
-        joining = self._jobs[link] = _JobLink(peer, first)
+        joining = self._jobs[link] = _JobLink(peer, call)
         put = self._service.inbox.put
-        put(
-            events.JobAsked(
-                link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s, wish.adopts
-            )
+        asked = events.JobAsked(
+            link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s, wish.adopts
         )
+        back = isinstance(first, JobBack)
+        put(events.JobBack(asked, first.job, first.grants) if back else asked)
         try:
             await joining.answered.wait()
             if joining.job:
@@ -147,9 +155,11 @@ class PeerServer:
         finally:
             del self._jobs[link]
             if joining.job:
-                del self._service.rm.peers[joining.job]
+                if self._service.rm.peers.get(joining.job) is peer:
+                    del self._service.rm.peers[joining.job]
                 reason = "" if joining.left else peer.reason or CANCELLED
-                put(events.JobGone(joining.job, reason, joining.left))
+                silent = reason.startswith(SILENT)
+                put(events.JobGone(joining.job, reason, joining.left, silent, link))
 
     async def _listen_to_job(self, joined: _JobLink, more: list[Any]) -> bool:
         """Take what a job says; return True when it leaves."""
@@ -179,24 +189,39 @@ class PeerServer:
             self._service.inbox.put(events.JobGone(job, "it went before it was registered"))
             return
         joining.job = job
-        before = self._service.rm.peers.get(accepted.adopted)
+        before = self._service.rm.peers.get(job if accepted.back else accepted.adopted)
         if before is not None:
-            before.drop(f"job {job} goes on for it")
+            before.drop(f"job {job} has connected again" if accepted.back else f"job {job} goes on for it")
         self._service.rm.peers[job] = joining.peer
-        joining.call.reply(messages.JobRegistered(job, bool(accepted.adopted)))
+        registered = messages.JobRegistered(job, bool(accepted.adopted))
+        if joining.call is None:
+            joining.peer.post(registered)
+        else:
+            joining.call.reply(registered)
+        grace_s = self._service.machine.limits.grace_s
+        if grace_s:
+            joining.peer.post(Await(grace_s))
         joining.answered.set()
 
     def refuse_job(self, link: int, reason: str) -> None:
         """Tell the job server why it cannot join."""
         joining = self._jobs.get(link)
-        if joining is not None:
+        if joining is not None and joining.call is not None:
             joining.call.fail(PermissionError(reason))
             joining.answered.set()
+        elif joining is not None:
+            joining.peer.drop(reason)
+            joining.answered.set()
 
-    def dismiss_jobs(self, reason: str) -> None:
-        """End the connections of all jobs."""
-        for joined in list(self._jobs.values()):
-            joined.peer.drop(reason)
+    async def dismiss_jobs(self, reason: str) -> None:
+        """End the connections of all jobs; those who were to wait for this run-time system do not."""
+        joined = [joining.peer for joining in self._jobs.values()]
+        if self._service.machine.limits.grace_s:
+            for peer in joined:
+                peer.post(Await(0.0))
+            await _close_all(joined)
+        for peer in joined:
+            peer.drop(reason)
 
     # Clients ------------------------------------------------------------------------------------------------
 
@@ -243,10 +268,15 @@ class PeerServer:
 
     async def say_goodbye(self) -> None:
         """Send clients what is still to be sent."""
-        with trio.move_on_after(GOODBYE_TIMEOUT_S):
-            async with trio.open_nursery() as nursery:
-                for peer in list(self._clients):
-                    nursery.start_soon(peer.aclose)
+        await _close_all(list(self._clients))
+
+
+async def _close_all(peers: list[Peer]) -> None:
+    """Send these what is still to be sent, and end their connections."""
+    with trio.move_on_after(GOODBYE_TIMEOUT_S):
+        async with trio.open_nursery() as nursery:
+            for peer in peers:
+                nursery.start_soon(peer.aclose)
 
 
 def _reply(call: IncomingCall, answer: actions.Answer | actions.Refused) -> None:

@@ -1,7 +1,7 @@
-"""What a run-time system leaves behind for the next one: how it is reached, and which hosts it had.
+"""What a run-time system leaves behind for the next one: how it is reached, and which RIFs it had.
 
-The next one has the same address, secrets and hosts; RIFs and job servers of before are not let in under
-their old names, and no RIF is started before all work of the old ones must have ended by itself.
+The next one has the same address, secrets and hosts. RIFs that live come back to it, with their work; what
+they and the job servers hold they say themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import trio
 from attrs import asdict, evolve, field, frozen
 
 from gspc_trio.components.rts import RtsService
+from gspc_trio.core.ids import RifId
 from gspc_trio.core.rts import RifState
+from gspc_trio.core.rts.events import Restored
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
 
 SAVE_INTERVAL_S = 0.2
@@ -29,8 +31,14 @@ SAVE_INTERVAL_S = 0.2
 ALIVE_INTERVAL_S = 1.0
 """How often the file says that its run-time system lives."""
 
-OLD_WORK_S = 7.0
-"""After so long without a run-time system its RIFs have ended their work: 5 s of silence, and 2 s to stop."""
+RESUME_GRACE_S = 30.0
+"""How long RIFs and jobs are awaited that cannot be heard, and wait for their run-time system."""
+
+OLD_WORK_S = RESUME_GRACE_S + 15.0
+"""After so long without a run-time system its RIFs have ended: some silence, the wait, and time to stop."""
+
+NAMES_AHEAD = 1000
+"""So many names are taken to have been given out beyond those noted when nobody could note the last ones."""
 
 _FILE = "rts.json"
 
@@ -41,12 +49,30 @@ class StateError(ValueError):
 
 @frozen
 class SavedHost:
-    """A host that has a RIF, or is to have one."""
+    """A host that has a RIF, or is to have one.
+
+    Attributes:
+        host, strategy, cores, options: how it is started.
+        rif_id, incarnation, pid: of its RIF.
+    """
 
     host: str
     strategy: str
     cores: int
     options: dict[str, str]
+    rif_id: RifId = ""
+    incarnation: int = 0
+    pid: int = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its RIF is known to run no more."""
+        if self.strategy != "local" or not self.pid:
+            return False
+        try:
+            return b"rif_process" not in Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        except OSError:
+            return True
 
 
 @frozen
@@ -57,15 +83,18 @@ class RtsState:
         token: the secret, as hexadecimal digits.
         port: TCP port at which it listens, 0 if it never has.
         epoch: of its grants; the next one takes a higher one.
-        rifs_named: number of RIFs that were ever named.
+        instance: by which job servers know that it is the one that they had.
+        rifs_named, jobs_named: numbers of RIFs and jobs that were ever named, or more.
         hosts: those that it has.
         alive_s: wall-clock time at which it was last seen alive, 0 after an orderly end.
     """
 
     token: str = field(factory=lambda: secrets.token_bytes(32).hex(), repr=False)
+    instance: str = field(factory=lambda: secrets.token_hex(8))
     port: int = 0
     epoch: int = 0
     rifs_named: int = 0
+    jobs_named: int = 0
     hosts: tuple[SavedHost, ...] = ()
     alive_s: float = 0.0
 
@@ -83,11 +112,22 @@ class StateKeeper:
         self._restored = False
         self.state = evolve(state, epoch=max(int(time.time()), state.epoch + 1))
 
-    async def wait_for_old_work(self) -> None:
-        """Return when nothing can run any more that the last one had begun."""
-        if self.before.alive_s:
-            passed_s = max(0.0, time.time() - self.before.alive_s)
-            await trio.sleep(max(0.0, OLD_WORK_S - passed_s))
+    @property
+    def hosts_to_start(self) -> tuple[SavedHost, ...]:
+        """Hosts of the last one whose RIFs do not come back: it ended in good order, and they with it."""
+        ended = not self.before.alive_s
+        return tuple(host for host in self.before.hosts if ended or not host.rif_id)
+
+    def restore(self, service: RtsService) -> None:
+        """Tell a new service, before it listens, what the last one had."""
+        before = self.before
+        service.machine.skip_names(before.rifs_named, before.jobs_named)
+        too_late = time.time() - before.alive_s > OLD_WORK_S
+        for host in before.hosts:
+            if host not in self.hosts_to_start:
+                gone = too_late or host.has_ended
+                known = (host.rif_id, host.incarnation, host.host, host.strategy, host.cores, host.options)
+                service.restore(Restored(*known, gone))
 
     async def follow(self, service: RtsService) -> None:
         """Save what changes, until cancelled; then that it ended in good order."""
@@ -97,17 +137,26 @@ class StateKeeper:
         try:
             while True:
                 now = time.time()
-                news = evolve(self.state, hosts=self._hosts(service), rifs_named=service.machine.rifs_named)
+                rifs, jobs = service.machine.named
+                news = evolve(
+                    self.state,
+                    hosts=self._hosts(service),
+                    rifs_named=_ahead(rifs, self.state.rifs_named),
+                    jobs_named=_ahead(jobs, self.state.jobs_named),
+                )
                 if news != self.state or now - self.state.alive_s > ALIVE_INTERVAL_S:
                     self._save(evolve(news, alive_s=now))
                 await trio.sleep(SAVE_INTERVAL_S)
         finally:
-            self._save(evolve(self.state, alive_s=0.0))
+            rifs, jobs = service.machine.named
+            self._save(evolve(self.state, rifs_named=rifs, jobs_named=jobs, alive_s=0.0))
 
     def _hosts(self, service: RtsService) -> tuple[SavedHost, ...]:
         """Those that have a RIF, and those of before that have not been started yet."""
         rifs = {
-            rif.host: SavedHost(rif.host, rif.strategy, rif.cores, dict(rif.options))
+            rif.host: SavedHost(
+                rif.host, rif.strategy, rif.cores, dict(rif.options), rif.rif_id, rif.incarnation, rif.pid
+            )
             for rif in service.machine.rifs
             if rif.state is not RifState.STOPPING
         }
@@ -129,6 +178,11 @@ class StateKeeper:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.folder / _FILE)
+
+
+def _ahead(named: int, noted: int) -> int:
+    """Return what to note of a number of names: more than can be given out before it is noted again."""
+    return noted if named + NAMES_AHEAD // 2 <= noted else named + NAMES_AHEAD
 
 
 @contextmanager

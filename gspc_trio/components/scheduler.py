@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ import trio
 from attrs import define, evolve, field
 
 from gspc_trio.components.job_files import JobFiles, take_message
+from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.core.exchange import (
     Cancel,
     DefineCode,
@@ -37,12 +38,13 @@ from gspc_trio.core.held import describe_held
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.records import Record, ResourceChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp
+from gspc_trio.core.scheduler import Claims, Reclaim, ResourcesLost, ResourcesUp
 from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.protocol.envelope import EncodeError
-from gspc_trio.protocol.messages import RifEndpoint, RifGone, RifUp
+from gspc_trio.protocol.messages import JobRegistered, RegisterJob, RifEndpoint, RifGone, RifUp
+from gspc_trio.protocol.return_messages import Await, JobBack
 
 log = logging.getLogger(__name__)
 
@@ -151,24 +153,35 @@ class SchedulerRoutes:
         """The job these connections serve."""
         return self.opening.job
 
-    async def listen_to_rts(self) -> None:
-        """Take what the RTS says until it is gone.
+    def contact(
+        self, joining: RegisterJob, join: Callable[[], AbstractAsyncContextManager[Peer]]
+    ) -> RtsContact:
+        """Return the means to stay in touch with the RTS.
 
-        Raises:
-            PeerGone: the RTS is gone.
+        Args:
+            joining: what the job says of itself, also to an RTS that is back.
+            join: opens a connection.
         """
-        while True:
-            for message in await self.rts.receive():
-                if isinstance(message, _FROM_RM):
-                    self._put(message)
-                elif isinstance(message, RifUp):
-                    self._rif_up(message.endpoint)
-                elif isinstance(message, RifGone):
-                    self._rif_gone(message)
-                else:
-                    log.warning(
-                        "job %s: the RTS said %s, which is not for jobs", self.job, type(message).__name__
-                    )
+        self._joining = joining
+        self._contact = RtsContact(join, self._take_from_rts, self._rts_is_back, 0.0)
+        return self._contact
+
+    def _rts_is_back(self, _: Peer) -> None:
+        """Have the job's machine say what it holds; until then nothing is said to the new RTS."""
+        log.warning("job %s: the run-time system is back", self.job)
+        self._put(Reclaim())
+
+    def _take_from_rts(self, message: Any) -> None:
+        if isinstance(message, _FROM_RM):
+            self._put(message)
+        elif isinstance(message, RifUp):
+            self._rif_up(message.endpoint)
+        elif isinstance(message, RifGone):
+            self._rif_gone(message)
+        elif isinstance(message, Await):
+            self._contact.grace_s = message.grace_s
+        elif not isinstance(message, JobRegistered):
+            log.warning("job %s: the RTS said %s, which is not for jobs", self.job, type(message).__name__)
 
     async def ask(self, resource_id: ResourceId, message: Any) -> Any:
         """Return what the RIF of a resource answers, None if there is no answer within a bound."""
@@ -184,6 +197,9 @@ class SchedulerRoutes:
             self._submit(action)
         elif isinstance(action, _TO_RM):
             self.rts.post(action)
+        elif isinstance(action, Claims):
+            self.rts = self._contact.peer
+            self.rts.post(JobBack(self._joining, action.job, action.grants))
         elif isinstance(action, Cancel | TakeBack):
             self._send_to(action.resource_id, action)
         elif isinstance(action, Hold):

@@ -19,7 +19,7 @@ from pathlib import Path
 import trio
 
 from gspc_trio.components.strategies import describe_exit, run_command
-from gspc_trio.components.strategy import RifOrder, StrategyError
+from gspc_trio.components.strategy import OutOfSight, RifOrder, StrategyError
 from gspc_trio.protocol.address import MemoryAddress, parse_address
 
 CONNECT_TIMEOUT_S = 10
@@ -83,6 +83,8 @@ class SshStrategy:
             command = [*await self._client(order, folder), "--", order.host, remote_command(order.options)]
             # The client's own words come with those of the RIF.
             status = await run_command(("/bin/sh", "-c", 'exec "$@" 2>&1', "sh", *command), order)
+        if status == SSH_FAILED and order.grace_s:
+            raise OutOfSight("ssh lost the connection")
         return "ssh could not connect" if status == SSH_FAILED else describe_exit(status)
 
     async def _client(self, order: RifOrder, folder: Path) -> list[str]:

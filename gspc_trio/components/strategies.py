@@ -121,6 +121,7 @@ async def run_command(command: Sequence[str], order: RifOrder) -> int:
             "cores": order.cores,
             "options": order.options,
             **({"credentials": order.credentials} if order.credentials else {}),
+            **({"grace_s": order.grace_s} if order.grace_s else {}),
         }
     )
     async with open_process(

@@ -17,6 +17,10 @@ class StrategyError(Exception):
     """A RIF cannot be started this way; the message is one line for people."""
 
 
+class OutOfSight(StrategyError):
+    """The RIF came up, and cannot be seen any more; whether it runs is not known."""
+
+
 def _last_lines() -> deque[str]:
     return deque(maxlen=LINES_KEPT)
 
@@ -33,6 +37,7 @@ class RifOrder:
         rts_addresses: where the RTS listens.
         token: the secret that the RIF proves to know; it must show up in no command line, environment or log.
         credentials: for TLS, issued to this RIF; as secret as the token. "" without TLS.
+        grace_s: how long the RIF is to wait for its RTS when it cannot hear it; 0: it ends at once.
         said: the last lines that the RIF printed; the strategy appends, the RTS tells them if it fails.
     """
 
@@ -45,6 +50,7 @@ class RifOrder:
     token: bytes = field(repr=False)
     credentials: str = field(default="", repr=False)
     said: deque[str] = field(factory=_last_lines, eq=False)
+    grace_s: float = 0.0
 
     def rts_address(self, scheme: str) -> str:
         """Return the first address of the RTS that begins with ``scheme``; ``ws:`` stands for ``wss:`` too.
@@ -71,6 +77,7 @@ class Strategy(Protocol):
         the RTS when it is up.
 
         Raises:
+            OutOfSight: it cannot be seen any more, but may run; it is awaited for ``order.grace_s``.
             StrategyError, OSError: it could not be started, or ended in error; one line for people.
         """
         ...

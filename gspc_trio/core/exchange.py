@@ -315,6 +315,15 @@ class Revoked:
 
 
 @frozen
+class Claim:
+    """A RIF says what is in use under a grant, for a run-time system that was started again."""
+
+    job: JobId
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...]
+
+
+@frozen
 class WorkerEndpoint:
     """How to reach the worker of a resource: through the RIF at ``address`` (RIF-4, proxy)."""
 

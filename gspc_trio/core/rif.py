@@ -15,6 +15,7 @@ from gspc_trio.core.at_work import AtWork, Use, Work
 from gspc_trio.core.exchange import (
     AddResources,
     Cancel,
+    Claim,
     CloseJob,
     DagReport,
     DefineCode,
@@ -141,6 +142,18 @@ class Rif:
         if work is not None:
             return Use.ENDING if work.ending else Use.AT_WORK
         return Use.HELD if name in self._held else Use.IDLE
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """What it has and keeps, parents before children."""
+        return tuple(one for name, one in self._resources.items() if name not in self._removing)
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What is in use, for a run-time system that has to learn it."""
+        at_work = [Claim(it.job, it.grant_id, it.resources) for it in self.at_work if not it.ending]
+        held = [Claim(hold.job, hold.grant_id, (name,)) for name, hold in self._held.items()]
+        return (*at_work, *held)
 
     def check(self) -> None:
         """Assert every invariant."""

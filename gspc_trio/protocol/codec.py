@@ -23,6 +23,7 @@ from gspc_trio.protocol.hot import register_hot_hooks
 from gspc_trio.protocol.iml_messages import BULK_TYPES, IML_MESSAGE_TYPES
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, KIB, Limits
 from gspc_trio.protocol.messages import MESSAGE_TYPES
+from gspc_trio.protocol.return_messages import RETURN_MESSAGE_TYPES
 
 _CALL, _REPLY, _FAILURE, _BEAT = _ENVELOPES = -1, -2, -3, -4
 _TEXT_ERRORS = (
@@ -37,6 +38,7 @@ WIRE_TYPES: tuple[type, ...] = (
     *MESSAGE_TYPES,
     *IML_MESSAGE_TYPES,
     *FILE_MESSAGE_TYPES,
+    *RETURN_MESSAGE_TYPES,
 )
 """Everything that may travel; the place of each is its number."""
 

@@ -207,7 +207,7 @@ async def test_a_run_time_system_that_goes_ends_every_wait(place, autojump_clock
         held = await resources.acquire("node")
         nursery.start_soon(wait, resources)
         await trio.testing.wait_all_tasks_blocked()
-        place.service.peers.dismiss_jobs("it goes")
+        await place.service.peers.dismiss_jobs("it goes")
         with trio.fail_after(100):
             await ended.wait()
             await held.lapsed.wait()

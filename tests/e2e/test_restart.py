@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
-from e2e_world import MARKING, World, completed, one_line, wait_until
+from e2e_world import MARKING, SLEEPERS, World, completed, one_line, wait_until
 from test_resume import traces
 
 
@@ -17,34 +18,88 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def test_a_run_time_system_comes_back_with_its_hosts_and_journaled_jobs_go_on(world: World) -> None:
+def test_a_run_time_system_comes_back_to_its_hosts_and_jobs(world: World) -> None:
+    """Nothing that runs is disturbed: no task begins twice, no process is replaced."""
     state = str(world.folder / "state")
     first = world.start_rts("--state", state, "--cores", "1", "--host", "anna")
     assert world.run("rts", "bootstrap", "berta", "--cores", "2").returncode == 0
     before = world.run_json("rts", "status")
     marks = world.folder / "marks"
     marks.mkdir()
-    connection = str(world.folder / "runtime" / "gspc-trio" / "rts.json")
+    connection = world.connection_file
     token = json.loads(Path(connection).read_text())["token"]
-    given = ("--set", f"folder={marks}", "--set", "n=400", "--rts", connection, "--json")
-    job = world.start(
-        "jobserver", "run", world.workflow(MARKING), *given, "--journal", str(world.folder / "journal")
-    )
-    wait_until(lambda: len(traces(marks)) >= 100, "tasks run")
+    given = ("--set", f"folder={marks}", "--set", "n=400", "--set", "seconds=0.08", "--rts", connection)
+    plain = world.start("jobserver", "run", world.workflow(MARKING), *given, "--json")
+    wait_until(lambda: len(traces(marks)) >= 50, "tasks run")
     kill(first)
+    held = len(traces(marks))
+    wait_until(lambda: len(traces(marks)) > held + 20, "tasks go on without a run-time system")
     world.start_rts("--state", state)
     after = world.run_json("rts", "status")
-    assert {rif["host"]: rif["workers"] for rif in after["rifs"]} == {
-        rif["host"]: rif["workers"] for rif in before["rifs"]
-    }
-    named = {rif["rif_id"] for rif in before["rifs"]}
-    assert named.isdisjoint(rif["rif_id"] for rif in after["rifs"]), "no name is used twice"
+
+    def known(status: dict[str, Any]) -> set[tuple[Any, ...]]:
+        return {(rif["rif_id"], rif["incarnation"], rif["pid"], rif["workers"]) for rif in status["rifs"]}
+
+    assert known(after) == known(before)
     assert json.loads(Path(connection).read_text())["token"] == token
-    done = completed(job)
+    jobs = wait_until(lambda: world.run_json("rts", "status")["jobs"], "the job is back")
+    assert [(job["job"], job["pid"]) for job in jobs] == [("j1", plain.pid)]
+    done = completed(plain)
     assert done.returncode == 0, done.stderr
     assert sorted(json.loads(done.stdout)["outputs"]["results"]) == list(range(400))
-    assert sum(traces(marks).values()) < 450, "only what was under way ran again"
-    assert world.run("rts", "stop").returncode == 0
+    assert set(traces(marks).values()) == {1}, "no task began twice"
+    assert world.held_cores() == 0
+    again = world.run_json("jobserver", "run", world.workflow(MARKING, "next"), "--rts", connection,
+                           "--set", f"folder={world.folder / 'tmp'}", "--set", "n=4")  # fmt: skip
+    assert again["tasks"]["finished"] == 4
+    for left in (world.folder / "tmp").iterdir():
+        left.unlink()
+    world.stop_rts()
+
+
+def test_what_does_not_come_back_is_lost(world: World) -> None:
+    """A RIF and a job server die while there is no run-time system."""
+    state = str(world.folder / "state")
+    first = world.start_rts("--state", state, "--cores", "1", "--host", "anna", "--host", "berta")
+    flow = world.workflow(SLEEPERS)
+    job = world.start("jobserver", "run", flow, "--set", "seconds=60", "--rts", world.connection_file)
+    wait_until(lambda: world.held_cores() == 2, "the job runs")
+    pids = {rif["host"]: rif["pid"] for rif in world.run_json("rts", "status")["rifs"]}
+    kill(first)
+    os.kill(pids["anna"], signal.SIGKILL)
+    kill(job)
+    world.start_rts("--state", state)
+    rifs = wait_until(lambda: up(world, 2), "both hosts are there")
+    assert rifs["anna"]["pid"] != pids["anna"]
+    assert rifs["anna"]["incarnation"] == 2
+    assert (rifs["berta"]["pid"], rifs["berta"]["incarnation"]) == (pids["berta"], 1)
+    assert world.run_json("rts", "status")["jobs"] == []
+    data = world.run_json("jobserver", "run", flow, "--set", "n=4", "--rts", world.connection_file)
+    assert data["tasks"]["finished"] == 4
+    world.stop_rts()
+
+
+def up(world: World, number: int) -> dict[str, Any]:
+    """Return the RIFs by host if so many are up."""
+    rifs = {rif["host"]: rif for rif in world.run_json("rts", "status")["rifs"] if rif["state"] == "up"}
+    return rifs if len(rifs) == number else {}
+
+
+def test_an_orderly_end_is_no_crash(world: World) -> None:
+    """Nobody waits for a run-time system that was stopped; the next one begins anew."""
+    state = str(world.folder / "state")
+    world.start_rts("--state", state, "--cores", "1", "--host", "anna")
+    flow = world.workflow(SLEEPERS)
+    job = world.start("jobserver", "run", flow, "--set", "seconds=60", "--rts", world.connection_file)
+    wait_until(lambda: world.held_cores() == 1, "the job runs")
+    world.stop_rts()
+    done = completed(job)
+    assert (done.returncode, "run-time system" in one_line(done.stderr)) == (1, True)
+    world.wait_nothing_left()
+    world.start_rts("--state", state)
+    (rif,) = world.run_json("rts", "status")["rifs"]
+    assert (rif["host"], rif["state"], rif["rif_id"]) == ("anna", "up", "r2")
+    world.stop_rts()
 
 
 def test_a_state_has_one_run_time_system_at_a_time(world: World) -> None:

@@ -16,6 +16,7 @@ def check_state(state: State) -> None:
     _check_free(state.pool)
     _check_entries(state.pool)
     _check_grants(state)
+    _check_claims(state)
     _check_wants(state)
     _check_memories(state)
     if state.pool.placer is not None:
@@ -133,6 +134,14 @@ def _check_grants(state: State) -> None:
             assert want.units == sum(holding.units for holding in want.grants.values())
             assert (want in state.holders) == bool(want.grants)
             assert want.recalled == sum(holding.recalled for holding in want.grants.values())
+
+
+def _check_claims(state: State) -> None:
+    """What is claimed is of an earlier resource manager, and wholly there under no live grant."""
+    for grant_id, grant in state.claims.items():
+        assert grant_id == grant.grant_id < (state.epoch, 0), f"{grant_id} is claimed"
+        assert grant.job in state.jobs, f"{grant_id}: nobody claims it"
+        assert not all(name in state.pool.resources for name in grant.resources), f"{grant_id} is there"
 
 
 def _check_wants(state: State) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
+from gspc_trio.core.exchange import Grant
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.resources import Resource
 
@@ -92,3 +93,18 @@ class JobGone:
 
     job: JobId
     fenced: bool = False
+
+
+@frozen
+class Claimed:
+    """Grants are in use that this resource manager does not know: an earlier one has given them.
+
+    Attributes:
+        job: whose they are; it has joined.
+        grants: as they were given. What is not there yet is held when it is added.
+        whole: the job itself says so: it has no others, and has forgotten what it demanded.
+    """
+
+    job: JobId
+    grants: tuple[Grant, ...]
+    whole: bool = False

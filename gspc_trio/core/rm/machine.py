@@ -8,7 +8,7 @@ from typing import Any
 from gspc_trio.core.exchange import Demand, Interrupt, Refuse, Release, Revoked
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import ResourceChanged
-from gspc_trio.core.rm import explain, lapse, recall, reserve
+from gspc_trio.core.rm import claims, explain, lapse, recall, reserve
 from gspc_trio.core.rm.check import check_state
 from gspc_trio.core.rm.errors import (
     BadDemand,
@@ -19,7 +19,7 @@ from gspc_trio.core.rm.errors import (
     TooManyShapes,
     UnknownGrant,
 )
-from gspc_trio.core.rm.events import Added, Coming, JobGone, JobJoined, JobWeighed, Removed, Settled
+from gspc_trio.core.rm.events import Added, Claimed, Coming, JobGone, JobJoined, JobWeighed, Removed, Settled
 from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
 from gspc_trio.core.rm.placing import Placement
 from gspc_trio.core.rm.search import impossible
@@ -30,9 +30,9 @@ from gspc_trio.core.rm.state import Limits, State
 class ResourceManager:
     """Who holds which resource (GSPC19 2.4, RM-1 to RM-13).
 
-    Events: Added, Removed, Coming, Settled, JobJoined, JobWeighed, JobGone, Demand, Release, Interrupt,
-    Revoked, Tick. Actions: Grant, Recall, Refuse, Lapsed to jobs; Revoke to the RIFs of the resources;
-    records GrantChanged and ResourceChanged.
+    Events: Added, Removed, Coming, Settled, JobJoined, JobWeighed, JobGone, Claimed, Demand, Release,
+    Interrupt, Revoked, Tick. Actions: Grant, Recall, Refuse, Lapsed to jobs; Revoke to the RIFs of the
+    resources; records GrantChanged and ResourceChanged.
 
     Illegal events raise a subclass of :class:`~gspc_trio.core.rm.errors.RmError` that names what is wrong.
     """
@@ -60,6 +60,7 @@ class ResourceManager:
             JobWeighed: self._job_weighed,
             JobGone: self._job_gone,
             Revoked: self._revoked,
+            Claimed: self._claimed,
             Tick: self._tick,
         }
 
@@ -114,6 +115,7 @@ class ResourceManager:
 
     def _job_gone(self, event: JobGone, now: float, actions: list[Any]) -> None:
         lapse.job_gone(self._state, self._state.job(event.job), event.fenced, now, actions)
+        claims.drop(self._state, event.job)
         self._after(now, actions)
 
     def _interrupt(self, event: Interrupt, now: float, actions: list[Any]) -> None:
@@ -228,6 +230,10 @@ class ResourceManager:
             return
         if holding is not None and holding.owner != event.job:
             raise NotYours(f"grant {event.grant_id} is held by {holding.owner}, not by {event.job}")
+        claim = state.claims.get(event.grant_id)
+        if claim is not None and claim.job == event.job:
+            del state.claims[event.grant_id]
+            return  # of an earlier resource manager, and nothing of it is there
         epoch, number = event.grant_id
         if epoch == state.epoch and 0 < number <= state.last:
             raise DoubleRelease(f"grant {event.grant_id} has been given back already")
@@ -245,6 +251,10 @@ class ResourceManager:
             raise NotYours(f"{name} is not part of grant {event.grant_id}")
         return [there[name] for name in event.resources]
 
+    def _claimed(self, event: Claimed, now: float, actions: list[Any]) -> None:
+        claims.claimed(self._state, event, now, actions)
+        self._after(now, actions)
+
     def _revoked(self, event: Revoked, now: float, actions: list[Any]) -> None:
         lapse.revoked(self._state, event, now, actions)
         self._after(now, actions)
@@ -258,6 +268,8 @@ class ResourceManager:
             parents = tuple(parent.resource_id for parent in vertex.place.parents)
             label = vertex.host.label
             actions.append(ResourceChanged(now, vertex.resource_id, name, "added", label, parents))
+        if state.claims:
+            claims.there(state, now, actions)
         for want in state.waiting:
             want.form.sort()
         for want in state.special:

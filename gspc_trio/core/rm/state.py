@@ -78,6 +78,7 @@ class State:
         patience: of those that wait for what they prefer.
         hungry: queues for which plain wants wait.
         lapsing: grants that are being revoked.
+        claims: grants of an earlier resource manager of which something is not there yet.
         coming: class -> number that are on their way; None when nothing is.
         reservation: at most one.
         recall_at, recalled_at: when to look next whom to recall, and when that was last done.
@@ -101,6 +102,7 @@ class State:
         self.patience = Patience(self.pool, limits.patience_s)
         self.hungry: dict[ClassQueue, None] = {}
         self.lapsing: dict[GrantId, Holding] = {}
+        self.claims: dict[GrantId, Grant] = {}
         self.coming: Mapping[str, int] | None = None
         self.reservation: Reservation | None = None
         self.recall_at: float | None = None
@@ -289,6 +291,8 @@ class State:
             memory.free(offset)
         if holding.lease_until is not None:
             self.lapsing.pop(grant_id, None)
+        if self.claims:
+            self.claims.pop(grant_id, None)
 
     def condemn(self, holding: Holding, now: float, actions: list[Any]) -> None:
         """Remove what a grant holds without freeing it: its work may still run. All above stays blocked."""

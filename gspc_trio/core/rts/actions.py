@@ -81,11 +81,16 @@ class DropLink:
 
 @frozen
 class AcceptJob:
-    """The job server at ``link`` is this job; it has ``adopted`` that one and takes its place, or none."""
+    """The job server at ``link`` is this job; it has ``adopted`` that one and takes its place, or none.
+
+    Attributes:
+        back: it was registered as this job before.
+    """
 
     link: int
     job: JobId
     adopted: JobId = ""
+    back: bool = False
 
 
 @frozen

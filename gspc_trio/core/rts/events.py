@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
-from gspc_trio.core.exchange import DagReport, Revoked
+from gspc_trio.core.exchange import Claim, DagReport, Grant, Revoked
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm.events import Added, Removed
@@ -92,6 +92,44 @@ class RifUp:
 
 
 @frozen
+class RifBack:
+    """A RIF that was up before has connected again, with all that it had.
+
+    Attributes:
+        link: of its new connection.
+        rif_id, incarnation, address, pid: as in :class:`RifUp`.
+        resources: what it has, parents before children.
+        claims: what is in use there.
+    """
+
+    link: int
+    rif_id: RifId
+    incarnation: int
+    address: str
+    resources: tuple[Resource, ...]
+    claims: tuple[Claim, ...] = ()
+    pid: int = 0
+
+
+@frozen
+class Restored:
+    """An earlier run-time system had this RIF; comes before anything else.
+
+    Attributes:
+        rif_id, incarnation, host, strategy, cores, options: of its newest incarnation.
+        gone: it is known to have ended; if not, it is awaited.
+    """
+
+    rif_id: RifId
+    incarnation: int
+    host: str
+    strategy: str
+    cores: int
+    options: dict[str, str]
+    gone: bool = False
+
+
+@frozen
 class RifLost:
     """The connection of a RIF is over."""
 
@@ -104,11 +142,15 @@ class RifEnded:
     """The strategy has nothing left of this incarnation: it ended, failed to start, or was killed.
 
     Comes exactly once for each ``StartRif``.
+
+    Attributes:
+        adrift: the strategy cannot see it any more, and does not know whether it runs.
     """
 
     rif_id: RifId
     incarnation: int
     reason: str = ""
+    adrift: bool = False
 
 
 @frozen
@@ -176,6 +218,21 @@ class JobAsked:
 
 
 @frozen
+class JobBack:
+    """A job server that was registered before has connected again.
+
+    Attributes:
+        joining: what it says of itself, with the link of its new connection.
+        job: which job it is.
+        grants: all that it holds.
+    """
+
+    joining: JobAsked
+    job: JobId
+    grants: tuple[Grant, ...] = ()
+
+
+@frozen
 class Inherited:
     """Job ``heir`` needs no more of the job that it has adopted."""
 
@@ -185,8 +242,15 @@ class Inherited:
 
 @frozen
 class JobGone:
-    """The job server has left (``left``), or its connection is over."""
+    """The job server has left (``left``), or its connection is over.
+
+    Attributes:
+        silent: nothing was heard of it for too long, so it may live.
+        link: of the connection; 0 for whatever it has.
+    """
 
     job: JobId
     reason: str
     left: bool = False
+    silent: bool = False
+    link: int = 0

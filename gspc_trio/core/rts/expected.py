@@ -47,7 +47,7 @@ class Expected:
         """Return whether this RIF is on its way, for the first time or again."""
         if rif.state is RifState.LOST:
             return rif.ask is None and (rif.timer_at is not None or rif.tries < self._tries_max)
-        return rif.state is RifState.STARTING
+        return rif.state is RifState.STARTING or (rif.state is RifState.AWAY and not rif.resources)
 
     def _counts(self) -> dict[str, int]:
         counts = {name: number for name, number in self._sum.items() if number}

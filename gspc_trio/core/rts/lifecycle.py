@@ -24,6 +24,7 @@ from gspc_trio.core.rts.actions import (
     TellRm,
     TornDown,
 )
+from gspc_trio.core.rts.asking import refusal_of
 from gspc_trio.core.rts.events import BootstrapAsked, RifEnded, RifLost, RifUp, TeardownAsked
 from gspc_trio.core.rts.expected import Expected
 from gspc_trio.core.rts.state import Add, JobEntry, Limits, Rif, RifState, check_rif, checked_dag
@@ -75,7 +76,7 @@ class LifeCycle:
 
     def bootstrap(self, event: BootstrapAsked, now: float, out: Actions) -> None:
         """Start a RIF on each host, or say at once why not."""
-        reason = self._refusal(event)
+        reason = refusal_of(event, self.strategies, len(self.rifs), self.limits.rifs_max)
         if reason:
             out.append(Refused(event.ask, reason))
             return
@@ -95,27 +96,11 @@ class LifeCycle:
             self._start(rif, now, out)
         self._answer_batch(event.ask, out)
 
-    def _refusal(self, event: BootstrapAsked) -> str:
-        if event.strategy not in self.strategies:
-            there = ", ".join(sorted(self.strategies)) or "none"
-            return f"there is no strategy {event.strategy!r}; there are: {there}"
-        if not event.hosts:
-            return "no host was named"
-        twice = sorted({host for host in event.hosts if event.hosts.count(host) > 1})
-        if twice or "" in event.hosts:
-            return f"hosts named twice: {', '.join(twice)}" if twice else "a host has no name"
-        if event.cores < 0:
-            return f"the number of cores is {event.cores}; it must not be negative"
-        if len(self.rifs) + len(event.hosts) > self.limits.rifs_max:
-            number, limit = len(self.rifs), self.limits.rifs_max
-            return f"there may be {limit} RIFs; there are {number}, {len(event.hosts)} more were asked for"
-        return ""
-
     def _start(self, rif: Rif, now: float, out: Actions) -> None:
         if rif.incarnation:
             rif.move(RifState.STARTING)
         rif.incarnation += 1
-        rif.running, rif.killed, rif.reason = True, False, ""
+        rif.running, rif.killed, rif.adrift, rif.reason = True, False, False, ""
         rif.timer_at = now + self.limits.bootstrap_timeout_s
         out.append(
             StartRif(rif.rif_id, rif.incarnation, rif.host, rif.strategy, rif.cores, dict(rif.options))
@@ -127,17 +112,14 @@ class LifeCycle:
         if event.link in self.by_link:
             raise IllegalEvent(f"link {event.link} is that of {self.by_link[event.link].rif_id} already")
         rif = self.rifs.get(event.rif_id)
+        why = ""
         if rif is None or event.incarnation != rif.incarnation:
-            newest = f"the newest is {rif.incarnation}" if rif else "there is no such RIF"
-            out.append(
-                DropLink(event.link, f"{event.rif_id} incarnation {event.incarnation} is refused: {newest}")
-            )
-            return False
-        if rif.state is not RifState.STARTING or rif.link is not None:
+            why = f"the newest is {rif.incarnation}" if rif else "there is no such RIF"
+        elif rif.state is not RifState.STARTING or rif.link is not None:
             why = f"it is {rif.state}" if rif.state is not RifState.STARTING else "it is connected already"
-            out.append(
-                DropLink(event.link, f"{event.rif_id} incarnation {event.incarnation} is refused: {why}")
-            )
+        if rif is None or why:
+            refused = f"{event.rif_id} incarnation {event.incarnation} is refused: {why}"
+            out.append(DropLink(event.link, refused))
             return False
         rif.link, rif.address, rif.pid = event.link, event.address, event.pid
         self.by_link[event.link] = rif
@@ -188,7 +170,33 @@ class LifeCycle:
             return
         rif.link = None
         if rif.state is not RifState.STOPPING:
-            self.lose(rif, event.reason, now, out)
+            self.part(rif, event.reason, now, out)
+        elif rif.adrift:
+            self._forget(rif, now, out)
+
+    def part(self, rif: Rif, reason: str, now: float, out: Actions) -> None:
+        """A RIF cannot be heard any more: it is awaited if it may come back as it was, else lost."""
+        if not (self.limits.grace_s and rif.state is RifState.UP and rif.is_idle):
+            self.lose(rif, reason, now, out)
+            return
+        rif.owed.clear()  # who does not answer in time loses its resources at the RM, and so is lost
+        rif.move(RifState.AWAY)
+        rif.reason, rif.timer_at = reason, now + self.limits.grace_s
+        self._record(rif, now, out)
+
+    def adopt(self, rif: Rif) -> None:
+        """Take in a RIF that an earlier run-time system had."""
+        self.rifs[rif.rif_id] = self._hosts[rif.host] = rif
+        self.expected.changed(rif)
+
+    def come_back(self, rif: Rif, link: int, now: float, out: Actions) -> None:
+        """A RIF that was away can be heard again."""
+        rif.link = link
+        self.by_link[link] = rif
+        rif.move(RifState.UP)
+        rif.up_at, rif.timer_at, rif.reason = now, None, ""
+        self._record(rif, now, out)
+        self.announce(rif, out)
 
     def ended(self, event: RifEnded, now: float, out: Actions) -> None:
         """Nothing is left of an incarnation."""
@@ -196,7 +204,9 @@ class LifeCycle:
         if rif is None or not rif.running or rif.incarnation != event.incarnation:
             raise IllegalEvent(f"{event.rif_id} incarnation {event.incarnation} does not run")
         rif.running = False
-        if rif.state is RifState.STOPPING:
+        if event.adrift and self.limits.grace_s and rif.state in (RifState.UP, RifState.AWAY):
+            rif.adrift = True
+        elif rif.state is RifState.STOPPING:
             self._forget(rif, now, out)
         elif rif.state is RifState.LOST:
             if event.reason and event.reason not in rif.reason:
@@ -207,8 +217,8 @@ class LifeCycle:
 
     def lose(self, rif: Rif, reason: str, now: float, out: Actions) -> None:
         """A RIF that was starting or up is over: whatever it had is gone, and what is left of it is ended."""
-        was_up = rif.state is RifState.UP
-        if was_up:
+        was_up = rif.state in (RifState.UP, RifState.AWAY)
+        if rif.state is RifState.UP or rif.resources:
             rif.wanted = tuple(r for name, r in rif.resources.items() if name not in rif.leaving)
             if now - rif.up_at >= self.limits.stable_after_s:
                 rif.tries = 0
@@ -241,7 +251,7 @@ class LifeCycle:
         """Nothing is left of a lost RIF: bootstrap it again after a pause, or give it up."""
         delays = self.limits.retry_delays_s
         if rif.ask is None and rif.tries < len(delays):
-            rif.timer_at = now + delays[rif.tries]
+            rif.timer_at = now + max(delays[rif.tries], self.limits.adrift_end_s if rif.adrift else 0.0)
             rif.tries += 1
             return
         rif.move(RifState.FAILED)
@@ -260,7 +270,7 @@ class LifeCycle:
     def _cut(self, rif: Rif, reason: str, out: Actions) -> None:
         if rif.link is not None:
             del self.by_link[rif.link]
-            out.append(DropLink(rif.link, reason))
+            out.append(StopRif(rif.link) if rif.adrift else DropLink(rif.link, reason))
             rif.link = None
 
     def _kill(self, rif: Rif, out: Actions) -> None:
@@ -287,10 +297,10 @@ class LifeCycle:
         """Take one RIF down: ask it if it can be asked, end it if not."""
         if rif.state is RifState.STOPPING:
             return
-        if not rif.running:
+        if rif.state in (RifState.LOST, RifState.FAILED) and not rif.running:
             self._forget(rif, now, out)
             return
-        was_up = rif.state is RifState.UP
+        was_up = rif.state in (RifState.UP, RifState.AWAY)
         rif.move(RifState.STOPPING)
         rif.reason, rif.timer_at = "it was taken down", None
         self.expected.changed(rif)
@@ -298,11 +308,13 @@ class LifeCycle:
             self._withdraw(rif, rif.reason, out)
         self._refuse_requests(rif, f"{rif.rif_id} was taken down", out)
         self._conclude(rif, rif.reason, out)
-        if rif.link is None:
-            self._kill(rif, out)
-        else:
+        if rif.link is not None:
             out.append(StopRif(rif.link))
             rif.timer_at = now + self.limits.stop_grace_s
+        elif rif.adrift:
+            self._forget(rif, now, out)
+        else:
+            self._kill(rif, out)
 
     def _forget(self, rif: Rif, now: float, out: Actions) -> None:
         """Nothing is left of a RIF, and nothing comes."""
@@ -331,6 +343,11 @@ class LifeCycle:
                 self._start(rif, now, out)
             elif rif.state is RifState.UP:
                 self.lose(rif, UNCONFIRMED, now, out)
+            elif rif.state is RifState.AWAY:
+                why = f"{rif.reason or 'it is away'}; it did not come back within {self.limits.grace_s:g} s"
+                self.lose(rif, why, now, out)
+            elif rif.adrift:
+                self._forget(rif, now, out)
             else:
                 rif.timer_at = None
                 self._kill(rif, out)

@@ -28,6 +28,7 @@ from gspc_trio.core.rts.actions import (
 )
 from gspc_trio.core.rts.lifecycle import Actions, LifeCycle
 from gspc_trio.core.rts.requests import Requests
+from gspc_trio.core.rts.returns import Returns
 from gspc_trio.core.rts.state import JobEntry, Limits, Rif, RifState
 
 
@@ -45,6 +46,7 @@ class Rts:
         self._requests = Requests(self._lives)
         self._names = Counter("j")
         self._job_links: dict[int, JobId] = {}
+        self._returns = Returns(self._lives, self._job_links)
         self._stopped = False
         self._table: dict[type, Callable[[Any, float, Actions], None]] = {
             events.BootstrapAsked: self._asked,
@@ -53,6 +55,8 @@ class Rts:
             events.RemoveAsked: self._asked,
             events.WeightAsked: self._asked,
             events.RifUp: self._rif_up,
+            events.RifBack: self._returns.rif_back,
+            events.Restored: self._returns.restored,
             events.RifLost: self._lives.link_lost,
             events.RifEnded: self._lives.ended,
             events.RifAnswered: self._requests.answered,
@@ -61,6 +65,7 @@ class Rts:
             events.ResourcesLeft: self._requests.left,
             events.RmAnswered: self._requests.rm_answered,
             events.JobAsked: self._job_asked,
+            events.JobBack: self._returns.job_back,
             events.JobGone: self._job_gone,
             events.Inherited: self._inherited,
             Revoke: self._revoke,
@@ -112,13 +117,14 @@ class Rts:
         return tuple(self._lives.rifs.values())
 
     @property
-    def rifs_named(self) -> int:
-        """Number of RIFs that were ever named, and so the last part of the newest name."""
-        return self._lives.names.last
+    def named(self) -> tuple[int, int]:
+        """Numbers of RIFs and of jobs that were ever named, and so the last parts of the newest names."""
+        return self._lives.names.last, self._names.last
 
-    def skip_names(self, rifs: int) -> None:
-        """Name no RIF like one of the first ``rifs``: those belonged to a run-time system of before."""
+    def skip_names(self, rifs: int, jobs: int) -> None:
+        """Name no RIF and no job like one of the first: those belonged to a run-time system of before."""
         self._lives.names.last = max(rifs, self._lives.names.last)
+        self._names.last = max(jobs, self._names.last)
 
     @property
     def jobs(self) -> tuple[JobEntry, ...]:
@@ -181,6 +187,7 @@ class Rts:
         elif orphan.away_until is None:  # its job server is gone though its connection does not know yet
             del self._job_links[orphan.link]
             out.append(TellRm(Interrupt(orphan.job)))
+            self._end_orphans(orphan.job, now, out)
         if orphan is not None:
             jobs[orphan.job] = evolve(orphan, away_until=math.inf, heir=job)
         out.append(JobChanged(now, job, "running", event.name))
@@ -204,18 +211,23 @@ class Rts:
     def _job_gone(self, event: events.JobGone, now: float, out: Actions) -> None:
         jobs = self._lives.jobs
         entry = jobs.get(event.job)
-        if entry is not None and entry.heir:
-            return  # its connection is over at last
+        if (entry is not None and entry.heir) or (event.link and event.link not in self._job_links):
+            return  # its connection is over at last: another has taken its place
         if entry is None or entry.away_until is not None:
             raise IllegalEvent(f"there is no job {event.job}")
         del self._job_links[entry.link]
-        for orphan in [one for one in jobs.values() if one.heir == event.job]:
-            self._end_job(orphan, events.JobGone(orphan.job, "who went on for it is gone"), now, out)
-        if entry.grace_s > 0 and not event.left and not self._lives.stopping:
-            jobs[event.job] = evolve(entry, away_until=now + entry.grace_s)
+        self._end_orphans(event.job, now, out)
+        grace_s = max(entry.grace_s, self.limits.grace_s if event.silent else 0.0)
+        if grace_s > 0 and not event.left and not self._lives.stopping:
+            jobs[event.job] = evolve(entry, grace_s=grace_s, away_until=now + grace_s)
             out.append(TellRm(Interrupt(event.job)))  # what it holds stays; nobody could use more
         else:
             self._end_job(entry, event, now, out)
+
+    def _end_orphans(self, heir: JobId, now: float, out: Actions) -> None:
+        """Who went on for other jobs is gone: nobody else does."""
+        for orphan in [one for one in self._lives.jobs.values() if one.heir == heir]:
+            self._end_job(orphan, events.JobGone(orphan.job, "who went on for it is gone"), now, out)
 
     def _inherited(self, event: events.Inherited, now: float, out: Actions) -> None:
         entry = self._lives.jobs.get(event.job)

@@ -143,7 +143,7 @@ class Requests:
             by_rif.setdefault(resource_id.partition(".")[0], []).append(resource_id)
         for rif_id, ids in by_rif.items():
             rif = self.lives.rifs.get(rif_id)
-            if rif is None or rif.state is not RifState.UP:
+            if rif is None or rif.state not in (RifState.UP, RifState.AWAY):
                 continue
             if any(name in rif.resources and name not in rif.leaving for name in ids):
                 rif.left.update(ids)  # the RM has the rest only

@@ -24,6 +24,8 @@ class Limits:
         stable_after_s: a RIF that was up for so long has all its tries again.
         revoke_timeout_s: how long a RIF may take to say that revoked work has ended; less than the lease.
         stop_grace_s: how long a RIF that was asked to stop may take before it is killed.
+        grace_s: how long a RIF or a job that cannot be heard is awaited, with all that it has; 0: not at all.
+        adrift_end_s: after so long a RIF that no strategy can end, and that was given up, has ended itself.
         rifs_max: RIFs at one time.
         jobs_max: jobs at one time.
         requests_max: requests waiting for one RIF.
@@ -34,6 +36,8 @@ class Limits:
     stable_after_s: float = 60.0
     revoke_timeout_s: float = 5.0
     stop_grace_s: float = 1.0
+    grace_s: float = 0.0
+    adrift_end_s: float = 8.0
     rifs_max: int = 20_000
     jobs_max: int = 10_000
     requests_max: int = 1_000
@@ -45,6 +49,8 @@ class RifState(StrEnum):
     STARTING = "starting"
     """Its strategy is at work, or it is adding its first resources; jobs do not know of it."""
     UP = "up"
+    AWAY = "away"
+    """It cannot be heard, and is awaited: its work may go on, and jobs keep what they hold there."""
     LOST = "lost"
     """It is over; the next incarnation follows when nothing is left of this one."""
     FAILED = "failed"
@@ -54,12 +60,15 @@ class RifState(StrEnum):
 
 TRANSITIONS: dict[RifState, frozenset[RifState]] = {
     RifState.STARTING: frozenset({RifState.UP, RifState.LOST, RifState.STOPPING}),
-    RifState.UP: frozenset({RifState.LOST, RifState.STOPPING}),
+    RifState.UP: frozenset({RifState.AWAY, RifState.LOST, RifState.STOPPING}),
+    RifState.AWAY: frozenset({RifState.UP, RifState.LOST, RifState.STOPPING}),
     RifState.LOST: frozenset({RifState.STARTING, RifState.FAILED, RifState.STOPPING}),
     RifState.FAILED: frozenset({RifState.STOPPING}),
     RifState.STOPPING: frozenset(),
 }
-"""Where a RIF may go from where it is; a new one is starting, one that has stopped is forgotten."""
+"""Where a RIF may go from where it is; a new one is starting, or away if an earlier run-time system had it;
+one that has stopped is forgotten.
+"""
 
 
 @frozen
@@ -115,6 +124,8 @@ class Rif:
         incarnation: the newest one; older ones are refused.
         running: the strategy has something of it: ``StartRif`` was given out and ``RifEnded`` has not come.
         killed: the strategy was told to end it.
+        adrift: no strategy has it, though it may run: an earlier run-time system has started it, or its
+            strategy cannot see it any more.
         link: the connection, while there is one.
         resources: what is added to it, parents before children.
         leaving: those of them that are being removed, ``left`` those that the RM has given up already.
@@ -122,7 +133,7 @@ class Rif:
         expected: class -> number of the resources that the RM was told it brings, None for none.
         tries: bootstraps used up since it was last stable.
         up_at: when it came up.
-        timer_at: when it must have come up, answered a revoke or stopped, or is bootstrapped again.
+        timer_at: when it must have come up or back, answered a revoke or stopped, or is bootstrapped again.
         owed: revokes that it has to answer, oldest first.
         reason: why it is not up.
         ask: the question that is answered when it is up and the RM knows it, or it has failed.
@@ -141,6 +152,7 @@ class Rif:
     incarnation: int = 0
     running: bool = False
     killed: bool = False
+    adrift: bool = False
     link: int | None = None
     address: str = ""
     pid: int = 0
@@ -165,6 +177,11 @@ class Rif:
         """Go on to another state, as :data:`TRANSITIONS` allows."""
         assert state in TRANSITIONS[self.state], f"{self.rif_id} from {self.state} to {state}"
         self.state = state
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is asked of it: what it has is what it was told to have."""
+        return not (self.ask is not None or self.request or self.waiting or self.removals or self.leaving)
 
     def usable(self) -> tuple[Resource, ...]:
         """Return the resources that the RM still has, parents before children."""
@@ -253,17 +270,19 @@ def with_descendants(rif: Rif, resource_ids: tuple[ResourceId, ...]) -> tuple[Re
 def check_rif(rif: Rif) -> None:
     """Assert the invariants of one RIF."""
     state = rif.state
-    assert rif.running or state in (RifState.LOST, RifState.FAILED), rif
+    assert rif.running or rif.adrift or state in (RifState.LOST, RifState.FAILED), rif
+    assert not (rif.running and rif.adrift), rif
     assert not rif.running or state is not RifState.FAILED, rif
     assert rif.link is None or state in (RifState.STARTING, RifState.UP, RifState.STOPPING), rif
     assert rif.link is not None or state is not RifState.UP, rif
-    assert not rif.resources or state is RifState.UP, rif
+    assert not rif.resources or state in (RifState.UP, RifState.AWAY), rif
     assert rif.killed or state is not RifState.LOST or not rif.running, rif
     assert rif.ask is None or state in (RifState.STARTING, RifState.UP, RifState.LOST), rif
     assert (rif.timer_at is not None) == (
         state is RifState.STARTING
         or (state is RifState.LOST and not rif.running)
         or (state is RifState.STOPPING and not rif.killed)
+        or state is RifState.AWAY
         or bool(rif.owed)
     ), rif
     assert not (rif.waiting or rif.removals or rif.request) or rif.link is not None, rif

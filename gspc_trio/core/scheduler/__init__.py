@@ -7,8 +7,10 @@ again what was lost or failed as the policies allow (SCH-2).
 
 from gspc_trio.core.scheduler.interface import (
     CancelTasks,
+    Claims,
     FailedUnsent,
     LookAheadPolicy,
+    Reclaim,
     ResourcesLost,
     ResourcesUp,
     RetryPolicy,
@@ -24,8 +26,10 @@ from gspc_trio.core.scheduler.machine import Scheduler, Statistics
 
 __all__ = [
     "CancelTasks",
+    "Claims",
     "FailedUnsent",
     "LookAheadPolicy",
+    "Reclaim",
     "ResourcesLost",
     "ResourcesUp",
     "RetryPolicy",

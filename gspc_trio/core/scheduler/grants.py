@@ -8,7 +8,7 @@ from gspc_trio.core.exchange import Cancel, Demand, Grant, Hold, Lapsed, Recall,
 from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import GrantChanged
-from gspc_trio.core.scheduler.interface import ResourcesLost, ResourcesUp
+from gspc_trio.core.scheduler.interface import Claims, Reclaim, ResourcesLost, ResourcesUp
 from gspc_trio.core.scheduler.serve import take_back
 from gspc_trio.core.scheduler.state import Asked, Entry, Held, State
 from gspc_trio.core.scheduler.tasks import again, end, fail, withdraw
@@ -146,6 +146,19 @@ def resources_lost(state: State, event: ResourcesLost) -> None:
         held.lost = True
         state.touched[held] = None
         lose_all(state, held, f"{resource_id}: {event.reason}")
+
+
+def reclaim(state: State, _event: Reclaim) -> None:
+    """Say what is held, then anew what is wanted; a grant that has lost a resource is given up."""
+    for held in [held for held in state.grants.values() if held.lost]:
+        forget(state, held)
+    grants = tuple(
+        Grant(state.job, held.queue.shape, held.grant_id, held.resources) for held in state.grants.values()
+    )
+    state.out.append(Claims(state.job, grants))
+    for queue in state.queues.values():
+        queue.told = 0
+        state.turned[queue] = None
 
 
 def lose_all(state: State, held: Held, detail: str) -> None:

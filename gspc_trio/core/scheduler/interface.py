@@ -7,7 +7,8 @@ from typing import Protocol
 
 from attrs import frozen
 
-from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.core.exchange import Grant
+from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Shape, Task, TaskOptions, TaskState
 from gspc_trio.core.value import value
@@ -35,6 +36,11 @@ class ResourcesLost:
 
     resource_ids: tuple[ResourceId, ...]
     reason: str
+
+
+@frozen
+class Reclaim:
+    """The resource manager can be reached again; it may be another one, which knows nothing of the job."""
 
 
 @frozen
@@ -98,6 +104,14 @@ class TaskDone:
     outcome: Outcome
     name: str = ""
     resource_id: ResourceId = ""
+
+
+@frozen
+class Claims:
+    """All that is held; the demands follow. What was said to the resource manager before may be lost."""
+
+    job: JobId
+    grants: tuple[Grant, ...]
 
 
 @frozen

@@ -21,6 +21,7 @@ from gspc_trio.core.scheduler.interface import (
     CancelTasks,
     FailedUnsent,
     LookAheadPolicy,
+    Reclaim,
     ResourcesLost,
     ResourcesUp,
     RetryPolicy,
@@ -63,7 +64,7 @@ class Scheduler:
     """Brings the tasks of one job to resources (GSPC19 2.5, 3.1-3.3; SCH-1 to SCH-3).
 
     Events are those of ``core.scheduler.interface``, Grant, Recall, Refuse, Lapsed, Finished and Tick.
-    Actions are Demand, Release, Submit, Cancel, TakeBack, Hold, TaskDone, Stopped, and the records
+    Actions are Demand, Release, Submit, Cancel, TakeBack, Hold, Claims, TaskDone, Stopped, and the records
     TaskChanged, TaskCounts and GrantChanged.
 
     Args:
@@ -350,6 +351,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     Finished: _finished,
     ResourcesUp: grants.resources_up,
     ResourcesLost: grants.resources_lost,
+    Reclaim: grants.reclaim,
     Stop: _stop,
     Watched: _watched,
     FailedUnsent: tasks.failed_unsent,

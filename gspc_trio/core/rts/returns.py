@@ -1,0 +1,131 @@
+"""RIFs and jobs that come back: to this run-time system, or to one that was started again in its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gspc_trio.core.exchange import Claim, Grant
+from gspc_trio.core.ids import JobId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.records import JobChanged
+from gspc_trio.core.resources import BadResources
+from gspc_trio.core.rm.events import Added, Claimed, JobJoined, JobWeighed
+from gspc_trio.core.rts.actions import AcceptJob, CloseJobAt, RefuseJob, StopRif, TellRm
+from gspc_trio.core.rts.events import JobBack, Restored, RifBack
+from gspc_trio.core.rts.lifecycle import LifeCycle
+from gspc_trio.core.rts.state import JobEntry, Rif, RifState, checked_dag
+from gspc_trio.core.task import Requirement, Shape
+
+Actions = list[Any]
+
+
+class Returns:
+    """Takes back what it had, or what an earlier run-time system had.
+
+    Args:
+        lives: the RIFs and jobs.
+        job_links: connection -> job of those jobs that are there.
+    """
+
+    def __init__(self, lives: LifeCycle, job_links: dict[int, JobId]) -> None:
+        self.lives = lives
+        self._job_links = job_links
+
+    # RIFs ---------------------------------------------------------------------------------------------------
+
+    def restored(self, event: Restored, now: float, _: Actions) -> None:
+        """Await a RIF that an earlier run-time system had; start it again at once if it has ended."""
+        lives = self.lives
+        if event.rif_id in lives.rifs or any(rif.host == event.host for rif in lives.rifs.values()):
+            raise IllegalEvent(f"{event.rif_id} on {event.host} is there already")
+        rif = Rif(event.rif_id, event.host, event.strategy, event.cores, dict(event.options))
+        rif.incarnation = event.incarnation
+        if event.gone:
+            rif.state, rif.timer_at, rif.reason = RifState.LOST, now, "it ended with its run-time system"
+        else:
+            rif.state, rif.timer_at, rif.adrift = RifState.AWAY, now + lives.limits.grace_s, True
+        lives.adopt(rif)
+
+    def rif_back(self, event: RifBack, now: float, out: Actions) -> None:
+        """A RIF has connected again: it goes on as it was, or is told to stop."""
+        lives = self.lives
+        if event.link in lives.by_link:
+            raise IllegalEvent(f"link {event.link} is that of {lives.by_link[event.link].rif_id} already")
+        rif = lives.rifs.get(event.rif_id)
+        if rif is not None and rif.incarnation == event.incarnation and rif.link is not None:
+            del lives.by_link[rif.link]  # nobody has told yet that its old connection is over
+            rif.link = None
+            lives.part(rif, "it has connected again", now, out)
+        if rif is None or rif.incarnation != event.incarnation or rif.state is not RifState.AWAY:
+            out.append(StopRif(event.link))
+            return
+        new = not rif.resources
+        names = {resource.resource_id for resource in event.resources}
+        try:
+            resources = checked_dag(rif, event.resources) if new else tuple(rif.resources.values())
+            if not new and names != set(rif.resources):
+                raise BadResources("it has other resources than before")
+        except BadResources as error:
+            out.append(StopRif(event.link))
+            lives.lose(rif, f"it came back, but {error}", now, out)
+            return
+        rif.address, rif.pid = event.address, event.pid
+        rif.resources = {resource.resource_id: resource for resource in resources}
+        lives.come_back(rif, event.link, now, out)
+        if new and resources:
+            out.append(TellRm(Added(resources, rif.host)))
+        for claim in event.claims:
+            self._claimed(rif, claim, new, now, out)
+
+    def _claimed(self, rif: Rif, claim: Claim, new: bool, now: float, out: Actions) -> None:
+        """Work goes on at a RIF that has come back: its job is awaited, too, unless it is over."""
+        lives, entry = self.lives, self.lives.jobs.get(claim.job)
+        there = [rif.resources[name] for name in claim.resources if name in rif.resources]
+        if entry is not None and (entry.away_until is None or entry.pid):
+            return  # it says itself what it holds, or what it holds is known
+        assert rif.link is not None
+        if entry is None and not new:
+            out.append(CloseJobAt((rif.link,), claim.job))
+            return
+        if entry is None:
+            grace_s = lives.limits.grace_s
+            lives.jobs[claim.job] = JobEntry(
+                claim.job, 0, claim.job, 0, "", "", 1.0, grace_s, away_until=now + grace_s
+            )
+            out.append(JobChanged(now, claim.job, "running", claim.job))
+            out.append(TellRm(JobJoined(claim.job)))
+        if there:
+            shape = Shape(tuple(Requirement(one.resource_class) for one in there))
+            ids = tuple(one.resource_id for one in there)
+            out.append(TellRm(Claimed(claim.job, (Grant(claim.job, shape, claim.grant_id, ids),))))
+
+    # Jobs ---------------------------------------------------------------------------------------------------
+
+    def job_back(self, event: JobBack, now: float, out: Actions) -> None:
+        """A job server has connected again: it goes on as the job it was."""
+        lives, job, wish = self.lives, event.job, event.joining
+        if wish.link in self._job_links:
+            raise IllegalEvent(f"link {wish.link} is that of job {self._job_links[wish.link]} already")
+        entry = lives.jobs.get(job)
+        refusal = ""
+        if lives.stopping:
+            refusal = "the run-time system is stopping"
+        elif not lives.limits.grace_s:
+            refusal = "this run-time system was started without --state: it takes no job back"
+        elif entry is not None and entry.heir:
+            refusal = f"job {entry.heir} has gone on for it"
+        if refusal:
+            out.append(RefuseJob(wish.link, refusal))
+            return
+        if entry is not None and entry.away_until is None:
+            del self._job_links[entry.link]
+        lives.jobs[job] = JobEntry(
+            job, wish.link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s
+        )
+        self._job_links[wish.link] = job
+        out.append(JobChanged(now, job, "running", wish.name))
+        out.append(AcceptJob(wish.link, job, back=True))
+        out.extend(lives.announcement(rif, (job,)) for rif in lives.rifs.values() if rif.state is RifState.UP)
+        joined = JobJoined if entry is None else JobWeighed
+        out.append(TellRm(joined(job, wish.weight)))
+        out.append(TellRm(Claimed(job, event.grants, whole=True)))

@@ -1,0 +1,49 @@
+"""Messages of those who come back: to their run-time system, or to one that was started in its place."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from gspc_trio.core.exchange import Claim, Grant
+from gspc_trio.core.ids import JobId
+from gspc_trio.protocol.messages import RegisterJob, RifHello
+
+
+@frozen
+class RifBack:
+    """First message of a RIF that has connected again.
+
+    Attributes:
+        hello: what it says of itself; ``hardware`` is what it has now, parents before children.
+        claims: what is in use there.
+    """
+
+    hello: RifHello
+    claims: tuple[Claim, ...]
+
+
+@frozen
+class JobBack:
+    """First message of a job server that has connected again.
+
+    Answered by a JobRegistered, which is no answer to a call: what follows may be sent at once.
+
+    Attributes:
+        joining: what it says of itself.
+        job: which job it is.
+        grants: all that it holds.
+    """
+
+    joining: RegisterJob
+    job: JobId
+    grants: tuple[Grant, ...]
+
+
+@frozen
+class Await:
+    """RTS to job: should this connection end, wait for the RTS so long, it may be back; 0: it will not."""
+
+    grace_s: float
+
+
+RETURN_MESSAGE_TYPES: tuple[type, ...] = (RifBack, JobBack, Await)
