@@ -153,6 +153,12 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
     def demand_something(self, data: st.DataObject, credit: int) -> None:
         self.demand(data, data.draw(shapes(self.known)), credit)
 
+    @precondition(lambda self: self.jobs and self.known)
+    @rule(data=st.data(), kind=st.sampled_from(CLASSES), credit=st.integers(1, 3))
+    def demand_preferred(self, data: st.DataObject, kind: str, credit: int) -> None:
+        names = data.draw(st.lists(st.sampled_from(self.known), min_size=1, max_size=2, unique=True))
+        self.demand(data, Shape((Requirement(kind, tuple(names)),)), credit)
+
     @precondition(lambda self: self.ages)
     @rule(data=st.data(), credit=st.integers(0, 4))
     def demand_again(self, data: st.DataObject, credit: int) -> None:
