@@ -80,10 +80,7 @@ async def measure(figures: Figures, items: int, size_bytes: int) -> None:
         rts = await stack.enter_async_context(opened)
         assert rts.data is not None
         for host in HOSTS[1:]:
-            server = open_server_process(
-                host, MEMORY_BYTES, coordinator=rts.data.address, token=rts.data.token
-            )
-            await stack.enter_async_context(server)
+            await stack.enter_async_context(open_server_process(host, MEMORY_BYTES, layer=rts.data))
         report = await rts.bootstrap(HOSTS[1:], "local", cores=1)
         assert not report.failed, report.failed
         await read_all(rts, len(HOSTS), size_bytes, True)

@@ -21,6 +21,7 @@ from gspc_trio.components.rts_peers import RtsError
 from gspc_trio.nursery.connection_file import ConnectionFileError, default_connection_file
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed
 from gspc_trio.nursery.rpc import PeerGone, RemoteError
+from gspc_trio.protocol.address import WebSocketAddress, parse_address
 
 log = logging.getLogger(__name__)
 
@@ -266,3 +267,19 @@ def _text(value: Any) -> str:
         return str(value)
     except Exception as error:
         return f"<{type(value).__name__} whose text cannot be had: {type(error).__name__}>"
+
+
+def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:
+    """Return where to listen.
+
+    Raises:
+        CommandError: others could read along, or this is no single address.
+        BadAddress: this is no address.
+    """
+    where = parse_address(str(WebSocketAddress(host.strip("[]"), port, tls)))
+    assert isinstance(where, WebSocketAddress)
+    if where.host in ("0.0.0.0", "::"):
+        raise CommandError(f"--listen {host} stands for many addresses: name the one for other hosts")
+    if not (tls or where.is_loopback):
+        raise CommandError(f"other hosts can reach {host}, and nothing would be encrypted: add --tls")
+    return where

@@ -13,14 +13,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import trio
+from attrs import evolve
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.common import CommandError, flatten, print_json, run_command, set_up_logging
+from gspc_trio.cli.common import (
+    CommandError,
+    flatten,
+    listen_address,
+    print_json,
+    run_command,
+    set_up_logging,
+)
 from gspc_trio.components.iml import default_iml_file, default_memory_bytes, join_layer
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_coordinator import CoordinatorService
 from gspc_trio.components.iml_server import ImlServer
 from gspc_trio.core.iml.errors import ImlError
+from gspc_trio.nursery.certificates import Authority
 from gspc_trio.nursery.connection_file import (
     ConnectionInfo,
     claim_connection_file,
@@ -29,7 +38,8 @@ from gspc_trio.nursery.connection_file import (
     remove_connection_file,
 )
 from gspc_trio.nursery.errors import ConnectFailed
-from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.network import Network, address_towards
+from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.version import VERSION
 
 app = App(name="gspc-iml", help="Run a memory layer, and look after the data in it.", version=VERSION)
@@ -62,13 +72,16 @@ async def start(
     memory: str = "",
     spill: str = "0",
     spill_directory: str = "",
+    listen: str = "",
     port: int = 0,
+    tls: Annotated[bool, Parameter(negative=())] = False,
     connection_file: File = None,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
 ) -> None:
     """Run the memory server of this host in the foreground: the first one makes the layer, others join it.
 
-    The layer lives as long as its first server. It ends with Ctrl-C or gspc-iml stop.
+    The layer lives as long as its first server. It ends with Ctrl-C or gspc-iml stop. Servers on other hosts
+    find it by the connection file of the first one: in a directory that they share, or copied there.
 
     Parameters
     ----------
@@ -80,8 +93,14 @@ async def start(
         How much more it may keep on disk when its memory is full, e.g. 20GiB; by default nothing.
     spill_directory
         Where; by default the system's directory for temporary files.
+    listen
+        Address of this host at which to listen; one that other hosts can reach needs --tls. By default the
+        loopback interface for the first server, for others the address at which the first can reach them.
     port
-        TCP port on the loopback interface; 0 for any free one.
+        TCP port; 0 for any free one.
+    tls
+        Encrypt everything (TLS 1.3), and let other hosts join. An authority that vouches for them is made on
+        first use, beside the connection file. Needed for the first server only.
     connection_file
         Where the layer is published; by default in the user's runtime directory.
     verbose
@@ -95,27 +114,60 @@ async def start(
         raise CommandError(f"--spill-directory {spill_directory}: there is no such directory")
     _allow_many_files()
     alive = await find_live_connection(path)
-    network = Network(alive.token if alive is not None else secrets.token_bytes(32))
+    issue = Authority(path.parent / "tls").issue if tls and alive is None else lambda _: ""
+    if alive is None:
+        network = Network(secrets.token_bytes(32), credentials=issue("iml"))
+    else:
+        network = Network(alive.token, credentials=alive.credentials)
     server = ImlServer(network, host, memory_bytes, parse_size(spill), spill_directory)
-    listen = f"ws://127.0.0.1:{port}"
+    where = _listen_address(listen, port, tls, alive)
     with _Plainly():
-        async with trio.open_nursery() as nursery:
-            if alive is not None:
-                await _serve(nursery, server, listen, alive.address, path)
-                await server.gone.wait()
-                raise CommandError(f"the memory layer has ended: {server.reason}")
-            coordinator = CoordinatorService(network)
-            await nursery.start(coordinator.run, "ws://127.0.0.1:0")
-            info = ConnectionInfo.create(coordinator.address, network.token, VERSION)
-            other = await claim_connection_file(path, info)
-            if other is not None:
-                raise CommandError(f"another memory layer has just been started there: {other.address}")
-            try:
-                await _serve(nursery, server, listen, coordinator.address, path)
-                await coordinator.stopped.wait()
-            finally:
-                remove_connection_file(path, info)
-            nursery.cancel_scope.cancel()
+        if alive is not None:
+            await _join(server, str(where), alive.address, path)
+        else:
+            await _lead(network, server, where, path, issue("client"))
+
+
+async def _join(server: ImlServer, listen: str, coordinator: str, path: Path) -> None:
+    """Run a server of a layer that is there, until that ends."""
+    async with trio.open_nursery() as nursery:
+        await _serve(nursery, server, listen, coordinator, path)
+        await server.gone.wait()
+        raise CommandError(f"the memory layer has ended: {server.reason}")
+
+
+async def _lead(
+    network: Network, server: ImlServer, where: WebSocketAddress, path: Path, credentials: str
+) -> None:
+    """Run the first server of a layer, until it is stopped."""
+    async with trio.open_nursery() as nursery:
+        coordinator = CoordinatorService(network)
+        await nursery.start(coordinator.run, str(evolve(where, port=0)))
+        info = ConnectionInfo.create(coordinator.address, network.token, VERSION, credentials)
+        other = await claim_connection_file(path, info)
+        if other is not None:
+            raise CommandError(f"another memory layer has just been started there: {other.address}")
+        try:
+            await _serve(nursery, server, str(where), coordinator.address, path)
+            await coordinator.stopped.wait()
+        finally:
+            remove_connection_file(path, info)
+        nursery.cancel_scope.cancel()
+
+
+def _listen_address(listen: str, port: int, tls: bool, alive: ConnectionInfo | None) -> WebSocketAddress:
+    """Return where to listen: in a running layer as its first server does.
+
+    Raises:
+        CommandError: others could read along, or this is no single address.
+    """
+    if alive is None:
+        return listen_address(listen or "127.0.0.1", port, tls)
+    towards = parse_address(address_towards(alive.address))
+    assert isinstance(towards, WebSocketAddress)
+    if not listen:
+        return evolve(towards, port=port)
+    return listen_address(listen, port, towards.secure)
 
 
 async def _serve(nursery: trio.Nursery, server: ImlServer, listen: str, coordinator: str, path: Path) -> None:
@@ -155,7 +207,8 @@ class _Plainly:
 async def _joined(connection_file: Path | None) -> AsyncIterator[Iml]:
     with _Plainly():
         info = read_connection_file(connection_file or default_iml_file())
-        async with join_layer(Network(info.token), info.address) as iml:
+        network = Network(info.token, credentials=info.credentials)
+        async with join_layer(network, info.address) as iml:
             yield iml
 
 

@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 from gspc_trio.cli.common import (
     CommandError,
     connection_path,
+    listen_address,
     print_json,
     run_command,
     running_connection,
@@ -38,7 +39,6 @@ from gspc_trio.nursery.connection_file import (
 )
 from gspc_trio.nursery.network import Network
 from gspc_trio.policies.placement import PLACEMENTS
-from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.version import VERSION
 
 app = App(name="gspc-rts", help="Run a run-time system, and talk to a running one.", version=VERSION)
@@ -155,22 +155,6 @@ def _refuse_second(alive: ConnectionInfo | None, path: Path) -> None:
         )
 
 
-def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:
-    """Return where to listen.
-
-    Raises:
-        CommandError: others could read along, or this is no single address.
-        BadAddress: this is no address.
-    """
-    where = parse_address(str(WebSocketAddress(host.strip("[]"), port, tls)))
-    assert isinstance(where, WebSocketAddress)
-    if where.host in ("0.0.0.0", "::"):
-        raise CommandError(f"--listen {host} stands for many addresses: name the one for other hosts")
-    if not (tls or where.is_loopback):
-        raise CommandError(f"other hosts can reach {host}, and nothing would be encrypted: add --tls")
-    return where
-
-
 async def _serve(
     service: RtsService, hosts: list[str] | None, cores: int, path: Path, keeper: StateKeeper | None
 ) -> None:
@@ -246,6 +230,11 @@ def describe_status(data: dict[str, Any]) -> list[str]:
     lines += [
         f"{name:<12}{entry['total']:>8}{entry['free']:>8}{entry['held']:>8}{entry['blocked']:>9}"
         for name, entry in data["classes"].items()
+    ]
+    lines += ["", f"{'MEMORY':<20}{'HOST':<24}{'BYTES':>16}{'FREE':>16}"]
+    lines += [
+        f"{name:<20}{entry['host']:<24}{entry['total_bytes']:>16}{entry['free_bytes']:>16}"
+        for name, entry in data["memories"].items()
     ]
     lines += ["", f"{'JOB':<8}{'NAME':<24}{'WEIGHT':>8}{'DEMAND':>8}{'HELD':>8}{'SHARE':>8}"]
     lines += [

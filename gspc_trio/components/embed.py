@@ -17,14 +17,13 @@ from gspc_trio.components.rts import open_rts_service
 from gspc_trio.components.rts_peers import RtsError
 from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
 from gspc_trio.components.strategy import Strategy
-from gspc_trio.core.exchange import DataLayer
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.nursery.connection_file import (
     ConnectionInfo,
     remove_connection_file,
     write_connection_file,
 )
-from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.network import Network, address_towards
 from gspc_trio.protocol.code import encode_entry
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.version import VERSION
@@ -61,6 +60,7 @@ async def open_rts(
         ConnectionFileError: the file is missing, unsafe or not a connection file, or cannot be written.
         ConnectFailed: no RTS answers at the address in the file.
         LayerGone: the memory layer did not start.
+        NoRoom: this host has not so much memory for it.
         RtsError: the local RIF did not come up.
         StartedAtImport: a compute process is importing the module that calls this.
     """
@@ -96,10 +96,13 @@ async def _with_data(rts: RunTimeSystem, host: str, data_bytes: int) -> AsyncIte
     if not data_bytes:
         yield
         return
+    from gspc_trio.components.iml_arena import arena_of
     from gspc_trio.components.iml_process import open_server_process
 
-    async with open_server_process(host, data_bytes) as layer:
-        rts.data = DataLayer(layer.coordinator, layer.token)
+    listen = "" if rts.embedded else address_towards(rts.address)
+    server = open_server_process(host, data_bytes, listen=listen, credentials=rts.network.credentials)
+    async with arena_of(rts)(host, secrets.token_hex(4), data_bytes), server as started:
+        rts.data = started.layer
         yield
 
 

@@ -70,13 +70,13 @@ def make_layers(host: str, nursery: trio.Nursery, network: Network, rts: str) ->
     Args:
         host: its name.
         nursery: in which they are held.
-        network: by which the run-time system at ``rts`` is reached.
+        network: by which the run-time system at ``rts`` is reached, whose memory they take.
         rts: its address.
     """
-    del network, rts
+    from gspc_trio.components.iml_arena import arena_at
     from gspc_trio.components.iml_host import HostLayers
 
-    return HostLayers(host, nursery)
+    return HostLayers(host, nursery, arena=arena_at(network, rts))
 
 
 def measured(submit: Submit) -> Submit:

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import trio
 
+from gspc_trio.components.hardware import read_facts
 from gspc_trio.components.iml_access import Near
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_coordinator import CoordinatorService
@@ -51,12 +52,18 @@ def published_layer(connection_file: Path) -> DataLayer:
         ConnectionFileError: the file is missing, unsafe or not a connection file.
     """
     info = read_connection_file(connection_file)
-    return DataLayer(info.address, info.token)
+    return DataLayer(info.address, info.token, credentials=info.credentials)
+
+
+def layer_network(layer: DataLayer) -> Network:
+    """Return the network through which a layer is reached, from here and, if its address says so, from other
+    hosts."""
+    return Network(layer.token, credentials=layer.credentials)
 
 
 def default_memory_bytes() -> int:
     """Return how much shared memory a server uses at most if nobody says so."""
-    return int(psutil.virtual_memory().total) // MEMORY_SHARE
+    return (read_facts().memory_bytes or int(psutil.virtual_memory().total)) // MEMORY_SHARE
 
 
 class _InProcess:
@@ -209,7 +216,7 @@ async def open_iml(
     if connection_file is not None:
         layer = published_layer(Path(connection_file))
     if layer is not None:
-        async with join_layer(Network(layer.token), layer.address, job=job, host=host) as iml:
+        async with join_layer(layer_network(layer), layer.address, job=job, host=host) as iml:
             yield iml
         return
     opened = open_layer(

@@ -10,11 +10,12 @@ from typing import Any, Protocol
 import trio
 
 from gspc_trio.components.iml_store import IN_THREAD_BYTES_MIN
-from gspc_trio.components.iml_transfer import ServerLinks, fetch, push
+from gspc_trio.components.iml_transfer import Into, ServerLinks, fetch, push
 from gspc_trio.core.iml import exchange as x
 from gspc_trio.core.iml.errors import DataLost, ImlError, LayerGone, NoRoom, UnknownData
 from gspc_trio.core.iml.layout import Range, extents
 from gspc_trio.iml import local
+from gspc_trio.iml.fresh import FreshBytes
 from gspc_trio.iml.segment import read_full, write_all
 
 TRIES = 10
@@ -47,7 +48,7 @@ class Access:
         self.host = host
         self.near = near
 
-    async def read(self, found: x.Located, wanted: Range) -> bytes | bytearray:
+    async def read(self, found: x.Located, wanted: Range) -> bytes:
         """Return the bytes of a range.
 
         Raises:
@@ -56,12 +57,12 @@ class Access:
         pieces = list(extents(found.block_bytes, len(found.parts), wanted.offset, wanted.size_bytes))
         if len(pieces) == 1:
             return await self._read_part(found, pieces[0].part, pieces[0].part_offset, wanted.size_bytes)
-        target = bytearray(wanted.size_bytes)
+        target = FreshBytes(wanted.size_bytes)
         stretches: dict[int, tuple[int, int]] = {}
         for piece in pieces:
             begin, size = stretches.get(piece.part, (piece.part_offset, 0))
             stretches[piece.part] = (begin, size + piece.size_bytes)
-        parts: dict[int, bytes | bytearray] = {}
+        parts: dict[int, bytes] = {}
 
         async def read(part: int, begin: int, size_bytes: int) -> None:
             parts[part] = await self._read_part(found, part, begin, size_bytes)
@@ -70,12 +71,10 @@ class Access:
         for piece in pieces:
             begin = piece.part_offset - stretches[piece.part][0]
             at = piece.offset - wanted.offset
-            target[at : at + piece.size_bytes] = parts[piece.part][begin : begin + piece.size_bytes]
-        return bytes(target) if len(target) < IN_THREAD_BYTES_MIN else target
+            target.view[at : at + piece.size_bytes] = parts[piece.part][begin : begin + piece.size_bytes]
+        return target.take()
 
-    async def _read_part(
-        self, found: x.Located, part: int, offset: int, size_bytes: int
-    ) -> bytes | bytearray:
+    async def _read_part(self, found: x.Located, part: int, offset: int, size_bytes: int) -> bytes:
         entries = {entry.rank: entry for entry in found.servers}
         holders = [entries[rank] for rank in found.parts[part]]
         if self.near is not None and any(entry.host == self.host for entry in holders):
@@ -83,14 +82,10 @@ class Access:
         if not holders:
             raise UnknownData(f"nobody holds part {part} of data {found.data_id}")
         link = self.links.to(holders[0])
-        target = bytearray(size_bytes)
+        target = FreshBytes(size_bytes)
         for _ in range(TRIES):
-
-            def sink(begin: int, data: bytes) -> None:
-                target[begin : begin + len(data)] = data
-
-            if await fetch(link, found.data_id, part, offset, size_bytes, sink) >= 0:
-                return target
+            if await fetch(link, found.data_id, part, offset, size_bytes, Into(target.view)) >= 0:
+                return target.take()
         raise DataLost(f"data {found.data_id} changed again and again while it was read")
 
     async def _read_near(self, near: Near, data_id: str, part: int, offset: int, size_bytes: int) -> bytes:
@@ -179,12 +174,9 @@ async def _read_in_pieces(near: Near, data_id: str, part: int, offset: int, size
 
 
 def _read_all(descriptor: int, size_bytes: int, offset: int) -> bytes:
-    data = os.pread(descriptor, size_bytes, offset)
-    if len(data) == size_bytes:
-        return data
-    target = bytearray(size_bytes)
-    read_full(descriptor, memoryview(target), offset)
-    return bytes(target)
+    target = FreshBytes(size_bytes)
+    read_full(descriptor, target.view, offset)
+    return target.take()
 
 
 async def _together(jobs: Sequence[tuple[Any, ...]]) -> None:

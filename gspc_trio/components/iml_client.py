@@ -138,7 +138,7 @@ class Iml:
         """
         return partition(await self._locate(_id_of(data)))
 
-    async def get(self, where: Range | Allocation | str) -> bytes | bytearray:
+    async def get(self, where: Range | Allocation | str) -> bytes:
         """Return a copy of bytes from wherever they lie: those of the last put that has returned.
 
         Of a put that is under way, what lies in one part is there whole or not at all.

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import logging
-import secrets
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import TypeAlias
 
 import trio
 from attrs import evolve
 
 from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.iml import default_memory_bytes, join_layer
+from gspc_trio.components.iml import default_memory_bytes, join_layer, layer_network
 from gspc_trio.components.iml_client import Iml
-from gspc_trio.components.iml_local import LocalLink
+from gspc_trio.components.iml_local import LocalLink, refuse_all
 from gspc_trio.components.iml_process import open_server_process
 from gspc_trio.core.exchange import DataLayer, OpenJob
 from gspc_trio.core.iml.errors import DuplicateData, ImlError, LayerGone
-from gspc_trio.core.resources import Resource
+from gspc_trio.core.resources import MEMORY_CLASS, Resource
+from gspc_trio.iml.local import door_of
 from gspc_trio.nursery.errors import ConnectionProblem
-from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import RemoteError
 from gspc_trio.policies.location import RankedHost
 from gspc_trio.protocol.messages import GetResources, ResourceList
@@ -26,15 +27,26 @@ from gspc_trio.protocol.messages import GetResources, ResourceList
 log = logging.getLogger(__name__)
 
 PAUSE_S = 0.05
-"""How long to wait until the layer knows that a server has died."""
+"""How long to wait until the layer knows that a server has come or died."""
+
+
+Arena: TypeAlias = Callable[[str, str, int], AbstractAsyncContextManager[None]]
+"""Holds memory of a host for a server: takes the host, the server's name and its bytes; may raise NoRoom."""
+
+
+@asynccontextmanager
+async def no_arena(host: str, name: str, memory_bytes: int) -> AsyncIterator[None]:
+    """Hold nothing: there is no resource manager."""
+    del host, name, memory_bytes
+    yield
 
 
 class _Door:
-    """The way to the server of this host in one layer; ``address`` once ``ready``, or ``problem``."""
+    """The way to the server of this host in one layer; whether it is ``ready``, or ``problem``."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
         self.ready = trio.Event()
-        self.address = ""
+        self.address = address
         self.problem = ""
 
 
@@ -45,47 +57,58 @@ class HostLayers:
         host: the name of this host.
         nursery: in which started servers run.
         memory_bytes: quota of a server that is started; 0: a quarter of this machine's memory.
+        arena: holds that memory for as long as the server runs (RM-8).
     """
 
-    def __init__(self, host: str, nursery: trio.Nursery, memory_bytes: int = 0) -> None:
+    def __init__(
+        self, host: str, nursery: trio.Nursery, memory_bytes: int = 0, arena: Arena = no_arena
+    ) -> None:
         self.host = host
         self._nursery = nursery
-        self._memory_bytes = memory_bytes or default_memory_bytes()
+        self._memory_bytes = memory_bytes
+        self._arena = arena
         self._doors: dict[str, _Door] = {}
         self._links: dict[str, LocalLink] = {}
 
     def prepare(self, layer: DataLayer) -> None:
         """Begin to find or start the server, if that has not begun."""
         if layer.address not in self._doors:
-            door = self._doors[layer.address] = _Door()
+            door = _Door(door_of(layer.token, layer.address, self.host))
+            self._doors[layer.address] = door
             self._nursery.start_soon(self._hold, layer, door)
 
+    def _named(self, layer: DataLayer) -> DataLayer:
+        return evolve(layer, local_address=self._doors[layer.address].address, host=self.host)
+
     async def settle(self, layer: DataLayer) -> DataLayer:
-        """Return the layer with the address of this host's server in it.
+        """Return the layer with the address of this host's server in it, once that is there.
 
         Raises:
-            LayerGone: there is none, and none could be started.
+            ImlError: there is none, and none could be started.
         """
         self.prepare(layer)
         door = self._doors[layer.address]
         await door.ready.wait()
-        if not door.address:
+        if door.problem:
             raise LayerGone(f"host {self.host} has no memory server: {door.problem}")
-        return evolve(layer, local_address=door.address, host=self.host)
+        return self._named(layer)
 
     async def settle_job(self, opening: OpenJob) -> OpenJob:
         """Return the opening of a job for compute processes of this host.
 
-        Raises:
-            LayerGone: as :meth:`settle`.
+        They wait for the server when they need it, at the first large value.
         """
-        return opening if opening.data is None else evolve(opening, data=await self.settle(opening.data))
+        await trio.lowlevel.checkpoint()
+        if opening.data is None:
+            return opening
+        self.prepare(opening.data)
+        return evolve(opening, data=self._named(opening.data))
 
     async def link(self, layer: DataLayer) -> LocalLink:
         """Return a connection to this host's server of the layer.
 
         Raises:
-            LayerGone: as :meth:`settle`.
+            ImlError: as :meth:`settle`.
         """
         settled = await self.settle(layer)
         link = self._links.get(settled.local_address)
@@ -96,37 +119,42 @@ class HostLayers:
 
     async def _hold(self, layer: DataLayer, door: _Door) -> None:
         """Find the server or start one, and again when it has died: its data is lost, but not its place."""
-        name = f"gspc-iml-{self.host}-{secrets.token_hex(8)}"
         try:
             while True:
-                found = await self._find(layer)
-                if found == name:  # ours, which has just died
-                    await trio.sleep(PAUSE_S)
-                    continue
-                if found:
-                    door.address = found
-                    return
-                server = open_server_process(
-                    self.host, self._memory_bytes, coordinator=layer.address, token=layer.token, door=name
-                )
-                with suppress(DuplicateData):  # somebody was faster
-                    async with server as started:
-                        door.address = started.local_address
-                        door.ready.set()
-                        await started.wait()
-                        log.warning("the memory server of host %s has died and is started again", self.host)
+                if await self._is_there(layer):
+                    await self._watch(door)
+                else:
+                    with suppress(DuplicateData):  # somebody was faster
+                        await self._run_server(layer, door)
+                await trio.sleep(PAUSE_S)
         except (ImlError, ConnectionProblem) as error:
             log.warning("host %s has no memory server: %s", self.host, error)
-            door.address, door.problem = "", str(error)
+            door.problem = str(error)
+            door.ready.set()
+            await refuse_all(door.address, type(error).__name__, str(error))
         finally:
             door.ready.set()
 
-    async def _find(self, layer: DataLayer) -> str:
-        async with join_layer(Network(layer.token), layer.address, host=self.host) as iml:
-            for entry in await iml.servers():
-                if entry.host == self.host:
-                    return entry.local_address
-        return ""
+    async def _run_server(self, layer: DataLayer, door: _Door) -> None:
+        memory_bytes = self._memory_bytes or default_memory_bytes()
+        async with (
+            self._arena(self.host, door.address, memory_bytes),
+            open_server_process(self.host, memory_bytes, layer=layer) as server,
+        ):
+            door.ready.set()
+            await server.wait()
+        log.warning("the memory server of host %s has died and is started again", self.host)
+
+    async def _watch(self, door: _Door) -> None:
+        """Wait until the server, which somebody else has started, is gone."""
+        with suppress(LayerGone):  # it has just died
+            link = LocalLink(door.address)
+            door.ready.set()
+            await link.run()
+
+    async def _is_there(self, layer: DataLayer) -> bool:
+        async with join_layer(layer_network(layer), layer.address, host=self.host) as iml:
+            return any(entry.host == self.host for entry in await iml.servers())
 
 
 async def ranked_hosts(rts: RunTimeSystem, iml: Iml, resource_class: str = "core") -> dict[int, RankedHost]:
@@ -142,9 +170,14 @@ async def ranked_hosts(rts: RunTimeSystem, iml: Iml, resource_class: str = "core
     for host, resources in (await resources_by_host(rts)).items():
         workers = [one.resource_id for one in resources if one.resource_class == resource_class]
         if host in ranks and workers:
-            node = tuple(one.resource_id for one in resources if not one.parents)
+            node = tuple(one.resource_id for one in resources if is_top(one))
             found[ranks[host]] = RankedHost(host, workers[0], node)
     return found
+
+
+def is_top(resource: Resource) -> bool:
+    """Return whether all of a kind that a host has is below this resource."""
+    return not resource.parents and resource.resource_class != MEMORY_CLASS
 
 
 async def resources_by_host(rts: RunTimeSystem) -> dict[str, list[Resource]]:

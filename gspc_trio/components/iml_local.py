@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
-from array import array
 from collections import Counter as Multiset
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from gspc_trio.core.iml.errors import ImlError, LayerGone
+from gspc_trio.core.iml.errors import DuplicateData, ImlError, LayerGone
 from gspc_trio.core.iml.exchange import AbortData, CommitData, Replicate
 from gspc_trio.core.iml.store_events import Key, Use
 from gspc_trio.iml import local
-from gspc_trio.nursery.drive import Inbox
 
 if TYPE_CHECKING:
     from gspc_trio.components.iml_server import ImlServer
 
 BACKLOG = 128
+
+PACKETS_AT_ONCE = 32
+"""So many packets of one process are answered before others have their turn."""
 
 
 class LocalDoor:
@@ -35,43 +39,90 @@ class LocalDoor:
         self._address = address
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled."""
+        """Serve until cancelled.
+
+        Raises:
+            DuplicateData: this host has a server already.
+        """
         with trio.socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-            await listener.bind(local.socket_name(self._address))
+            try:
+                await listener.bind(local.socket_name(self._address))
+            except OSError as error:
+                host = self._server.host
+                raise DuplicateData(
+                    f"host {host!r} has a memory server already: name this one with --host"
+                ) from error
             listener.listen(BACKLOG)
             task_status.started(self._address)
             async with trio.open_nursery() as nursery:
                 while True:
-                    connection, _ = await listener.accept()
-                    if local.is_same_user(connection):
+                    accepted, _ = await listener.accept()
+                    if local.is_same_user(accepted):
+                        # Bare: what trio's own socket does beside the system call costs more than the call.
+                        connection = socket.socket(fileno=accepted.detach())
+                        connection.setblocking(False)
                         nursery.start_soon(_Guest(self._server, connection).run)
                     else:
-                        connection.close()
+                        accepted.close()
+
+
+async def refuse_all(address: str, kind: str, problem: str) -> None:
+    """Stand in for a server that cannot be started: answer everything with an error, until cancelled.
+
+    Args:
+        address: name of the socket; if somebody else has it, nothing is done.
+        kind, problem: type and message of the error.
+    """
+    with trio.socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        try:
+            await listener.bind(local.socket_name(address))
+        except OSError:
+            return
+        listener.listen(BACKLOG)
+        async with trio.open_nursery() as nursery:
+            while True:
+                nursery.start_soon(_refuse, (await listener.accept())[0], kind, problem)
+
+
+async def _refuse(connection: trio.socket.SocketType, kind: str, problem: str) -> None:
+    with connection, suppress(OSError, ValueError):
+        while packet := await connection.recv(local.PACKET_BYTES_MAX):
+            operation, number, *_ = local.unpack(packet)
+            if operation != local.UNMAP:
+                await connection.send(local.pack((number, kind, problem)))
 
 
 class _Guest:
     """A process that has come by the door: what it has pinned and is writing goes with its connection."""
 
-    def __init__(self, server: ImlServer, connection: trio.socket.SocketType) -> None:
+    def __init__(self, server: ImlServer, connection: socket.socket) -> None:
         self._server = server
         self._connection = connection
         self._pins: Multiset[Key] = Multiset()
         self._writing: set[str] = set()
-        self._outbox: Inbox[tuple[list[Any], int]] = Inbox()
+        self._outbox: deque[tuple[bytes, int]] = deque()
+        self._wake = trio.Event()
 
     async def run(self) -> None:
+        buffer = local.packet_buffer()
         with self._connection:
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._send)
-                    while True:
-                        packet = await self._connection.recv(local.PACKET_BYTES_MAX)
+                    for count in itertools.count(1):
+                        try:
+                            if count % PACKETS_AT_ONCE == 0:  # others have their turn
+                                await trio.lowlevel.checkpoint()
+                            packet, _ = local.receive(self._connection, buffer)
+                        except BlockingIOError:
+                            await trio.lowlevel.wait_readable(self._connection)
+                            continue
                         if not packet:
                             break
                         operation, number, *fields = local.unpack(packet)
                         if operation == local.UNMAP:
                             self._unpin(*fields)
-                        else:
+                        elif not self._answer_now(operation, number, fields):
                             nursery.start_soon(self._answer, operation, number, fields)
                     nursery.cancel_scope.cancel()
             except* (OSError, ValueError, TypeError):
@@ -79,11 +130,45 @@ class _Guest:
             finally:
                 self._leave()
 
+    def _answer_now(self, operation: int, number: int, fields: list[Any]) -> bool:
+        """Answer what takes no time; return False for what may take some."""
+        store = self._server.store
+        try:
+            if operation == local.BRING:
+                granted = self._server.bring_now(*fields)
+            elif operation == local.MAP:
+                granted = store.pin_now((fields[0], fields[1]), Use.MAP)
+            elif operation == local.READ:
+                data_id, part, offset, size_bytes = fields
+                found = store.read_now((data_id, part), offset, min(size_bytes, local.READ_BYTES_MAX))
+                if found is not None:
+                    self._reply([number, "", *found])
+                return found is not None
+            else:
+                return False
+        except ImlError as error:
+            self._reply([number, type(error).__name__, str(error)])
+            return True
+        if granted is None:
+            return False
+        try:
+            descriptor = store.segment_of(granted).lent()
+        except OSError as error:
+            store.unpin(granted.key, Use.MAP)
+            self._reply([number, *self._no_room(error)])
+            return True
+        self._pins[granted.key] += 1
+        self._reply([number, "", granted.size_bytes, granted.key[1]], descriptor)
+        return True
+
+    def _no_room(self, error: OSError) -> list[Any]:
+        return ["NoRoom", f"host {self._server.host}: {error.strerror}"]
+
     def _leave(self) -> None:
         for key, count in self._pins.items():
             for _ in range(count):
                 self._server.store.unpin(key, Use.MAP)
-        for _, descriptor in self._outbox.take_nowait():
+        for _, descriptor in self._outbox:
             if descriptor >= 0:
                 os.close(descriptor)
         self._server.abandon(self._writing)
@@ -95,10 +180,28 @@ class _Guest:
         except ImlError as error:
             answer = [type(error).__name__, str(error)]
         except OSError as error:
-            answer = ["NoRoom", f"host {self._server.host}: {error.strerror}"]
+            answer = self._no_room(error)
         else:
             answer = ["", *answer]
-        self._outbox.put(([number, *answer], descriptor))
+        try:
+            self._reply([number, *answer], descriptor)
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _reply(self, message: list[Any], descriptor: int = -1) -> None:
+        """Send an answer, at once if the socket takes it; the descriptor stays the caller's."""
+        packet = local.pack(message)
+        if not self._outbox:
+            try:
+                local.send(self._connection, packet, descriptor)
+                return
+            except BlockingIOError:
+                pass
+            except OSError:
+                return  # it is gone, as the end of what it says will show
+        self._outbox.append((packet, os.dup(descriptor) if descriptor >= 0 else -1))
+        self._wake.set()
 
     async def _do(self, operation: int, fields: list[Any]) -> tuple[list[Any], int]:
         store = self._server.store
@@ -150,14 +253,16 @@ class _Guest:
             self._server.store.unpin(key, Use.MAP)
 
     async def _send(self) -> None:
+        """Send what the socket did not take at once."""
         while True:
-            for message, descriptor in await self._outbox.take():
-                rights = []
-                if descriptor >= 0:
-                    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
-                try:
-                    await self._connection.sendmsg([local.pack(message)], rights)
-                finally:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            while self._outbox:
+                await trio.lowlevel.wait_writable(self._connection)
+                packet, descriptor = self._outbox[0]
+                with suppress(BlockingIOError):
+                    local.send(self._connection, packet, descriptor)
+                    self._outbox.popleft()
                     if descriptor >= 0:
                         os.close(descriptor)
 
@@ -176,9 +281,8 @@ class LocalLink:
     """
 
     def __init__(self, address: str) -> None:
-        opened = local.open_socket(address)
-        opened.setblocking(False)
-        self._socket = trio.socket.from_stdlib_socket(opened)
+        self._socket = local.open_socket(address)
+        self._socket.setblocking(False)
         self._number = 0
         self._waiting: dict[int, trio.Event] = {}
         self._answers: dict[int, tuple[list[Any], int]] = {}
@@ -187,14 +291,17 @@ class LocalLink:
 
     async def run(self) -> None:
         """Take answers until cancelled or the server is gone."""
+        buffer = local.packet_buffer()
         try:
             while True:
-                packet, ancillary, _, _ = await self._socket.recvmsg(
-                    local.PACKET_BYTES_MAX, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
-                )
+                try:
+                    packet, descriptor = local.receive(self._socket, buffer)
+                except BlockingIOError:
+                    await trio.lowlevel.wait_readable(self._socket)
+                    continue
                 if not packet:
                     return
-                message, descriptor = local.unpack(packet), local.take_descriptor(ancillary)
+                message = local.unpack(packet)
                 waiting = self._waiting.get(message[0])
                 if waiting is not None:
                     self._answers[message[0]] = (message, descriptor)
@@ -207,6 +314,7 @@ class LocalLink:
             self.is_over = True
             for waiting in self._waiting.values():
                 waiting.set()
+            trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 
     async def tell(self, operation: int, *fields: Any) -> int:
@@ -217,12 +325,17 @@ class LocalLink:
         """
         self._number += 1
         number = self._number
+        packet = local.pack((operation, number, *fields))
         try:
-            async with self._sending:
-                await self._socket.send(local.pack((operation, number, *fields)))
-        except (OSError, trio.ClosedResourceError) as error:
+            while True:
+                try:
+                    self._socket.send(packet)
+                    return number
+                except BlockingIOError:
+                    async with self._sending:  # one task at a time may wait
+                        await trio.lowlevel.wait_writable(self._socket)
+        except (OSError, ValueError, trio.ClosedResourceError) as error:
             raise LayerGone("the memory server of this host is gone") from error
-        return number
 
     def tell_soon(self, nursery: trio.Nursery, operation: int, *fields: Any) -> None:
         """Send a request that has no answer, from code that cannot wait."""

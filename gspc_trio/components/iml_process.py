@@ -1,9 +1,10 @@
 """A memory server in a process of its own: ``python -m gspc_trio.components.iml_process``.
 
 A RIF or an application starts it. It reads one line of JSON on standard input: ``coordinator``, "" to be one
-itself, ``token`` in base64, ``host``, ``memory_bytes``, ``spill_bytes``, ``spill_directory``, ``door``. It
-answers with one on standard output, ``coordinator`` and ``local_address``, or ``problem``. It ends when its
-standard input does: with the process that started it.
+itself, ``token`` in base64, ``credentials``, ``listen``, "" for where the coordinator can reach it, ``host``,
+``memory_bytes``, ``spill_bytes``, ``spill_directory``. It answers with one on standard output,
+``coordinator`` and ``local_address``, or ``problem``. It ends when its standard input does: with the process
+that started it.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import trio
-from attrs import field, frozen
+from attrs import evolve, frozen
 
 from gspc_trio.components.iml_coordinator import CoordinatorService
 from gspc_trio.components.iml_server import ImlServer
+from gspc_trio.core.exchange import DataLayer
 from gspc_trio.core.iml.errors import ImlError, LayerGone, error_of
-from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.network import Network, address_towards
 from gspc_trio.nursery.process import open_process
 from gspc_trio.nursery.scope import leaves
 
@@ -43,15 +44,13 @@ class ServerProcess:
     """A memory server in a process of its own.
 
     Attributes:
-        coordinator: address of its layer's coordinator.
-        token: the layer's secret.
+        layer: how it is reached.
         host: its name in the layer.
         local_address: of its socket for processes of this machine.
         wait: returns when it has ended.
     """
 
-    coordinator: str
-    token: bytes = field(repr=False)
+    layer: DataLayer
     host: str
     local_address: str
     wait: Callable[[], Awaitable[object]]
@@ -62,34 +61,35 @@ async def open_server_process(
     host: str,
     memory_bytes: int,
     *,
-    coordinator: str = "",
-    token: bytes = b"",
+    layer: DataLayer | None = None,
+    listen: str = "",
+    credentials: str = "",
     spill_bytes: int = 0,
     spill_directory: str = "",
-    door: str = "",
 ) -> AsyncIterator[ServerProcess]:
     """Run a memory server in a process of its own for as long as the block lasts.
 
     Args:
         host: its name in the layer.
         memory_bytes, spill_bytes, spill_directory: as of :class:`ImlServer`.
-        coordinator: address of the layer's; "": it is the first server of a new layer, and coordinates it.
-        token: the layer's secret; made if it is a new layer.
-        door: name of its socket for processes of this machine, "" for a new one.
+        layer: to join; None: it is the first server of a new layer, and coordinates it.
+        listen: where it listens; "": where the coordinator can reach it, or the loopback interface.
+        credentials: for the TLS of a new layer, or "".
 
     Raises:
         ImlError: the layer does not let it in.
         LayerGone: it did not start.
     """
-    token = token or secrets.token_bytes(32)
+    layer = layer or DataLayer("", secrets.token_bytes(32), credentials=credentials)
     order = {
-        "coordinator": coordinator,
-        "token": base64.b64encode(token).decode(),
+        "coordinator": layer.address,
+        "token": base64.b64encode(layer.token).decode(),
+        "credentials": layer.credentials,
+        "listen": listen,
         "host": host,
         "memory_bytes": memory_bytes,
         "spill_bytes": spill_bytes,
         "spill_directory": spill_directory,
-        "door": door,
     }
     command = [sys.executable, "-m", "gspc_trio.components.iml_process"]
     line = json.dumps(order).encode() + b"\n"
@@ -101,11 +101,12 @@ async def open_server_process(
             raise LayerGone(f"the memory server of host {host} did not start") from error
         if "problem" in answer:
             raise error_of(*answer["problem"])
-        yield ServerProcess(answer["coordinator"], token, host, answer["local_address"], process.wait)
+        layer = evolve(layer, address=answer["coordinator"])
+        yield ServerProcess(layer, host, answer["local_address"], process.wait)
 
 
 async def _run(order: dict[str, Any]) -> None:
-    network = Network(base64.b64decode(order["token"]))
+    network = Network(base64.b64decode(order["token"]), credentials=order["credentials"])
     server = ImlServer(
         network, order["host"], order["memory_bytes"], order["spill_bytes"], order["spill_directory"]
     )
@@ -113,11 +114,12 @@ async def _run(order: dict[str, Any]) -> None:
         nursery.start_soon(_end_with_stdin, nursery.cancel_scope)
         nursery.start_soon(_end_with_signal, nursery.cancel_scope)
         address = order["coordinator"]
+        listen = order["listen"] or (address_towards(address) if address else LISTEN)
         if not address:
             coordinator = CoordinatorService(network)
-            await nursery.start(coordinator.run, LISTEN)
+            await nursery.start(coordinator.run, listen)
             address = coordinator.address
-        await nursery.start(partial(server.run, LISTEN, address, door=order["door"]))
+        await nursery.start(server.run, listen, address)
         _say({"coordinator": address, "local_address": server.local_address})
         await server.gone.wait()
         nursery.cancel_scope.cancel()

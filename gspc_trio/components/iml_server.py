@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import logging
-import os
-import secrets
 import tempfile
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import trio
 
+from gspc_trio.components.iml_bulk import answer_chunks
 from gspc_trio.components.iml_local import LocalDoor
 from gspc_trio.components.iml_store import StoreShell
-from gspc_trio.components.iml_transfer import ServerLinks, fetch
+from gspc_trio.components.iml_transfer import By, Into, ServerLinks, fetch
 from gspc_trio.core.iml import exchange as x
 from gspc_trio.core.iml.errors import DataLost, ImlError, LayerGone, error_of
 from gspc_trio.core.iml.layout import Layout, extents, part_sizes
 from gspc_trio.core.iml.store import Store
 from gspc_trio.core.iml.store_events import Granted, Key, Use
+from gspc_trio.iml.local import door_of
+from gspc_trio.nursery.bulk import BulkAndCalls
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone, RemoteError
 from gspc_trio.protocol.messages import GetStatus, Status
@@ -66,6 +68,7 @@ class ImlServer:
         self._spill_directory = spill_directory or tempfile.gettempdir()
         self._network = network
         self._coordinator: Peer
+        self._joined = trio.Event()
         self._links: ServerLinks
         self._gathered = 0
         self._readers: dict[str, str] = {}  # data that lies here whole -> job that may read it
@@ -86,7 +89,6 @@ class ImlServer:
         coordinator: str,
         *,
         local: bool = True,
-        door: str = "",
         task_status: trio.TaskStatus[ImlServer] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until cancelled or the coordinator is gone; then nothing of the memory is left.
@@ -95,7 +97,6 @@ class ImlServer:
             listen: address for clients and other servers.
             coordinator: its address.
             local: let processes of this machine come by a Unix socket.
-            door: name of that socket; "" for a new one.
             task_status: told when it has joined.
 
         Raises:
@@ -109,8 +110,8 @@ class ImlServer:
                 self._links = ServerLinks(self._network, nursery, self.host)
                 self.address = await nursery.start(self._listen, listen)
                 if local:
-                    name = door or f"gspc-iml-{os.getpid()}-{secrets.token_hex(8)}"
-                    self.local_address = await nursery.start(LocalDoor(self, name).run)
+                    door = LocalDoor(self, door_of(self._network.token, coordinator, self.host))
+                    self.local_address = await nursery.start(door.run)
                 connection = self._network.connect(
                     coordinator, role="iml-server", name=self.host, expect="iml"
                 )
@@ -127,19 +128,25 @@ class ImlServer:
 
     async def _join(self) -> x.ServerJoined:
         machine = self.machine
-        joined: x.ServerJoined = await self.ask(
-            x.ServerHello(
-                self.host, self.address, self.local_address, machine.memory_bytes, machine.spill_bytes
-            )
+        hello = x.ServerHello(
+            self.host, self.address, self.local_address, machine.memory_bytes, machine.spill_bytes
         )
+        joined: x.ServerJoined = await self._call(hello)
+        self._joined.set()
         return joined
 
     async def ask(self, request: Any) -> Any:
         """Ask the coordinator, e.g. for a process of this host.
 
+        Whoever comes by the door before this server has joined its layer waits until it has.
+
         Raises:
             ImlError: what it refuses with.
         """
+        await self._joined.wait()
+        return await self._call(request)
+
+    async def _call(self, request: Any) -> Any:
         try:
             return await self._coordinator.call(request)
         except PeerGone as gone:
@@ -156,16 +163,30 @@ class ImlServer:
         stripes = await self.fetch(job, data_id)
         return await (self.store.pin((data_id, 0), Use.MAP) if stripes is None else self._gather(stripes))
 
+    def bring_now(self, job: str, data_id: str) -> Granted | None:
+        """Do as :meth:`bring` with what lies here already and may be read; return None if that takes time.
+
+        Raises:
+            ImlError: as :meth:`bring`.
+        """
+        return self.store.pin_now((data_id, 0), Use.MAP) if self._is_here(job, data_id) else None
+
+    def _is_here(self, job: str, data_id: str) -> bool:
+        """Return whether all of it is here for the job: what was freed, or is stale, is not any more."""
+        if self.machine.size_of((data_id, 0)) is None:
+            return False
+        readers = self._readers.get(data_id)
+        return readers is not None and (not job or readers in (job, EVERY_JOB))
+
     async def fetch(self, job: str, data_id: str) -> x.Located | None:
         """Have all of some data here, in one part; return where it lies if that is in stripes, which stay.
 
         Raises:
             ImlError: there is no such data, or no room here.
         """
+        if self._is_here(job, data_id):
+            return None
         size_bytes = self.machine.size_of((data_id, 0))
-        readers = self._readers.get(data_id)
-        if size_bytes is not None and readers is not None and (not job or readers in (job, EVERY_JOB)):
-            return None  # what was freed, or is stale, is not here any more
         found: x.Located = await self.ask(x.Locate(job, data_id))
         if len(found.parts) > 1:
             return found
@@ -199,11 +220,8 @@ class ImlServer:
             self.store.drop(key)
 
     async def _fetch_into(self, source: x.ServerEntry, data_id: str, part: int, target: bytearray) -> None:
-        def sink(offset: int, data: bytes) -> None:
-            target[offset : offset + len(data)] = data
-
         for _ in range(TRIES):
-            if await fetch(self._links.to(source), data_id, part, 0, len(target), sink) >= 0:
+            if await fetch(self._links.to(source), data_id, part, 0, len(target), Into(target)) >= 0:
                 return
         raise DataLost(f"data {data_id} changed again and again while it was copied")
 
@@ -291,11 +309,8 @@ class ImlServer:
 
     async def _fetch_all(self, order: x.CopyPart, key: Key) -> None:
         link = self._links.to(order.source)
+        sink = By(partial(self.store.write, key))
         for _ in range(TRIES):
-
-            def sink(offset: int, data: bytes) -> None:
-                self.store.write(key, offset, data)
-
             if await fetch(link, order.data_id, order.part, 0, order.size_bytes, sink) >= 0:
                 return
         raise DataLost(f"data {order.data_id} changed again and again while it was copied")
@@ -307,9 +322,8 @@ class ImlServer:
     # Others
 
     async def _listen(self, address: str, *, task_status: trio.TaskStatus[str]) -> None:
-        await self._network.listen(
-            address, self._serve, role="iml-server", name=self.host, task_status=task_status
-        )
+        serve = BulkAndCalls(self._serve, partial(answer_chunks, self.store))
+        await self._network.listen(address, serve, role="iml-server", name=self.host, task_status=task_status)
 
     async def _serve(self, peer: Peer) -> None:
         async with trio.open_nursery() as nursery:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import trio
 
-from gspc_trio.components.iml import join_layer
+from gspc_trio.components.iml import join_layer, layer_network
 from gspc_trio.components.iml_host import HostLayers
 from gspc_trio.components.iml_local import LocalLink
 from gspc_trio.components.staging import StagingError
@@ -19,7 +19,6 @@ from gspc_trio.core.task import Outcome
 from gspc_trio.iml import local
 from gspc_trio.iml.segment import map_readonly
 from gspc_trio.nursery.errors import ConnectionProblem
-from gspc_trio.nursery.network import Network
 from gspc_trio.protocol.references import (
     Reference,
     bytes_reference,
@@ -165,7 +164,7 @@ class DataStaging:
         target = Range(where.data_id, offset, size_bytes)
         layer = self._layer
         try:
-            async with join_layer(Network(layer.token), layer.address, host=self._layers.host) as iml:
+            async with join_layer(layer_network(layer), layer.address, host=self._layers.host) as iml:
                 iml.job = layer.job  # for which it asks, but whose data does not wait for it to leave
                 if isinstance(content, bytes):
                     await iml.put(target, content)

@@ -115,6 +115,18 @@ class StoreShell:
         """
         return await self._ask(lambda ask: Pin(ask, key, use))
 
+    def pin_now(self, key: Key, use: Use) -> Granted | None:
+        """Pin, or return None if that takes time; then it may be on its way.
+
+        Raises:
+            UnknownData, NoRoom: as :meth:`pin`.
+        """
+        number, asked = self._begin(lambda ask: Pin(ask, key, use))
+        if asked.answer is None:
+            self._abandoned[number] = Pin(number, key, use)
+            return None
+        return _granted_of(asked.answer)
+
     def unpin(self, key: Key, use: Use) -> None:
         """End a pin."""
         self._feed(Unpin(key, use))
@@ -142,7 +154,7 @@ class StoreShell:
         segment = self.machine.segment_being_written(key)
         return self._segments[segment].writer(), self._segments[segment].size_bytes
 
-    def write(self, key: Key, offset: int, data: bytes) -> None:
+    def write(self, key: Key, offset: int, data: bytes | memoryview) -> None:
         """Write into a part that is being written.
 
         Raises:
@@ -161,19 +173,38 @@ class StoreShell:
             BadRange: it has no such bytes.
             DataLost: the disk does not give them back.
         """
-        granted = await self.pin(key, Use.READ)
+        data = bytearray(size_bytes)
+        version = await self.read_into(key, offset, memoryview(data))
+        return bytes(data), version
+
+    def read_now(self, key: Key, offset: int, size_bytes: int) -> tuple[bytes, int] | None:
+        """Do as :meth:`read` with a few bytes, or return None if that takes time."""
+        granted = self.pin_now(key, Use.READ)
+        if granted is None:
+            return None
         try:
-            check_range(key[0], granted.size_bytes, offset, size_bytes)
-            descriptor, begin = self._where(granted)
-            if granted.segment or size_bytes < IN_THREAD_BYTES_MIN:
-                data = os.pread(descriptor, size_bytes, begin + offset)
-            else:
-                data = await trio.to_thread.run_sync(os.pread, descriptor, size_bytes, begin + offset)
-            if len(data) != size_bytes:
-                raise error_of("DataLost", f"the spill file of host {self.machine.host} is too short")
-            return data, self.versions.get(key, 0)
+            data = bytearray(size_bytes)
+            version = self._read(granted, offset, memoryview(data))
+            return bytes(data), version
         finally:
             self.unpin(key, Use.READ)
+
+    async def read_into(self, key: Key, offset: int, target: memoryview) -> int:
+        """Do as :meth:`read`, into ``target``; return the part's version."""
+        granted = await self.pin(key, Use.READ)
+        try:
+            if granted.segment or len(target) < IN_THREAD_BYTES_MIN:
+                return self._read(granted, offset, target)
+            return await trio.to_thread.run_sync(self._read, granted, offset, target)
+        finally:
+            self.unpin(key, Use.READ)
+
+    def _read(self, granted: Granted, offset: int, target: memoryview) -> int:
+        check_range(granted.key[0], granted.size_bytes, offset, len(target))
+        descriptor, begin = self._where(granted)
+        if os.preadv(descriptor, [target], begin + offset) != len(target):
+            raise error_of("DataLost", f"the spill file of host {self.machine.host} is too short")
+        return self.versions.get(granted.key, 0)
 
     async def apply(self, key: Key, source: Key, offset: int) -> None:
         """Copy all of the part ``source`` over the part ``key`` from ``offset``.
@@ -221,11 +252,15 @@ class StoreShell:
 
     # The machine
 
-    async def _ask(self, event: Callable[[int], Any]) -> Granted:
+    def _begin(self, event: Callable[[int], Any]) -> tuple[int, _Asked]:
         self._last_ask += 1
         number = self._last_ask
         asked = self._asks[number] = _Asked()
         self._feed(event(number))
+        return number, asked
+
+    async def _ask(self, event: Callable[[int], Any]) -> Granted:
+        number, asked = self._begin(event)
         if asked.answer is None:
             asked.done = trio.Event()
             try:
@@ -236,11 +271,8 @@ class StoreShell:
                 elif isinstance(asked.answer, Granted):
                     self._give_back(asked.answer, event(number))
                 raise
-        answer = asked.answer
-        if isinstance(answer, Refused):
-            raise error_of(answer.kind, answer.message)
-        assert answer is not None
-        return answer
+        assert asked.answer is not None
+        return _granted_of(asked.answer)
 
     def _give_back(self, granted: Granted, event: Any) -> None:
         if isinstance(event, Pin):
@@ -345,6 +377,12 @@ class StoreShell:
             return self._segments[granted.segment].descriptor, 0
         assert self._spill is not None
         return self._spill.descriptor, granted.offset
+
+
+def _granted_of(answer: Granted | Refused) -> Granted:
+    if isinstance(answer, Refused):
+        raise error_of(answer.kind, answer.message)
+    return answer
 
 
 def _copy_bytes(source: int, source_offset: int, target: int, target_offset: int, size_bytes: int) -> None:

@@ -1,15 +1,19 @@
-"""Bytes between hosts: chunks over the holder's websocket, many in flight, bounded.
+"""Bytes between hosts: chunks over the holder's websockets, many in flight, bounded.
 
 The holder is the server of the connection: what a server sends is not masked, which is most of its price.
+What is longer than :data:`BULK_BYTES_MIN` comes on a connection of its own, see
+:mod:`gspc_trio.nursery.bulk`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Protocol
 
 import trio
 
+from gspc_trio.components.iml_bulk import BulkLink
 from gspc_trio.core.iml.errors import DataLost, ImlError, LayerGone, error_of
 from gspc_trio.core.iml.exchange import Chunk, GetChunk, PutChunk, ServerEntry
 from gspc_trio.nursery.errors import ConnectionProblem
@@ -18,6 +22,9 @@ from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
 
 CHUNK_BYTES = 1 << 21
 """Bytes in one chunk."""
+
+BULK_BYTES_MIN = 1 << 16
+"""From here on a chunk travels on the connection for chunks."""
 
 CHUNKS_IN_FLIGHT = 8
 """Chunks of one transfer that are asked for and not yet there."""
@@ -46,15 +53,23 @@ class ServerLink:
         self._peer: Peer | None = None
         self._problem = ""
         self._ready = trio.Event()
+        self._sends_bulk = not entry.address.startswith("memory:")
+        self._bulk: BulkLink | None = None
+        self._dial_bulk: Callable[[BulkLink], None] = lambda _: None
 
     async def run(self, network: Network, role: str, name: str) -> None:
-        """Hold the connection until it is gone."""
+        """Hold the connection until it is gone, and with it that for chunks, once one is needed."""
         try:
             address = self.entry.address
-            async with network.connect(address, role=role, name=name, expect="iml-server") as peer:
+            async with (
+                network.connect(address, role=role, name=name, expect="iml-server") as peer,
+                trio.open_nursery() as nursery,
+            ):
+                self._dial_bulk = lambda bulk: nursery.start_soon(bulk.run, network, address, name)
                 self._peer = peer
                 self._ready.set()
                 await peer.lost.wait()
+                nursery.cancel_scope.cancel()
         except (ConnectionProblem, PeerGone) as error:
             self._problem = str(error)
         finally:
@@ -65,6 +80,32 @@ class ServerLink:
         """Whether it was tried and is not open."""
         return self._ready.is_set() and (self._peer is None or self._peer.lost.is_set())
 
+    async def read(self, data_id: str, part: int, offset: int, target: memoryview) -> int:
+        """Fill ``target`` with bytes of a part; return the version of the part that they are of.
+
+        Raises:
+            ImlError: what the server refused with.
+            LayerGone: the server is gone.
+        """
+        if not self._sends_bulk or len(target) < BULK_BYTES_MIN:
+            chunk = await self.call(GetChunk(data_id, part, offset, len(target)))
+            if type(chunk) is not Chunk or len(chunk.data) != len(target):
+                size_bytes = len(target)
+                raise DataLost(f"host {self.entry.host} sent something else than the {size_bytes} bytes")
+            target[:] = chunk.data
+            return chunk.version
+        await self._connected()
+        if self._bulk is None or self._bulk.is_over:
+            self._bulk = BulkLink(self.entry.host)
+            self._dial_bulk(self._bulk)
+        return await self._bulk.read(data_id, part, offset, target)
+
+    async def _connected(self) -> Peer:
+        await self._ready.wait()
+        if self._peer is None or self._peer.lost.is_set():
+            raise LayerGone(f"the memory server of host {self.entry.host} is gone: {self._problem}")
+        return self._peer
+
     async def call(self, message: object) -> object:
         """Ask the server.
 
@@ -72,11 +113,9 @@ class ServerLink:
             ImlError: what the server refused with.
             LayerGone: the server is gone.
         """
-        await self._ready.wait()
-        if self._peer is None:
-            raise LayerGone(f"the memory server of host {self.entry.host} is gone: {self._problem}")
+        peer = await self._connected()
         try:
-            answer: object = await self._peer.call(message)
+            answer: object = await peer.call(message)
             return answer
         except PeerGone as gone:
             raise LayerGone(f"the memory server of host {self.entry.host} is gone: {gone}") from gone
@@ -114,21 +153,67 @@ class ServerLinks:
         )
 
 
-async def fetch(
-    link: ServerLink,
-    data_id: str,
-    part: int,
-    offset: int,
-    size_bytes: int,
-    sink: Callable[[int, bytes], None],
-) -> int:
+class Sink(Protocol):
+    """Where fetched bytes go."""
+
+    def room(self, offset: int, size_bytes: int) -> memoryview:
+        """Return where a chunk is to be put first."""
+        ...
+
+    def filled(self, offset: int, chunk: memoryview) -> None:
+        """Take a chunk from there."""
+        ...
+
+
+class Into:
+    """A sink: straight into some memory.
+
+    Args:
+        target: as long as what is fetched.
+    """
+
+    def __init__(self, target: bytearray | memoryview) -> None:
+        self._view = memoryview(target)
+
+    def room(self, offset: int, size_bytes: int) -> memoryview:
+        """Return the place itself."""
+        return self._view[offset : offset + size_bytes]
+
+    def filled(self, offset: int, chunk: memoryview) -> None:
+        """It is there already."""
+
+
+class By:
+    """A sink: by a function that writes.
+
+    Args:
+        write: takes (offset, bytes).
+    """
+
+    def __init__(self, write: Callable[[int, memoryview], None]) -> None:
+        self._write = write
+        self._spare: list[memoryview] = []
+
+    def room(self, offset: int, size_bytes: int) -> memoryview:
+        """Return a buffer; it is used again."""
+        del offset
+        spare = self._spare.pop() if self._spare else memoryview(bytearray(size_bytes))
+        return spare if len(spare) == size_bytes else memoryview(bytearray(size_bytes))
+
+    def filled(self, offset: int, chunk: memoryview) -> None:
+        """Write it."""
+        self._write(offset, chunk)
+        self._spare.append(chunk)
+
+
+async def fetch(link: ServerLink, data_id: str, part: int, offset: int, size_bytes: int, sink: Sink) -> int:
     """Get bytes of a part from another host, in chunks.
 
     Args:
         link: to its holder.
         data_id, part: which part.
         offset, size_bytes: which bytes of it.
-        sink: takes (offset behind ``offset``, bytes), in any order.
+        sink: takes them, in any order; its offsets begin at ``offset``.
 
     Returns:
         the version of the part that all the bytes are of, -1 if a put came between.
@@ -139,11 +224,9 @@ async def fetch(
     versions: set[int] = set()
 
     async def get(begin: int, count: int) -> None:
-        chunk = await link.call(GetChunk(data_id, part, offset + begin, count))
-        if type(chunk) is not Chunk or len(chunk.data) != count:
-            raise DataLost(f"host {link.entry.host} sent something else than the {count} bytes asked for")
-        versions.add(chunk.version)
-        sink(begin, chunk.data)
+        chunk = sink.room(begin, count)
+        versions.add(await link.read(data_id, part, offset + begin, chunk))
+        sink.filled(begin, chunk)
 
     begun_s = trio.current_time()
     await in_chunks(link, size_bytes, get)

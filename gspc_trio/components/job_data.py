@@ -13,9 +13,9 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.iml import join_layer
+from gspc_trio.components.iml import join_layer, layer_network
 from gspc_trio.components.iml_client import Iml
-from gspc_trio.components.iml_host import HostLayers, resources_by_host
+from gspc_trio.components.iml_host import HostLayers, is_top, resources_by_host
 from gspc_trio.components.job_recovery import FIRST_TASK_ID, Recovery
 from gspc_trio.core.exchange import DataLayer, Finished
 from gspc_trio.core.ids import ResourceId, TaskId
@@ -25,7 +25,6 @@ from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp, TaskDone
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskOptions
 from gspc_trio.iml.local import LocalClient
-from gspc_trio.nursery.network import Network
 from gspc_trio.policies.transfer import TransferCost
 from gspc_trio.protocol.references import (
     Reference,
@@ -123,7 +122,7 @@ class JobData:
 
     def _note_up(self, host: str, resources: Iterable[Resource]) -> None:
         for resource in resources:
-            if not resource.parents:
+            if is_top(resource):
                 tops = self.policy.tops.setdefault(host, [])
                 if resource.resource_id not in tops:
                     tops.append(resource.resource_id)
@@ -329,7 +328,7 @@ async def open_job_data(layer: DataLayer, host: str, lineage_bytes_max: int) -> 
     """
     async with trio.open_nursery() as nursery:
         settled = await HostLayers(host, nursery).settle(layer)
-        async with join_layer(Network(layer.token), layer.address, job=layer.job, host=host) as iml:
+        async with join_layer(layer_network(layer), layer.address, job=layer.job, host=host) as iml:
             data = JobData(iml, settled, lineage_bytes_max)
             nursery.start_soon(data.free_unneeded)
             nursery.start_soon(data.recovery.run)

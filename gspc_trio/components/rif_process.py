@@ -14,7 +14,6 @@ import gc
 import json
 import logging
 import signal
-import socket
 import sys
 from typing import Any
 
@@ -24,11 +23,11 @@ from attrs import evolve, field, frozen
 from gspc_trio.components.compute import open_process_backend
 from gspc_trio.components.hardware import discover_hardware
 from gspc_trio.components.rif import RifService, open_rif
-from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.network import Network, address_towards
 from gspc_trio.nursery.process import UnsupportedSystem
 from gspc_trio.nursery.scope import only_error
 from gspc_trio.nursery.tls import BadCredentials
-from gspc_trio.protocol.address import BadAddress, MemoryAddress, WebSocketAddress, parse_address
+from gspc_trio.protocol.address import BadAddress
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
 
 log = logging.getLogger(__name__)
@@ -115,24 +114,6 @@ async def run_rif(order: Order) -> str:
                     reason = await rif.wait_ended()
                     nursery.cancel_scope.cancel()
     return reason
-
-
-def address_towards(rts: str) -> str:
-    """Return where a RIF listens by default: where its RTS, and jobs on that host, can reach it.
-
-    Raises:
-        BadAddress: the RTS has no address that a process of its own could use.
-        OSError: there is no way to the RTS.
-    """
-    where = parse_address(rts)
-    if isinstance(where, MemoryAddress):
-        raise BadAddress(f"a RIF in a process of its own cannot reach {rts}")
-    if where.is_loopback:
-        return str(WebSocketAddress("127.0.0.1", 0, where.secure))
-    family, kind, protocol, _, address = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(address)  # sends nothing: it only asks which of our addresses would be used
-        return str(WebSocketAddress(probe.getsockname()[0], 0, where.secure))
 
 
 async def _stop_on_signal(rif: RifService, signals: Any) -> None:

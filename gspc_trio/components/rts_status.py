@@ -20,6 +20,7 @@ def describe(
     ``incarnation``, ``strategy``, ``address``, ``pid``, ``workers`` (their number), ``detail`` (why not up);
     ``hosts``: host -> list of resource ids;
     ``classes``: class -> ``total``, ``free``, ``held``, ``blocked`` (by a held relative);
+    ``memories``: memory -> ``host``, ``total_bytes``, ``free_bytes`` (not given to tasks or memory servers);
     ``jobs``: a list of ``job``, ``name``, ``pid``, ``host``, ``address``, ``weight``, ``demand`` (grants it
     waits for), ``held`` (resources it holds), ``share`` (fraction of all that is held), ``waiting`` (shape ->
     number of grants) and ``holds`` (class -> number of resources).
@@ -47,6 +48,7 @@ def describe(
         ],
         "hosts": {host: list(ids) for host, ids in rts.host_to_resource().items()},
         "classes": counts["classes"],
+        "memories": counts["memories"],
         "jobs": [
             {
                 "job": job.job,

@@ -99,7 +99,8 @@ class DataLayer:
 
     Attributes:
         address: of its coordinator.
-        token: its secret, when it is not that of the run-time system.
+        token: its secret.
+        credentials: for TLS, or "".
         job: to which the data there belongs.
         bytes_min: values of so many bytes or more go there.
         copies: on how many hosts each of them is to lie.
@@ -113,6 +114,7 @@ class DataLayer:
     copies: int = 1
     local_address: str = ""
     host: str = ""
+    credentials: str = field(default="", repr=False)
 
 
 @frozen

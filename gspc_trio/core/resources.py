@@ -8,6 +8,9 @@ from attrs import field, frozen
 
 from gspc_trio.core.ids import ResourceId
 
+MEMORY_CLASS = "memory"
+"""Class of what stands for a memory server: its grant has a piece of its host's memory (RM-8)."""
+
 
 class BadResources(ValueError):
     """A resource description contradicts itself or what is there already."""

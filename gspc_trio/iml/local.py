@@ -6,8 +6,10 @@ belongs to the same user. Large bytes never go through the socket: a descriptor 
 
 from __future__ import annotations
 
+import hmac
 import mmap
 import os
+import secrets
 import socket
 import struct
 from array import array
@@ -32,6 +34,8 @@ MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING, FETCH, COPY = range(10)
 # BRING job data_id -> size part + descriptor for reading: as MAP of a part that is all of the data;
 # FETCH job data_id: so much of it is here after that as BRING needs; COPY job data_id copies
 
+_ANCILLARY_BYTES = socket.CMSG_SPACE(4)
+_INT = struct.Struct("i")
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -47,6 +51,20 @@ def unpack(packet: bytes) -> list[Any]:
     if type(message) is not list or len(message) < 2:
         raise ValueError("not a packet of a memory server")
     return message
+
+
+def door_of(token: bytes, coordinator: str, host: str) -> str:
+    """Return the name of the socket of a host's server: known before the server is there.
+
+    Args:
+        token: the secret of the layer, without which the name cannot be guessed.
+        coordinator: address of the layer's; one inside a process is no other's, and gets a name by chance.
+        host: name of the host in the layer.
+    """
+    if coordinator.startswith("memory:"):
+        return f"gspc-iml-{os.getpid()}-{secrets.token_hex(16)}"
+    said = f"{coordinator} {host}".encode()
+    return f"gspc-iml-{hmac.new(token, said, 'sha256').hexdigest()[:32]}"
 
 
 def socket_name(address: str) -> str:
@@ -80,6 +98,37 @@ def open_socket(address: str) -> socket.socket:
     return connection
 
 
+def receive(connection: Any, buffer: memoryview) -> tuple[bytes, int]:
+    """Take a packet from a socket; return it, b"" at the end, and the descriptor that came with it, or -1.
+
+    Args:
+        connection: a socket.
+        buffer: of :data:`PACKET_BYTES_MAX`, used again for each: a new one for each costs more than the rest.
+
+    Raises:
+        OSError: there is none yet, or the other side is gone.
+    """
+    size_bytes, ancillary, _, _ = connection.recvmsg_into([buffer], _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)
+    return bytes(buffer[:size_bytes]), take_descriptor(ancillary) if ancillary else -1
+
+
+def send(connection: Any, packet: bytes, descriptor: int) -> None:
+    """Send a packet, and a descriptor with it unless that is -1.
+
+    Raises:
+        OSError: the socket takes none now, or the other side is gone.
+    """
+    if descriptor < 0:
+        connection.send(packet)
+    else:
+        connection.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _INT.pack(descriptor))])
+
+
+def packet_buffer() -> memoryview:
+    """Return a buffer for :func:`receive`."""
+    return memoryview(bytearray(PACKET_BYTES_MAX))
+
+
 def take_descriptor(ancillary: list[tuple[int, int, bytes]]) -> int:
     """Return the descriptor that came with a packet, or -1."""
     found = [descriptor for _, _, attached in ancillary for descriptor in array("i", attached)]
@@ -108,6 +157,7 @@ class LocalClient:
         self._lock = Lock()  # several threads of a process may share it
         self._socket = open_socket(address)
         self._number = 0
+        self._buffer = packet_buffer()
         self._mapped: dict[str, list[int]] = {}
 
     def map(self, data_id: str) -> mmap.mmap:
@@ -169,14 +219,11 @@ class LocalClient:
     def _ask_alone(self, operation: int, *fields: Any) -> tuple[list[Any], int]:
         self._send(operation, *fields)
         try:
-            packet, ancillary, _, _ = self._socket.recvmsg(
-                PACKET_BYTES_MAX, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
-            )
+            packet, descriptor = receive(self._socket, self._buffer)
         except OSError as error:
             raise LayerGone(f"the memory server of this host is gone: {error.strerror}") from error
         if not packet:
             raise LayerGone("the memory server of this host is gone")
-        descriptor = take_descriptor(ancillary)
         try:
             return answer_of(unpack(packet)), descriptor
         except (ImlError, ValueError):

@@ -39,7 +39,7 @@ class Segment:
         descriptor: of this process, for reading and writing.
     """
 
-    __slots__ = ("descriptor", "size_bytes")
+    __slots__ = ("_lent", "descriptor", "size_bytes")
 
     def __init__(self, size_bytes: int) -> None:
         """Make a segment of zeros.
@@ -47,6 +47,7 @@ class Segment:
         Raises:
             OSError: too many open files, or no memory.
         """
+        self._lent = -1
         made = os.memfd_create("gspc-iml", os.MFD_CLOEXEC)
         try:
             os.ftruncate(made, size_bytes)
@@ -60,12 +61,19 @@ class Segment:
         """Return a new descriptor that can only be read."""
         return open_again(self.descriptor, os.O_RDONLY)
 
+    def lent(self) -> int:
+        """Return a descriptor that can only be read, to be passed on; it stays that of the segment."""
+        if self._lent < 0:
+            self._lent = self.reader()
+        return self._lent
+
     def writer(self) -> int:
         """Return a new descriptor that can be written, too."""
         return open_again(self.descriptor, os.O_RDWR)
 
     def is_shared(self) -> bool:
         """Return whether any other descriptor or mapping of it exists, in whatever process."""
+        self._take_back()
         try:
             # The kernel gives a write lease only to the one opener of a file.
             fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
@@ -81,7 +89,13 @@ class Segment:
 
     def close(self) -> None:
         """Give it up; its memory is free when nobody maps it."""
+        self._take_back()
         os.close(self.descriptor)
+
+    def _take_back(self) -> None:
+        if self._lent >= 0:
+            os.close(self._lent)
+            self._lent = -1
 
 
 class SegmentPool:

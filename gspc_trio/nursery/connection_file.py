@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import secrets
+import socket
 import stat
 import time
 from pathlib import Path
@@ -47,6 +48,7 @@ class ConnectionInfo:
         version: of the package.
         started_s: wall-clock time of writing, seconds since 1970.
         credentials: for TLS (``nursery.tls``), or "".
+        host: on which the service runs, "" if unknown.
     """
 
     address: str
@@ -57,17 +59,23 @@ class ConnectionInfo:
     version: str
     started_s: float
     credentials: str = field(default="", repr=False)
+    host: str = ""
 
     @classmethod
     def create(cls, address: str, token: bytes, version: str, credentials: str = "") -> ConnectionInfo:
         """Return the information on a service in this process."""
         pid = os.getpid()
-        instance, now = secrets.token_hex(8), time.time()
-        return cls(address, token, pid, _process_start(pid) or 0, instance, version, now, credentials)
+        instance, now, host = secrets.token_hex(8), time.time(), socket.gethostname()
+        return cls(address, token, pid, _process_start(pid) or 0, instance, version, now, credentials, host)
 
     @property
     def process_is_gone(self) -> bool:
-        """Whether the process that wrote the file has ended; its pid may be another's by now."""
+        """Whether the process that wrote the file has ended; its pid may be another's by now.
+
+        Of one on another host, with which this one shares the directory, that cannot be told.
+        """
+        if self.host not in ("", socket.gethostname()):
+            return False
         started = _process_start(self.pid)
         return started is None or (self.process_started > 0 and started not in (0, self.process_started))
 
@@ -99,6 +107,7 @@ def write_connection_file(path: Path, info: ConnectionInfo) -> None:
         "version": info.version,
         "started_s": info.started_s,
         "credentials": info.credentials,
+        "host": info.host,
     }
     try:
         _prepare_directory(path.parent)
@@ -275,7 +284,7 @@ def _parse(path: Path, text: str) -> ConnectionInfo:
             raise ValueError("a field is missing or of a wrong type")
         fields = {name: data[name] for name in _FIELDS}
         fields["token"] = bytes.fromhex(data["token"])
-        fields["credentials"] = str(data.get("credentials", ""))
+        fields |= {name: str(data.get(name, "")) for name in ("credentials", "host")}
         return ConnectionInfo(**fields)
     except (ValueError, RecursionError) as error:
         raise ConnectionFileError(f"{path} is not a connection file: {error}") from error

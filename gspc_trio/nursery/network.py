@@ -9,9 +9,9 @@ import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 from attrs import define, frozen
@@ -29,6 +29,7 @@ from gspc_trio.protocol.session import Identity
 if TYPE_CHECKING:
     import ssl
 
+    from gspc_trio.nursery.bulk import BulkStream
     from gspc_trio.protocol.codec import Codec
 
 __all__ = [
@@ -38,12 +39,15 @@ __all__ = [
     "Handler",
     "Network",
     "VersionMismatch",
+    "address_towards",
 ]
 
 log = logging.getLogger(__name__)
 
 TOKEN_BYTES_MIN = 16
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+T = TypeVar("T")
 
 
 @frozen
@@ -121,7 +125,8 @@ class Network:
         Args:
             address: ``memory:NAME``, ``ws://HOST:PORT`` or ``wss://HOST:PORT``, port 0 for any free one.
             handler: run for each connection once its other side has proved itself; the connection ends with
-                it. That its peer is gone is no error in it.
+                it. That its peer is gone is no error in it. One that sends large bytes, too, is a
+                :class:`~gspc_trio.nursery.bulk.BulkAndCalls`.
             role, name: what we tell those who connect.
 
         Raises:
@@ -159,16 +164,49 @@ class Network:
             finally:
                 await peer.aclose()
         else:
-            self._need_token(where)
-            tls = self._tls(where, server=False)
-            stream = await self._dial(where)
-            identity = self.identity(role, name, dialer=True, expect=expect)
             from gspc_trio.nursery.websocket import connect_stream
 
-            async with connect_stream(
-                stream, identity, self.codec, address=str(where), host=where.authority, tls=tls
-            ) as peer:
+            async with self._open(connect_stream, where, role, name, expect) as peer:
                 yield peer
+
+    @asynccontextmanager
+    async def connect_bulk(self, address: str, *, name: str, expect: str) -> AsyncIterator[BulkStream]:
+        """Connect for large bytes for the time of a block; see :class:`~gspc_trio.nursery.bulk.BulkStream`.
+
+        Args:
+            address: of a listener outside this object that sends such, see :meth:`listen`.
+            name: what we tell it.
+            expect: role that it must have, "" for any.
+
+        Raises:
+            ConnectionProblem: as :meth:`connect`, or it sends no large bytes.
+        """
+        where = parse_address(address)
+        if isinstance(where, MemoryAddress):
+            raise ConnectFailed(address, f"{address} is in this process: nothing has to be sent")
+        from gspc_trio.nursery import bulk
+        from gspc_trio.nursery.websocket import connect_bulk
+
+        async with self._open(connect_bulk, where, bulk.ROLE, name, expect) as stream:
+            yield stream
+
+    @asynccontextmanager
+    async def _open(
+        self,
+        connect: Callable[..., AbstractAsyncContextManager[T]],
+        where: WebSocketAddress,
+        role: str,
+        name: str,
+        expect: str,
+    ) -> AsyncIterator[T]:
+        self._need_token(where)
+        tls = self._tls(where, server=False)
+        stream = await self._dial(where)
+        identity = self.identity(role, name, dialer=True, expect=expect)
+        async with connect(
+            stream, identity, self.codec, address=str(where), host=where.authority, tls=tls
+        ) as opened:
+            yield opened
 
     def identity(self, role: str, name: str, *, dialer: bool, expect: str = "") -> Identity:
         """Return what one side of a new websocket connection says of itself, with a fresh nonce."""
@@ -301,6 +339,27 @@ class Network:
                 (leaf.strerror for leaf in tried if isinstance(leaf, OSError) and leaf.strerror), str(error)
             )
             raise ConnectFailed(str(where), f"cannot reach {where}: {why}") from error
+
+
+def address_towards(other: str) -> str:
+    """Return where a process listens by default: where its RTS, and others that reach that, can reach it.
+
+    Args:
+        other: address of the RTS, or of whatever it belongs to.
+
+    Raises:
+        BadAddress: that has no address that a process of its own could use.
+        OSError: there is no way to it.
+    """
+    where = parse_address(other)
+    if isinstance(where, MemoryAddress):
+        raise BadAddress(f"a process of its own cannot reach {other}")
+    if where.is_loopback:
+        return str(WebSocketAddress("127.0.0.1", 0, where.secure))
+    family, kind, protocol, _, address = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)  # sends nothing: it only asks which of our addresses would be used
+        return str(WebSocketAddress(probe.getsockname()[0], 0, where.secure))
 
 
 def _endpoint(stream: trio.SocketStream) -> str:

@@ -24,6 +24,8 @@ from trio_websocket import (
 )
 
 from gspc_trio.core.machine import Tick
+from gspc_trio.nursery.bulk import ROLE as BULK_ROLE
+from gspc_trio.nursery.bulk import BulkAndCalls, BulkStream, serve_bulk
 from gspc_trio.nursery.errors import (
     AuthenticationFailed,
     ConnectFailed,
@@ -83,6 +85,50 @@ class Doorkeeper:
         return ""
 
 
+@frozen
+class _Dialed:
+    """A connection on which both sides have proved themselves, seen from the side that dialled."""
+
+    connection: WebSocketConnection
+    gate: Gate
+    session: Session
+    starter: _Starter
+    plain: trio.abc.Stream
+
+
+@asynccontextmanager
+async def _dial(
+    stream: trio.abc.Stream,
+    identity: Identity,
+    codec: Codec,
+    *,
+    address: str,
+    host: str,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[_Dialed]:
+    """Carry out both handshakes over a stream, which is closed at the end; see :func:`connect_stream`."""
+    limits = codec.limits
+    gate = _gate(stream, limits, tls)
+    session = witnessed(Session(identity, limits))
+    async with _closing(gate), open_scope() as nursery:
+        end: Dead | None = None
+        with trio.move_on_after(limits.handshake_s) as scope:
+            starter = _Starter(nursery, scope.cancel)
+            inner = gate if tls is None else await wrap_stream(gate, tls, server=False)
+            connection = await wrap_client_stream(starter.as_nursery, inner, host, "/", **_options(limits))  # type: ignore[arg-type]
+            starter.upgraded = True
+            end = await _shake(connection, session)
+        if scope.cancelled_caught:
+            raise ConnectFailed(address, f"{address} {starter.why_not() or 'does not answer'}")
+        if end is not None:
+            await _part(connection, end, limits)
+            problem = _PROBLEMS.get(end.kind, ConnectFailed)
+            raise problem(address, f"{address}: {end.reason}")
+        gate.open()
+        yield _Dialed(connection, gate, session, starter, stream if tls is None else inner)
+        nursery.cancel_scope.cancel()
+
+
 @asynccontextmanager
 async def connect_stream(
     stream: trio.abc.Stream,
@@ -109,27 +155,32 @@ async def connect_stream(
         AuthenticationFailed: it has another token or another role than expected.
         VersionMismatch: it speaks no version that we speak.
     """
-    limits = codec.limits
-    gate = _gate(stream, limits, tls)
-    session = witnessed(Session(identity, limits))
-    async with _closing(gate), open_scope() as nursery:
-        end: Dead | None = None
-        with trio.move_on_after(limits.handshake_s) as scope:
-            starter = _Starter(nursery, scope.cancel)
-            inner = gate if tls is None else await wrap_stream(gate, tls, server=False)
-            connection = await wrap_client_stream(starter.as_nursery, inner, host, "/", **_options(limits))  # type: ignore[arg-type]
-            starter.upgraded = True
-            end = await _shake(connection, session)
-        if scope.cancelled_caught:
-            raise ConnectFailed(address, f"{address} {starter.why_not() or 'does not answer'}")
-        if end is not None:
-            await _part(connection, end, limits)
-            problem = _PROBLEMS.get(end.kind, ConnectFailed)
-            raise problem(address, f"{address}: {end.reason}")
-        gate.open()
-        async with _carry(connection, gate, session, codec, address) as peer:
-            yield peer
-        nursery.cancel_scope.cancel()
+    async with (
+        _dial(stream, identity, codec, address=address, host=host, tls=tls) as dialed,
+        _carry(dialed.connection, dialed.gate, dialed.session, codec, address) as peer,
+    ):
+        yield peer
+
+
+@asynccontextmanager
+async def connect_bulk(
+    stream: trio.abc.Stream,
+    identity: Identity,
+    codec: Codec,
+    *,
+    address: str,
+    host: str,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[BulkStream]:
+    """Dial for large bytes; arguments and errors as of :func:`connect_stream`."""
+    async with _dial(stream, identity, codec, address=address, host=host, tls=tls) as dialed:
+        ready: object = None
+        with trio.move_on_after(codec.limits.handshake_s), suppress(ConnectionClosed):
+            ready = await dialed.connection.get_message()
+        if ready != b"":
+            raise ConnectFailed(address, f"{address} sends no large bytes")
+        await dialed.starter.stop()  # the listener is silent until it is asked for something
+        yield BulkStream(dialed.plain, dialer=True)
 
 
 async def serve_stream(
@@ -148,7 +199,8 @@ async def serve_stream(
         stream: from a dialer.
         identity: of this side, with a fresh nonce.
         codec: of this side, with the limits.
-        handler: is given the peer once it has proved itself; the connection ends with it.
+        handler: is given the peer once it has proved itself; the connection ends with it. With
+            :class:`~gspc_trio.nursery.bulk.BulkAndCalls` also dialers that want large bytes are served.
         doorkeeper: whom to let in.
         remote: the dialer's address, for people.
         tls: to encrypt with, or None.
@@ -187,8 +239,12 @@ async def serve_stream(
             refused = refused or starter.why_not() or "it did not finish the handshake"
         if not refused:
             gate.open()
-            async with _carry(connection, gate, session, codec, remote) as peer:
-                await handle_until_gone(handler, peer)
+            if isinstance(handler, BulkAndCalls) and session.peer_role == BULK_ROLE:
+                await starter.stop()  # the dialer is silent until it hears that we are ready
+                await serve_bulk(stream if tls is None else inner, handler.bulk)
+            else:
+                async with _carry(connection, gate, session, codec, remote) as peer:
+                    await handle_until_gone(handler, peer)
         nursery.cancel_scope.cancel()
     return refused
 
@@ -203,6 +259,8 @@ class _Starter:
     def __init__(self, nursery: trio.Nursery, on_end: Callable[[], None]) -> None:
         self._nursery = nursery
         self._on_end = on_end
+        self._reading = trio.CancelScope()
+        self._over = trio.Event()
         self.upgraded = False
         self._error: Exception | None = None
         self._ended = False
@@ -218,13 +276,20 @@ class _Starter:
 
     async def _run(self, function: Callable[[], Awaitable[None]]) -> None:
         try:
-            await function()
+            with self._reading:
+                await function()
         except Exception as error:  # whatever the libraries make of hostile bytes
             self._error = error
         finally:
+            self._over.set()
             if not self.upgraded:
                 self._ended = True
                 self._on_end()
+
+    async def stop(self) -> None:
+        """Stop the reader between two frames; nobody sends any meanwhile."""
+        self._reading.cancel()
+        await self._over.wait()
 
     def why_not(self) -> str:
         """Return why the websocket did not come about, or ""."""

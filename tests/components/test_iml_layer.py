@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from iml_stage import open_stage, segments_open
+from iml_stage import Stage, open_stage, segments_open
 
 from gspc_trio.components.iml import open_iml
+from gspc_trio.components.iml_bulk import CHUNK_BYTES_MAX
 from gspc_trio.components.iml_transfer import CHUNK_BYTES
 from gspc_trio.core.iml.errors import (
     BadLayout,
@@ -119,6 +122,87 @@ async def test_a_get_of_many_chunks_finds_one_put_or_the_other() -> None:
                 else:
                     assert len(set(found)) == 1
         assert set(await iml.get(data)) == {14}
+
+
+@asynccontextmanager
+async def open_far_stage(*hosts: str) -> AsyncIterator[Stage]:
+    """A layer whose servers are reached as those of other hosts are."""
+    async with open_stage(listen="ws://127.0.0.1:0") as stage:
+        for host in hosts:
+            await stage.add(host, 1 << 26, listen="ws://127.0.0.1:0")
+        yield stage
+
+
+async def test_gets_from_another_host_find_one_put_or_the_other() -> None:
+    size_bytes = 2 * CHUNK_BYTES + 1000
+    async with open_far_stage("b") as stage, stage.client() as iml, stage.client(host="b") as other:
+        data = await iml.alloc(size_bytes, bytes(size_bytes))
+        over = trio.Event()
+        seen: set[int] = set()
+
+        async def put() -> None:
+            for number in range(1, 15):
+                await other.put(data.all, bytes([number]) * size_bytes)
+            over.set()
+
+        async def get() -> None:
+            while not over.is_set():
+                try:
+                    found = await iml.get(data)
+                except DataLost as lost:  # it changed again and again
+                    assert "changed again and again" in str(lost)  # noqa: PT017
+                else:
+                    assert type(found) is bytes
+                    assert found == found[:1] * size_bytes
+                    seen.add(found[0])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(put)
+            for _ in range(3):
+                nursery.start_soon(get)
+        assert set(await iml.get(data)) == {14}
+        assert await iml.get(data.range(CHUNK_BYTES - 3, 100_000)) == b"\x0e" * 100_000
+        assert iml.bandwidth_of("b") > 0
+
+
+async def test_chunks_that_cannot_be_had_are_refused_with_their_own_error() -> None:
+    size_bytes = CHUNK_BYTES + 1000
+    async with open_far_stage("a", "b") as stage, stage.client() as iml:
+        data = await iml.alloc(size_bytes, bytes(size_bytes), layout=Layout(("b",)))
+        assert await iml.get(data) == bytes(size_bytes)
+        link = next(iter(iml._access.links._links.values()))
+        target = memoryview(bytearray(CHUNK_BYTES))
+        with pytest.raises(UnknownData, match="host b does not hold part 0 of data d9"):
+            await link.read("d9", 0, 0, target)
+        with pytest.raises(BadRange):
+            await link.read(data.data_id, 0, 1001, target)
+        with pytest.raises(BadSize, match="are allowed"):
+            await link.read(data.data_id, 0, 0, memoryview(bytearray(CHUNK_BYTES_MAX + 1)))
+        assert await link.read(data.data_id, 0, 1000, target) > 0  # the connection has survived all that
+
+
+async def test_a_server_that_dies_ends_the_gets_from_it() -> None:
+    size_bytes = 1 << 25
+    async with open_far_stage("a", "b") as stage, stage.client() as iml:
+        data = await iml.alloc(size_bytes, bytes(size_bytes), layout=Layout(("b",)))
+        ended: list[bool] = []
+
+        async def get() -> None:
+            try:
+                ended.append(await iml.get(data) == bytes(size_bytes))
+            except (DataLost, LayerGone):
+                ended.append(True)
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(get)
+                while not any(link._bulk for link in iml._access.links._links.values()):
+                    await trio.lowlevel.checkpoint()
+                await stage.kill("b")
+        assert ended == [True] * 3
+        with pytest.raises(DataLost):
+            await iml.get(data)
 
 
 async def test_freed_memory_stays_as_it_is_while_it_is_mapped() -> None:
@@ -269,5 +353,7 @@ async def test_open_iml_is_a_scope() -> None:
         assert [server.host for server in await iml.servers()] == ["a", "b"]
         data = await iml.alloc(4, b"data", layout=Layout(("b",)))
         assert await iml.get(data) == b"data"
+        (address,) = {server.local_address for server in await iml.servers() if server.host == "a"}
+        assert address in await trio.Path("/proc/net/unix").read_text()
     assert segments_open() == []
-    assert f"gspc-iml-{os.getpid()}-" not in await trio.Path("/proc/net/unix").read_text()
+    assert address not in await trio.Path("/proc/net/unix").read_text()

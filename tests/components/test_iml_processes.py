@@ -18,7 +18,8 @@ import trio
 from gspc_trio.components.iml import open_iml
 from gspc_trio.core.iml.errors import DataLost, ImlError
 from gspc_trio.core.iml.layout import Layout, replicated, striped
-from gspc_trio.iml.local import LocalClient
+from gspc_trio.iml.local import LocalClient, door_of
+from gspc_trio.nursery.connection_file import read_connection_file
 
 pytestmark = pytest.mark.process
 
@@ -35,6 +36,7 @@ class Servers:
         self.folder = folder
         self.mark = secrets.token_hex(8)
         self.pids: list[int] = []
+        self.sockets: set[str] = set()
         self.processes: dict[str, subprocess.Popen[str]] = {}
 
     def command(self, *arguments: str) -> list[str]:
@@ -56,6 +58,9 @@ class Servers:
             raise AssertionError(process.communicate()[1])
         assert line.startswith(f"memory server of host {host}, rank {len(self.processes)}")
         self.processes[host] = process
+        info = read_connection_file(self.file)
+        self.sockets.add(door_of(info.token, info.address, host))
+        assert all(address in Path("/proc/net/unix").read_text() for address in self.sockets)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -84,7 +89,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
     finally:
         running.end()
     sockets = Path("/proc/net/unix").read_text()
-    assert [pid for pid in running.pids if f"gspc-iml-{pid}-" in sockets] == []
+    assert [address for address in running.sockets if address in sockets] == []
 
 
 def processes_with_segments(servers: Servers) -> list[int]:

@@ -32,8 +32,8 @@ async def test_a_task_runs_at_the_rank_that_its_location_names(tmp_path: Path) -
     with trio.fail_after(HANG_S):
         async with open_rts(cores=2, host="alpha", data_bytes=16 * MIB, publish=publish) as rts:
             assert rts.data is not None
-            layer = {"coordinator": rts.data.address, "token": rts.data.token}
-            async with open_server_process("beta", 16 * MIB, **layer), open_iml(layer=rts.data) as iml:
+            server = open_server_process("beta", 16 * MIB, layer=rts.data)
+            async with server, open_iml(layer=rts.data) as iml:
                 report = await rts.bootstrap(["beta"], "local", cores=2)
                 assert not report.failed, report.failed
                 await iml.set_rank("file", 1)

@@ -10,7 +10,7 @@ from gspc_trio.core.task import CORE, Shape
 
 
 def test_status_says_who_has_what_and_what_is_left() -> None:
-    driver = Driver(*host("r1"), *host("r2"))
+    driver = Driver(*host("r1"), *host("r2", memory_bytes=100))
     driver.take("a", NODE)
     driver.demand("b", 6)
     assert driver.rm.status() == {
@@ -19,6 +19,7 @@ def test_status_says_who_has_what_and_what_is_left() -> None:
             "socket": {"total": 4, "free": 0, "held": 0, "blocked": 4},
             "core": {"total": 8, "free": 0, "held": 4, "blocked": 4},
         },
+        "memories": {"r2.node": {"host": "", "total_bytes": 100, "free_bytes": 100}},
         "jobs": {
             "a": {"weight": 1.0, "demand": {}, "held": {"node": 1}, "share": 0.5},
             "b": {"weight": 1.0, "demand": {"core": 2}, "held": {"core": 4}, "share": 0.5},

@@ -15,7 +15,7 @@ HOLDERS_NAMED = 8
 
 
 def status(state: State) -> dict[str, Any]:
-    """Return plain data: classes, jobs (demand, held, share), what is coming, what is reserved."""
+    """Return plain data: classes, memories, jobs (demand, held, share), what is coming, what is reserved."""
     held: dict[str, int] = {}
     of_job: dict[str, dict[str, int]] = {job: {} for job in state.jobs}
     for holding in state.grants.values():
@@ -45,6 +45,11 @@ def status(state: State) -> dict[str, Any]:
     reservation = state.reservation
     return {
         "classes": classes,
+        "memories": {
+            name: {"host": host.label, "total_bytes": memory.size_bytes, "free_bytes": memory.free_bytes}
+            for host in state.pool.hosts.values()
+            for name, memory in host.memories.items()
+        },
         "jobs": jobs,
         "coming": dict(state.coming or {}),
         "revoking": [list(grant_id) for grant_id in state.lapsing],

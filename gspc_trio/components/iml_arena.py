@@ -1,0 +1,84 @@
+"""The memory of a server as a grant of the resource manager (RM-8): each byte of a host has one owner.
+
+The server stands in the resource manager as a resource of class ``memory`` on its host. Its grant has a piece
+of that host's memory, in which the server alone allocates; tasks that ask for memory get what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import trio
+
+from gspc_trio.components.client import RunTimeSystem
+from gspc_trio.components.iml_host import Arena
+from gspc_trio.components.rm_client import AcquireRefused, open_resources
+from gspc_trio.core.iml.errors import NoRoom
+from gspc_trio.core.resources import MEMORY_CLASS, Resource
+from gspc_trio.core.task import Requirement
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import PeerGone, RemoteError
+from gspc_trio.protocol.messages import GetResources, ResourceList
+
+WAIT_S = 5.0
+"""How long a server waits for memory that tasks have."""
+
+UP = "up"
+
+
+def arena_of(rts: RunTimeSystem) -> Arena:
+    """Return what holds memory at a run-time system for servers on its hosts."""
+
+    @asynccontextmanager
+    async def hold(host: str, name: str, memory_bytes: int) -> AsyncIterator[None]:
+        rif_id = await _rif_of(rts, host)
+        if not rif_id:  # no host of the run-time system, or nobody knows what it has
+            yield
+            return
+        resource = Resource(f"{rif_id}.memory-{name[-8:]}", MEMORY_CLASS)
+        await rts.add(rif_id, (resource,))
+        try:
+            async with open_resources(rts, f"memory of {host}") as resources:
+                need = Requirement(MEMORY_CLASS, (resource.resource_id,), hard=True)
+                try:
+                    with trio.fail_after(WAIT_S):
+                        await resources.acquire(need, memories=(memory_bytes,))
+                except AcquireRefused as refused:
+                    raise NoRoom(f"{_wanted(host, memory_bytes)}: {refused}") from refused
+                except trio.TooSlowError:
+                    problem = "that much is not free: tasks, or other memory servers, have it"
+                    raise NoRoom(f"{_wanted(host, memory_bytes)}: {problem}") from None
+                yield
+        finally:
+            with suppress(PeerGone, RemoteError), trio.move_on_after(WAIT_S, shield=True):
+                await rts.remove(rif_id, (resource.resource_id,))
+
+    return hold
+
+
+def arena_at(network: Network, address: str) -> Arena:
+    """Return the same for a process that is no client of the run-time system yet, such as a RIF."""
+
+    @asynccontextmanager
+    async def hold(host: str, name: str, memory_bytes: int) -> AsyncIterator[None]:
+        async with network.connect(address, role="control", name=f"memory of {host}", expect="rts") as peer:
+            rts = RunTimeSystem(network, address, peer)
+            async with arena_of(rts)(host, name, memory_bytes):
+                yield
+
+    return hold
+
+
+def _wanted(host: str, memory_bytes: int) -> str:
+    return f"host {host} has no {memory_bytes} bytes of memory for a memory server"
+
+
+async def _rif_of(rts: RunTimeSystem, host: str) -> str:
+    """Return the RIF of a host that says how much memory there is, or ""."""
+    for rif in (await rts.status())["rifs"]:
+        if rif["host"] == host and rif["state"] == UP:
+            found: ResourceList = await rts.peer.call(GetResources(rif["rif_id"]))
+            if any(resource.memory_bytes for resource in found.resources):
+                return str(rif["rif_id"])
+    return ""

@@ -1,0 +1,100 @@
+"""The memory of a memory server is a grant of the resource manager (RM-8)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from gspc_trio.components.client import RunTimeSystem
+from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.job import JobFailed
+from gspc_trio.components.rm_client import AcquireRefused, open_resources
+from gspc_trio.core.iml.errors import NoRoom
+from gspc_trio.core.task import Requirement
+from gspc_trio.workflow.net import Net
+
+pytestmark = pytest.mark.process
+
+MIB = 1 << 20
+HANG_S = 100.0
+
+
+async def memory_of(rts: RunTimeSystem, host: str) -> tuple[int, int]:
+    """Return the bytes of a host, and those that nobody has."""
+    (found,) = [entry for entry in (await rts.status())["memories"].values() if entry["host"] == host]
+    return found["total_bytes"], found["free_bytes"]
+
+
+async def servers_of(rts: RunTimeSystem) -> Any:
+    found = (await rts.status())["classes"].get("memory", {"total": 0, "held": 0})
+    return found["total"], found["held"]
+
+
+async def test_a_memory_server_has_its_memory_from_the_resource_manager(tmp_path: Path) -> None:
+    publish = tmp_path / "run" / "rts.json"
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1, host="alpha", publish=publish) as rts:
+            total_bytes, free_bytes = await memory_of(rts, "alpha")
+            assert free_bytes == total_bytes
+            async with open_rts(connection_file=publish, host="alpha", data_bytes=64 * MIB) as joined:
+                assert joined.data is not None
+                assert await memory_of(rts, "alpha") == (total_bytes, total_bytes - 64 * MIB)
+                assert await servers_of(rts) == (1, 1)
+                async with open_resources(rts) as resources:
+                    with pytest.raises(NoRoom, match=r"host alpha has no \d+ bytes of memory"):
+                        async with open_rts(
+                            connection_file=publish, host="alpha", data_bytes=total_bytes + 1
+                        ):
+                            raise AssertionError("more memory than there is")
+                    held = await resources.acquire("core", memories=(total_bytes - 64 * MIB,))
+                    assert (await memory_of(rts, "alpha"))[1] == 0
+                    resources.release(held)
+            assert await servers_of(rts) == (0, 0)
+            assert await memory_of(rts, "alpha") == (total_bytes, total_bytes)
+
+
+def large(number: int) -> bytes:
+    return bytes([number]) * MIB
+
+
+async def test_a_server_that_a_rif_starts_has_it_from_there_too(tmp_path: Path) -> None:
+    net = Net("large")
+    net.input("numbers", [1, 2])
+    net.output("values")
+    there = Requirement("core", ("r2.node",), hard=True)
+    net.transition("large", large, inputs=["numbers"], outputs=["values"], requires=there)
+    opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=tmp_path / "run" / "rts.json")
+    with trio.fail_after(HANG_S):
+        async with opened as rts:
+            assert not (await rts.bootstrap(["beta"], "local", cores=1)).failed
+            total_bytes, free_bytes = await memory_of(rts, "beta")
+            assert free_bytes == total_bytes
+            async with open_job(net, rts=rts) as job:
+                result = await job.wait()
+                assert sorted(map(bytes, result.outputs["values"])) == [large(1), large(2)]
+                assert 0 < (await memory_of(rts, "beta"))[1] < total_bytes
+                assert await servers_of(rts) == (2, 2)
+
+
+async def test_what_a_server_may_not_have_fails_what_needs_it(tmp_path: Path) -> None:
+    """Tasks have all memory of a host, so that the RIF there cannot start a server: the task is told why."""
+    net = Net("large")
+    net.input("numbers", [1])
+    net.output("values")
+    there = Requirement("core", ("r2.core0",), hard=True)
+    net.transition("large", large, inputs=["numbers"], outputs=["values"], requires=there, loss_attempts=1)
+    opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=tmp_path / "run" / "rts.json")
+    with trio.fail_after(HANG_S):
+        async with opened as rts:
+            assert not (await rts.bootstrap(["beta"], "local", cores=2)).failed
+            async with open_resources(rts) as resources:
+                other = Requirement("core", ("r2.core1",), hard=True)
+                with pytest.raises(AcquireRefused):
+                    await resources.acquire(other, memories=(1 << 60,))
+                await resources.acquire(other, memories=((await memory_of(rts, "beta"))[0],))
+                with pytest.raises(JobFailed, match=r"host beta has no \d+ bytes of memory for"):
+                    async with open_job(net, rts=rts) as job:
+                        await job.wait()
