@@ -22,10 +22,9 @@ from session_world import dialer, listener, open_pair
 
 from gspc_trio.core.machine import Tick
 from gspc_trio.protocol import handshake
-from gspc_trio.protocol.codec import Codec, DecodeError
+from gspc_trio.protocol.codec import WIRE_TYPES, Codec, DecodeError
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
 from gspc_trio.protocol.limits import Limits
-from gspc_trio.protocol.messages import MESSAGE_TYPES
 from gspc_trio.protocol.session import Session
 from gspc_trio.protocol.signals import Begin, Dead, Garbled, HandshakeReceived, ItemsReceived
 
@@ -62,7 +61,7 @@ def sample(kind: Any, source: random.Random) -> Any:
 
 def corpus(source: random.Random, codec: Codec) -> list[bytes]:
     """Return a frame of each kind of message, some in envelopes."""
-    messages = [sample(kind, source) for kind in MESSAGE_TYPES]
+    messages = [sample(kind, source) for kind in WIRE_TYPES]
     frames = [codec.encode_batch([message]) for message in messages]
     envelopes = [Beat(), Failure(1, "kind", "text"), Call(1, messages[0]), Reply(1, messages[0])]
     return [*frames, *(codec.encode_batch([item]) for item in envelopes), codec.encode_batch(messages)]
