@@ -27,6 +27,18 @@ _POLICY = (
     "connect-src 'self' ws://{authority}; worker-src 'self' blob:"
 )
 
+_FOCUS = """
+<script>
+  const waiting = setInterval(() => {
+    const keys = document.querySelector(".xterm-helper-textarea");
+    if (!keys || !document.body.classList.contains("-first-byte")) return;
+    clearInterval(waiting);
+    setTimeout(() => { keys.blur(); keys.focus(); }, 500);
+  }, 50);
+</script>
+</body>"""
+"""Gives the terminal the keys as soon as it shows something, so that nobody has to click into it first."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -86,6 +98,8 @@ class TopServer(Server):
             if not response.prepared:
                 response.headers["Content-Security-Policy"] = _POLICY.format(authority=self._authority)
                 response.headers["Referrer-Policy"] = "no-referrer"
+            if request.path == "/" and isinstance(response, web.Response) and response.text:
+                response.text = response.text.replace("</body>", _FOCUS)
             return response
         given = request.query.get("token", "")
         if self._token is None or not compare_digest(given.encode(), self._token.encode()):

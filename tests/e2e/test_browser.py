@@ -8,6 +8,8 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -68,6 +70,7 @@ class Page:
         attached = await self("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = {"sessionId": attached["sessionId"]}
         await self("Page.enable")
+        await self("Emulation.setFocusEmulationEnabled", enabled=True)  # as if a person looked at it
 
     async def __call__(self, method: str, **params: Any) -> dict[str, Any]:
         """Call a method; return its result."""
@@ -109,21 +112,26 @@ class Page:
 async def browser_page(world: World) -> AsyncIterator[Page]:
     """Start the browser, with a new profile, and open a page; the browser ends with the block."""
     assert BROWSER is not None
-    home = world.folder / "browser"
-    home.mkdir()
-    env = {"HOME": str(home), "TMPDIR": str(home)}
-    process = world.start_program(BROWSER, *FLAGS, f"--user-data-dir={home / 'profile'}", env=env)
-    told = home / "profile" / "DevToolsActivePort"
-    port, path = wait_until(
-        lambda: told.exists() and len(lines := told.read_text().split()) == 2 and lines,
-        "the browser is there",
-    )
-    async with open_websocket_url(f"ws://127.0.0.1:{port}{path}") as socket:
-        page = Page(socket)
-        await page.open()
-        yield page
-        await Page(socket)("Browser.close")
-    process.wait(HANG_S)
+    with TemporaryDirectory() as name:  # a short one: there is a socket in it
+        home = Path(name)
+        words = [BROWSER, *FLAGS, f"--user-data-dir={home / 'profile'}"]
+        # Not into a pipe: it says a lot, and nobody reads it.
+        shell = ("sh", "-c", 'exec "$@" >"$0" 2>&1', str(home / "log"), *words)
+        process = world.start_program(*shell, env={"HOME": name, "TMPDIR": name})
+        told = home / "profile" / "DevToolsActivePort"
+
+        def where() -> list[str] | None:
+            assert process.poll() is None, (home / "log").read_text()
+            lines = told.read_text().split() if told.exists() else []
+            return lines if len(lines) == 2 else None
+
+        port, path = wait_until(where, "the browser is there")
+        async with open_websocket_url(f"ws://127.0.0.1:{port}{path}") as socket:
+            page = Page(socket)
+            await page.open()
+            yield page
+            await Page(socket)("Browser.close")
+        process.wait(HANG_S)
 
 
 def serve(world: World) -> tuple[str, Callable[[], None]]:
@@ -145,7 +153,7 @@ def test_a_browser_shows_a_run(world: World) -> None:
     pytest.importorskip("textual_serve", reason="gspc-trio[serve] is not installed")
     world.start_rts("--cores", "2", "--host", "alpha")
     flow = world.workflow(SLEEPERS)
-    world.start("jobserver", "run", flow, "--rts", world.connection_file, "--set", "n=2000")
+    world.start("jobserver", "run", flow, "--rts", world.connection_file, "--set", "n=20000")
     wait_until(lambda: world.held_cores() == 2, "the job has begun")
     address, end = serve(world)
 
@@ -155,6 +163,7 @@ def test_a_browser_shows_a_run(world: World) -> None:
             await page("Page.navigate", url=address)
             shown = await page.wait_for("2/2 in use", "flow", "running")
             assert "gspc-top" in shown.splitlines()[0]
+            await page.wait_for("x Stop job")  # it has the keys, without a click
             assert await page.value("document.body.classList.contains('-first-byte')")
             assert await page.value(COUNT_INKED_PIXELS) > 10_000
             assert await page.value("location.search") == ""  # the token is in no address bar
