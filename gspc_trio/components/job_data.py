@@ -7,6 +7,7 @@ import operator
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from threading import Lock
 from typing import Any, cast
 
 import trio
@@ -16,10 +17,10 @@ from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.iml import join_layer, layer_network
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_host import HostLayers, is_top, resources_by_host
-from gspc_trio.components.job_recovery import FIRST_TASK_ID, Recovery
+from gspc_trio.components.job_recovery import FIRST_TASK_ID, Harvest, Recovery
 from gspc_trio.core.exchange import DataLayer, Finished
 from gspc_trio.core.ids import ResourceId, TaskId
-from gspc_trio.core.iml.errors import ImlError, LayerGone
+from gspc_trio.core.iml.errors import ImlError, LayerGone, NoRoom
 from gspc_trio.core.iml.lineage import BYTES_MAX, Origin
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp, TaskDone
@@ -32,11 +33,16 @@ from gspc_trio.protocol.references import (
     decode_reference,
     is_range,
     is_reference,
+    spread,
 )
+from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.job import Engine
 
 FREES_AT_ONCE = 64
 """So many frees are under way at one time."""
+
+_SHORT = frozenset({type(None), bool, int, float})
+"""Values of these types are never large."""
 
 SWEEP_S = 30.0
 """How often to look for data that nothing refers to."""
@@ -79,7 +85,9 @@ class JobData:
         self._token = trio.lowlevel.current_trio_token()
         self._wake = trio.Event()
         self._closed = False
-        self.policy = TransferCost(data=self, bandwidth=lambda source, _: iml.bandwidth_of(source))
+        self._writer: LocalClient | None = None
+        self._writing = Lock()
+        self.policy = TransferCost(data=self)
         self.near_data = True
         self.recovery = Recovery(iml, lineage_bytes_max)
         self._options: dict[TaskOptions, TaskOptions] = {}
@@ -93,6 +101,15 @@ class JobData:
                 for host, size_bytes in _reference_of(argument).places:
                     places[host] = places.get(host, 0) + size_bytes
         return places
+
+    def bytes_of(self, task: Task) -> int:
+        """Return the bytes of all data that the task's arguments are, or are ranges of."""
+        found = {}
+        for argument in task.arguments:
+            if is_reference(argument):
+                reference = _reference_of(argument)
+                found[reference.data_id] = reference.size_bytes
+        return sum(found.values())
 
     def staged(self, task: Task) -> Task:
         """Return the task with the staging and the place that its data wants; on one host it wants none."""
@@ -108,6 +125,10 @@ class JobData:
     def but_for_again(self, on_done: Callable[[TaskDone], None]) -> Callable[[TaskDone], None]:
         """Return what is told of tasks that are done, but not of those that ran again for their data."""
         return lambda done: None if done.task_id >= FIRST_TASK_ID else on_done(done)
+
+    def harvest(self, read: Callable[[], object], nursery: trio.Nursery) -> Harvest:
+        """Return what opens the job's results before it ends; see :class:`Harvest`."""
+        return Harvest(self.recovery, read, nursery)
 
     def staging(self, engine: Engine) -> Engine:
         """Return the engine with tasks that state the staging that their data needs."""
@@ -137,6 +158,10 @@ class JobData:
 
         def take(event: Any) -> None:
             if type(event) is Finished:
+                for outcome in event.outcomes:
+                    for source, size_bytes, seconds in outcome.moved:
+                        target = hosts.get(event.resource_id, "")
+                        self.policy.bandwidths.note(source, target, size_bytes, seconds)
                 event = self.take(event)
             elif type(event) is ResourcesUp:
                 for resource in event.resources:
@@ -187,6 +212,32 @@ class JobData:
             self.recovery.kept[keep.data_id] = keep
         tracked.open_data = self.open_data
         return tracked
+
+    def encode(self, value: Any) -> bytes:
+        """Return a value as an argument of a task; a large one goes into the layer, from any thread.
+
+        When there is no room it travels with the task.
+
+        Raises:
+            BadValue: it cannot be sent to another process.
+        """
+        if type(value) in _SHORT:
+            return dumps(value)
+        parts = spread(value, self.layer.bytes_min)
+        if isinstance(parts, bytes):
+            return parts
+        try:
+            with self._writing:
+                if self._writer is None:
+                    self._writer = LocalClient(self.layer.local_address, self.iml.job)
+                writer = self._writer
+            return self.track(parts.reference(writer.write(parts.pieces), self.layer.host))
+        except LayerGone:
+            with self._writing:
+                self._writer = None
+        except NoRoom:
+            pass
+        return dumps(value)
 
     def open_data(self, data_id: str) -> memoryview:
         """Return the memory of data, mapped for reading; blocks for as long as that takes.
@@ -250,8 +301,9 @@ class JobData:
     def close(self) -> None:
         """The job is over, and its data goes with it."""
         self._closed = True
-        if self._client is not None:
-            self._client.close()
+        for client in (self._client, self._writer):
+            if client is not None:
+                client.close()
 
 
 def _reference_of(argument: bytes) -> Reference:

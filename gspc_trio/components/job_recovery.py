@@ -14,7 +14,7 @@ from attrs import evolve
 
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.core.ids import TaskId
-from gspc_trio.core.iml.errors import ImlError
+from gspc_trio.core.iml.errors import DataLost, ImlError
 from gspc_trio.core.iml.lineage import Forgotten, Lineage, Origin, ancestors, plan
 from gspc_trio.core.staging import split_plan
 from gspc_trio.core.task import Outcome, Reason, Task
@@ -24,6 +24,12 @@ log = logging.getLogger(__name__)
 
 FIRST_TASK_ID = 1 << 40
 """Tasks that run again for their data have ids from here on."""
+
+LOST_S = 60.0
+"""How long a job that is over waits for results that were lost."""
+
+PAUSE_S = 0.05
+"""How long to wait for the news that something was lost."""
 
 TRIES = 5
 """How often it is planned anew because more was lost meanwhile."""
@@ -63,6 +69,14 @@ class Recovery:
         self._last_id = FIRST_TASK_ID
         self._lost: list[str] = []
         self._news = trio.Event()
+        self._restoring = 0
+        self._idle = trio.Event()
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing that was lost is being made again."""
+        while self._lost or self._restoring:
+            await self._idle.wait()
+        await trio.lowlevel.checkpoint()
 
     @property
     def busy(self) -> bool:
@@ -145,7 +159,16 @@ class Recovery:
                 await self._news.wait()
                 self._news = trio.Event()
                 wanted, self._lost = self._lost, []
-                nursery.start_soon(self._restore, wanted)  # what is lost meanwhile does not wait for this
+                self._restoring += 1
+                nursery.start_soon(self._restore_all, wanted)  # what is lost meanwhile does not wait for this
+
+    async def _restore_all(self, wanted: list[str]) -> None:
+        try:
+            await self._restore(wanted)
+        finally:
+            self._restoring -= 1
+            self._idle.set()
+            self._idle = trio.Event()
 
     async def _restore(self, wanted: list[str]) -> None:
         for _ in range(TRIES):
@@ -199,3 +222,44 @@ class Recovery:
             await self._iml.free(data_id)
         except ImlError as error:
             log.debug("%s", error)
+
+
+class Harvest:
+    """Opens a job's results before the job ends, while those that were lost can still be made again.
+
+    Args:
+        recovery: of the job.
+        read: opens all results; blocks.
+        nursery: in which that is done.
+    """
+
+    def __init__(self, recovery: Recovery, read: Callable[[], object], nursery: trio.Nursery) -> None:
+        self._recovery = recovery
+        self._read = read
+        self._nursery = nursery
+        self._opening = False
+        self._opened = False
+
+    def may_end(self) -> bool:
+        """Return whether the job may end; if not, it is told to look again when it may."""
+        if self._opened:
+            return True
+        if not self._opening:
+            self._opening = True
+            self._nursery.start_soon(self._open)
+        return False
+
+    async def _open(self) -> None:
+        with trio.move_on_after(LOST_S):
+            while True:
+                try:
+                    await self._recovery.wait_idle()
+                    await trio.to_thread.run_sync(self._read)
+                    break
+                except DataLost:  # this is told to everybody, also to us, and then it is made again
+                    await trio.sleep(PAUSE_S)
+                except Exception as error:  # whoever reads them next will say so
+                    log.info("a result cannot be opened: %s", error)
+                    break
+        self._opened = True
+        self._recovery.look()

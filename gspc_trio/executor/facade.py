@@ -43,7 +43,7 @@ class Executor(ExecutorInterface):
         shape: what each task needs to run; one core by default.
         options: what each task states about itself (attempts, time-out, ...).
         tune_gc: tune this process's garbage collector for many tasks until shutdown: about twice as fast.
-        data_bytes: shared memory in which large results stay, mapped by the tasks that get them; 0: none.
+        data_bytes: shared memory for large arguments and results, mapped by the tasks that get them; 0: none.
 
     Raises:
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
@@ -71,6 +71,7 @@ class Executor(ExecutorInterface):
         rts = {"cores": cores, "connection_file": connection_file, "data_bytes": data_bytes}
         self._loop = Loop(rts, settings, self._codes, tune_gc)
         self._loop.start()
+        self._encode = self._loop.encode if data_bytes else dumps
         weakref.finalize(self, self._loop.close).atexit = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:
@@ -82,12 +83,12 @@ class Executor(ExecutorInterface):
             ExecutorBroken: the run-time system has gone.
             RuntimeError: the executor was shut down, or belongs to the process that this one was forked from.
         """
-        loop = self._loop
+        loop, encode = self._loop, self._encode
         future: TaskFuture[T] = TaskFuture(loop)
         try:
             code_id, arguments = self._codes.entry(fn, tuple(kwargs))
             for value in (*args, *kwargs.values()) if kwargs else args:
-                arguments.append(value if isinstance(value, Future) else dumps(value))
+                arguments.append(value if isinstance(value, Future) else encode(value))
         except Exception as error:
             loop.check_process()
             future.set_exception(error)
@@ -128,6 +129,7 @@ class Executor(ExecutorInterface):
     def _submit_each(self, fn: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> list[TaskFuture[Any]]:
         """Submit a call for each item: what they have in common is found out once."""
         loop, shape, options, name = self._loop, self._shape, self._options, _name(fn)
+        encode = self._encode
         items = iter(items)
         first = list(islice(items, OFTEN))
         try:
@@ -142,7 +144,7 @@ class Executor(ExecutorInterface):
                 future: TaskFuture[Any] = TaskFuture(loop)
                 futures.append(future)
                 try:
-                    arguments = [*leading, *[v if isinstance(v, Future) else dumps(v) for v in item]]
+                    arguments = [*leading, *[v if isinstance(v, Future) else encode(v) for v in item]]
                 except Exception as error:
                     future.set_exception(error)
                 else:

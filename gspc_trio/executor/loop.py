@@ -22,6 +22,7 @@ from gspc_trio.core.scheduler import TaskDone
 from gspc_trio.core.task import Shape, TaskOptions, TaskState
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import ExecutorBroken, TaskFuture, exception_of, value_of
+from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.graph import FailedThrough, Ref, TaskGraph
 
 TAKEN_MAX = 2_000
@@ -129,6 +130,17 @@ class Loop:
                 raise ExecutorBroken(f"the executor can run no more tasks: {self._broken}") from self._broken
             self._calls.extend(calls)
             self._wake()
+
+    def encode(self, value: Any) -> bytes:
+        """Return an argument as it travels; a large one goes into the job's memory layer.
+
+        Raises:
+            RuntimeError: it belongs to another process.
+            BadValue: the value cannot be sent to another process.
+        """
+        self.check_process()
+        job = self._job
+        return dumps(value) if job is None else job.encode(value)
 
     def check_process(self) -> None:
         """Raise RuntimeError in a fork of the process that it belongs to."""
@@ -259,7 +271,7 @@ class Loop:
             return
         arguments: list[Any] = call.arguments
         for position, argument in enumerate(arguments):
-            if type(argument) is bytes:
+            if isinstance(argument, bytes):
                 continue
             if argument.done():
                 try:

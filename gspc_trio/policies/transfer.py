@@ -10,8 +10,43 @@ from attrs import define, evolve, field
 from gspc_trio.core.ids import ResourceId
 from gspc_trio.core.task import Shape, Task
 
-BANDWIDTH_UNKNOWN = 1e9
-"""Bytes per second between hosts that is assumed until it is measured: only its relation to others counts."""
+MEASURED_BYTES_MIN = 1 << 16
+"""A shorter transfer says more of latency than of bandwidth."""
+
+SMOOTHING = 0.3
+"""Weight of the newest transfer in a measured bandwidth."""
+
+
+@define
+class Bandwidths:
+    """Bytes per second between hosts, as the stage-ins of a job's tasks have found them."""
+
+    _measured: dict[tuple[str, str], float] = field(factory=dict)
+
+    def note(self, source: str, target: str, size_bytes: int, seconds: float) -> None:
+        """Take a transfer into account."""
+        if size_bytes < MEASURED_BYTES_MIN or seconds <= 0 or source == target:
+            return
+        key, newest = (source, target), size_bytes / seconds
+        before = self._measured.get(key, newest)
+        self._measured[key] = before + SMOOTHING * (newest - before)
+
+    def of(self, source: str, target: str) -> float:
+        """Return the bandwidth from a host to another.
+
+        What was not measured yet is what was on average, from that host if it is known. As long as nothing
+        was measured it is 1 everywhere: then the bytes alone count.
+        """
+        measured = self._measured
+        found = measured.get((source, target))
+        if found is not None:
+            return found
+        known = [value for (host, _), value in measured.items() if host == source] or list(measured.values())
+        return sum(known) / len(known) if known else 1.0
+
+    def dump(self) -> dict[str, float]:
+        """Return what was measured, as plain data: ``source -> target`` -> bytes per second."""
+        return {f"{source} -> {target}": value for (source, target), value in self._measured.items()}
 
 
 class DataPlaces(Protocol):
@@ -21,6 +56,10 @@ class DataPlaces(Protocol):
         """Return host -> bytes of the task's data there; empty if it has none."""
         ...
 
+    def bytes_of(self, task: Task) -> int:
+        """Return the bytes that have to be in the memory of the host on which the task computes."""
+        ...
+
 
 def cost_s(places: Mapping[str, int], host: str, bandwidth: Callable[[str, str], float]) -> float:
     """Return the seconds that it takes to bring to a host what does not lie there.
@@ -28,10 +67,10 @@ def cost_s(places: Mapping[str, int], host: str, bandwidth: Callable[[str, str],
     Args:
         places: host -> bytes of data.
         host: to which it is brought.
-        bandwidth: bytes per second from a host to another; 0: not measured yet.
+        bandwidth: bytes per second from a host to another.
     """
     return sum(
-        size_bytes / (bandwidth(source, host) or BANDWIDTH_UNKNOWN)
+        size_bytes / bandwidth(source, host)
         for source, size_bytes in places.items()
         if source != host
     )
@@ -40,10 +79,6 @@ def cost_s(places: Mapping[str, int], host: str, bandwidth: Callable[[str, str],
 def cheapest_hosts(places: Mapping[str, int], bandwidth: Callable[[str, str], float]) -> list[str]:
     """Return the hosts that hold some of the data, the cheapest to compute on first."""
     return sorted(places, key=lambda host: (cost_s(places, host, bandwidth), host))
-
-
-def _unmeasured(_source: str, _target: str) -> float:
-    return 0.0
 
 
 @define
@@ -56,13 +91,13 @@ class TransferCost:
         data: where data lies.
         tops: host -> its resources that are below no others.
         memory_bytes: host -> what its memory server can hold; a host that is not in it has room enough.
-        bandwidth: bytes per second from a host to another, 0 if it was not measured.
+        bandwidths: between the hosts.
     """
 
     data: DataPlaces
     tops: dict[str, list[ResourceId]] = field(factory=dict)
     memory_bytes: dict[str, int] = field(factory=dict)
-    bandwidth: Callable[[str, str], float] = _unmeasured
+    bandwidths: Bandwidths = field(factory=Bandwidths)
     _shapes: dict[Shape, Shape] = field(factory=dict)
 
     def shape_of(self, task: Task) -> Shape:
@@ -77,9 +112,9 @@ class TransferCost:
         places = self.data.places_of(task)
         if not places:
             return shape
-        total = sum(places.values())
+        total = self.data.bytes_of(task)
         fits = [host for host in self.tops if self.memory_bytes.get(host, total) >= total]
-        order = [host for host in cheapest_hosts(places, self.bandwidth) if host in fits]
+        order = [host for host in cheapest_hosts(places, self.bandwidths.of) if host in fits]
         hard = len(fits) < len(self.tops)
         if hard:
             order += [host for host in fits if host not in order]

@@ -9,7 +9,7 @@ that is the scheduler's.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -159,6 +159,7 @@ class JobMachine:
         open_ended: tasks may be added until Close (the executor's way).
         journaled: a result waits for Kept before the engine takes it in.
         finished_before: tasks that had finished when the job was resumed.
+        may_end: asked when the workflow has finished; if not, the job goes on until Look.
         failures: of the first tasks that failed.
         state: where it is.
         ended: how it ended, when it has.
@@ -172,6 +173,7 @@ class JobMachine:
     open_ended: bool = False
     journaled: bool = False
     finished_before: int = 0
+    may_end: Callable[[], bool] = lambda: True
     failures: list[TaskFailure] = field(factory=list)
     state: JobState = JobState.NEW
     ended: JobEnded | None = None
@@ -331,7 +333,7 @@ class JobMachine:
                 tasks.append(engine.extract(task_id))
         except TransitionFailed as error:
             self._end_as(JobEnded("failed", str(error)))
-        if engine.is_stopped:
+        if engine.is_stopped and self.may_end():
             self._end_as(JobEnded("finished"))
         return tuple(tasks)
 
@@ -343,7 +345,10 @@ class JobMachine:
         if self._stop is None:
             if self.open_ended:
                 return
-            self._end_as(self._verdict())
+            verdict = self._verdict()
+            if verdict.state == "finished" and not self.may_end():
+                return
+            self._end_as(verdict)
             self._stopping = True
             last = self.scheduler.handle(Stop("the job is over"), now)
             self._stopped = any(type(action) is Stopped for action in last)

@@ -146,6 +146,20 @@ async def test_data_of_an_attempt_that_was_lost_is_freed(
             assert len(result.outputs["large"][0]) == MIB
 
 
+def test_a_large_argument_is_data_of_the_layer_too() -> None:
+    with Executor(cores=2, data_bytes=64 * MIB) as executor:
+        content = Array(bytes(range(256)) * 8192)
+        size, readonly, some, is_shared = executor.submit(describe_array, content).result(HANG_S)
+        assert (size, readonly, some, is_shared) == (2 * MIB, True, b"\xfe\xff\0\1", True)
+        assert executor.submit(length_of, b"x" * MIB).result(HANG_S) == MIB
+        assert list(executor.map(length_of, [b"x" * MIB] * 100)) == [MIB] * 100  # more than fits at one time
+
+
+def test_large_arguments_that_find_no_room_travel_with_their_tasks() -> None:
+    with Executor(cores=1, data_bytes=MIB) as executor:
+        assert executor.submit(length_of, b"x" * (2 * MIB)).result(HANG_S) == 2 * MIB
+
+
 async def test_a_workflow_passes_large_tokens_and_returns_them() -> None:
     net = Net("large")
     net.input("sizes")

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import trio
 
-from gspc_trio import Net
+from gspc_trio import Net, forward
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.core.task import Requirement
 
@@ -95,3 +95,45 @@ async def test_lost_data_is_made_again_up_the_graph(tmp_path: Path, victim: str)
                 result = await job.wait()
     assert result.outputs["length"] == [2 * MIB]
     assert sorted(trace.read_text().split()) == ["double", "double", "make", "make"]
+
+
+async def test_a_result_that_is_lost_at_the_very_end_is_made_again(tmp_path: Path) -> None:
+    """The last task kills the memory that holds the result of another; nothing in the workflow needs that."""
+    trace = tmp_path / "trace"
+    (tmp_path / "run").mkdir(mode=0o700)
+    there, here = Requirement("core", ("r2.node",)), Requirement("core", ("r1.node",))
+    net = Net("end")
+    net.input("trace", [str(trace)])
+    made, pid = net.place("made"), net.place("pid")
+    outputs = [net.output("result"), forward(0, made)]
+    net.transition("make", make, inputs=["trace"], outputs=outputs, requires=there)
+    net.transition("end", pid_in, inputs=[made, "gate"], outputs=[pid], requires=here)
+    net.input("gate", [str(tmp_path / "gate")])
+    net.transition("kill", kill, inputs=[pid], outputs=[net.output("killed")], requires=here)
+    opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=tmp_path / "run" / "rts.json")
+    with trio.fail_after(HANG_S):
+        async with opened as rts:
+            report = await rts.bootstrap(["beta"], "local", cores=1)
+            assert not report.failed, report.failed
+            async with open_job(net, rts=rts) as job:
+                while not job.status()["tasks"].get("finished", 0):
+                    await trio.sleep(0.01)
+                [killed] = processes_of_beta("iml_process")
+                (tmp_path / "gate").write_text(str(killed.pid))
+                result = await job.wait()
+    assert result.outputs["result"] == [b"x" * MIB]
+    assert trace.read_text().split() == ["make", "make"]
+
+
+def pid_in(_: str, gate: str) -> int:
+    """Return the process to be killed, when it is known."""
+    begun = time.monotonic()
+    while not (found := Path(gate).read_text() if os.path.exists(gate) else ""):
+        assert time.monotonic() < begun + HANG_S
+        time.sleep(0.01)
+    return int(found)
+
+
+def kill(pid: int) -> int:
+    os.kill(pid, signal.SIGKILL)
+    return pid

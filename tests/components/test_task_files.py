@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -283,3 +286,44 @@ async def test_what_killed_owners_left_is_removed(directory: Path, folders: Path
     await run(copy_net(), directory, values={"contents": [b"x"]})
     assert os.listdir(folders) == []
     assert (directory / "corpus").is_dir()
+
+
+KILLED = """
+import time
+from pathlib import Path
+import trio
+from gspc_trio import Data, JobSettings, farm, open_job, open_rts
+
+def wait(_):
+    Path({begun!r}).touch()
+    time.sleep(1000)
+
+async def main():
+    async with open_rts(cores=1) as rts:
+        net = farm(wait, stage_in={{"content": Data("item")}})
+        async with open_job(net, rts=rts, values={{"items": [b"x", b"y"]}}):
+            pass
+
+trio.run(main)
+"""
+
+
+def test_a_killed_owner_leaves_no_directory(folders: Path, tmp_path: Path) -> None:
+    """Its template removes them, or whoever comes next."""
+    begun, script = tmp_path / "begun", tmp_path / "killed.py"
+    script.write_text(KILLED.format(begun=str(begun)))
+    process = subprocess.Popen([sys.executable, script], env={**os.environ, "TMPDIR": str(folders)})
+    try:
+        wait_until(begun.exists)
+        assert os.listdir(folders)
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: os.listdir(folders) == [])
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + HANG_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from gspc_trio.core.task import CORE, Requirement, Shape, Task
-from gspc_trio.policies.transfer import TransferCost, cheapest_hosts, cost_s
+from gspc_trio.policies.transfer import Bandwidths, TransferCost, cheapest_hosts, cost_s
 
 TOPS = {"a": ["r1.node"], "b": ["r2.node"], "c": ["r3.node"]}
 
@@ -19,6 +21,9 @@ class Places:
     def places_of(self, task: Task) -> Mapping[str, int]:
         return self.places.get(f"t{task.task_id}", {})
 
+    def bytes_of(self, task: Task) -> int:
+        return sum(self.places_of(task).values())
+
 
 def shape_of(places: dict[str, int], task: Task | None = None, **settings: object) -> Shape:
     policy = TransferCost(data=Places(t1=places), tops=dict(TOPS), **settings)  # type: ignore[arg-type]
@@ -27,13 +32,41 @@ def shape_of(places: dict[str, int], task: Task | None = None, **settings: objec
 
 def test_the_cost_is_what_the_rest_takes_to_come() -> None:
     def bandwidth(source: str, target: str) -> float:
-        return {("a", "b"): 10.0, ("b", "a"): 5.0}.get((source, target), 0.0)
+        return {("a", "b"): 10.0, ("b", "a"): 5.0}.get((source, target), 1e9)
 
     assert cost_s({"a": 100, "b": 10}, "a", bandwidth) == 2.0
     assert cost_s({"a": 100, "b": 10}, "b", bandwidth) == 10.0
     assert cost_s({"a": 100}, "a", bandwidth) == 0.0
     assert cheapest_hosts({"a": 100, "b": 10}, bandwidth) == ["a", "b"]
     assert cheapest_hosts({"a": 20, "b": 20}, bandwidth) == ["b", "a"]
+
+
+def test_bandwidths_are_measured_and_not_assumed() -> None:
+    bandwidths = Bandwidths()
+    assert bandwidths.of("a", "b") == bandwidths.of("b", "a") == 1.0  # the bytes alone count
+    bandwidths.note("a", "b", 1_000_000, 0.01)
+    assert bandwidths.of("a", "b") == 1e8
+    assert bandwidths.of("a", "c") == 1e8  # as far as is known
+    bandwidths.note("a", "b", 2_000_000, 0.01)
+    assert bandwidths.of("a", "b") == pytest.approx(1.3e8)
+    bandwidths.note("c", "b", 1_000_000, 0.1)
+    assert bandwidths.of("c", "a") == 1e7
+    assert bandwidths.of("b", "a") == pytest.approx((1.3e8 + 1e7) / 2)
+    for source, target, size_bytes, seconds in [
+        ("a", "b", 10, 1.0),
+        ("a", "b", 10**6, 0.0),
+        ("a", "a", 10**6, 9.0),
+    ]:
+        bandwidths.note(source, target, size_bytes, seconds)  # too short, no time, no transfer
+    assert bandwidths.dump() == {"a -> b": pytest.approx(1.3e8), "c -> b": 1e7}
+
+
+def test_a_slow_way_changes_the_order() -> None:
+    bandwidths = Bandwidths()
+    assert cheapest_hosts({"a": 20, "b": 10}, bandwidths.of) == ["a", "b"]
+    bandwidths.note("a", "b", 1_000_000, 0.001)
+    bandwidths.note("b", "a", 1_000_000, 1.0)
+    assert cheapest_hosts({"a": 20, "b": 10}, bandwidths.of) == ["b", "a"]
 
 
 def test_hosts_that_hold_data_are_preferred_by_cost() -> None:

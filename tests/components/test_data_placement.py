@@ -1,0 +1,117 @@
+"""Who may run where, on real hosts: hard and soft places that are busy, and memory that is too small."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from gspc_trio import Net, Requirement, open_iml
+from gspc_trio.components.client import RunTimeSystem
+from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.iml_client import Iml
+from gspc_trio.components.iml_host import ranked_hosts
+from gspc_trio.components.iml_process import open_server_process
+from gspc_trio.core.iml.layout import Layout
+from gspc_trio.policies.location import Level, Target, location
+
+# ruff: noqa: ASYNC110 - jobs are watched from outside
+pytestmark = pytest.mark.process
+
+MIB = 1 << 20
+HANG_S = 100.0
+HERE, THERE = Requirement("core", ("r1.node",), hard=True), Requirement("core", ("r2.node",), hard=True)
+
+
+def hold(gate: str) -> str:
+    """Keep the core busy until the gate is open."""
+    Path(f"{gate}.{os.getpid()}").touch()
+    begun = time.monotonic()
+    while not os.path.exists(gate) and time.monotonic() < begun + HANG_S:
+        time.sleep(0.01)
+    return where(gate)
+
+
+def where(_: object) -> str:
+    from gspc_trio.compute import data
+
+    return data.courier.host
+
+
+def held(gate: Path) -> int:
+    return len(list(gate.parent.glob(f"{gate.name}.*")))
+
+
+@asynccontextmanager
+async def two_hosts(folder: Path, memory_bytes: int) -> AsyncIterator[tuple[RunTimeSystem, Iml]]:
+    """Alpha has 64 MiB and a core, beta so much and two; both have a memory server."""
+    (folder / "run").mkdir(mode=0o700)
+    opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=folder / "run" / "rts.json")
+    with trio.fail_after(HANG_S):
+        async with opened as rts:
+            assert rts.data is not None
+            server = open_server_process("beta", memory_bytes, layer=rts.data)
+            async with server, open_iml(layer=rts.data) as iml:
+                report = await rts.bootstrap(["beta"], "local", cores=2)
+                assert not report.failed, report.failed
+                yield rts, iml
+
+
+async def test_only_soft_places_let_a_task_go_elsewhere(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    async with two_hosts(tmp_path, 16 * MIB) as (rts, iml):
+        hosts = await ranked_hosts(rts, iml)
+        [beta] = [rank for rank, host in hosts.items() if host.host == "beta"]
+        busy, places = Net("busy"), Net("places")
+        busy.input("gates", [str(gate)] * 2)
+        busy.transition("hold", hold, ["gates"], [busy.output("held")], requires=THERE)
+        for target in Target:
+            for level in Level:
+                name = f"{target.value}_{level.value}"
+                places.input(name, [1, 2])
+                place = location(beta, target, level, hosts)
+                places.transition(name, where, [name], [places.output(f"{name}_seen")], requires=place)
+        async with open_job(busy, rts=rts) as holding:
+            while held(gate) < 2:
+                await trio.sleep(0.01)
+            async with open_job(places, rts=rts) as job:
+                while job.status()["tasks"].get("finished", 0) < 4:
+                    await trio.sleep(0.01)
+                gate.touch()
+                seen = (await job.wait()).outputs
+            await holding.wait()
+    assert seen["soft_rank_seen"] == seen["soft_node_seen"] == ["alpha", "alpha"]
+    assert seen["hard_rank_seen"] == seen["hard_node_seen"] == ["beta", "beta"]
+
+
+async def test_a_task_never_goes_where_its_data_does_not_fit(tmp_path: Path) -> None:
+    """It waits for the host that can hold it, though the other one has nothing to do."""
+    gate = tmp_path / "gate"
+    async with two_hosts(tmp_path, MIB) as (rts, iml):
+        busy, large = Net("busy"), Net("large")
+        busy.input("gates", [str(gate)])
+        busy.transition("hold", hold, ["gates"], [busy.output("held")], requires=HERE)
+        large.input("ranges")
+        large.input("small", [1, 2, 3])
+        large.transition("large", where, ["ranges"], [large.output("large_seen")])
+        large.transition("small", where, ["small"], [large.output("small_seen")])
+        data = [await iml.alloc(2 * MIB, layout=Layout(("alpha",))) for _ in range(3)]
+        parts = [
+            await iml.placed(each.range(0, 1000)) for each in data
+        ]  # all of it has to come, also for a part
+        async with open_job(busy, rts=rts) as holding:
+            while held(gate) < 1:
+                await trio.sleep(0.01)
+            async with open_job(large, rts=rts, values={"ranges": parts}) as job:
+                while job.status()["tasks"].get("finished", 0) < 3:
+                    await trio.sleep(0.01)
+                gate.touch()
+                seen = (await job.wait()).outputs
+            await holding.wait()
+    assert seen["small_seen"] == ["beta"] * 3
+    assert seen["large_seen"] == ["alpha"] * 3
