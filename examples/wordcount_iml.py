@@ -1,6 +1,8 @@
 """Word frequencies of a corpus that is loaded once into a memory layer, and mapped where it lies.
 
-python examples/wordcount_iml.py [DIRECTORY]
+python examples/wordcount_iml.py [DIRECTORY [CONNECTION_FILE]]
+
+With the connection file of a running run-time system its hosts do the work.
 """
 
 import os
@@ -49,12 +51,13 @@ def read_corpus(path: Path) -> tuple[bytes, list[tuple[int, int]]]:
     return b"".join(texts), ranges
 
 
-async def main(path: Path) -> None:
+async def main(path: Path, connection_file: Path | None = None) -> None:
     """Count and print the ten words that are found most."""
     corpus, ranges = read_corpus(path)
     if not corpus:
         sys.exit(f"there are no text files under {path}")
-    async with open_rts(data_bytes=DATA_BYTES) as rts, open_iml(layer=rts.data) as iml:
+    opened = open_rts(connection_file=connection_file, data_bytes=DATA_BYTES)
+    async with opened as rts, open_iml(layer=rts.data) as iml:
         data = await iml.alloc(len(corpus), corpus)
         items = [await iml.placed(data.range(offset, size)) for offset, size in ranges]
         net = map_reduce(count_words, add_counts, name="wordcount")
@@ -67,4 +70,4 @@ async def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, Path(sys.argv[1] if len(sys.argv) > 1 else "."))
+    trio.run(main, *map(Path, sys.argv[1:] or ["."]))
