@@ -4,13 +4,13 @@ between them.
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import field
 
 from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import DEFAULT_LIMITS, StageLimits
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Shape, TaskOptions
-from gspc_trio.core.value import value
+from gspc_trio.core.value import frozen, value
 
 # Scheduler to resource manager ------------------------------------------------------------------------------
 

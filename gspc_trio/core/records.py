@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from attrs import frozen
-
 from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.task import TaskState
-from gspc_trio.core.value import value
+from gspc_trio.core.value import frozen, value
 
 
 @frozen

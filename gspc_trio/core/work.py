@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from attrs import frozen
-
 from gspc_trio.core.exchange import Submission, Submit
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.staging import DEFAULT_LIMITS
 from gspc_trio.core.task import Outcome, Reason, TaskError
+from gspc_trio.core.value import frozen
 
 AttemptKey: TypeAlias = tuple[TaskId, Attempt]
 """Which try of which task, within one job."""

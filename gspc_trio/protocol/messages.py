@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from gspc_trio.core import exchange, records
 from gspc_trio.core.ids import JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.resources import Resource
+from gspc_trio.core.value import frozen
 
 PROTOCOL_VERSION = 1
 """Raised when a message changes; peers agree on the highest version that both speak."""

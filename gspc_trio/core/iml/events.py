@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import frozen
-
 from gspc_trio.core.iml.exchange import Evicted, JoinLayer, ServerHello
+from gspc_trio.core.value import frozen
 
 # Events ----------------------------------------------------------------------------------------------------
 

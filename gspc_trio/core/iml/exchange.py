@@ -6,9 +6,8 @@ Unless said otherwise each is a call, answered by what its text names or refused
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from gspc_trio.core.iml.layout import ONE_HOST, Layout
+from gspc_trio.core.value import frozen
 
 # Client to coordinator -------------------------------------------------------------------------------------
 

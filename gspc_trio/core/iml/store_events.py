@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TypeAlias
 
-from attrs import frozen
+from gspc_trio.core.value import frozen
 
 Key: TypeAlias = tuple[str, int]
 """A part: id of the data, number of the part."""

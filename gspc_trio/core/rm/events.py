@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import field, frozen
+from attrs import field
 
 from gspc_trio.core.exchange import Grant
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.resources import Resource
+from gspc_trio.core.value import frozen
 
 REMOVE_POLICIES = ("lose", "wait", "refuse")
 """What happens to held resources that are to be removed (RM-11), see :class:`Removed`."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from attrs import frozen
-
 from gspc_trio.core.exchange import AddResources, DagReport, RemoveResources, Revoke
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.resources import Resource
+from gspc_trio.core.value import frozen
 
 # To strategies ----------------------------------------------------------------------------------------------
 

@@ -6,12 +6,13 @@ number its shell gives to each connection. Both only grow.
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import field
 
 from gspc_trio.core.exchange import Claim, DagReport, Grant, Revoked
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm.events import Added, Removed
+from gspc_trio.core.value import frozen
 
 # A user asks ------------------------------------------------------------------------------------------------
 

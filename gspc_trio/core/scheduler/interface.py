@@ -5,13 +5,11 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
-from attrs import frozen
-
 from gspc_trio.core.exchange import Grant
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Shape, Task, TaskOptions, TaskState
-from gspc_trio.core.value import value
+from gspc_trio.core.value import frozen, value
 
 # Events -----------------------------------------------------------------------------------------------------
 
