@@ -239,7 +239,8 @@ class _JobServer:
         put: Callable[[Any], None] = job.inbox.put
         if self.data is not None:
             put = self.data.taking(job.inbox.put, hosts)
-            self.data.recovery.look = job.look
+            self.data.recovery.look, job.encode = job.look, self.data.encode
+            machine.may_end = self.data.harvest(self.outputs, nursery).may_end
         report: Callable[[RifId, Orphans | None], None] | None = None
         if self.adopts:
             from gspc_trio.components.takeover import Takeover
