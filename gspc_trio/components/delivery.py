@@ -6,25 +6,33 @@ bring is kept until another job server adopts them, or until the grace is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import trio
 from attrs import define, field
 
 from gspc_trio.core.exchange import Finished, OpenJob, Orphans, Submit
-from gspc_trio.core.ids import JobId, TaskId
-from gspc_trio.core.task import Outcome
+from gspc_trio.core.ids import Attempt, JobId, TaskId
+from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.core.verdict import without_values
+from gspc_trio.core.worker import Worker
 from gspc_trio.nursery.rpc import Peer
 from gspc_trio.protocol.envelope import EncodeError
+from gspc_trio.protocol.return_messages import WorkBack
 
 KEPT_BYTES_MAX = 64 * 2**20
 """Results that are kept for one job; with more its work is ended."""
 
+LATELY_MAX, LATELY_BYTES_MAX = 1024, 16 * 2**20
+"""So many results, of so many bytes, are kept of those that were sent to a job server last."""
+
+UNHEARD = TaskError("lost", "nobody could be heard for a while, and what became of it was not kept")
+
 
 @define(eq=False)
 class _Estate:
-    """What a job leaves behind, should its job server go."""
+    """What a job leaves behind, should its job server go; ``same``: for itself."""
 
     grace_s: float
     outstanding: dict[TaskId, None] = field(factory=dict)
@@ -33,6 +41,28 @@ class _Estate:
     heir: Peer | None = None
     heir_job: JobId = ""
     timer: trio.CancelScope = field(factory=trio.CancelScope)
+    same: bool = False
+
+
+class _Lately:
+    """What was sent to a job server last: it may be on a connection that is dead, and nobody knows yet."""
+
+    def __init__(self) -> None:
+        self._outcomes: deque[Outcome] = deque()
+        self._size_bytes = 0
+
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        self._outcomes.extend(outcomes)
+        self._size_bytes += sum(map(_size_bytes, outcomes))
+        while len(self._outcomes) > LATELY_MAX or self._size_bytes > LATELY_BYTES_MAX:
+            self._size_bytes -= _size_bytes(self._outcomes.popleft())
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return iter(self._outcomes)
+
+
+def _size_bytes(outcome: Outcome) -> int:
+    return sum(len(data) for part in outcome.values for data in part)
 
 
 class Delivery:
@@ -40,16 +70,71 @@ class Delivery:
 
     Args:
         end: ends the work of a job, saying why.
+        grace_s: how long a job server whose connection is over is awaited; 0: not at all.
 
     Attributes:
         peers: connections to job servers.
         estates: jobs whose work goes on without their job server.
     """
 
-    def __init__(self, end: Callable[[JobId, str], None]) -> None:
+    def __init__(self, end: Callable[[JobId, str], None], grace_s: float = 0.0) -> None:
         self.peers: dict[JobId, Peer] = {}
         self.estates: dict[JobId, _Estate] = {}
+        self.grace_s = grace_s
         self._end = end
+        self._lately: dict[JobId, _Lately] = {}
+
+    def enter(
+        self, first: OpenJob | WorkBack, peer: Peer, known: Container[JobId], workers: Mapping[str, Worker]
+    ) -> tuple[JobId, OpenJob | None]:
+        """A job server has connected; return its job, and what the RIF's machine is to be told.
+
+        Args:
+            first: what it says first.
+            peer: the connection.
+            known: jobs whose work goes on.
+            workers: of the RIF.
+        """
+        if isinstance(first, OpenJob):
+            self.attach(first, peer)
+            return first.job, first
+        job = first.opening.job
+        if job not in known:
+            self.attach(first.opening, peer)
+            self._report(job, peer, first, {}, {})
+            return job, first.opening
+        before, self.peers[job] = self.peers.get(job), peer
+        if before is not None:
+            before.drop(f"job {job} has connected again")
+        kept = list(self._lately.get(job, ()))
+        estate = self.estates.get(job)
+        if estate is not None:
+            estate.timer.cancel()
+            kept += estate.outcomes
+            estate.outcomes, estate.size_bytes = [], 0
+            estate.timer = trio.CancelScope()
+            if estate.same:
+                del self.estates[job]
+        self._report(job, peer, first, {(one.task_id, one.attempt): one for one in kept}, workers)
+        return job, None
+
+    @staticmethod
+    def _report(
+        job: JobId,
+        peer: Peer,
+        back: WorkBack,
+        kept: Mapping[tuple[TaskId, Attempt], Outcome],
+        workers: Mapping[str, Worker],
+    ) -> None:
+        """Say what became of attempts of which the job server has heard nothing."""
+        for resource_id, task_id, attempt in back.attempts:
+            key = (task_id, attempt)
+            worker = workers.get(resource_id)
+            if key in kept:
+                _post(peer, Finished(job, resource_id, (kept[key],)))
+            elif worker is None or worker.status(key) is None:
+                lost = Outcome(task_id, attempt, Reason.LOST, error=UNHEARD)
+                peer.post(Finished(job, resource_id, (lost,)))
 
     def attach(self, opening: OpenJob, peer: Peer) -> None:
         """A job server has connected."""
@@ -74,7 +159,9 @@ class Delivery:
             return
         del self.peers[job]
         estate = self.estates.get(job)  # type: ignore[assignment]
-        if estate is None or not estate.outstanding:
+        if self.grace_s and estate is None:  # should it be dead, the run-time system will say so
+            estate = self.estates[job] = _Estate(self.grace_s, same=True)
+        if estate is None or not (estate.outstanding or self.grace_s):
             self._end(job, f"its job server is gone: {peer.reason or 'the RIF stops'}")
         else:
             nursery.start_soon(self._wait_for_heir, job, estate)
@@ -99,11 +186,14 @@ class Delivery:
         peer = self.peers.get(finished.job)
         if peer is not None:
             _post(peer, finished)
+            if self.grace_s:
+                self._lately.setdefault(finished.job, _Lately()).add(finished.outcomes)
         elif estate is not None:
             self._inherit(finished.job, estate, finished.outcomes)
 
     def forget(self, job: JobId) -> None:
         """Nothing runs any more for the job."""
+        self._lately.pop(job, None)
         estate = self.estates.pop(job, None)
         if estate is None:
             return
@@ -128,7 +218,7 @@ class Delivery:
     def _inherit(self, orphan: JobId, estate: _Estate, outcomes: Sequence[Outcome]) -> None:
         if estate.heir is None:
             estate.outcomes += outcomes
-            estate.size_bytes += sum(len(data) for one in outcomes for part in one.values for data in part)
+            estate.size_bytes += sum(map(_size_bytes, outcomes))
             if estate.size_bytes > KEPT_BYTES_MAX:
                 self._end(orphan, f"its results have more than {KEPT_BYTES_MAX} bytes, and nobody takes them")
             return

@@ -258,7 +258,8 @@ class _JobServer:
             nursery.start_soon(self.journal.run, lambda count: job.inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes)
         self.routes = routes
-        nursery.start_soon(self._listen_to_rts, job, routes.contact(joining, rts.join), peer)
+        contact = routes.contact(joining, rts.join, machine.scheduler.sent_to)
+        nursery.start_soon(self._listen_to_rts, job, contact, peer)
         self.started.set()
         return job
 

@@ -60,7 +60,7 @@ from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import IncomingCall, Peer
 from gspc_trio.nursery.scope import open_scope, open_service
 from gspc_trio.protocol.messages import CloseJobEverywhere, Done, RecordBatch, RifHello, StopRif
-from gspc_trio.protocol.return_messages import RifBack
+from gspc_trio.protocol.return_messages import RifBack, WorkBack
 from gspc_trio.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,8 @@ KILL_S = 6.0
 RECORDS_INTERVAL_S = 0.2
 """Seconds between two batches of records; of what changes more often only the last state is sent."""
 
-FROM_SCHEDULER = frozenset({OpenJob, DefineCode, Submit, Cancel, TakeBack, Hold, CloseJob})
+FIRST_OF_SCHEDULER = frozenset({OpenJob, WorkBack})
+FROM_SCHEDULER = FIRST_OF_SCHEDULER | {DefineCode, Submit, Cancel, TakeBack, Hold, CloseJob}
 
 
 class RifService:
@@ -163,6 +164,7 @@ class RifService:
                 self.address = await nursery.start(serve, listen, self._serve_scheduler)
                 self.machine = RifHost(self.rif_id, self.host, self.address)
                 connect = partial(self._network.connect, rts, role="rif", name=self.rif_id, expect="rts")
+                self._delivery.grace_s = grace_s
                 self._contact = RtsContact(connect, self._take_from_rts, self._greet_again, grace_s)
                 async with connect() as peer:
                     self._contact.peer = peer
@@ -200,8 +202,6 @@ class RifService:
             for shell in (*self._shells.values(), *self._closing):
                 nursery.start_soon(shell.aclose)
 
-    # Connections
-
     async def _serve_scheduler(self, peer: Peer) -> None:
         """Take what a job's scheduler says until it is gone; then its work is ended at once."""
         if peer.role != "job":
@@ -219,11 +219,12 @@ class RifService:
             if kind not in FROM_SCHEDULER:
                 drop_offender(peer, f"a RIF does not understand {kind.__name__}")
                 return
-            if kind is OpenJob and job is None:
-                job = message.job
-                self._delivery.attach(message, peer)
-            elif kind is OpenJob or message.job != job:
-                drop_offender(peer, f"{kind.__name__} of job {message.job} instead of {job}")
+            if job is None and kind in FIRST_OF_SCHEDULER:
+                job, message = self._delivery.enter(message, peer, self._jobs, self.machine.workers)
+                if message is None:
+                    return
+            elif kind in FIRST_OF_SCHEDULER or message.job != job:
+                drop_offender(peer, f"{kind.__name__} of job {getattr(message, 'job', '?')} instead of {job}")
                 return
             elif kind is Submit:
                 message = measured(message)
@@ -268,8 +269,6 @@ class RifService:
         await trio.sleep(STOP_S)
         log.warning("%s: its workers did not end within %g s", self.rif_id, STOP_S)
         self._nursery.cancel_scope.cancel()
-
-    # Actions
 
     def _perform(self, action: Any) -> None:
         self._performers[type(action)](action)

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from gspc_trio.nursery.rpc import Peer, PeerGone
+from gspc_trio.nursery.rpc import CLOSED_HERE, Peer, PeerGone
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class RtsContact:
         """Take what comes over a connection, and those that follow; return why there is none any more."""
         self.peer = peer
         gone = await self._hear()
-        while self.grace_s:
+        while self.grace_s and gone != CLOSED_HERE:
             log.warning("the run-time system cannot be heard (%s): awaited for %g s", gone, self.grace_s)
             with trio.move_on_after(self.grace_s) as waiting:
                 gone = await self._hear_again(waiting)

@@ -35,7 +35,7 @@ from gspc_trio.core.exchange import (
     TakeBack,
 )
 from gspc_trio.core.held import describe_held
-from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.ids import Attempt, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.records import Record, ResourceChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import Claims, Reclaim, ResourcesLost, ResourcesUp
@@ -44,7 +44,7 @@ from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.messages import JobRegistered, RegisterJob, RifEndpoint, RifGone, RifUp
-from gspc_trio.protocol.return_messages import Await, JobBack
+from gspc_trio.protocol.return_messages import Await, JobBack, WorkBack
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,10 @@ _TO_RM = (Demand, Release, Interrupt)
 
 @define(eq=False)
 class _RifLink:
-    """The connection to one RIF: what to send waits in ``unsent`` until it is there."""
+    """The connection to one RIF: what to send waits in ``unsent`` until it is there.
+
+    ``lost_at`` is when a RIF that cannot be heard, and is awaited, is given up.
+    """
 
     endpoint: RifEndpoint
     scope: trio.CancelScope
@@ -69,6 +72,7 @@ class _RifLink:
     peer: Peer | None = None
     unsent: list[Any] = field(factory=list)
     defined: set[int] = field(factory=set)
+    lost_at: float | None = None
 
     def send(self, message: Any) -> None:
         if self.peer is None:
@@ -145,6 +149,7 @@ class SchedulerRoutes:
         self._code = code
         self._put = put
         self._nursery = nursery
+        self.grace_s = 0.0
         self._links: dict[RifId, _RifLink] = {}
         self._rif_of: dict[ResourceId, RifId] = {}
 
@@ -154,15 +159,19 @@ class SchedulerRoutes:
         return self.opening.job
 
     def contact(
-        self, joining: RegisterJob, join: Callable[[], AbstractAsyncContextManager[Peer]]
+        self,
+        joining: RegisterJob,
+        join: Callable[[], AbstractAsyncContextManager[Peer]],
+        sent_to: Callable[[Sequence[ResourceId]], list[tuple[ResourceId, TaskId, Attempt]]],
     ) -> RtsContact:
-        """Return the means to stay in touch with the RTS.
+        """Return the means to stay in touch with the RTS, and with RIFs that cannot be heard for a while.
 
         Args:
             joining: what the job says of itself, also to an RTS that is back.
             join: opens a connection.
+            sent_to: returns the attempts that are at some resources.
         """
-        self._joining = joining
+        self._joining, self.sent_to = joining, sent_to
         self._contact = RtsContact(join, self._take_from_rts, self._rts_is_back, 0.0)
         return self._contact
 
@@ -179,7 +188,7 @@ class SchedulerRoutes:
         elif isinstance(message, RifGone):
             self._rif_gone(message)
         elif isinstance(message, Await):
-            self._contact.grace_s = message.grace_s
+            self.grace_s = self._contact.grace_s = message.grace_s
         elif not isinstance(message, JobRegistered):
             log.warning("job %s: the RTS said %s, which is not for jobs", self.job, type(message).__name__)
 
@@ -315,6 +324,9 @@ class SchedulerRoutes:
                     await self._connect(link)
                 except (PeerGone, OSError) as error:
                     link.peer = None
+                    if self._awaits(link, str(error)):
+                        await trio.sleep(RECONNECT_FIRST_S)
+                        continue
                     link.give_back(str(error))
                     link.defined.clear()
                     log.info("job %s: connection to %s: %s", self.job, link.endpoint.rif_id, error)
@@ -325,12 +337,28 @@ class SchedulerRoutes:
                 pause_s = min(2 * pause_s, RECONNECT_MAX_S)
                 self._put(ResourcesUp(link.endpoint.resources))
 
+    def _awaits(self, link: _RifLink, reason: str) -> bool:
+        """Whether a RIF is to be found again as it was; should it be dead, the RTS says so."""
+        now, grace_s = trio.current_time(), self.grace_s
+        if link.lost_at is None and grace_s:
+            link.lost_at = now + grace_s
+            log.info("job %s: %s is awaited for %g s: %s", self.job, link.endpoint.rif_id, grace_s, reason)
+            self._orphans(link.endpoint.rif_id, None)
+        if link.lost_at is not None and now >= link.lost_at:
+            link.lost_at = None
+            return False
+        return link.lost_at is not None
+
     async def _connect(self, link: _RifLink) -> None:
         """Open the connection, send what waited, and take what the RIF says until it is gone."""
         async with self.network.connect(
             link.endpoint.address, role="job", name=self.job, expect="rif"
         ) as peer:
-            peer.post(self.opening)
+            if link.lost_at is None:
+                peer.post(self.opening)
+            else:
+                link.lost_at = None
+                self._go_on(link, peer)
             for message in link.unsent:
                 link.post(peer, message)
             link.unsent.clear()
@@ -340,6 +368,20 @@ class SchedulerRoutes:
             finally:
                 if self.files is not None:
                     self.files.forget(peer)
+
+    def _go_on(self, link: _RifLink, peer: Peer) -> None:
+        """Ask a RIF that can be heard again what became of all that it was sent."""
+        names = [resource.resource_id for resource in link.endpoint.resources]
+        waiting = {
+            (one.task_id, one.attempt)
+            for message in link.unsent
+            if type(message) is Submit
+            for one in message.submissions
+        }
+        attempts = tuple(one for one in self.sent_to(names) if one[1:] not in waiting)
+        peer.post(WorkBack(evolve(self.opening, adopts=""), attempts))
+        for code_id in link.defined:
+            peer.post(DefineCode(self.job, code_id, self._code(code_id)))
 
     def _take_from_rif(self, link: _RifLink, message: Any) -> None:
         if type(message) is Finished:

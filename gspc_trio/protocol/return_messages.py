@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from gspc_trio.core.exchange import Claim, Grant
-from gspc_trio.core.ids import JobId
+from gspc_trio.core.exchange import Claim, Grant, OpenJob
+from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.protocol.messages import RegisterJob, RifHello
 
 
@@ -40,10 +40,25 @@ class JobBack:
 
 
 @frozen
+class WorkBack:
+    """First message of a job server to a RIF that it could not hear for a while.
+
+    What ended meanwhile is reported again, and what the RIF does not know any more as lost.
+
+    Attributes:
+        opening: what it said of itself the first time.
+        attempts: (resource, task, attempt) of all that it has sent there and has not heard of.
+    """
+
+    opening: OpenJob
+    attempts: tuple[tuple[ResourceId, TaskId, Attempt], ...]
+
+
+@frozen
 class Await:
     """RTS to job: should this connection end, wait for the RTS so long, it may be back; 0: it will not."""
 
     grace_s: float
 
 
-RETURN_MESSAGE_TYPES: tuple[type, ...] = (RifBack, JobBack, Await)
+RETURN_MESSAGE_TYPES: tuple[type, ...] = (RifBack, JobBack, Await, WorkBack)

@@ -16,6 +16,7 @@ from gspc_trio.core.exchange import Finished, OpenJob, Orphans, Submission, Subm
 from gspc_trio.core.task import Outcome, Reason
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer
+from gspc_trio.protocol.return_messages import WorkBack
 
 
 def outcome(task_id: int, size_bytes: int = 1) -> Outcome:
@@ -164,3 +165,73 @@ async def test_no_more_is_kept_than_there_is_room_for(
     host.delivery.deliver(Finished("j1", "r1.core0", (outcome(1, 101),)))
     assert host.ended[0][1] == "its results have more than 100 bytes, and nobody takes them"
     del autojump_clock
+
+
+# The same job server comes back ----------------------------------------------------------------------------
+
+
+class Busy:
+    """A worker of which some attempts are known."""
+
+    def __init__(self, *known: tuple[int, int]) -> None:
+        self.known = known
+
+    def status(self, key: tuple[int, int]) -> str | None:
+        return "compute" if key in self.known else None
+
+
+def back(*attempts: tuple[int, int]) -> WorkBack:
+    return WorkBack(OpenJob("j1"), tuple(("r1.core0", *attempt) for attempt in attempts))
+
+
+async def test_who_could_not_be_heard_for_a_while_is_told_what_became_of_its_tasks(
+    host: Host, autojump_clock: MockClock
+) -> None:
+    host.delivery.grace_s = 30.0
+    workers: Any = {"r1.core0": Busy((3, 1))}
+    async with host.job(OpenJob("j1")) as peer:
+        host.delivery.deliver(finished("j1", 1))
+        await said(peer)
+    assert host.ended == [], "it is awaited"
+    host.delivery.deliver(finished("j1", 2))
+    async with host.network.connect("memory:rif", role="job", name="j1", expect="rif") as peer:
+        await trio.testing.wait_all_tasks_blocked()
+        here = host.arrived.pop()
+        entered = host.delivery.enter(back((1, 1), (2, 1), (3, 1), (4, 1)), here, {"j1"}, workers)
+        assert entered == ("j1", None)
+        lost = Finished("j1", "r1.core0", (Outcome(4, 1, Reason.LOST, error=delivery.UNHEARD),))
+        assert await said(peer) == [finished("j1", 1), finished("j1", 2), lost]
+        await trio.sleep(100)
+        assert host.ended == []
+        host.delivery.deliver(finished("j1", 3))
+        assert await said(peer) == [finished("j1", 3)]
+    del autojump_clock
+
+
+async def test_who_does_not_come_back_has_its_work_ended(host: Host, autojump_clock: MockClock) -> None:
+    host.delivery.grace_s = 30.0
+    async with host.job(OpenJob("j1")):
+        pass
+    await trio.sleep(31)
+    assert host.ended == [("j1", "nobody went on for it within 30 s")]
+    async with host.network.connect("memory:rif", role="job", name="j1", expect="rif") as peer:
+        await trio.testing.wait_all_tasks_blocked()
+        entered = host.delivery.enter(back((1, 1)), host.arrived.pop(), set(), {})
+        assert entered == ("j1", OpenJob("j1")), "it begins anew"
+        assert await said(peer) == [
+            Finished("j1", "r1.core0", (Outcome(1, 1, Reason.LOST, error=delivery.UNHEARD),))
+        ]
+    del autojump_clock
+
+
+async def test_what_is_kept_of_what_was_said_is_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.delivery.grace_s = 30.0
+    monkeypatch.setattr(delivery, "LATELY_MAX", 2)
+    monkeypatch.setattr(delivery, "LATELY_BYTES_MAX", 10)
+    async with host.job(OpenJob("j1")):
+        host.delivery.deliver(finished("j1", 1, 2, 3))
+        assert [one.task_id for one in host.delivery._lately["j1"]] == [2, 3]
+        host.delivery.deliver(Finished("j1", "r1.core0", (outcome(4, 10),)))
+        assert [one.task_id for one in host.delivery._lately["j1"]] == [4]
+    host.delivery.forget("j1")
+    assert host.delivery._lately == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from random import Random
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from gspc_trio.core.exchange import Cancel, Finished, Grant, Lapsed, Recall, Refuse
-from gspc_trio.core.ids import JobId, TaskId
+from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import Record
 from gspc_trio.core.scheduler import grants, tasks
@@ -171,6 +171,16 @@ class Scheduler:
         """Return a task that has not ended or has failed, None for any other."""
         entry = self._state.tasks.get(task_id) or self._state.failed.get(task_id)
         return entry.task if entry is not None else None
+
+    def sent_to(self, resource_ids: Sequence[ResourceId]) -> list[tuple[ResourceId, TaskId, Attempt]]:
+        """Return the attempts that are at these resources, as far as is known."""
+        held = [it for name in resource_ids if (it := self._state.by_resource.get(name)) is not None]
+        return [
+            (it.resource_id, task_id, entry.attempt)
+            for it in dict.fromkeys(held)
+            if it.resource_id in resource_ids
+            for task_id, entry in it.sent.items()
+        ]
 
     def is_running(self, task_id: TaskId) -> bool:
         """Return whether the task is the one that its worker runs."""
