@@ -5,6 +5,7 @@ Each call that waits is a credit of one; see section 3 of the house plan.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections import deque
@@ -102,16 +103,18 @@ class Resources:
             requirements: a class each, or a Requirement with preferences.
             memories: sizes of pieces of memory on the host of the first resource.
             same_host: all from one host.
-            estimate_s: for about how long; short ones may use gaps before larger requests.
+            estimate_s: for about how long; short ones may use gaps before larger requests. Is rounded up to a
+                power of two.
             wait: wait for resources that may be added later instead of being refused.
 
         Raises:
+            TypeError: a requirement is neither a class nor a Requirement.
+            ValueError: a size or the estimate is not more than 0.
             AcquireRefused: what has been added can never meet this.
             AcquireInterrupted: by :meth:`interrupt`.
             PeerGone: the run-time system is gone.
         """
-        needs = tuple(Requirement(it) if isinstance(it, str) else it for it in requirements or ("core",))
-        shape = Shape(needs, 0, estimate_s, wait, same_host, tuple(memories))
+        shape = _shape(requirements or ("core",), memories, same_host, estimate_s, wait)
         waiter = _Waiter()
         self._waiters.setdefault(shape, deque()).append(waiter)
         try:
@@ -210,6 +213,27 @@ class Resources:
         for held in self._held.values():
             held.lapsed.set()
         self._held.clear()
+
+
+def _shape(
+    requirements: Sequence[str | Requirement],
+    memories: Sequence[int],
+    same_host: bool,
+    estimate_s: float | None,
+    wait: bool,
+) -> Shape:
+    """Refuse here what the run-time system would take for an offence."""
+    for need in requirements:
+        if not isinstance(need, str | Requirement):
+            raise TypeError(f"what is acquired is a resource class or a Requirement each, not {need!r}")
+    if not all(isinstance(size, int) and size > 0 for size in memories):
+        raise ValueError(f"memories are sizes in bytes, each more than 0, not {memories!r}")
+    if estimate_s is not None:
+        if not 0 < estimate_s < math.inf:
+            raise ValueError(f"estimate_s is a number of seconds more than 0, not {estimate_s!r}")
+        estimate_s = 2.0 ** math.ceil(math.log2(estimate_s))
+    needs = tuple(Requirement(need) if isinstance(need, str) else need for need in requirements)
+    return Shape(needs, 0, estimate_s, wait, same_host, tuple(memories))
 
 
 @asynccontextmanager

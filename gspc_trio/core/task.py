@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
-from attrs import frozen
+from attrs import field, frozen
 
 from gspc_trio.core.ids import Attempt, ResourceId, TaskId
 from gspc_trio.core.value import value
@@ -40,6 +41,13 @@ class Reason(StrEnum):
     RETURNED = "returned"
 
 
+def _ids(preferences: Iterable[ResourceId]) -> tuple[ResourceId, ...]:
+    """Refuse a single id where several are meant: it would be taken for its letters."""
+    if isinstance(preferences, str):
+        raise TypeError(f"preferences are a tuple of resource ids: ({preferences!r},) for this one")
+    return tuple(preferences)
+
+
 @frozen
 class Requirement:
     """One resource that a task needs (GSPC19 2.4: ``(RClass, [Preference])``).
@@ -52,7 +60,7 @@ class Requirement:
     """
 
     resource_class: str = "core"
-    preferences: tuple[ResourceId, ...] = ()
+    preferences: tuple[ResourceId, ...] = field(default=(), converter=_ids)
     hard: bool = False
 
 

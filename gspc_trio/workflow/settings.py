@@ -52,7 +52,11 @@ def task_settings(settings: TaskSettings) -> tuple[Shape, TaskOptions]:
     memory_bytes = settings.get("memory_bytes", 0)
     if memory_bytes < 0:
         raise WorkflowError("memory_bytes must not be negative")
+    if any(size_bytes < 1 for size_bytes in settings.get("memories", ())):
+        raise WorkflowError("memories are sizes in bytes, each at least 1")
     estimate_s = settings.get("estimate_s")
+    if estimate_s == math.inf:
+        raise WorkflowError("estimate_s must be finite")
     shape = Shape(
         requirements=requirements(settings.get("requires", "core")),
         memory_bytes=memory_bytes,

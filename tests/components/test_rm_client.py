@@ -211,3 +211,32 @@ async def test_a_run_time_system_that_goes_ends_every_wait(place, autojump_clock
         with trio.fail_after(100):
             await ended.wait()
             await held.lapsed.wait()
+
+
+@pytest.mark.parametrize(
+    ("requirements", "options", "error", "words"),
+    [
+        ((["core", "core"],), {}, TypeError, "a resource class or a Requirement each"),
+        ((None,), {}, TypeError, "not None"),
+        (("core",), {"memories": [10, 0]}, ValueError, "more than 0"),
+        (("core",), {"memories": ["10"]}, ValueError, "sizes in bytes"),
+        (("core",), {"estimate_s": 0}, ValueError, "more than 0, not 0"),
+        (("core",), {"estimate_s": float("nan")}, ValueError, "not nan"),
+        (("core",), {"estimate_s": float("inf")}, ValueError, "not inf"),
+    ],
+)
+async def test_what_nobody_can_mean_is_refused_here_and_costs_nothing(
+    place, autojump_clock, requirements, options, error, words
+):
+    async with place.client() as resources:
+        held = await resources.acquire("core")
+        with pytest.raises(error, match=words):
+            await resources.acquire(*requirements, **options)
+        assert not held.lapsed.is_set()
+        assert (await resources.acquire("core", estimate_s=0.3)).resources == ("r1.core1",)
+
+
+def test_one_preference_is_not_taken_for_its_letters():
+    with pytest.raises(TypeError, match=r"\('r1\.core0',\) for this one"):
+        Requirement("core", "r1.core0")
+    assert Requirement("core", ["r1.core0"]).preferences == ("r1.core0",)

@@ -53,6 +53,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"run": abs, "inputs": ["a"], "attempts": 0}, "attempts must be at least 1"),
     ({"run": abs, "inputs": ["a"], "timeout_s": 0}, "timeout_s must be more than 0"),
     ({"run": abs, "inputs": ["a"], "memory_bytes": -1}, "memory_bytes must not be negative"),
+    ({"run": abs, "inputs": ["a"], "memories": [5, 0]}, "memories are sizes in bytes, each at least 1"),
+    ({"run": abs, "inputs": ["a"], "estimate_s": float("inf")}, "estimate_s must be finite"),
     ({"run": abs, "inputs": ["a"], "requires": []}, "requires must name at least one resource class"),
     ({"run": abs, "inputs": ["a"], "requires": {"core": 5}}, "not a mapping"),
     ({"run": abs, "inputs": ["a"], "requires": ["core", 5]}, "requires lists resource classes, not 5"),
