@@ -17,7 +17,7 @@ from gspc_trio.components.hardware import read_facts
 from gspc_trio.components.iml_access import Near
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_coordinator import CoordinatorService
-from gspc_trio.components.iml_local import LocalLink
+from gspc_trio.components.iml_link import LocalLink
 from gspc_trio.components.iml_server import ImlServer
 from gspc_trio.components.iml_transfer import ServerLinks
 from gspc_trio.core.exchange import DataLayer
@@ -88,11 +88,9 @@ class _InProcess:
         descriptor, size_bytes = await store.writer((fields[0], fields[1]))
         return [size_bytes], descriptor
 
-    async def tell(self, operation: int, *fields: Any) -> int:
+    def tell_soon(self, operation: int, *fields: Any) -> None:
         assert operation == local.UNMAP
         self._server.store.unpin((fields[0], fields[1]), Use.MAP)
-        await trio.lowlevel.checkpoint()
-        return 0
 
 
 @asynccontextmanager

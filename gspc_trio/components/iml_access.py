@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 import trio
@@ -29,7 +28,7 @@ class Near(Protocol):
         """Ask for an operation of :mod:`gspc_trio.iml.local`; return its answer, and a descriptor or -1."""
         ...
 
-    async def tell(self, operation: int, *fields: Any) -> int:
+    def tell_soon(self, operation: int, *fields: Any) -> None:
         """Tell it something that has no answer."""
         ...
 
@@ -102,8 +101,7 @@ class Access:
             return await trio.to_thread.run_sync(_read_all, descriptor, size_bytes, offset)
         finally:
             os.close(descriptor)
-            with trio.CancelScope(shield=True), suppress(LayerGone):
-                await near.tell(local.UNMAP, data_id, part)
+            near.tell_soon(local.UNMAP, data_id, part)
 
     async def write(
         self, found: x.Located, layout: x.Located, offset: int, view: memoryview

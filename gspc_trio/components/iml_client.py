@@ -211,8 +211,7 @@ class Iml:
             finally:
                 _let_go(view, whole, mapped)
         finally:
-            with trio.CancelScope(shield=True), suppress(LayerGone):
-                await near.tell(local.UNMAP, data_id, part)
+            near.tell_soon(local.UNMAP, data_id, part)
 
     async def placed(self, where: Range | Allocation | str) -> Placed:
         """Return a range as a value for a workflow or an executor: its task sees it as read-only memory.

@@ -13,7 +13,8 @@ from attrs import evolve
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.iml import default_memory_bytes, join_layer, layer_network
 from gspc_trio.components.iml_client import Iml
-from gspc_trio.components.iml_local import LocalLink, refuse_all
+from gspc_trio.components.iml_link import LocalLink
+from gspc_trio.components.iml_local import refuse_all
 from gspc_trio.components.iml_process import open_server_process
 from gspc_trio.core.exchange import DataLayer, OpenJob
 from gspc_trio.core.iml.errors import DuplicateData, ImlError, LayerGone

@@ -1,4 +1,4 @@
-"""A memory server's door for processes of its machine: descriptors over a Unix socket; both its ends."""
+"""A memory server's door for processes of its machine: descriptors over a Unix socket."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import socket
 from collections import Counter as Multiset
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from gspc_trio.core.iml.errors import DuplicateData, ImlError, LayerGone
+from gspc_trio.core.iml.errors import DuplicateData, ImlError
 from gspc_trio.core.iml.exchange import AbortData, CommitData, Replicate
 from gspc_trio.core.iml.store_events import Key, Use
 from gspc_trio.iml import local
@@ -119,18 +120,22 @@ class _Guest:
                             continue
                         if not packet:
                             break
-                        operation, number, *fields = local.unpack(packet)
-                        if operation == local.UNMAP:
-                            self._unpin(*fields)
-                        elif not self._answer_now(operation, number, fields):
-                            nursery.start_soon(self._answer, operation, number, fields)
+                        message = local.unpack(packet)
+                        for each in message[2:] if message[0] == local.SEVERAL else (message,):
+                            self._take(nursery, *each)
                     nursery.cancel_scope.cancel()
             except* (OSError, ValueError, TypeError):
                 pass  # it is gone, or talks nonsense
             finally:
                 self._leave()
 
-    def _answer_now(self, operation: int, number: int, fields: list[Any]) -> bool:
+    def _take(self, nursery: trio.Nursery, operation: int, number: int, *fields: Any) -> None:
+        if operation == local.UNMAP:
+            self._unpin(*fields)
+        elif not self._answer_now(operation, number, fields):
+            nursery.start_soon(self._answer, operation, number, fields)
+
+    def _answer_now(self, operation: int, number: int, fields: Sequence[Any]) -> bool:
         """Answer what takes no time; return False for what may take some."""
         store = self._server.store
         try:
@@ -173,7 +178,7 @@ class _Guest:
                 os.close(descriptor)
         self._server.abandon(self._writing)
 
-    async def _answer(self, operation: int, number: int, fields: list[Any]) -> None:
+    async def _answer(self, operation: int, number: int, fields: Sequence[Any]) -> None:
         descriptor = -1
         try:
             answer, descriptor = await self._do(operation, fields)
@@ -203,7 +208,7 @@ class _Guest:
         self._outbox.append((packet, os.dup(descriptor) if descriptor >= 0 else -1))
         self._wake.set()
 
-    async def _do(self, operation: int, fields: list[Any]) -> tuple[list[Any], int]:
+    async def _do(self, operation: int, fields: Sequence[Any]) -> tuple[list[Any], int]:
         store = self._server.store
         if operation in (local.BRING, local.MAP):
             if operation == local.BRING:
@@ -265,110 +270,3 @@ class _Guest:
                     self._outbox.popleft()
                     if descriptor >= 0:
                         os.close(descriptor)
-
-
-class LocalLink:
-    """A client's end of the door, for trio: many questions at a time.
-
-    Args:
-        address: of the server.
-
-    Attributes:
-        is_over: whether the server is gone.
-
-    Raises:
-        LayerGone: nobody listens there.
-    """
-
-    def __init__(self, address: str) -> None:
-        self._socket = local.open_socket(address)
-        self._socket.setblocking(False)
-        self._number = 0
-        self._waiting: dict[int, trio.Event] = {}
-        self._answers: dict[int, tuple[list[Any], int]] = {}
-        self.is_over = False
-        self._sending = trio.Lock()
-
-    async def run(self) -> None:
-        """Take answers until cancelled or the server is gone."""
-        buffer = local.packet_buffer()
-        try:
-            while True:
-                try:
-                    packet, descriptor = local.receive(self._socket, buffer)
-                except BlockingIOError:
-                    await trio.lowlevel.wait_readable(self._socket)
-                    continue
-                if not packet:
-                    return
-                message = local.unpack(packet)
-                waiting = self._waiting.get(message[0])
-                if waiting is not None:
-                    self._answers[message[0]] = (message, descriptor)
-                    waiting.set()
-                elif descriptor >= 0:
-                    os.close(descriptor)
-        except OSError:
-            return
-        finally:
-            self.is_over = True
-            for waiting in self._waiting.values():
-                waiting.set()
-            trio.lowlevel.notify_closing(self._socket)
-            self._socket.close()
-
-    async def tell(self, operation: int, *fields: Any) -> int:
-        """Send a request; return its number.
-
-        Raises:
-            LayerGone: the server is gone.
-        """
-        self._number += 1
-        number = self._number
-        packet = local.pack((operation, number, *fields))
-        try:
-            while True:
-                try:
-                    self._socket.send(packet)
-                    return number
-                except BlockingIOError:
-                    async with self._sending:  # one task at a time may wait
-                        await trio.lowlevel.wait_writable(self._socket)
-        except (OSError, ValueError, trio.ClosedResourceError) as error:
-            raise LayerGone("the memory server of this host is gone") from error
-
-    def tell_soon(self, nursery: trio.Nursery, operation: int, *fields: Any) -> None:
-        """Send a request that has no answer, from code that cannot wait."""
-
-        async def send() -> None:
-            try:
-                await self.tell(operation, *fields)
-            except LayerGone:
-                return
-
-        nursery.start_soon(send)
-
-    async def ask(self, operation: int, *fields: Any) -> tuple[list[Any], int]:
-        """Send a request; return the fields of its answer, and a descriptor or -1: the caller closes it.
-
-        Raises:
-            ImlError: what the server refuses with.
-            LayerGone: the server is gone.
-        """
-        waiting = trio.Event()
-        number = self._number + 1
-        self._waiting[number] = waiting
-        try:
-            await self.tell(operation, *fields)
-            if not self.is_over:
-                await waiting.wait()
-            found = self._answers.pop(number, None)
-            if found is None:
-                raise LayerGone("the memory server of this host is gone")
-            message, descriptor = found
-            return local.answer_of(message), descriptor
-        finally:
-            del self._waiting[number]
-            left = self._answers.pop(number, None)
-            if left is not None and left[1] >= 0:
-                os.close(left[1])

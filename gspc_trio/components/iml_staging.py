@@ -10,7 +10,7 @@ import trio
 
 from gspc_trio.components.iml import join_layer, layer_network
 from gspc_trio.components.iml_host import HostLayers
-from gspc_trio.components.iml_local import LocalLink
+from gspc_trio.components.iml_link import LocalLink
 from gspc_trio.components.staging import StagingError
 from gspc_trio.core.exchange import DataLayer
 from gspc_trio.core.iml.errors import DuplicateData, ImlError, LayerGone, UnknownData
@@ -194,8 +194,7 @@ class DataStaging:
             yield size_bytes, descriptor
         finally:
             os.close(descriptor)
-            with trio.CancelScope(shield=True), suppress(LayerGone):
-                await link.tell(local.UNMAP, data_id, part)
+            link.tell_soon(local.UNMAP, data_id, part)
 
 
 async def copy_bytes(source: int, target: int, offset: int, size_bytes: int) -> None:
