@@ -1,8 +1,10 @@
-"""Every benchmark, one after the other; a table and a plot of what they found.
+"""Every benchmark, one after the other; a table and plots of what they found.
 
-    python bench/all.py [--small] [--output FOLDER]
+    python bench/all.py [--small] [--output FOLDER] [NAME...]
 
-With ``--small`` it only sees that each of them works. ``FOLDER`` gets ``figures.md`` and ``figures.svg``.
+``NAME`` is that of a script of this folder, without ``.py``; by default all are run. With ``--small`` it only
+sees that each of them works. ``FOLDER`` gets ``figures.json``, ``figures.md``, ``rates.svg`` and
+``hosts.svg``; the figures of scripts that were not run stay as they are there.
 """
 
 from __future__ import annotations
@@ -19,25 +21,28 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 HERE = Path(__file__).parent
-NOT_BENCHMARKS = {"all.py", "figures.py", "peers_adapter.py"}
+NOT_BENCHMARKS = {"all", "figures", "peers_adapter"}
+NAMES = sorted({path.stem for path in HERE.glob("*.py")} - NOT_BENCHMARKS)
+BY_HOSTS = "scale.cpu_us_per_task_"
 TIMEOUT_S = 1800
 ROW, LEFT, WIDTH = 18, 260, 420
 """Pixels of the plot: height of a row, where bars begin, length of the longest."""
 
 
-def run(script: Path, small: bool) -> list[dict[str, object]]:
-    """Return the figures of one script.
+def run(name: str, small: bool) -> list[dict[str, object]]:
+    """Return the figures of one script, each with its day.
 
     Raises:
         SystemExit: it failed; its errors have been printed.
     """
-    command = [sys.executable, str(script), "--json", *(["--small"] if small else [])]
+    command = [sys.executable, str(HERE / f"{name}.py"), "--json", *(["--small"] if small else [])]
     begun = time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode:
-        sys.exit(f"{script.name} failed with status {done.returncode}")
-    figures = [json.loads(line) for line in done.stdout.splitlines()]
-    print(f"{script.name:<20}{len(figures):>3} figures{time.perf_counter() - begun:>8.1f} s", flush=True)
+        sys.exit(f"{name}.py failed with status {done.returncode}")
+    day = {"script": name, "day": time.strftime("%Y-%m-%d")}
+    figures = [json.loads(line) | day for line in done.stdout.splitlines()]
+    print(f"{name:<20}{len(figures):>3} figures{time.perf_counter() - begun:>8.1f} s", flush=True)
     return figures
 
 
@@ -46,50 +51,74 @@ def table(figures: list[dict[str, object]]) -> str:
     system = (
         f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {platform.system()} {platform.release()}"
     )
-    lines = [
-        f"Measured on {time.strftime('%Y-%m-%d')}: {system}.",
-        "",
-        "| figure | value | unit |",
-        "|---|---:|---|",
-    ]
-    lines += [f"| `{it['name']}` | {it['value']:g} | {it['unit']} |" for it in figures]
+    lines = [f"{system}.", "", "| figure | value | unit | measured on |", "|---|---:|---|---|"]
+    lines += [f"| `{it['name']}` | {it['value']:g} | {it['unit']} | {it['day']} |" for it in figures]
     return "\n".join(lines) + "\n"
 
 
-def plot(figures: list[dict[str, object]]) -> str:
-    """Return a bar for each rate, on a logarithmic scale, as SVG."""
-    rates = [(str(it["name"]), float(str(it["value"]))) for it in figures if str(it["unit"]).endswith("/s")]
-    rates = [(name, value) for name, value in rates if value >= 1]
-    scale = WIDTH / max((math.log10(value) for _, value in rates), default=1)
+def rates(figures: list[dict[str, object]]) -> list[tuple[str, float]]:
+    """Return the figures that are rates, by name."""
+    found = [(str(it["name"]), float(str(it["value"]))) for it in figures if str(it["unit"]).endswith("/s")]
+    return [(name, value) for name, value in found if value >= 1]
+
+
+def by_hosts(figures: list[dict[str, object]]) -> list[tuple[str, float]]:
+    """Return what a task costs the scheduler (us of CPU time), by number of hosts."""
+    found = {str(it["name"]).removeprefix(BY_HOSTS): float(str(it["value"])) for it in figures}
+    hosts = sorted(int(name) for name in found if name.isdigit())
+    return [(f"{number:,} hosts of 100 cores", found[str(number)]) for number in hosts]
+
+
+def bars(values: list[tuple[str, float]], logarithmic: bool) -> str:
+    """Return a bar for each value as SVG."""
+    lengths = [math.log10(value) if logarithmic else value for _, value in values]
+    scale = WIDTH / max(lengths, default=1)
     rows = []
-    for number, (name, value) in enumerate(rates):
-        top, length = number * ROW, max(1.0, math.log10(value) * scale)
+    for number, (name, value) in enumerate(values):
+        top, length = number * ROW, max(1.0, lengths[number] * scale)
         rows.append(f'<text x="{LEFT - 6}" y="{top + 13}" text-anchor="end">{escape(name)}</text>')
         rows.append(
             f'<rect x="{LEFT}" y="{top + 3}" width="{length:.0f}" height="{ROW - 5}" fill="#4a7ebb"/>'
         )
         rows.append(f'<text x="{LEFT + length + 5:.0f}" y="{top + 13}">{value:,.0f}</text>')
-    size = f'width="{LEFT + WIDTH + 90}" height="{len(rates) * ROW + 4}"'
+    size = f'width="{LEFT + WIDTH + 90}" height="{len(values) * ROW + 4}"'
     style = 'font-family="sans-serif" font-size="12"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>\n' + "\n".join(rows) + "\n</svg>\n"
 
 
+def write(folder: Path, figures: list[dict[str, object]]) -> None:
+    """Write the table and the plots; what is there of other scripts stays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    store = folder / "figures.json"
+    ran = {it["script"] for it in figures}
+    before = json.loads(store.read_text()) if store.exists() else []
+    figures = [it for it in before if it["script"] in NAMES and it["script"] not in ran] + figures
+    figures.sort(key=lambda it: str(it["script"]))  # within a script as they came
+    store.write_text("[\n" + ",\n".join(map(json.dumps, figures)) + "\n]\n")
+    titles = "## Rates, on a logarithmic scale\n\n![rates](rates.svg)\n\n"
+    titles += "## CPU time of a task in scheduler and resource manager, us\n\n![hosts](hosts.svg)\n"
+    (folder / "figures.md").write_text(f"# Figures\n\n{table(figures)}\n{titles}")
+    (folder / "rates.svg").write_text(bars(rates(figures), True))
+    (folder / "hosts.svg").write_text(bars(by_hosts(figures), False))
+
+
 def main() -> None:
-    """Run them all."""
+    """Run them."""
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
     parser.add_argument("--small", action="store_true", help="see that they work, in under a minute")
-    parser.add_argument("--output", type=Path, help="folder for the table and the plot")
+    parser.add_argument("--output", type=Path, help="folder for the table and the plots")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="which; all by default")
     options = parser.parse_args()
+    for name in options.names:
+        if name not in NAMES:
+            parser.error(f"there is no {name}; there are {', '.join(NAMES)}")
     figures: list[dict[str, object]] = []
-    for script in sorted(HERE.glob("*.py")):
-        if script.name not in NOT_BENCHMARKS:
-            figures += run(script, options.small)
+    for name in options.names or NAMES:
+        figures += run(name, options.small)
     print(table(figures))
     if options.output is not None:
-        options.output.mkdir(parents=True, exist_ok=True)
-        (options.output / "figures.md").write_text(f"# Figures\n\n{table(figures)}\n![rates](figures.svg)\n")
-        (options.output / "figures.svg").write_text(plot(figures))
+        write(options.output, figures)
 
 
 if __name__ == "__main__":
