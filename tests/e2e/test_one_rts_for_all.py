@@ -27,9 +27,9 @@ def jobs_of(world: World) -> dict[str, dict[str, object]]:
 def test_two_jobs_share_the_cores_of_one_run_time_system(world: World) -> None:
     rts = world.start_rts("--cores", "2")
     file = world.connection_file
-    first = world.start("jobserver", "run", world.workflow(FLOW, "first"), "--rts", file)
+    first = world.start("jobserver", "run", world.workflow(FLOW, "first"), "--rts", file, "--set", "n=50000")
     wait_until(lambda: jobs_of(world).get("first", {}).get("held") == 2, "the first job to have all cores")
-    second = world.start("jobserver", "run", world.workflow(FLOW, "second"), "--rts", file)
+    second = world.start("jobserver", "run", world.workflow(FLOW, "second"), "--rts", file, "--set", "n=50000")
 
     def shared() -> bool:
         jobs = jobs_of(world)
