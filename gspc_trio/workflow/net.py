@@ -212,9 +212,7 @@ class Net:
             if is_inline and run is not None and not callable(run):
                 raise WorkflowError(f"the engine itself cannot run {function_name(run)!r}; leave inline out")
             shape, options = task_settings(settings)
-            stage = stage_of(settings, arcs, ports)
-            if stage is not None and is_inline:
-                raise WorkflowError("only tasks have files and ranges; leave inline out")
+            stage = stage_of(settings, arcs, ports, is_inline)
             transition = Transition(
                 name=name,
                 run=run,

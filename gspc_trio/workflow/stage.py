@@ -36,21 +36,26 @@ def ports_last(
     return moved, tuple(ports[index] for index in order)
 
 
-def stage_of(settings: TaskSettings, arcs: Sequence[InputArc], ports: Sequence[Output]) -> Stage | None:
+def stage_of(
+    settings: TaskSettings, arcs: Sequence[InputArc], ports: Sequence[Output], is_inline: bool = False
+) -> Stage | None:
     """Return the files and ranges that the settings state, None if there are none.
 
     Args:
         settings: of the transition.
         arcs: its inputs.
         ports: its outputs, those from files last.
+        is_inline: whether the engine fires it itself.
 
     Raises:
-        WorkflowError: a name that leads out of its directory, or an input or port that is not there.
+        WorkflowError: it is no task; a name that leads out of its directory, or an input or port that is not there.
     """
     fetch, store = _mapping(settings, "stage_in"), _mapping(settings, "stage_out")
     ranges: Mapping[str, str] = settings.get("output_ranges", {})
     if not (fetch or store or ranges):
         return None
+    if is_inline:
+        raise WorkflowError("only tasks have files and ranges; leave inline out")
     known = _names(arcs)
     used: dict[str, int] = {}
 
