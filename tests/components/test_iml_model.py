@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import trio
+from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from iml_stage import Stage, open_stage
@@ -32,9 +33,19 @@ STEPS = st.one_of(
 
 
 class Model:
-    """What the layer should hold."""
+    """What the layer should hold.
 
-    def __init__(self, stage: Stage, iml: Iml, directory: str) -> None:
+    Args:
+        stage: the layer.
+        iml: a client of it.
+        directory: for spill files.
+        scale: by which all sizes of the steps are multiplied.
+        listen: address of servers, or "" for one inside the process.
+    """
+
+    def __init__(self, stage: Stage, iml: Iml, directory: str, scale: int, listen: str) -> None:
+        self.scale = scale
+        self.listen = listen
         self.stage = stage
         self.iml = iml
         self.directory = directory
@@ -54,6 +65,10 @@ class Model:
     async def alloc(self, size_bytes: int, layout: Layout, filled: bool) -> None:
         if layout.copies > len(self.stage.servers):
             return
+        size_bytes, layout = (
+            size_bytes * self.scale,
+            evolve(layout, block_bytes=layout.block_bytes * self.scale),
+        )
         data = self.fresh(size_bytes) if filled else None
         try:
             made = await self.iml.alloc(size_bytes, data, layout=layout)
@@ -158,34 +173,50 @@ class Model:
     async def start(self, number: int) -> None:
         host = HOSTS[number]
         if host not in self.stage.servers:
-            await self.stage.add(host, 6 * PAGE, 6 * PAGE, self.directory)
+            await self.add(host)
+
+    async def add(self, host: str) -> None:
+        room = 6 * PAGE * self.scale
+        await self.stage.add(host, room, room, self.directory, listen=self.listen)
+
+
+async def run_steps(steps: list[Any], near: bool, scale: int, listen: str, directory: str) -> None:
+    """Do the steps, compare what is left, and see that nothing of it stays."""
+    async with open_stage(listen=listen or "memory:iml") as stage:
+        async with stage.client(host="") as first:
+            model = Model(stage, first, directory, scale, listen)
+            for host in HOSTS:
+                await model.add(host)
+        async with stage.client(host="a" if near else "") as iml:
+            model.iml = iml
+            for step in steps:
+                if near and (step[:2] == ("kill", 0) or (step[0] == "puts" and step[2] == 0)):
+                    continue  # the client's own host
+                await model.step(*step)
+                stage.coordinator.machine.check()
+            for data, content in model.held:
+                with suppress(DataLost):
+                    assert await iml.get(data) == content
+            for data, _ in model.held:
+                try:
+                    await iml.free(data)
+                except ImlError as error:
+                    raise AssertionError(error) from error
+        for server in stage.servers.values():
+            assert server.store.status()["parts"] == 0
+            assert server.store.status()["used_bytes"] == 0
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, max_size=25), st.booleans())
 def test_a_get_returns_the_last_acknowledged_put_or_an_error(steps: list[Any], near: bool) -> None:
-    async def run(directory: str) -> None:
-        async with open_stage() as stage:
-            for host in HOSTS:
-                await stage.add(host, 6 * PAGE, 6 * PAGE, directory)
-            async with stage.client(host="a" if near else "") as iml:
-                model = Model(stage, iml, directory)
-                for step in steps:
-                    if near and (step[:2] == ("kill", 0) or (step[0] == "puts" and step[2] == 0)):
-                        continue  # the client's own host
-                    await model.step(*step)
-                    stage.coordinator.machine.check()
-                for data, content in model.held:
-                    with suppress(DataLost):
-                        assert await iml.get(data) == content
-                for data, _ in model.held:
-                    try:
-                        await iml.free(data)
-                    except ImlError as error:
-                        raise AssertionError(error) from error
-            for server in stage.servers.values():
-                assert server.store.status()["parts"] == 0
-                assert server.store.status()["used_bytes"] == 0
-
     with tempfile.TemporaryDirectory() as directory:
-        trio.run(run, directory)
+        trio.run(run_steps, steps, near, 1, "", directory)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(STEPS, max_size=15), st.booleans())
+def test_so_it_does_over_websockets_with_bytes_on_their_own(steps: list[Any], near: bool) -> None:
+    """Most of this data is long enough for the connections for chunks."""
+    with tempfile.TemporaryDirectory() as directory:
+        trio.run(run_steps, steps, near, 32, "ws://127.0.0.1:0", directory)
