@@ -200,16 +200,14 @@ class Net:
             WorkflowError: it makes no sense; the message says why.
         """
         try:
-            if name in self.transitions:
-                raise WorkflowError("the name is taken")
-            self._check_owner(inputs, reads, outputs)
+            self._check_new(name, inputs, reads, outputs)
             arcs, parameters = input_arcs(inputs, reads)
             made, ports = ports_last(*output_arcs(outputs, arcs, run is not None), settings)
             self._check_arcs(arcs)
+            is_inline = inline or run is None
             if run is not None:
                 check_run(run, arcs)
-            is_inline = inline or run is None
-            if is_inline and run is not None and not callable(run):
+            if inline and run is not None and not callable(run):
                 raise WorkflowError(f"the engine itself cannot run {function_name(run)!r}; leave inline out")
             shape, options = task_settings(settings)
             stage = stage_of(settings, arcs, ports, is_inline)
@@ -223,7 +221,7 @@ class Net:
                 condition=call_of_condition(condition, arcs) if condition is not None else None,
                 keys=_keys(match, arcs),
                 priority=priority,
-                inline_call=call_of_run(run, arcs) if is_inline and run is not None else None,
+                inline_call=call_of_run(run, arcs) if inline and run is not None else None,
                 is_inline=is_inline,
                 shape=shape,
                 options=options,
@@ -242,7 +240,9 @@ class Net:
             if not arc.consumed and arc.place in taken:
                 raise WorkflowError(f"it both takes from and reads place {arc.place!r}")
 
-    def _check_owner(self, *written: Any) -> None:
+    def _check_new(self, name: str, *written: Any) -> None:
+        if name in self.transitions:
+            raise WorkflowError("the name is taken")
         for place in places_in(*written):
             if self.places.get(place.name) is not place:
                 raise WorkflowError(f"place {place.name!r} belongs to another net")

@@ -48,7 +48,7 @@ def stage_of(
         is_inline: whether the engine fires it itself.
 
     Raises:
-        WorkflowError: it is no task; a name that leads out of its directory, or an input or port that is not there.
+        WorkflowError: it is no task, a name leads out of its directory, or an input or port is not there.
     """
     fetch, store = _mapping(settings, "stage_in"), _mapping(settings, "stage_out")
     ranges: Mapping[str, str] = settings.get("output_ranges", {})
