@@ -36,6 +36,12 @@ from gspc_trio.workflow.definition import Workflow
 
 app = App(name="gspc-jobserver", help="Run a workflow, and talk to running job servers.", version=VERSION)
 
+VALUES_SHOWN_MAX = 1000
+"""Most values of an output port that are printed for people."""
+
+VALUE_CHARACTERS_MAX = 2000
+"""Of a longer value the beginning is printed for people."""
+
 FILE_NAMES = ["--rts", "--connection-file"]
 File = Annotated[Path | None, Parameter(name=FILE_NAMES)]
 RunningFile = Annotated[
@@ -253,8 +259,12 @@ def summary(result: JobResult) -> dict[str, Any]:
 
 def _print_outputs(result: JobResult) -> None:
     for port, values in result.outputs.items():
-        for value in values:
-            print(f"{port}: {value}")
+        for value in values[:VALUES_SHOWN_MAX]:
+            text = str(value)
+            more = len(text) - VALUE_CHARACTERS_MAX
+            print(f"{port}: {text if more <= 0 else f'{text[:-more]}... ({more} more characters)'}")
+        if len(values) > VALUES_SHOWN_MAX:
+            print(f"{port}: {len(values) - VALUES_SHOWN_MAX} more; --json prints all")
 
 
 def _report(loaded: LoadedWorkflow, result: JobResult) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import pytest
 from e2e_world import World
@@ -27,9 +28,13 @@ def workflow(size: int, n: int = 1, large: str = "results"):
 """
 
 
-def run(world: World, *settings: str) -> tuple[int, str]:
+def ran(world: World, *settings: str) -> subprocess.CompletedProcess[str]:
     sets = [part for setting in settings for part in ("--set", setting)]
-    done = world.run("jobserver", "run", world.workflow(FLOW), "--rts", world.connection_file, *sets)
+    return world.run("jobserver", "run", world.workflow(FLOW), "--rts", world.connection_file, *sets)
+
+
+def run(world: World, *settings: str) -> tuple[int, str]:
+    done = ran(world, *settings)
     return done.returncode, done.stderr
 
 
@@ -52,5 +57,17 @@ def test_a_value_that_no_message_can_carry_fails_its_task_alone(world: World) ->
 
 def test_many_large_results_are_no_trouble(world: World) -> None:
     world.start_rts("--cores", "1")
-    assert run(world, f"size={2 * MIB}", "n=80") == (0, "")
+    done = ran(world, f"size={2 * MIB}", "n=80")
+    assert (done.returncode, done.stderr) == (0, "")
+    *values, last = done.stdout.splitlines()
+    assert len(values) == 80
+    assert all(re.fullmatch(r"results: b'\S{1998}\.\.\. \(\d+ more characters\)", value) for value in values)
+    assert last.startswith("80 tasks in ")
+    world.stop_rts()
+
+
+def test_people_are_shown_a_part_of_many_values(world: World) -> None:
+    world.start_rts("--cores", "1")
+    *values, rest, _ = ran(world, "size=1", "n=1005").stdout.splitlines()
+    assert (len(values), rest) == (1000, "results: 5 more; --json prints all")
     world.stop_rts()

@@ -27,9 +27,10 @@ def jobs_of(world: World) -> dict[str, dict[str, object]]:
 def test_two_jobs_share_the_cores_of_one_run_time_system(world: World) -> None:
     rts = world.start_rts("--cores", "2")
     file = world.connection_file
-    first = world.start("jobserver", "run", world.workflow(FLOW, "first"), "--rts", file, "--set", "n=50000")
+    endless = ("--rts", file, "--set", "n=50000")
+    first = world.start("jobserver", "run", world.workflow(FLOW, "first"), *endless)
     wait_until(lambda: jobs_of(world).get("first", {}).get("held") == 2, "the first job to have all cores")
-    second = world.start("jobserver", "run", world.workflow(FLOW, "second"), "--rts", file, "--set", "n=50000")
+    second = world.start("jobserver", "run", world.workflow(FLOW, "second"), *endless)
 
     def shared() -> bool:
         jobs = jobs_of(world)
