@@ -9,7 +9,7 @@ run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
 
 test: $(VENV)/.test-installed
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n logical
 
 # What needs root and the Debian packages openssh-server, iproute2 and nftables; without them it says so and skips.
 lab: $(VENV)/.test-installed
