@@ -24,11 +24,12 @@ from gspc_trio.cli.common import (
     run_command,
     set_up_logging,
 )
-from gspc_trio.components.iml import default_iml_file, default_memory_bytes, join_layer
+from gspc_trio.components.iml import MEMORY_SHARE, default_iml_file, default_memory_bytes, join_layer
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_coordinator import CoordinatorService
 from gspc_trio.components.iml_server import ImlServer
 from gspc_trio.core.iml.errors import ImlError
+from gspc_trio.core.iml.store_parts import PAGE_BYTES
 from gspc_trio.nursery.certificates import Authority
 from gspc_trio.nursery.connection_file import (
     ConnectionInfo,
@@ -109,7 +110,7 @@ async def start(
     set_up_logging(verbose, False)
     path = connection_file or default_iml_file()
     host = host or socket.gethostname()
-    memory_bytes = parse_size(memory) if memory else default_memory_bytes()
+    memory_bytes = _checked(parse_size(memory)) if memory else default_memory_bytes()
     if spill_directory and not await trio.Path(spill_directory).is_dir():
         raise CommandError(f"--spill-directory {spill_directory}: there is no such directory")
     _allow_many_files()
@@ -126,6 +127,21 @@ async def start(
             await _join(server, str(where), alive.address, path)
         else:
             await _lead(network, server, where, path, issue("client"))
+
+
+def _checked(memory_bytes: int) -> int:
+    """Return the quota of a server if this host has so much.
+
+    Raises:
+        CommandError: it has not, or this is less than a page.
+    """
+    has_bytes = MEMORY_SHARE * default_memory_bytes()
+    if not PAGE_BYTES <= memory_bytes <= has_bytes:
+        raise CommandError(
+            f"--memory {memory_bytes}: a memory server needs {PAGE_BYTES} bytes or more, and this host has "
+            f"{has_bytes}"
+        )
+    return memory_bytes
 
 
 async def _join(server: ImlServer, listen: str, coordinator: str, path: Path) -> None:

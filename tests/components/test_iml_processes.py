@@ -218,6 +218,10 @@ def test_the_commands(servers: Servers) -> None:
     assert again.stderr == "gspc-iml: host 'b' has a memory server already: name this one with --host\n"
     bad = servers.run("start", "--memory", "much")
     assert bad.stderr == "gspc-iml: 'much' is not a size; write for example 4GiB, 512MiB or 1000000\n"
+    for size in ("0", "100", "1000TiB"):
+        bad = servers.run("start", "--host", "c", "--memory", size)
+        assert (bad.returncode, bad.stdout) == (1, "")
+        assert "a memory server needs 4096 bytes or more, and this host has" in bad.stderr
 
     async def make() -> None:
         async with open_iml(connection_file=servers.file) as iml:
