@@ -93,6 +93,17 @@ def test_a_job_server_whose_host_has_crashed_is_followed_before_its_silence_is_n
     assert machine.handle(events.Inherited("j2", "j1"), 7.0)[0] == actions.TellRm(JobGone("j1"))
 
 
+def test_an_orphan_ends_when_its_heir_is_followed_before_its_silence_is_noticed() -> None:
+    """The heir's host had crashed: its own heir took its place, and j1 was waited for without end."""
+    next_one = events.JobAsked(11, "flow", 72, "anna", grace_s=30.0, adopts="j2")
+    machine, out = run((0.0, FIRST), (1.0, LOST), (2.0, AGAIN), (3.0, next_one))
+    assert actions.TellRm(JobGone("j1")) in out
+    assert actions.AcceptJob(11, "j3", "j2") in out
+    machine.handle(events.Inherited("j3", "j2"), 4.0)
+    machine.check()
+    assert [job.job for job in machine.jobs] == ["j3"]
+
+
 def test_a_lost_job_cannot_be_lost_again() -> None:
     machine, _ = run((0.0, FIRST), (1.0, LOST))
     with pytest.raises(IllegalEvent, match="no job j1"):
