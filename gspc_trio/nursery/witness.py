@@ -26,6 +26,7 @@ class _Witnessed:
     def __init__(self, machine: Any, witness: Witness) -> None:
         self._machine = machine
         self._witness = witness
+        self.deadline = machine.deadline
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._machine, name)

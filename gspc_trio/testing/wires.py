@@ -18,6 +18,7 @@ from gspc_trio.nursery.websocket import Doorkeeper, serve_stream
 from gspc_trio.protocol.address import WebSocketAddress
 from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
+from gspc_trio.testing.alarm import Alarm
 from gspc_trio.testing.process import SimulatedProcess
 
 BUFFER_BYTES = 256 * 1024
@@ -38,31 +39,40 @@ class Lane:
         self.ended = False
         self.broken = False
         self.silent = False
-        self.news: trio.Event | None = None
+        self.arrival = Alarm()
         self.room: trio.Event | None = None
 
     def push(self, data: bytes, due_s: float) -> None:
         """Send data that arrives at ``due_s``, or after what was sent before."""
-        self.last_due_s = max(self.last_due_s, due_s)
+        if due_s > self.last_due_s:
+            self.last_due_s = due_s
         self.chunks.append((self.last_due_s, data))
         self.size_bytes += len(data)
-        self.tell()
+        if len(self.chunks) == 1:
+            self.arrival.set(self.due_s())
+
+    def due_s(self) -> float:
+        """Return when there is something to be received, be it the end."""
+        if self.silent:
+            return inf
+        if self.chunks:
+            return max(self.chunks[0][0], self.held_until_s)
+        return self.held_until_s if self.ended else inf
 
     def pop(self, max_bytes: int) -> bytes:
         """Return what has arrived, at most so many bytes."""
-        now, parts, size = trio.current_time(), [], 0
-        while self.chunks and self.chunks[0][0] <= now and size < max_bytes:
-            due_s, data = self.chunks.popleft()
+        now, parts, size, chunks = trio.current_time(), [], 0, self.chunks
+        while chunks and chunks[0][0] <= now and size < max_bytes:
+            due_s, data = chunks.popleft()
             if size + len(data) > max_bytes:
-                rest = data[max_bytes - size :]
+                chunks.appendleft((due_s, data[max_bytes - size :]))
                 data = data[: max_bytes - size]
-                self.chunks.appendleft((due_s, rest))
             parts.append(data)
             size += len(data)
         self.size_bytes -= size
         if self.room is not None and self.size_bytes < self.buffer_bytes:
             self.room.set()
-        return b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def hold(self, until_s: float) -> None:
         """Let nothing arrive before ``until_s``."""
@@ -80,10 +90,9 @@ class Lane:
         self.chunks = kept
         self.size_bytes = sum(len(data) for _, data in kept)
 
-    def tell(self) -> None:
-        """Wake who waits for something to happen here."""
-        if self.news is not None:
-            self.news.set()
+    def tell(self, *, at_once: bool = False) -> None:
+        """Something has changed: let who receives look again, ``at_once`` or when something is due."""
+        self.arrival.set(trio.current_time() if at_once else self.due_s())
         if self.room is not None and (self.broken or self.silent or self.size_bytes < self.buffer_bytes):
             self.room.set()
 
@@ -135,7 +144,7 @@ class Wire:
             end.sends.ended = True
         end.receives.broken = not silently
         end.sends.tell()
-        end.receives.tell()
+        end.receives.tell(at_once=True)
 
     def cut(self) -> None:
         """Break the connection at some byte; both ends learn of it."""
@@ -188,34 +197,21 @@ class WireEnd(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Receive what has arrived."""
-        await trio.lowlevel.checkpoint()
-        lane = self.receives
+        await trio.lowlevel.checkpoint_if_cancelled()
+        lane, waited = self.receives, False
         while True:
             if self.gone:
                 raise trio.ClosedResourceError("this end was closed")
-            due_s = self._due_s()
-            if due_s is not None and due_s <= trio.current_time():
-                data = lane.pop(max_bytes or BUFFER_BYTES)
-                self.process.step()
-                return data
-            if due_s is None and lane.ended and lane.held_until_s <= trio.current_time():
-                self.process.step()
-                return b""
-            if due_s is None:
-                due_s = lane.held_until_s if lane.ended else inf
-            lane.news = trio.Event()
-            if due_s == inf:
-                await lane.news.wait()
-            else:
-                with trio.move_on_at(due_s):
-                    await lane.news.wait()
-            lane.news = None
-
-    def _due_s(self) -> float | None:
-        lane = self.receives
-        if lane.silent or not lane.chunks:
-            return None
-        return max(lane.chunks[0][0], lane.held_until_s)
+            due_s = lane.due_s()
+            if due_s <= trio.current_time():
+                break
+            await lane.arrival.wait(due_s)
+            waited = True
+        data = lane.pop(max_bytes or BUFFER_BYTES)
+        self.process.step()
+        if not waited:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        return data
 
     async def aclose(self) -> None:
         """Close this end; what was sent still arrives."""
@@ -225,7 +221,7 @@ class WireEnd(trio.abc.Stream):
             self.sends.ended = True
             self.receives.broken = True
             self.sends.tell()
-            self.receives.tell()
+            self.receives.tell(at_once=True)
         await trio.lowlevel.checkpoint()
 
 
