@@ -19,7 +19,7 @@ from gspc_trio.cli.common import (
     running_connection,
     set_up_logging,
 )
-from gspc_trio.cli.journaled import new_journal, old_journal, outlive_rts
+from gspc_trio.cli.journaled import new_journal, old_journal
 from gspc_trio.cli.progress import show_progress
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.embed import open_job, open_rts
@@ -27,8 +27,10 @@ from gspc_trio.components.iml import published_layer
 from gspc_trio.components.job import JobFailed, JobResult
 from gspc_trio.components.jobserver import JobSettings
 from gspc_trio.components.journal import Journal
+from gspc_trio.components.outliving import outlive_rts
 from gspc_trio.components.workflow_file import LoadedWorkflow, blame_file, load_workflow_file
 from gspc_trio.core.exchange import DataLayer
+from gspc_trio.nursery.connection_file import find_live_connection
 from gspc_trio.nursery.rpc import Peer
 from gspc_trio.protocol.messages import GetJobStatus, Status, StopJob, WaitJob
 from gspc_trio.version import VERSION
@@ -203,7 +205,10 @@ async def _run_loaded(
                     loaded.workflow, settings, rts_file, cores, records, journal, publish, watch, quiet=quiet
                 )
 
-            result = await outlive_rts(attempt, journal, rts_file)
+            async def is_back() -> bool:
+                return rts_file is not None and await find_live_connection(rts_file) is not None
+
+            result = await outlive_rts(attempt, journal, None if rts_file is None else is_back)
     except JobFailed as failed:
         result, failure = failed.result, failed
     if json_file is not None:

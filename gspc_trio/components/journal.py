@@ -7,18 +7,22 @@ Results gather while the disk is busy, and are made durable together.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
-import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import trio
 
+from gspc_trio.components.journal_files import (
+    JournalDirectory,
+    JournalDisk,
+    JournalError,
+    has_journal,
+    locked,
+)
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.scheduler import TaskDone
 from gspc_trio.core.task import TaskState
@@ -43,41 +47,36 @@ GATHER_S = 0.002
 FILE_BYTES_MAX = 64 * 2**20
 """Size at which a file gives way to one with a new snapshot, or twice the size of its own if that is more."""
 
-_PREFIX = "journal."
-_JOB = "job"
-
-
-class JournalError(ValueError):
-    """The journal cannot be used; one line says why, and what to do."""
-
 
 class Journal:
     """A journal that is open for one job server; made by :func:`create_journal` and :func:`open_journal`.
 
     Args:
-        directory: which is locked.
+        disk: where it lies.
         about: whose it is.
         records: what was read from it; empty for a new one.
         file_bytes_max: when to begin a new file.
 
     Attributes:
         engine: of the job, once :meth:`recover` has made it.
+        is_begun: whether the workflow is in it: there is something to go on from.
         finished_before: tasks that had finished by then.
         syncs: how often it has waited for the disk.
     """
 
     def __init__(
         self,
-        directory: Path,
+        disk: JournalDisk,
         about: About,
         records: list[JournalRecord],
         file_bytes_max: int = FILE_BYTES_MAX,
     ) -> None:
-        self.directory = directory
         self.about = about
         self.engine: JournaledEngine | None = None
+        self.is_begun = False
         self.finished_before = 0
         self.syncs = 0
+        self._disk = disk
         self._records = records
         self._file_bytes_max = file_bytes_max
         self._rows: list[tuple[TaskId, Values]] = []
@@ -85,7 +84,6 @@ class Journal:
         self._taken_in = 0
         self._wake: trio.Event | None = None
         self._framer = Framer()
-        self._descriptor = -1
         self._size_bytes = self._bound_bytes = 0
 
     @property
@@ -95,23 +93,15 @@ class Journal:
 
     def note_job(self, job: JobId, instance: str) -> None:
         """Note which job this is to which run-time system, for who may go on for it."""
-        temporary = self.directory / "new"
-        temporary.unlink(missing_ok=True)
-        temporary.write_text(json.dumps({"job": job, "instance": instance}))
-        temporary.rename(self.directory / _JOB)
+        self._disk.note(json.dumps({"job": job, "instance": instance}))
 
     def earlier_job(self, instance: str) -> JobId:
         """Return which job this was to that run-time system, "" if it was none there."""
         try:
-            data = json.loads((self.directory / _JOB).read_text())
+            data = json.loads(self._disk.noted())
             return str(data["job"]) if instance and data["instance"] == instance else ""
         except (OSError, ValueError, KeyError, TypeError):
             return ""
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether the workflow is in it: there is something to go on from."""
-        return self._descriptor >= 0
 
     def read_again(self) -> None:
         """Forget the engine and what is not durable: :meth:`recover` goes on from what is on disk.
@@ -119,8 +109,8 @@ class Journal:
         Raises:
             JournalError: the directory cannot be read any more.
         """
-        self._close()
-        _, self._records = _read(self.directory)
+        self._disk.close()
+        _, self._records = read_journal(self._disk)
         self.engine, self._taken_in = None, 0
         self._rows.clear()
         self._written.clear()
@@ -139,13 +129,13 @@ class Journal:
             def load(state: dict[str, Any]) -> WorkflowEngine:
                 return WorkflowEngine.load(net, state, dumps=dumps, loads=loads, join=join)
 
-            # In a thread, so that heartbeats go on meanwhile.
-            engine = await trio.to_thread.run_sync(replay, records, load)
+            engine = await self._disk.compute(replay, records, load)
         else:
             engine = WorkflowEngine(net, values, dumps=dumps, loads=loads, join=join)
         self.finished_before = engine.counts()[TaskState.FINISHED]
         self.engine = JournaledEngine(engine)
         await self._begin_file(self.engine)
+        self.is_begun = True
         return self.engine
 
     def keep(self, done: TaskDone) -> None:
@@ -181,7 +171,7 @@ class Journal:
         frames.append(self._framer.frame(encode_outcomes(rows)))
         data = b"".join(frames)
         self._written.extend(rows)
-        await self._in_thread(_append, self._descriptor, data)
+        await self._durably(self._disk.append(data))
         self.syncs += 1
         self._size_bytes += len(data)
         if self._size_bytes > self._bound_bytes:
@@ -197,89 +187,19 @@ class Journal:
         if self._written:
             records.append(encode_outcomes(list(self._written)))
         data = MAGIC + b"".join(map(self._framer.frame, records))
-        self._close()
-        self._descriptor = await self._in_thread(_replace, self.directory, data)
+        await self._durably(self._disk.replace(data))
         self._size_bytes = len(data)
         self._bound_bytes = max(self._file_bytes_max, 2 * len(data))
 
-    async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def _durably(self, write: Awaitable[None]) -> None:
         try:
-            return await trio.to_thread.run_sync(function, *args)
+            await write
         except OSError as error:
+            name = self._disk.name
             raise JournalError(
-                f"the journal {self.directory} cannot be written: {error.strerror}; what it has is safe: "
-                f"gspc-jobserver resume {self.directory}"
+                f"the journal {name} cannot be written: {error.strerror}; what it has is safe: "
+                f"gspc-jobserver resume {name}"
             ) from error
-
-    def _close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
-def _append(descriptor: int, data: bytes) -> None:
-    _write_all(descriptor, data)
-    os.fdatasync(descriptor)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _files(directory: Path) -> list[Path]:
-    """Return the files of a journal, oldest first."""
-    return sorted(path for path in directory.glob(f"{_PREFIX}*") if path.suffix[1:].isdigit())
-
-
-def _replace(directory: Path, data: bytes) -> int:
-    """Write the next file, whole or not at all; remove the others; return its descriptor."""
-    old = _files(directory)
-    number = int(old[-1].suffix[1:]) + 1 if old else 1
-    path = directory / f"{_PREFIX}{number:06}"
-    temporary = directory / "new"
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-    )
-    try:
-        _append(descriptor, data)
-        temporary.rename(path)
-        _sync_directory(directory)
-        for one in old:
-            one.unlink()
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Keep other job servers out for the time of a block; the lock goes with the process."""
-    status = directory.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise JournalError(f"others can write to {directory}: chmod 700 it, or name another directory")
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise JournalError(f"a job server that runs uses the journal {directory}") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -291,17 +211,17 @@ def create_journal(directory: Path, about: About, file_bytes_max: int = FILE_BYT
         OSError: the directory cannot be made.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(directory):
-        if _files(directory):
+    with locked(directory):
+        if has_journal(directory):
             raise JournalError(
                 f"{directory} has the journal of an earlier run: go on with it by gspc-jobserver resume "
                 f"{directory}, or name another directory"
             )
-        journal = Journal(directory, about, [], file_bytes_max)
+        disk = JournalDirectory(directory)
         try:
-            yield journal
+            yield Journal(disk, about, [], file_bytes_max)
         finally:
-            journal._close()
+            disk.close()
 
 
 @contextmanager
@@ -313,26 +233,30 @@ def open_journal(directory: Path, file_bytes_max: int = FILE_BYTES_MAX) -> Itera
     """
     if not directory.is_dir():
         raise JournalError(f"there is no journal {directory}: name the directory that was given to --journal")
-    with _locked(directory):
-        about, records = _read(directory)
-        journal = Journal(directory, about, records, file_bytes_max)
+    with locked(directory):
+        disk = JournalDirectory(directory)
+        about, records = read_journal(disk)
         try:
-            yield journal
+            yield Journal(disk, about, records, file_bytes_max)
         finally:
-            journal._close()
+            disk.close()
 
 
-def _read(directory: Path) -> tuple[About, list[JournalRecord]]:
-    """Return what the newest whole file says."""
+def read_journal(disk: JournalDisk) -> tuple[About, list[JournalRecord]]:
+    """Return what the newest whole file says.
+
+    Raises:
+        JournalError: there is none.
+    """
     problem = "it has no file"
-    for path in reversed(_files(directory)):
+    for name, read in disk.read():
         try:
-            about, *records = map(decode_record, Frames(path.read_bytes()))
+            about, *records = map(decode_record, Frames(read()))
             if isinstance(about, About) and records:
                 return about, records  # type: ignore[return-value]
-            problem = f"{path.name} has no beginning"
+            problem = f"{name} has no beginning"
         except (BadJournal, ValueError) as error:
-            problem = f"{path.name}: {error}"
+            problem = f"{name}: {error}"
         except OSError as error:
-            problem = f"{path.name}: {error.strerror}"
-    raise JournalError(f"{directory} is no journal to go on with: {problem}")
+            problem = f"{name}: {error.strerror}"
+    raise JournalError(f"{disk.name} is no journal to go on with: {problem}")

@@ -2,8 +2,9 @@
 
 A run-time system with three hosts, and two job servers that run one job after the other. Every few seconds
 one process is struck: a compute process, a RIF, a job server or the run-time system, by SIGKILL, or by
-SIGSTOP for one lease or three. A job that was not struck itself and kept its run-time system must have every
-result once; in the end nothing is left.
+SIGSTOP for one lease or three. The connection of one job server goes through a forwarder, which now and then
+forgets it: it is half-open then. A job that was not struck itself and kept its run-time system must have
+every result once; in the end nothing is left.
 """
 
 from __future__ import annotations
@@ -19,14 +20,23 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import attrs
 import psutil
 from attrs import define, field, frozen
 
+from gspc_trio.nursery.connection_file import (
+    ConnectionFileError,
+    read_connection_file,
+    write_connection_file,
+)
+from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
+from gspc_trio.testing.half_open import Forwarder
 
 STOPS_S = (0.0, 0.0, 0.0, 0.0, DEFAULT_LIMITS.lease_s, 3 * DEFAULT_LIMITS.lease_s)
 """How long what is struck is stopped; 0: it is killed."""
@@ -45,11 +55,14 @@ def workflow(n: int = 100, seconds: float = 0.05):
     return Workflow(farm(nap, name="naps", loss_attempts=100), {"items": items})
 """
 
+FORWARDED = 1
+"""The number of the job server whose connection goes through the forwarder."""
+
 HOSTS = ("chaos-a", "chaos-b")
 """Besides the one that the run-time system starts with."""
 
-ROLES = ("compute", "compute", "rif", "rif", "job", "rts")
-"""Whom to strike; the first ones more often."""
+ROLES = ("compute", "compute", "rif", "rif", "job", "link", "rts")
+"""Whom to strike; the first ones more often. A link is the connection of a job server."""
 
 COMMAND_S = 60.0
 """How long a command may take, and a job that nobody disturbs any more."""
@@ -71,6 +84,8 @@ class Strike:
     stopped_s: float
 
     def __str__(self) -> str:
+        if self.role == "link":
+            return f"connection of {self.pid} half-open"
         how = f"stopped for {self.stopped_s:g} s" if self.stopped_s else "killed"
         return f"{self.role} {self.pid} {how}"
 
@@ -109,7 +124,9 @@ class Chaos:
         self._flow = folder / "flow.py"
         self._flow.write_text(FLOW)
         self._rts: subprocess.Popen[str]
-        self._jobs: dict[int, None] = {}
+        self._jobs: dict[int, int] = {}
+        self._forwarder = Forwarder(self._rts_port)
+        self._forwarded_file = folder / "forwarded" / "rts.json"
         self._over = threading.Event()
 
     def run(self, duration_s: float, interval_s: float) -> Findings:
@@ -129,6 +146,7 @@ class Chaos:
             thread.join()
         self._command("rts", "stop", "--connection-file", str(self._connection_file))
         self._rts.communicate(timeout=COMMAND_S)
+        self._forwarder.close()
         self._nothing_is_left(shared_before)
         return self.findings
 
@@ -162,6 +180,22 @@ class Chaos:
         threading.Thread(target=self._rts.stdout.read, daemon=True).start()
         self._bootstrap(HOSTS)
 
+    def _rts_port(self) -> int:
+        try:
+            where = parse_address(read_connection_file(self._connection_file).address)
+        except ConnectionFileError as error:  # it is being started
+            raise OSError(str(error)) from error
+        assert isinstance(where, WebSocketAddress)
+        return where.port
+
+    def _forward(self) -> Path:
+        """Return a connection file that leads through the forwarder."""
+        with suppress(ConnectionFileError):
+            info = read_connection_file(self._connection_file)
+            through = attrs.evolve(info, address=f"ws://127.0.0.1:{self._forwarder.port}")
+            write_connection_file(self._forwarded_file, through)
+        return self._forwarded_file
+
     def _bootstrap(self, hosts: Sequence[str]) -> None:
         self._command("rts", "bootstrap", *hosts, "--cores", "1", "--rts", str(self._connection_file))
 
@@ -183,6 +217,8 @@ class Chaos:
             return [self._rts.pid] if self._rts.poll() is None else []
         if role == "job":
             return list(self._jobs)
+        if role == "link":
+            return [pid for pid, number in self._jobs.items() if number == FORWARDED]
         found = []
         for rif in self._children("rif_process"):
             if role == "rif":
@@ -205,10 +241,13 @@ class Chaos:
         pids = self._pids(role)
         if not pids:
             return
-        stopped_s = self._random.choice(STOPS_S)
+        stopped_s = self._random.choice(STOPS_S) if role != "link" else 0.0
         strike = Strike(time.time(), role, self._random.choice(pids), stopped_s)
         try:
-            os.kill(strike.pid, signal.SIGSTOP if stopped_s else signal.SIGKILL)
+            if role == "link":
+                self._forwarder.forget()
+            else:
+                os.kill(strike.pid, signal.SIGSTOP if stopped_s else signal.SIGKILL)
         except ProcessLookupError:
             return
         self.findings.strikes.append(strike)
@@ -228,15 +267,16 @@ class Chaos:
         count = 0
         while not self._over.is_set():
             count += 1
-            self._run_job(self._folder / f"records{number}.{count}")
+            self._run_job(number, self._folder / f"records{number}.{count}")
 
-    def _run_job(self, records: Path) -> None:
+    def _run_job(self, number: int, records: Path) -> None:
         begun_s = time.time()
+        connection_file = self._forward() if number == FORWARDED else self._connection_file
         process = self._popen(
             "jobserver", "run", str(self._flow), "--set", f"n={self._tasks}", "--json",
-            "--rts", str(self._connection_file), "--records", str(records),
+            "--rts", str(connection_file), "--records", str(records),
         )  # fmt: skip
-        self._jobs[process.pid] = None
+        self._jobs[process.pid] = number
         try:
             printed, complaint = process.communicate()
         finally:

@@ -11,9 +11,7 @@ from typing import Any
 
 import trio
 
-from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.job import Job, JobResult
-from gspc_trio.components.jobserver import JobSettings, run_job
+from gspc_trio.components.job import Job
 from gspc_trio.components.load import LOAD_INTERVAL_S
 from gspc_trio.components.rif import RifService, open_rif
 from gspc_trio.components.rts import RtsService, open_rts_service
@@ -25,14 +23,13 @@ from gspc_trio.core.resources import Resource
 from gspc_trio.core.rts import Limits as RtsLimits
 from gspc_trio.core.rts.state import RifState
 from gspc_trio.nursery.witness import Witness
-from gspc_trio.protocol.code import encode_entry
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
-from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.testing.backend import Behave, SimulatedBackend, open_simulated_backend
+from gspc_trio.testing.disk import SimulatedDisk
+from gspc_trio.testing.jobs import SimulatedJob, Wrap
 from gspc_trio.testing.process import SimulatedProcess
 from gspc_trio.testing.staging import SimulatedStaging
 from gspc_trio.testing.wires import BUFFER_BYTES, SimulatedNetwork, Wires
-from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 
 RTS_ADDRESS = "ws://head:7000"
@@ -69,7 +66,7 @@ class Cluster:
         on_killed, on_end: told when a process is killed, and when it has ended, however that came about.
         on_backend, on_staging_failed: told when a RIF has its compute, when the data of an attempt cannot be
             staged.
-        running_jobs: process of a job server -> its job.
+        running_jobs, disks: process of a job server -> its job, and its disk if it has a journal.
         twins: how many RIFs are yet to be started twice.
         wires: all connections.
         outside: context of what runs in the name of no process.
@@ -101,6 +98,7 @@ class Cluster:
         self.on_end: Callable[[SimulatedProcess], None] = _no_matter
         self.on_killed: Callable[[SimulatedProcess], None] = _no_matter
         self.running_jobs: dict[SimulatedProcess, Job] = {}
+        self.disks: dict[SimulatedProcess, SimulatedDisk] = {}
         self.twins = 0
         self.limits = RtsLimits()
         self.wires = Wires(Random(random.getrandbits(64)), latency_s, buffer_bytes)
@@ -135,6 +133,7 @@ class Cluster:
             await process.run(lambda: main(process))
         finally:
             del self.processes[process]
+            self.disks.pop(process, None)
             self.on_end(process)
             if not self.processes:
                 self.deserted.set()
@@ -233,46 +232,32 @@ class Cluster:
     # Jobs ----
 
     def start_job(
-        self, name: str, net: Net, *, wrap: Callable[[Any, Any], Any] | None = None, **settings: Any
+        self,
+        name: str,
+        net: Net,
+        *,
+        wrap: Wrap | None = None,
+        disk: SimulatedDisk | None = None,
+        **settings: Any,
     ) -> SimulatedJob:
-        """Start a job server that runs a net."""
-        job = SimulatedJob()
+        """Start a job server that runs a net.
 
-        async def main(process: SimulatedProcess) -> None:
-            network = self.network(process)
-            async with network.connect(RTS_ADDRESS, role="control", name=name, expect="rts") as peer:
-                rts = RunTimeSystem(network, RTS_ADDRESS, peer)
-                engine = WorkflowEngine(net, {}, dumps=dumps, loads=loads, join=join)
-
-                def code(code_id: int) -> bytes:
-                    return encode_entry(engine.code_table[code_id])
-
-                async with run_job(
-                    wrap(process, engine) if wrap else engine,
-                    code,
-                    engine.outputs,
-                    rts,
-                    JobSettings(name=name, listen=f"ws://{name}:0", **settings),
-                ) as running:
-                    self.running_jobs[process] = running
-                    try:
-                        result = await running.wait_ended()
-                    finally:
-                        del self.running_jobs[process]
-                    if process.alive:
-                        job.result = result
-
-        job.process = self.spawn(name, "job", name, main)
+        Args:
+            name: of the job, and of its host.
+            net: the workflow.
+            wrap: given the process and its engine, returns what takes the engine's place.
+            disk: where the job has a journal, and goes on with what is there; None for a job without one.
+            settings: of the job.
+        """
+        job = SimulatedJob(self, name, net, RTS_ADDRESS, wrap, disk, settings)
+        job.process = self.spawn(name, "job", name, job.run)
+        if disk is not None:
+            self.disks[job.process] = disk
         return job
 
-
-class SimulatedJob:
-    """A job server and how its job ended: ``result`` is None if it was killed or could not begin."""
-
-    process: SimulatedProcess
-
-    def __init__(self) -> None:
-        self.result: JobResult | None = None
+    def is_rts_up(self) -> bool:
+        """Whether there is a run-time system that can be reached."""
+        return any(host == "head" for host, _ in self.wires.listeners)
 
 
 class _Strategy:

@@ -27,8 +27,12 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "shrink": ("rif",),
     "teardown": ("rif",),
     "cancel": ("job",),
+    "full": ("job",),
 }
 """Kind of fault -> roles that it may happen to."""
+
+LASTING = frozenset({"partition", "pause", "jump", "full"})
+"""Kinds that last for a while."""
 
 LASTING_S = (0.2, 1.0, 3.0, 5.5, 7.0, 13.0, 20.0)
 """How long what lasts may last: shorter and longer than heartbeat, lease and three leases."""
@@ -42,7 +46,7 @@ class Fault:
         kind: one of :data:`KINDS`.
         role: to whom: the process of this role that makes its ``step``-th step.
         step: of all steps of that role: sends, receives, events of machines; tasks begun, for compute.
-        lasts_s: for how long, for partitions, pauses and jumps.
+        lasts_s: for how long, if it lasts.
     """
 
     kind: str
@@ -90,7 +94,9 @@ class Faults:
         shrinks: resources that somebody removes, and adds again.
         teardowns: RIFs that somebody takes down.
         cancels: tasks cancelled by their user, who also changes the weight of their job.
+        fulls: disks with journals that take no more for a while.
         tight: whether frames, credit for calls and buffers may be small.
+        journals: whether jobs may have journals, of which a kill leaves what it likes of the last write.
     """
 
     kills: int = 3
@@ -107,12 +113,14 @@ class Faults:
     shrinks: int = 2
     teardowns: int = 1
     cancels: int = 1
+    fulls: int = 1
     tight: bool = True
+    journals: bool = True
 
     @classmethod
     def none(cls) -> Faults:
         """Return the empty menu."""
-        return cls(**dict.fromkeys(_COUNTS.values(), 0), tight=False)
+        return cls(**dict.fromkeys(_COUNTS.values(), 0), tight=False, journals=False)
 
     def draw(self, random: Random, steps: Mapping[str, int]) -> tuple[Fault, ...]:
         """Make a schedule.
@@ -125,7 +133,7 @@ class Faults:
         for kind, roles in KINDS.items():
             for _ in range(random.randint(0, getattr(self, _COUNTS[kind]))):
                 role = random.choice(roles)
-                lasts_s = random.choice(LASTING_S) if kind in ("partition", "pause", "jump") else 0.0
+                lasts_s = random.choice(LASTING_S) if kind in LASTING else 0.0
                 faults.append(Fault(kind, role, random_step(random, steps[role]), lasts_s))
         return tuple(sorted(faults, key=lambda fault: (fault.role, fault.step)))
 
@@ -164,6 +172,7 @@ _COUNTS = {
     "shrink": "shrinks",
     "teardown": "teardowns",
     "cancel": "cancels",
+    "full": "fulls",
 }
 
 

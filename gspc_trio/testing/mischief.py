@@ -71,6 +71,7 @@ class Mischief:
             "shrink": lambda _, process: clients.shrink(process),
             "teardown": lambda _, process: clients.tear_down(process),
             "cancel": self._cancel,
+            "full": self._full,
         }
 
     def happen(self, fault: Fault, process: SimulatedProcess) -> None:
@@ -116,6 +117,11 @@ class Mischief:
     def _cancel(self, _fault: Fault, process: SimulatedProcess) -> None:
         self.stopped.add(process)
         self.clients.cancel(process)
+
+    def _full(self, fault: Fault, process: SimulatedProcess) -> None:
+        disk = self._cluster.disks.get(process)
+        if disk is not None:
+            disk.full_until_s = trio.current_time() + fault.lasts_s
 
     def _echo(self, _fault: Fault, process: SimulatedProcess) -> None:
         self._cluster.outside.run(self._nursery.start_soon, self._repeat, process)

@@ -9,13 +9,19 @@ from typing import Any, TypeAlias
 
 import trio
 
+from gspc_trio.components.jobserver import RESUME_GRACE_S
 from gspc_trio.core.exchange import Finished, Revoked, Submit
 from gspc_trio.core.ids import NO_GRANT, JobId
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.rif_host import RifHost
-from gspc_trio.core.task import Task
+from gspc_trio.core.rts import Rts
+from gspc_trio.core.rts.actions import AcceptJob
+from gspc_trio.core.scheduler import TaskDone
+from gspc_trio.core.task import Task, TaskState
 from gspc_trio.protocol.session import Session
 from gspc_trio.testing.backend import Run
 from gspc_trio.testing.checkers.base import Broken, Family
+from gspc_trio.testing.checkers.durable import Durable
 from gspc_trio.testing.checkers.grants import Grants
 from gspc_trio.testing.checkers.tasks import Tasks
 from gspc_trio.testing.checkers.work import Work
@@ -28,6 +34,9 @@ HISTORY_EVENTS = 20_000
 
 CHECKED_ALWAYS = 20
 """A machine with so many tasks or resources checks itself after each event, a larger one less often."""
+
+IDLE_TICK = 0.1
+"""What a look at the clock that leads to nothing counts for, of an event after which to check."""
 
 STORY_LINES = 50
 """The last lines of a story that are told."""
@@ -49,7 +58,7 @@ class Observer:
     def __init__(self, quiet_since: Callable[[], float], full_checks: bool = False) -> None:
         self.hash = EventHash()
         self._full_checks = full_checks
-        self._unchecked: dict[tuple[SimulatedProcess, type], int] = {}
+        self._unchecked: dict[tuple[SimulatedProcess, type], float] = {}
         self._quiet_since = quiet_since
         self._history: deque[Seen] = deque(maxlen=HISTORY_EVENTS)
         self._family = Family()
@@ -60,6 +69,7 @@ class Observer:
         self._tasks: dict[SimulatedProcess, Tasks] = {}
         self._rm_of: dict[SimulatedProcess, Grants | None] = {}
         self._by_job: dict[tuple[JobId, int], Tasks] = {}
+        self._durable: dict[SimulatedProcess, Durable] = {}
 
     def saw(
         self, process: SimulatedProcess, machine: Any, event: Any, now: float, actions: list[Any]
@@ -73,7 +83,7 @@ class Observer:
         kind = type(machine)
         self.hash.add(process.name, kind.__name__, event, now, actions)
         self._history.append((now, f"{process.name} {kind.__name__.strip('_')}", event, actions))
-        self._check(process, machine, kind)
+        self._check(process, machine, kind, event, actions)
         if kind is JobMachine:
             self._job(process, machine, event, actions)
         elif kind is RifHost:
@@ -93,15 +103,23 @@ class Observer:
                 )
                 self._current = grants
             grants.saw(event, now, actions)
+        elif kind is Rts:
+            for action in actions:
+                if type(action) is AcceptJob and action.adopted and process in self._grants:
+                    self._grants[process].adopted(action.adopted, action.job)
 
-    def _check(self, process: SimulatedProcess, machine: Any, kind: type) -> None:
+    def _check(
+        self, process: SimulatedProcess, machine: Any, kind: type, event: Any, actions: list[Any]
+    ) -> None:
         """Let the machine count everything anew; a large one does it less often, for it takes long."""
         if kind is not Session and not self._full_checks:
             size = self._size(process, machine, kind)
             if size > CHECKED_ALWAYS:
-                unchecked = self._unchecked.get((process, kind), 0) + 1
-                self._unchecked[process, kind] = unchecked % (size // CHECKED_ALWAYS)
-                if self._unchecked[process, kind]:
+                weight = 1.0 if actions or type(event) is not Tick else IDLE_TICK
+                unchecked = self._unchecked.get((process, kind), 0.0) + weight
+                is_due = unchecked >= size / CHECKED_ALWAYS
+                self._unchecked[process, kind] = 0.0 if is_due else unchecked
+                if not is_due:
                     return
         machine.check()
 
@@ -114,18 +132,24 @@ class Observer:
         return grants.resources if grants is not None else 0
 
     def _job(self, process: SimulatedProcess, machine: JobMachine, event: Any, actions: list[Any]) -> None:
-        tasks = self.tasks_of(process)
+        tasks = self._tasks[process]
         if not tasks.job:
             tasks.job = machine.job
             self._rm_of[process] = self._current
         tasks.saw(event, actions)
+        durable = self._durable.get(process)
         for action in actions:
             if type(action) is Submit:
                 self._by_job[machine.job, action.grant_id[0]] = tasks
+            elif durable is not None and type(action) is TaskDone and action.state is TaskState.FINISHED:
+                durable.reported(action.task_id, action.outcome.values)
 
-    def tasks_of(self, process: SimulatedProcess) -> Tasks:
-        """Return the checker of the tasks of a job server."""
-        return self._tasks.setdefault(process, Tasks(""))
+    def watch(self, process: SimulatedProcess, engine: Any, durable: Durable | None) -> WatchedEngine:
+        """Return what takes the place of the engine of a job that begins, or goes on with its journal."""
+        tasks = self._tasks[process] = Tasks("", durable is not None)
+        if durable is not None:
+            self._durable[process] = durable
+        return WatchedEngine(engine, tasks, durable)
 
     def began(self, process: SimulatedProcess, run: Run) -> None:
         """An attempt begins in compute."""
@@ -140,11 +164,11 @@ class Observer:
         self._history.append((trio.current_time(), f"{process.name} compute", run, []))
         self.work.ended(process, run)
 
-    def died(self, process: SimulatedProcess, now: float) -> None:
-        """A process was killed."""
+    def gone(self, process: SimulatedProcess, now: float) -> None:
+        """A process is gone."""
         tasks, grants = self._tasks.get(process), self._rm_of.get(process)
         if tasks is not None and grants is not None:
-            grants.job_died(tasks.job, now)
+            grants.job_died(tasks.job, now, RESUME_GRACE_S if process in self._durable else 0.0)
 
     def overtaken(self, process: SimulatedProcess) -> list[Submit]:
         """Return what a RIF was once given under grants that newer ones have overtaken since."""
@@ -184,22 +208,38 @@ class WatchedEngine:
     Args:
         engine: does the work.
         tasks: checks.
+        durable: checks what its journal holds; None for an engine without one.
     """
 
-    def __init__(self, engine: Any, tasks: Tasks) -> None:
+    def __init__(self, engine: Any, tasks: Tasks, durable: Durable | None) -> None:
         self._engine = engine
         self._tasks = tasks
+        self._durable = durable
+        if durable is not None:
+            durable.note(engine.engine)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
+
+    def next(self) -> int | None:
+        """Return the id of a task that is ready, or None."""
+        task_id: int | None = self._engine.next()
+        if self._durable is not None:
+            self._durable.note(self._engine.engine)
+        return task_id
 
     def extract(self, task_id: int) -> Task:
         """Hand out a task."""
         task: Task = self._engine.extract(task_id)
         self._tasks.extracted(task_id, task.options.may_rerun)
+        if self._durable is not None:
+            self._durable.extracted(task_id)
         return task
 
     def inject(self, task_id: int, values: tuple[tuple[bytes, ...], ...]) -> None:
         """Take a result."""
         self._tasks.injected(task_id)
         self._engine.inject(task_id, values)
+        if self._durable is not None:
+            self._durable.injected(task_id, values)
+            self._durable.note(self._engine.engine)

@@ -11,21 +11,20 @@ import trio
 from attrs import field, frozen
 from trio.testing import MockClock
 
-from gspc_trio.components.job import JobFailed, JobResult, RtsLost
 from gspc_trio.core.rts.state import RifState
-from gspc_trio.nursery.rpc import PeerGone
 from gspc_trio.nursery.scope import leaves
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.backend import Run, SimulatedBackend, SimulatedCompute
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, first_of, open_cluster
-from gspc_trio.testing.determinism import Gate, seeded_trio
+from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
 from gspc_trio.testing.faults import Fault, Faults, Trigger
+from gspc_trio.testing.job_life import JobLife, is_expected
 from gspc_trio.testing.mischief import Mischief
-from gspc_trio.testing.observer import Observer, WatchedEngine
+from gspc_trio.testing.observer import Observer
 from gspc_trio.testing.process import RUNNING, SimulatedProcess
 from gspc_trio.testing.wires import BUFFER_BYTES
-from gspc_trio.testing.workload import FAILURES_MAX, TASK_S, Workload, behave, in_order
+from gspc_trio.testing.workload import FAILURES_MAX, TASK_S, Workload, behave
 
 FINISH_S = 300.0
 """Simulated seconds after the last fault within which everything has to be finished (invariant 10)."""
@@ -115,10 +114,7 @@ class Simulation:
         work_s = options.jobs * options.tasks * options.task_s
         self._finish_s = FINISH_S + SLACK * work_s / options.hosts
         self._cluster_seed = random.getrandbits(64)
-        self._workloads = {
-            f"job{number + 1}": Workload.make(random, options.tasks, TASK_SETTINGS)
-            for number in range(options.jobs)
-        }
+        workloads = [Workload.make(random, options.tasks, TASK_SETTINGS) for _ in range(options.jobs)]
         steps = {
             "rts": 100 + 10 * options.tasks * options.jobs,
             "rif": 100 + 10 * options.tasks * options.jobs,
@@ -141,11 +137,20 @@ class Simulation:
         self.failure: BaseException | None = None
         self._scope = trio.CancelScope()
         self._last_fault_s = 0.0
-        self._unfinished = set(self._workloads)
+        self._lives = self._make_lives(workloads)
+        self._running = set(self._lives)
         self._finished = trio.Event()
-        self._rts_ended = trio.Event()
+        self.rts_ended = trio.Event()
         self.cluster: Cluster
-        self._mischief: Mischief
+        self.mischief: Mischief
+
+    def _make_lives(self, workloads: Sequence[Workload]) -> list[JobLife]:
+        random, lives = Random(self._cluster_seed + 1), []
+        for number, workload in enumerate(workloads):
+            journaled = self.options.faults.journals and random.random() < 0.5
+            own = Random(random.getrandbits(64))
+            lives.append(JobLife(self, f"job{number + 1}", workload, own, journaled=journaled))
+        return lives
 
     # What is seen ----
 
@@ -171,7 +176,7 @@ class Simulation:
         """Count a step of a process, and let happen what is due."""
         for fault in self._trigger.step(process.role):
             self._happens(fault, process.name)
-            self._mischief.happen(fault, process)
+            self.mischief.happen(fault, process)
 
     def _happens(self, fault: Fault, name: str) -> None:
         self._last_fault_s = max(self._last_fault_s, trio.current_time() + fault.lasts_s)
@@ -197,7 +202,7 @@ class Simulation:
                     buffer_bytes=self._buffer_bytes,
                     limits=self._limits,
                 ) as self.cluster:
-                    self._mischief = Mischief(
+                    self.mischief = Mischief(
                         self.cluster,
                         self._clock,
                         gate,
@@ -208,8 +213,8 @@ class Simulation:
                     )
                     self.cluster.on_staging_failed = self.observer.work.staging_failed
                     self.cluster.on_backend = self._watch_backend
-                    self.cluster.on_end = self._expect
-                    self.cluster.on_killed = lambda process: self.observer.died(process, trio.current_time())
+                    self.cluster.on_end = self._ended
+                    self.cluster.on_killed = lambda process: self.observer.gone(process, trio.current_time())
                     await self._see_through()
                     await self._come_to_rest()
                 nursery.cancel_scope.cancel()
@@ -220,8 +225,8 @@ class Simulation:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_rts)
             nursery.start_soon(self._keep_resources)
-            for name, workload in self._workloads.items():
-                nursery.start_soon(self._run_job, name, workload)
+            for life in self._lives:
+                nursery.start_soon(self._run_job, life)
             await self._finished.wait()
             await self._everything_is_back()
             nursery.cancel_scope.cancel()
@@ -231,38 +236,23 @@ class Simulation:
         while True:
             process = await self.cluster.start_rts()
             await process.ended.wait()
-            self._rts_ended.set()
-            self._rts_ended = trio.Event()
+            self.rts_ended.set()
+            self.rts_ended = trio.Event()
             await trio.sleep(0.3)
 
-    async def _run_job(self, name: str, workload: Workload) -> None:
-        """Run a job, again until it has not been disturbed too much to finish."""
-        expected, net = workload.results(), workload.net()
-        while True:
-            rts_ended = self._rts_ended
-            job = self.cluster.start_job(name, net, wrap=self._watch_engine)
-            await job.process.ended.wait()
-            result = job.result
-            if result is not None and result.state == "finished":
-                outputs = {port: in_order(tokens) for port, tokens in result.outputs.items()}
-                if outputs != expected:
-                    self.fail(Broken(f"{name} has other results than a plain loop"))
-                self._unfinished.discard(name)
-                if not self._unfinished:
-                    self._finished.set()
-                return
-            stopped = job.process in self._mischief.stopped
-            disturbed = stopped or rts_ended.is_set()
-            if result is not None and not disturbed and not _is_explained(result, job.process.error):
-                self.fail(Broken(f"{name} {result.state}: {result.detail} {result.failures}"))
-            await trio.sleep(0.2)
+    async def _run_job(self, life: JobLife) -> None:
+        await life.run()
+        self._running.discard(life)
+        if not self._running:
+            self._finished.set()
 
-    def _expect(self, process: SimulatedProcess) -> None:
+    def _ended(self, process: SimulatedProcess) -> None:
         """A process is over: it was killed, or stopped with an error that a fault explains."""
-        if process.error is not None and not process.killed:
-            for error in leaves(process.error):
-                if not isinstance(error, OSError | PeerGone | JobFailed | trio.Cancelled):
-                    self.fail(process.error)
+        self.observer.gone(process, trio.current_time())
+        was_full = any(life.disk is not None and life.disk.was_full for life in self._lives)
+        error = None if process.killed else process.error
+        if error is not None and not is_expected(error, disk_was_full=was_full):
+            self.fail(error)
 
     async def _everything_is_back(self) -> None:
         """With no job left, nothing is held, and every resource is there again."""
@@ -285,7 +275,7 @@ class Simulation:
             await trio.sleep(KEEPER_S)
             for rif in self.cluster.rts.machine.rifs if self.cluster.rts is not None else ():
                 if rif.state is RifState.UP and not rif.leaving and self.cluster.missing(rif.rif_id):
-                    self._mischief.clients.put_back(rif.rif_id)
+                    self.mischief.clients.put_back(rif.rif_id)
 
     async def _come_to_rest(self) -> None:
         """Stop the run-time system: nothing is left."""
@@ -311,7 +301,8 @@ class Simulation:
     def _state(self) -> str:
         rts = self.cluster.rts
         status = rts.status() if rts is not None else {}
-        return f"jobs {sorted(self._unfinished)}, {status.get('classes')}, {status.get('jobs')}"
+        running = sorted(life.name for life in self._running)
+        return f"jobs {running}, {status.get('classes')}, {status.get('jobs')}"
 
     def _watch_backend(self, process: SimulatedProcess, backend: SimulatedBackend) -> None:
         def begun(run: Run, compute: SimulatedCompute) -> None:
@@ -327,17 +318,6 @@ class Simulation:
         backend.on_begin = begun
         backend.on_end = lambda run: self.observer.ended(process, run)
 
-    def _watch_engine(self, process: SimulatedProcess, engine: Any) -> WatchedEngine:
-        return WatchedEngine(engine, self.observer.tasks_of(process))
-
-
-def _is_explained(result: JobResult, error: BaseException | None) -> bool:
-    """Whether faults explain why a job failed: its run-time system went, or a task that may not run again."""
-    if error is not None and any(isinstance(leaf, RtsLost) for leaf in leaves(error)):
-        return True
-    kinds = {failure.outcome.error.kind for failure in result.failures if failure.outcome.error}
-    return kinds == {"unknown"}
-
 
 def living_tasks() -> int:
     """Return the number of trio tasks."""
@@ -352,7 +332,7 @@ def simulate(seed: int, options: Options | None = None) -> Report:
         options: what is simulated.
     """
     options = options or Options()
-    clock = MockClock(autojump_threshold=0)
+    clock = simulated_clock()
     simulation: Simulation
     times = [0.0]
 
@@ -365,7 +345,7 @@ def simulate(seed: int, options: Options | None = None) -> Report:
             simulation.fail(error)
         times[0] = trio.current_time()
 
-    with seeded_trio(seed):
+    with seeded_trio(seed), rare_collections():
         trio.run(main, clock=clock)
     broken = ""
     story: tuple[str, ...] = ()

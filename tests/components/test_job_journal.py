@@ -49,7 +49,7 @@ def extract(engine: JournaledEngine) -> list[TaskDone]:
     return ends
 
 
-async def write(journal: Journal, engine: JournaledEngine, ends: list[TaskDone]) -> None:
+async def write(journal: Journal, folder: Path, engine: JournaledEngine, ends: list[TaskDone]) -> None:
     """Write results one after the other, each taken in when it is durable."""
     async with trio.open_nursery() as nursery:
         waiting: list[TaskDone] = []
@@ -58,7 +58,7 @@ async def write(journal: Journal, engine: JournaledEngine, ends: list[TaskDone])
         def kept(count: int) -> None:
             nonlocal more
             for done in waiting[:count]:
-                assert done.task_id in durable(journal.directory), "it is on disk before it is taken in"
+                assert done.task_id in durable(folder), "it is on disk before it is taken in"
                 engine.inject(done.task_id, done.outcome.values)
             del waiting[:count]
             more.set()
@@ -75,7 +75,7 @@ async def write(journal: Journal, engine: JournaledEngine, ends: list[TaskDone])
 async def test_what_is_taken_in_is_on_disk_already(tmp_path: Path) -> None:
     with create_journal(tmp_path / "j", ABOUT) as journal:
         engine = await journal.recover(doubles(5), {})
-        await write(journal, engine, extract(engine)[:3])
+        await write(journal, tmp_path / "j", engine, extract(engine)[:3])
     with open_journal(tmp_path / "j") as journal:
         assert journal.about == ABOUT
         again = await journal.recover(doubles(5), {})
@@ -113,7 +113,7 @@ async def test_a_journal_does_not_grow_without_bound(tmp_path: Path) -> None:
         engine = await journal.recover(doubles(80), {})
         for _ in range(3):
             ends = extract(engine)
-            await write(journal, engine, ends)
+            await write(journal, folder, engine, ends)
             (path,) = files(folder)
             longest = max(longest, path.stat().st_size)
             engine.engine.put("items", range(80))
@@ -143,7 +143,7 @@ async def test_a_crash_between_two_files_leaves_the_older_one(tmp_path: Path) ->
     folder = tmp_path / "j"
     with create_journal(folder, ABOUT) as journal:
         engine = await journal.recover(doubles(5), {})
-        await write(journal, engine, extract(engine)[:2])
+        await write(journal, folder, engine, extract(engine)[:2])
     (folder / "new").write_bytes(files(folder)[0].read_bytes()[:50])
     (folder / "journal.000002").write_bytes(b"")
     with open_journal(folder) as journal:

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+import trio
 from attrs import evolve
 
-from gspc_trio.core.exchange import Finished, Release
+from gspc_trio.components.journal import Journal
+from gspc_trio.components.takeover import Takeover
+from gspc_trio.core.exchange import Demand, Finished, Interrupt, Release
 from gspc_trio.core.fence import Fence
 from gspc_trio.core.rif import Rif
 from gspc_trio.core.rm import ResourceManager, lapse
 from gspc_trio.core.rm.jobs import Want
 from gspc_trio.core.rm.pool import Pool
+from gspc_trio.core.rts import Rts
 from gspc_trio.core.rts.lifecycle import LifeCycle
 from gspc_trio.core.scheduler import grants as scheduler_grants
 from gspc_trio.core.scheduler import machine as scheduler_machine
@@ -21,8 +25,10 @@ from gspc_trio.core.task import Reason
 from gspc_trio.core.verdict import Verdict
 from gspc_trio.core.worker import Worker
 from gspc_trio.protocol import handshake
+from gspc_trio.protocol import journal as journal_frames
 from gspc_trio.protocol.session import Session
 from gspc_trio.workflow.job import JobMachine
+from gspc_trio.workflow.journal import JournaledEngine, Replay
 
 Patch = Callable[[Any, str, Any], None]
 """``monkeypatch.setattr``."""
@@ -227,6 +233,98 @@ def job_goes_on_unheard(patch: Patch) -> None:
     patch(Rif, "_end_job", lambda _rif, _event: None)
 
 
+def withdrawal_lost_in_crossing(patch: Patch) -> None:
+    """The resource manager overlooks that a job withdraws its demand while a grant is on its way to it."""
+    demand = ResourceManager._demand
+
+    def overlook(rm: ResourceManager, event: Demand, now: float, actions: list[Any]) -> None:
+        job = rm._state.jobs.get(event.job)
+        want = job.wants.get(event.shape) if job is not None else None
+        crossing = want is not None and any(grant_id > event.seen for grant_id in want.sent)
+        if event.credit or not crossing:
+            demand(rm, event, now, actions)
+
+    patch(ResourceManager, "_demand", overlook)
+
+
+def interrupt_lost_in_crossing(patch: Patch) -> None:
+    """The resource manager overlooks an interrupt while a grant is on its way to that job."""
+    interrupt = ResourceManager._interrupt
+
+    def overlook(rm: ResourceManager, event: Interrupt, now: float, actions: list[Any]) -> None:
+        if not any(want.sent for want in rm._state.job(event.job).wants.values()):
+            interrupt(rm, event, now, actions)
+
+    patch(ResourceManager, "_interrupt", overlook)
+
+
+def durable_too_early(patch: Patch) -> None:
+    """A journal says that results are durable before they are written."""
+
+    async def run(journal: Journal, kept: Callable[[int], None]) -> None:
+        while True:
+            if journal._rows:
+                rows, journal._rows = journal._rows, []
+                kept(len(rows))
+                await journal._write(journal.engine, rows)
+            await trio.sleep(0.01)
+
+    patch(Journal, "run", run)
+
+
+def torn_tail_believed(patch: Patch) -> None:
+    """A journal is read without a look at its checksums."""
+    patch(journal_frames, "_checksum", lambda _payload, _before: _AnyChecksum())
+
+
+class _AnyChecksum(int):
+    def __new__(cls) -> _AnyChecksum:
+        return super().__new__(cls, 7)
+
+    def __ne__(self, _other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+def end_of_work_forgotten(patch: Patch) -> None:
+    """A journal does not say when inline transitions have fired."""
+    close = JournaledEngine._close_step
+
+    def forget(engine: JournaledEngine) -> None:
+        engine._exhausted = False
+        close(engine)
+
+    patch(JournaledEngine, "_close_step", forget)
+
+
+def orphans_for_ever(patch: Patch) -> None:
+    """The run-time system waits without end for who goes on for a job."""
+    patch(Rts, "_tick", lambda rts, _tick, now, out: rts._lives.tick(now, out))
+
+
+def heir_waits_for_what_has_come(patch: Patch) -> None:
+    """Who goes on for a job overlooks that a RIF has nothing more for it."""
+    report = Takeover.report
+
+    def overlook(takeover: Takeover, rif_id: str, orphans: Any) -> None:
+        if orphans is None or not orphans.over:
+            report(takeover, rif_id, orphans)
+
+    patch(Takeover, "report", overlook)
+
+
+def tasks_begun_twice_after_a_restart(patch: Patch) -> None:
+    """A job that goes on with its journal takes a result in for a task that has one."""
+    finish = Replay.finish
+
+    def forget(replay: Replay) -> Any:
+        replay._outcomes.clear()
+        return finish(replay)
+
+    patch(Replay, "finish", forget)
+
+
 VARIANTS = [
     double_grant,
     forgotten_release,
@@ -247,4 +345,12 @@ VARIANTS = [
     any_token_will_do,
     silence_unnoticed,
     job_goes_on_unheard,
+    withdrawal_lost_in_crossing,
+    interrupt_lost_in_crossing,
+    durable_too_early,
+    torn_tail_believed,
+    end_of_work_forgotten,
+    orphans_for_ever,
+    heir_waits_for_what_has_come,
+    tasks_begun_twice_after_a_restart,
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gspc_trio.testing.faults import Faults
 from gspc_trio.testing.hunt import parse_schedule
 from gspc_trio.testing.simulation import Options, simulate
 
@@ -11,7 +12,10 @@ SMALL = {"hosts": 2, "cores": 1, "jobs": 3, "tasks": 8}
 
 FOUND = [
     # A job kept the idle core of a node with one core while others waited for the node.
-    (20000, SMALL, "partition:rif:1:20"),
+    (20000, {**SMALL, "faults": Faults(journals=False)}, "partition:rif:1:20"),
+    # A job server took the place of one whose host had crashed, which itself went on for another one:
+    # what that one held was never given back.
+    (148, {}, "partition:job:4:5.5,full:job:304:0.2,crash:job:379"),
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define
 
-from gspc_trio.core.exchange import Demand, Grant, Release, Revoke, Revoked
+from gspc_trio.core.exchange import Demand, Grant, Interrupt, Release, Revoke, Revoked
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
 from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.rm.events import Added, JobGone
@@ -45,15 +45,22 @@ class Grants:
         self._credit: dict[tuple[JobId, Shape], int] = {}
         self._sent: dict[tuple[JobId, Shape], list[GrantId]] = {}
         self._dead: dict[JobId, float] = {}
+        self._gone: dict[JobId, float] = {}
+        self._heirs: dict[JobId, JobId] = {}
 
     @property
     def resources(self) -> int:
         """Number of resources that are there."""
         return len(self._there)
 
-    def job_died(self, job: JobId, now: float) -> None:
-        """The job's process is gone."""
-        self._dead[job] = now
+    def job_died(self, job: JobId, now: float, grace_s: float) -> None:
+        """The job's process is gone; its work may go on for the grace."""
+        self._gone[job] = now
+        self._dead[job] = now + grace_s
+
+    def adopted(self, orphan: JobId, heir: JobId) -> None:
+        """A job goes on for another, whose work may go on for as long as the heir is there."""
+        self._heirs[orphan] = heir
 
     def saw(self, event: Any, now: float, actions: list[Any]) -> None:
         """The resource manager took an event."""
@@ -66,6 +73,8 @@ class Grants:
             live = self._live.get(event.grant_id)
             if live is not None and live.revoked:
                 self._end(event.grant_id, event.resources, live.job)
+        elif kind is Interrupt:
+            self._credit.update({key: 0 for key in self._credit if key[0] == event.job})
         elif kind is Added:
             self._family.add(event)
         elif kind is JobGone and event.fenced:
@@ -77,7 +86,7 @@ class Grants:
         for action in actions:
             kind = type(action)
             if kind is Grant:
-                self._grant(action)
+                self._grant(action, now)
             elif kind is GrantChanged:
                 self._free(action)
             elif kind is Revoke and action.grant_id in self._live:
@@ -100,7 +109,9 @@ class Grants:
         sent = self._sent[key] = [grant for grant in self._sent.get(key, ()) if grant > event.seen]
         self._credit[key] = max(0, event.credit - len(sent))
 
-    def _grant(self, grant: Grant) -> None:
+    def _grant(self, grant: Grant, now: float) -> None:
+        if self._is_overdue(self._gone.get(grant.job), now):
+            raise Broken(f"{grant.job}, long dead, is given grant {grant.grant_id}", *grant.resources)
         if grant.grant_id <= self.last:
             raise Broken(f"grant {grant.grant_id} follows {self.last}", *grant.resources)
         self.last = grant.grant_id
@@ -144,15 +155,22 @@ class Grants:
         if not live.left:
             del self._live[grant_id]
 
-    def _look_at_the_dead(self, now: float) -> None:
+    def _is_overdue(self, since_s: float | None, now: float) -> bool:
+        """Whether what became known then, or could since the last fault, must have been seen to."""
+        if since_s is None:
+            return False
         lease_s, heartbeat_s = DEFAULT_LIMITS.lease_s, DEFAULT_LIMITS.heartbeat_s
-        for job, died_s in list(self._dead.items()):
-            if now <= max(died_s, self._quiet_since()) + 2 * lease_s + 2 * heartbeat_s:
+        return now > max(since_s, self._quiet_since()) + 2 * lease_s + 2 * heartbeat_s
+
+    def _look_at_the_dead(self, now: float) -> None:
+        for job, since_s in list(self._dead.items()):
+            heir = self._heirs.get(job)
+            if not self._is_overdue(since_s if heir is None else self._gone.get(heir), now):
                 continue
             left = [live for live in self._live.values() if live.job == job]
             if left:
                 raise Broken(
-                    f"{job}, dead for {now - died_s:.1f} s, still holds grant {left[0].grant_id}",
+                    f"{job}, dead for {now - self._gone[job]:.1f} s, still holds grant {left[0].grant_id}",
                     *left[0].left,
                 )
             del self._dead[job]

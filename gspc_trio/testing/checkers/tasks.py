@@ -13,7 +13,7 @@ from gspc_trio.core.scheduler import ResourcesLost, RetryTask, TaskDone
 from gspc_trio.core.task import TaskState
 from gspc_trio.testing.backend import Run
 from gspc_trio.testing.checkers.base import Broken
-from gspc_trio.workflow.job import JobEnded
+from gspc_trio.workflow.job import JobEnded, TakenOver
 
 
 @define(eq=False)
@@ -27,6 +27,7 @@ class _Task:
     may_rerun: bool = True
     runs: int = 0
     state: TaskState | None = None
+    taken_in: bool = False
     reported: set[int] = field(factory=set)
 
 
@@ -35,10 +36,12 @@ class Tasks:
 
     Args:
         job: its id.
+        journaled: a result is taken in some time after it has come.
     """
 
-    def __init__(self, job: JobId) -> None:
+    def __init__(self, job: JobId, journaled: bool = False) -> None:
         self.job = job
+        self._journaled = journaled
         self._tasks: dict[TaskId, _Task] = {}
 
     def saw(self, event: Any, actions: list[Any]) -> None:
@@ -53,6 +56,8 @@ class Tasks:
             self._tasks[event.task_id].state = None
         elif kind is Lapsed:
             self._lapsed(event)
+        elif kind is TakenOver:
+            self._taken_over(event, {action.task_id for action in actions if type(action) is TaskDone})
         kept = [action for action in actions if type(action) is GrantChanged and not action.held]
         if kept and kind is not Lapsed:
             given = {action.grant_id for action in actions if type(action) is Release}
@@ -79,9 +84,12 @@ class Tasks:
 
     def injected(self, task_id: TaskId) -> None:
         """The engine has got a result."""
-        task = self._tasks.get(task_id)
-        if task is None or task.state is not None:
-            raise Broken(f"task {task_id} was injected, and is {task and task.state}", self._words(task_id))
+        task, words = self._tasks.get(task_id), self._words(task_id)
+        if task is None or task.state is not (TaskState.FINISHED if self._journaled else None):
+            raise Broken(f"{words} was injected, and is {task and task.state}", words)
+        if task.taken_in:
+            raise Broken(f"{words} was injected again", words)
+        task.taken_in = True
 
     def began(self, run: Run) -> None:
         """An attempt begins in compute."""
@@ -110,6 +118,15 @@ class Tasks:
         for task in self._tasks.values():
             if task.sent and task.grant_id in event.grant_ids:
                 task.sent = False
+
+    def _taken_over(self, event: TakenOver, done: set[TaskId]) -> None:
+        """Attempts of an earlier job server have finished; they count where the task was not handed out."""
+        for outcome in event.outcomes:
+            if outcome.task_id in done:
+                task = self._tasks.setdefault(outcome.task_id, _Task())
+                if not task.attempt:
+                    task.attempt = outcome.attempt
+                    task.reported.add(outcome.attempt)
 
     def _submit(self, submission: Submission, submit: Submit) -> None:
         words = self._words(submission.task_id)

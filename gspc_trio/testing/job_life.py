@@ -1,0 +1,109 @@
+"""The life of a job in a simulation: it runs again until it has not been disturbed too much to finish."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from gspc_trio.components.job import JobFailed, JobResult, RtsLost
+from gspc_trio.components.jobserver import RESUME_GRACE_S
+from gspc_trio.components.journal_files import JournalError
+from gspc_trio.nursery.rpc import PeerGone
+from gspc_trio.nursery.scope import leaves
+from gspc_trio.testing.checkers.base import Broken
+from gspc_trio.testing.checkers.durable import Durable
+from gspc_trio.testing.disk import SimulatedDisk
+from gspc_trio.testing.observer import WatchedEngine
+from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.workload import Workload, in_order
+
+if TYPE_CHECKING:
+    from gspc_trio.testing.simulation import Simulation
+
+AGAIN_S = 0.2
+"""Pause before a job server is started again."""
+
+LATE_S = (AGAIN_S, AGAIN_S, AGAIN_S, AGAIN_S, 5.0, 2 * RESUME_GRACE_S)
+"""The same for one with a journal: before or after its work has been given up."""
+
+FILE_BYTES = (500, 5_000, 64 * 2**20)
+"""When journals begin a new file; the last is the usual one."""
+
+
+class JobLife:
+    """One job.
+
+    Args:
+        simulation: of which it is part.
+        name: of the job.
+        workload: what it computes.
+        random: to draw from.
+        journaled: whether it has a journal.
+
+    Attributes:
+        disk: where its journal is, or None.
+    """
+
+    def __init__(
+        self, simulation: Simulation, name: str, workload: Workload, random: Random, *, journaled: bool
+    ) -> None:
+        self._simulation = simulation
+        self._random = random
+        self.name = name
+        self._net, self._expected = workload.net(), workload.results()
+        self._durable: Durable | None = None
+        self.disk: SimulatedDisk | None = None
+        if journaled:
+            self.disk = SimulatedDisk(f"the disk of {name}", random, random.choice(FILE_BYTES))
+            self.disk.on_read = self._look_at_journal
+            self._durable = Durable(name, self._net, random)
+
+    async def run(self) -> None:
+        """Run it, again until it has finished."""
+        simulation, disk = self._simulation, self.disk
+        while True:
+            rts_ended = simulation.rts_ended
+            was_full = disk.was_full if disk is not None else 0
+            job = simulation.cluster.start_job(self.name, self._net, wrap=self._watch, disk=disk)
+            await job.process.ended.wait()
+            result = job.result
+            if result is not None and result.state == "finished":
+                outputs = {port: in_order(tokens) for port, tokens in result.outputs.items()}
+                if outputs != self._expected:
+                    simulation.fail(Broken(f"{self.name} has other results than a plain loop"))
+                return
+            disturbed = job.process in simulation.mischief.stopped or rts_ended.is_set()
+            disturbed = disturbed or (disk is not None and disk.was_full > was_full)
+            if result is not None and not disturbed and not is_explained(result, job.process.error):
+                simulation.fail(Broken(f"{self.name} {result.state}: {result.detail} {result.failures}"))
+            await trio.sleep(AGAIN_S if disk is None else self._random.choice(LATE_S))
+
+    def _look_at_journal(self, data: bytes) -> None:
+        """A job server is about to go on with what an earlier one has left."""
+        assert self._durable is not None
+        try:
+            self._durable.look(data)
+        except Exception as error:
+            self._simulation.fail(error)
+            raise
+
+    def _watch(self, process: SimulatedProcess, engine: Any) -> WatchedEngine:
+        return self._simulation.observer.watch(process, engine, self._durable)
+
+
+def is_explained(result: JobResult, error: BaseException | None) -> bool:
+    """Whether faults explain why a job failed: its run-time system went, or a task that may not run again."""
+    if error is not None and any(isinstance(leaf, RtsLost) for leaf in leaves(error)):
+        return True
+    kinds = {failure.outcome.error.kind for failure in result.failures if failure.outcome.error}
+    return kinds == {"unknown"}
+
+
+def is_expected(error: BaseException, *, disk_was_full: bool) -> bool:
+    """Whether a process may end with this error when faults happen."""
+    allowed: tuple[type[BaseException], ...] = (OSError, PeerGone, JobFailed, trio.Cancelled)
+    if disk_was_full:
+        allowed = (*allowed, JournalError)
+    return all(isinstance(leaf, allowed) for leaf in leaves(error))

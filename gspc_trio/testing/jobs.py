@@ -1,0 +1,107 @@
+"""Job servers of a simulated cluster: with a journal, or without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gspc_trio.components.client import RunTimeSystem
+from gspc_trio.components.job import Job, JobResult
+from gspc_trio.components.jobserver import JobSettings, run_job
+from gspc_trio.components.journal import Journal
+from gspc_trio.components.outliving import outlive_rts
+from gspc_trio.protocol.code import encode_entry
+from gspc_trio.protocol.values import dumps, join, loads
+from gspc_trio.testing.disk import SimulatedDisk
+from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.wires import SimulatedNetwork
+from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.net import Net
+
+if TYPE_CHECKING:
+    from gspc_trio.testing.cluster import Cluster
+
+Wrap = Callable[[SimulatedProcess, Any], Any]
+"""Returns what takes the place of an engine."""
+
+
+class SimulatedJob:
+    """A job server and how its job ended.
+
+    Args:
+        cluster: on which it runs.
+        name: of the job, and of its host.
+        net: its workflow.
+        rts: address of the run-time system.
+        wrap: see :data:`Wrap`; or None.
+        disk: where it has a journal; or None.
+        settings: of the job.
+
+    Attributes:
+        process: the job server.
+        result: None if it was killed or could not begin.
+    """
+
+    process: SimulatedProcess
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        net: Net,
+        rts: str,
+        wrap: Wrap | None,
+        disk: SimulatedDisk | None,
+        settings: dict[str, Any],
+    ) -> None:
+        self.result: JobResult | None = None
+        self.disk = disk
+        self._cluster = cluster
+        self._net = net
+        self._rts = rts
+        self._wrap = wrap
+        self._settings = JobSettings(name=name, listen=f"ws://{name}:0", **settings)
+
+    async def run(self, process: SimulatedProcess) -> None:
+        """Be the job server."""
+        network = self._cluster.network(process)
+        journal = self.disk.open_journal(process) if self.disk is not None else None
+
+        async def attempt() -> JobResult:
+            return await self._attempt(process, network, journal)
+
+        async def is_back() -> bool:
+            return self._cluster.is_rts_up()
+
+        await outlive_rts(attempt, journal, is_back)
+
+    async def _attempt(
+        self, process: SimulatedProcess, network: SimulatedNetwork, journal: Journal | None
+    ) -> JobResult:
+        name, self.result = self._settings.name, None
+        async with network.connect(self._rts, role="control", name=name, expect="rts") as peer:
+            rts = RunTimeSystem(network, self._rts, peer)
+            if journal is None:
+                given: Any = WorkflowEngine(self._net, {}, dumps=dumps, loads=loads, join=join)
+                engine = given
+            else:
+                given = await journal.recover(self._net, {})
+                engine = given.engine
+
+            def code(code_id: int) -> bytes:
+                return encode_entry(engine.code_table[code_id])
+
+            if self._wrap is not None:
+                given = self._wrap(process, given)
+            async with run_job(given, code, engine.outputs, rts, self._settings, journal=journal) as running:
+                return await self._see_through(process, running)
+
+    async def _see_through(self, process: SimulatedProcess, running: Job) -> JobResult:
+        self._cluster.running_jobs[process] = running
+        try:
+            result = await running.wait_ended()
+        finally:
+            del self._cluster.running_jobs[process]
+        if process.alive:
+            self.result = result
+        return result
