@@ -105,8 +105,10 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(world: World) 
     flow, journal = world.workflow(MARKING), str(world.folder / "journal")
     given = ("--set", f"folder={marks}", "--set", "n=400", "--set", "seconds=0.001", "--journal", journal)
 
+    limit_bytes = 9_000 + 400 * len(str(marks))  # enough for the tasks, not for their results
+
     def allow_little() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (36_000, 36_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
 
     process = world.start("jobserver", "run", flow, *given, "--cores", "2", preexec_fn=allow_little)
     _, err = process.communicate()
