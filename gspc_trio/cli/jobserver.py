@@ -22,6 +22,7 @@ from gspc_trio.cli.common import (
 from gspc_trio.cli.journaled import new_journal, old_journal
 from gspc_trio.cli.progress import show_progress
 from gspc_trio.components.client import join_rts
+from gspc_trio.components.collector import tuned_collector
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.iml import published_layer
 from gspc_trio.components.job import JobFailed, JobResult
@@ -235,6 +236,7 @@ async def _run(
     quiet: bool,
 ) -> JobResult:
     async with AsyncExitStack() as stack:
+        stack.enter_context(tuned_collector())
         rts = await stack.enter_async_context(
             open_rts(cores=cores, connection_file=rts_file, publish=publish)
         )
