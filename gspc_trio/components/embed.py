@@ -18,6 +18,7 @@ from gspc_trio.components.rts_peers import RtsError
 from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
 from gspc_trio.components.strategy import Strategy
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
+from gspc_trio.core.staging import FilePatterns
 from gspc_trio.nursery.connection_file import (
     ConnectionInfo,
     remove_connection_file,
@@ -166,6 +167,13 @@ async def open_job(
         return encode_entry(engine.code_table[code_id])
 
     async with run_job(
-        journaled or engine, code, engine.outputs, rts, settings, records_path=records_path, journal=journal
+        journaled or engine,
+        code,
+        engine.outputs,
+        rts,
+        settings,
+        records_path=records_path,
+        journal=journal,
+        patterns=FilePatterns.of(transition.stage for transition in net.transitions.values()),
     ) as job:
         yield job

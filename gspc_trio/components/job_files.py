@@ -12,7 +12,16 @@ from typing import Any
 import trio
 from attrs import define
 
-from gspc_trio.core.staging import CHUNK_BYTES, DropFile, FilePiece, ReadFile, WriteFile, parts_of
+from gspc_trio.core.staging import (
+    CHUNK_BYTES,
+    DropFile,
+    FilePatterns,
+    FilePiece,
+    ReadFile,
+    WriteFile,
+    matches,
+    parts_of,
+)
 from gspc_trio.iml.folders import enter, open_plain
 from gspc_trio.nursery.rpc import IncomingCall, Peer
 from gspc_trio.protocol.messages import Done
@@ -40,11 +49,13 @@ class JobFiles:
     Args:
         directory: of the files; "" for the working directory.
         file_bytes_max: no file that is written gets larger.
+        patterns: of the files that tasks of the job fetch and store.
     """
 
-    def __init__(self, directory: str, file_bytes_max: int) -> None:
+    def __init__(self, directory: str, file_bytes_max: int, patterns: FilePatterns) -> None:
         self._directory = directory or "."
         self._file_bytes_max = file_bytes_max
+        self._patterns = patterns
         self._transfers: dict[tuple[Peer, int], _Transfer] = {}
 
     async def answer(self, call: IncomingCall) -> None:
@@ -75,7 +86,7 @@ class JobFiles:
             _forget(self._transfers.pop(key))
 
     def _read(self, wanted: ReadFile) -> FilePiece:
-        *way, name = parts_of(wanted.path)
+        *way, name = self._parts(wanted.path, self._patterns.fetch)
         where = self._enter(way)
         try:
             descriptor, size_bytes = open_plain(where, name, wanted.path, links=True)
@@ -112,7 +123,7 @@ class JobFiles:
                 self.forget(peer)
 
     def _begin(self, path: str) -> _Transfer:
-        *way, name = parts_of(path)
+        *way, name = self._parts(path, self._patterns.store)
         where = self._enter(way, make=True)
         own_name = f".{name[:100]}.{secrets.token_hex(8)}"
         try:
@@ -127,6 +138,12 @@ class JobFiles:
         except BaseException:
             os.close(where)
             raise
+
+    def _parts(self, path: str, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        parts = parts_of(path)
+        if not any(matches(pattern, path) for pattern in patterns):
+            raise ValueError(f"no task of the job states the file {path}")
+        return parts
 
     def _enter(self, way: list[str], make: bool = False) -> int:
         start = os.open(Path(self._directory), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -21,7 +21,7 @@ from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.iml.lineage import BYTES_MAX
 from gspc_trio.core.records import RECORD_TYPES, Record
 from gspc_trio.core.scheduler import TaskDone
-from gspc_trio.core.staging import DEFAULT_LIMITS, StageLimits
+from gspc_trio.core.staging import DEFAULT_LIMITS, FilePatterns, StageLimits
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.drive import drive
 from gspc_trio.nursery.rpc import SIGNED_OFF, Peer, PeerGone
@@ -93,6 +93,7 @@ async def run_job(
     on_done: Callable[[TaskDone], None] | None = None,
     records_path: Path | None = None,
     journal: Journal | None = None,
+    patterns: FilePatterns | None = None,
 ) -> AsyncIterator[Job]:
     """Run an engine's tasks on a run-time system.
 
@@ -109,6 +110,7 @@ async def run_job(
         on_done: told each task that ends for good.
         records_path: file for the records, or None.
         journal: makes results durable before the engine takes them in; the engine is the one it has made.
+        patterns: of the files on this host that its tasks fetch and store.
 
     Raises:
         JobFailed: the job failed or was stopped, or the RTS went away.
@@ -119,6 +121,7 @@ async def run_job(
         server = _JobServer(engine, code, outputs, settings, open_ended, on_done, journal)
         if journal is None:  # what lies in memory is gone when the journal is read
             server.layer = settings.data or rts.data
+        server.patterns = patterns or server.patterns
         here = rts.network.whereabouts()
         address = ""
         if settings.listen:
@@ -172,6 +175,7 @@ class _JobServer:
         self.settings = settings
         self.open_ended = open_ended
         self.on_done = on_done
+        self.patterns = FilePatterns()
         self.layer: DataLayer | None = None
         self.data: JobData | None = None
         self.routes: SchedulerRoutes
@@ -252,7 +256,8 @@ class _JobServer:
             rts.network, peer, opening, self.code, put, hosts, nursery, job.records.append, report
         )
         job.ask_worker = routes.ask
-        routes.files = JobFiles(settings.directory or here.directory, settings.stage.file_bytes_max)
+        directory, bytes_max = settings.directory or here.directory, settings.stage.file_bytes_max
+        routes.files = JobFiles(directory, bytes_max, self.patterns)
         if self.journal is not None:
             machine.finished_before = self.journal.finished_before
             nursery.start_soon(self.journal.run, lambda count: job.inbox.put(Kept(count)))

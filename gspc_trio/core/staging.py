@@ -7,7 +7,8 @@ to the host of its job. Names never lead out of the directory on either side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import msgpack
@@ -129,6 +130,33 @@ class Stage:
             tuple((name, fill(t, values) if isinstance(t, str) else t) for name, t in self.store),
             tuple((output, places[arc]) for output, arc in self.ranges),
         )
+
+
+@frozen
+class FilePatterns:
+    """Which files of its host the tasks of a job may ask for: no others are read or written for them.
+
+    Attributes:
+        fetch, store: patterns of their names.
+    """
+
+    fetch: tuple[str, ...] = ()
+    store: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, stages: Iterable[Stage | None]) -> FilePatterns:
+        """Return those that transitions state."""
+        known = [stage for stage in stages if stage is not None]
+        return cls(
+            tuple(source for stage in known for _, source in stage.fetch if isinstance(source, str)),
+            tuple(target for stage in known for _, target in stage.store if isinstance(target, str)),
+        )
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Return whether a path is what a pattern becomes when it is filled with inputs."""
+    literal = re.split(r"\{[A-Za-z_][A-Za-z0-9_]*\}", pattern)
+    return re.fullmatch(".+".join(map(re.escape, literal)), path, re.DOTALL) is not None
 
 
 def split_plan(arguments: tuple[bytes, ...]) -> tuple[FilePlan | None, tuple[bytes, ...], tuple[bytes, ...]]:

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspc_trio.core.staging import PLAN_MARK, BadFileName, FilePlan, Stage, parts_of, split_plan
+from gspc_trio.core.staging import (
+    PLAN_MARK,
+    BadFileName,
+    FilePatterns,
+    FilePlan,
+    Stage,
+    matches,
+    parts_of,
+    split_plan,
+)
 
 BAD_NAMES = [
     "", "/", "/etc/passwd", "..", "../x", "a/..", "a/../b", ".", "./a", "a/./b", "a//b", "a/", "a\0b",
@@ -69,3 +78,16 @@ def test_patterns_are_filled_with_inputs() -> None:
     plan = stage.plan(1, {0: 0, 2: 1}, {"name": "x y"})
     assert plan.fetch == (("in", "texts/x y.txt"), ("data", 1))
     assert plan.store == (("out", "x y/{other}"),)
+
+
+def test_a_pattern_is_filled_with_anything_but_nothing() -> None:
+    assert matches("corpus/{name}.txt", "corpus/a b.txt")
+    assert matches("{a}/{b}", "x/y/z")
+    assert matches("plain", "plain")
+    for path in ("corpus/.txt", "corpus/a.txt2", "other/a.txt", "corpus/atxt"):
+        assert not matches("corpus/{name}.txt", path)
+
+
+def test_only_files_on_the_host_of_the_job_are_asked_for() -> None:
+    stage = Stage(fetch=(("in", "a/{x}"), ("data", 1)), store=(("out", 0), ("log", "b")))
+    assert FilePatterns.of([None, stage]) == FilePatterns(("a/{x}",), ("b",))

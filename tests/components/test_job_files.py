@@ -1,0 +1,137 @@
+"""Files of a job's host, as its RIFs ask for them: none but those that its tasks state, and those whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from gspc_trio.components.job_files import JobFiles, take_message
+from gspc_trio.core.staging import CHUNK_BYTES, DropFile, FilePatterns, FilePiece, ReadFile, WriteFile
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import Peer, RemoteError
+
+PATTERNS = FilePatterns(("in/{name}",), ("out/{name}",))
+Ask = Callable[[Any], Awaitable[Any]]
+
+
+@asynccontextmanager
+async def asking(directory: Path, file_bytes_max: int = 1 << 20) -> AsyncIterator[tuple[Ask, Peer, JobFiles]]:
+    """Connect to what serves the files of a directory, as a RIF does."""
+    files = JobFiles(str(directory), file_bytes_max, PATTERNS)
+    network = Network(b"x" * 32)
+    async with trio.open_nursery() as nursery:
+
+        async def serve(peer: Peer) -> None:
+            try:
+                while True:
+                    for message in await peer.receive():
+                        assert take_message(files, nursery, peer, message)
+            finally:
+                files.forget(peer)
+
+        async def listen(*, task_status: trio.TaskStatus[str]) -> None:
+            await network.listen("memory:job", serve, role="job", name="j1", task_status=task_status)
+
+        address = await nursery.start(listen)
+        async with network.connect(address, role="rif", name="r1", expect="job") as peer:
+            yield peer.call, peer, files
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    path = tmp_path / "job"
+    (path / "in").mkdir(parents=True)
+    (path / "in" / "a").write_bytes(b"0123456789")
+    (path / "secret").write_text("secret")
+    (path / "in" / "link").symlink_to(path / "secret")
+    return path
+
+
+async def test_a_file_is_read_in_pieces(directory: Path) -> None:
+    async with asking(directory) as (ask, _, _):
+        first: FilePiece = await ask(ReadFile("in/a", 0, 4))
+        last: FilePiece = await ask(ReadFile("in/a", 8, 100))
+        assert (first.size_bytes, first.data, last.data) == (10, b"0123", b"89")
+        assert first.mark == last.mark
+        (directory / "in" / "a").write_bytes(b"01234567890")
+        changed: FilePiece = await ask(ReadFile("in/a", 0, 4))
+        assert changed.mark != first.mark
+        assert len((await ask(ReadFile("in/a", 0, 1 << 60))).data) <= CHUNK_BYTES
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["secret", "in/../secret", "/etc/passwd", "in/link", "in", "in/nothing", "in/\0", "", "out/x", "in/a/b"],
+)
+async def test_nothing_else_is_read(directory: Path, path: str) -> None:
+    async with asking(directory) as (ask, _, _):
+        with pytest.raises(RemoteError):
+            await ask(ReadFile(path, 0, 10))
+
+
+async def test_a_file_is_seen_when_it_is_whole(directory: Path) -> None:
+    async with asking(directory) as (ask, _, _):
+        await ask(WriteFile(1, "out/b", 0, False, b"half "))
+        assert os.listdir(directory / "out") == []
+        await ask(WriteFile(1, "out/b", 5, True, b"and half"))
+        assert os.listdir(directory / "out") == ["b"]
+        assert (directory / "out" / "b").read_bytes() == b"half and half"
+
+
+@pytest.mark.parametrize(
+    "path", ["secret", "in/b", "out/../secret", "/tmp/x", "out/", "out/" + "x" * 300, "out/\0"]
+)
+async def test_nothing_else_is_written(directory: Path, path: str) -> None:
+    async with asking(directory) as (ask, _, _):
+        with pytest.raises(RemoteError):
+            await ask(WriteFile(1, path, 0, True, b"x"))
+    assert sorted(os.listdir(directory)) == ["in", "secret"]
+    assert (directory / "secret").read_text() == "secret"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [(5, False, b"x")],  # not begun
+        [(0, False, b"xx"), (1, True, b"x")],
+        [(0, False, b"xx"), (5, True, b"x")],
+        [(0, False, b"x" * 900), (900, True, b"x" * 200)],  # too large
+    ],
+)
+async def test_pieces_that_do_not_go_together_leave_nothing(
+    directory: Path, pieces: list[tuple[int, bool, bytes]]
+) -> None:
+    async with asking(directory, file_bytes_max=1000) as (ask, _, _):
+        *fine, bad = pieces
+        for piece in fine:
+            await ask(WriteFile(1, "out/b", *piece))
+        with pytest.raises(RemoteError):
+            await ask(WriteFile(1, "out/b", *bad))
+        with pytest.raises(RemoteError):
+            await ask(WriteFile(1, "out/b", 900, True, b""))
+    assert not (directory / "out").exists() or os.listdir(directory / "out") == []
+
+
+async def test_what_is_given_up_leaves_nothing(directory: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    async with asking(directory) as (ask, peer, _):
+        await ask(WriteFile(1, "out/b", 0, False, b"half"))
+        peer.post(DropFile(1))
+        await ask(WriteFile(2, "out/c", 0, False, b"half"))  # the connection ends with it
+        await ask(ReadFile("in/a", 0, 1))
+        with pytest.raises(RemoteError):
+            await ask(WriteFile(1, "out/b", 4, True, b"half"))
+    assert os.listdir(directory / "out") == []
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+async def test_a_job_without_files_serves_none() -> None:
+    async with trio.open_nursery() as nursery:
+        assert not take_message(None, nursery, None, DropFile(1))
