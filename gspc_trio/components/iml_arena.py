@@ -6,6 +6,7 @@ of that host's memory, in which the server alone allocates; tasks that ask for m
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -13,42 +14,42 @@ import trio
 
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.iml_host import Arena
-from gspc_trio.components.rm_client import AcquireRefused, open_resources
+from gspc_trio.components.rm_client import AcquireRefused, Resources, open_resources
 from gspc_trio.core.iml.errors import NoRoom
 from gspc_trio.core.resources import MEMORY_CLASS, Resource
 from gspc_trio.core.task import Requirement
+from gspc_trio.nursery.errors import ConnectionProblem
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import PeerGone, RemoteError
+from gspc_trio.nursery.scope import open_scope
 from gspc_trio.protocol.messages import GetResources, ResourceList
+
+log = logging.getLogger(__name__)
 
 WAIT_S = 5.0
 """How long a server waits for memory that tasks have."""
+
+AGAIN_S = 0.5
+"""How long until a server looks again for a run-time system that has gone."""
 
 UP = "up"
 
 
 def arena_of(rts: RunTimeSystem) -> Arena:
-    """Return what holds memory at a run-time system for servers on its hosts."""
+    """Return what holds memory at a run-time system for servers on its hosts, as long as that lives."""
 
     @asynccontextmanager
     async def hold(host: str, name: str, memory_bytes: int) -> AsyncIterator[None]:
-        rif_id = await _rif_of(rts, host)
+        rif_id, there = await _rif_of(rts, host)
         if not rif_id:  # no host of the run-time system, or nobody knows what it has
             yield
             return
         resource = Resource(f"{rif_id}.memory-{name[-8:]}", MEMORY_CLASS)
-        await rts.add(rif_id, (resource,))
+        if resource not in there:  # it may have come back with its RIF to a run-time system that is new
+            await rts.add(rif_id, (resource,))
         try:
             async with open_resources(rts, f"memory of {host}") as resources:
-                need = Requirement(MEMORY_CLASS, (resource.resource_id,), hard=True)
-                try:
-                    with trio.fail_after(WAIT_S):
-                        await resources.acquire(need, memories=(memory_bytes,))
-                except AcquireRefused as refused:
-                    raise NoRoom(f"{_wanted(host, memory_bytes)}: {refused}") from refused
-                except trio.TooSlowError:
-                    problem = "that much is not free: tasks, or other memory servers, have it"
-                    raise NoRoom(f"{_wanted(host, memory_bytes)}: {problem}") from None
+                await _acquire(resources, resource, host, memory_bytes)
                 yield
         finally:
             with suppress(PeerGone, RemoteError), trio.move_on_after(WAIT_S, shield=True):
@@ -57,28 +58,61 @@ def arena_of(rts: RunTimeSystem) -> Arena:
     return hold
 
 
+async def _acquire(resources: Resources, resource: Resource, host: str, memory_bytes: int) -> None:
+    need = Requirement(MEMORY_CLASS, (resource.resource_id,), hard=True)
+    try:
+        with trio.fail_after(WAIT_S):
+            await resources.acquire(need, memories=(memory_bytes,))
+    except AcquireRefused as refused:
+        raise NoRoom(f"{_wanted(host, memory_bytes)}: {refused}") from refused
+    except trio.TooSlowError:
+        problem = "that much is not free: tasks, or other memory servers, have it"
+        raise NoRoom(f"{_wanted(host, memory_bytes)}: {problem}") from None
+
+
 def arena_at(network: Network, address: str) -> Arena:
-    """Return the same for a process that is no client of the run-time system yet, such as a RIF."""
+    """Return the same for a RIF, whose run-time system may go and come back: then it is held there again."""
 
     @asynccontextmanager
     async def hold(host: str, name: str, memory_bytes: int) -> AsyncIterator[None]:
-        async with network.connect(address, role="control", name=f"memory of {host}", expect="rts") as peer:
-            rts = RunTimeSystem(network, address, peer)
-            async with arena_of(rts)(host, name, memory_bytes):
-                yield
+        async with open_scope() as nursery:
+            await nursery.start(_keep, network, address, (host, name, memory_bytes))
+            yield
+            nursery.cancel_scope.cancel()
 
     return hold
+
+
+async def _keep(
+    network: Network, address: str, what: tuple[str, str, int], *, task_status: trio.TaskStatus[None]
+) -> None:
+    """Hold memory until cancelled; raise only if that does not succeed the first time."""
+    started = False
+    while True:
+        try:
+            name = f"memory of {what[0]}"
+            async with network.connect(address, role="control", name=name, expect="rts") as peer:
+                async with arena_of(RunTimeSystem(network, address, peer))(*what):
+                    if not started:
+                        started = True
+                        task_status.started()
+                    await peer.lost.wait()
+        except (ConnectionProblem, PeerGone, RemoteError, NoRoom) as error:
+            if not started:
+                raise
+            log.info("the memory of host %s is not held: %s", what[0], error)
+        await trio.sleep(AGAIN_S)
 
 
 def _wanted(host: str, memory_bytes: int) -> str:
     return f"host {host} has no {memory_bytes} bytes of memory for a memory server"
 
 
-async def _rif_of(rts: RunTimeSystem, host: str) -> str:
-    """Return the RIF of a host that says how much memory there is, or ""."""
+async def _rif_of(rts: RunTimeSystem, host: str) -> tuple[str, tuple[Resource, ...]]:
+    """Return the RIF of a host that says how much memory there is, and what it has; or "" and nothing."""
     for rif in (await rts.status())["rifs"]:
         if rif["host"] == host and rif["state"] == UP:
             found: ResourceList = await rts.peer.call(GetResources(rif["rif_id"]))
             if any(resource.memory_bytes for resource in found.resources):
-                return str(rif["rif_id"])
-    return ""
+                return rif["rif_id"], found.resources
+    return "", ()

@@ -1,0 +1,66 @@
+"""The memory of a layer in a run-time system that is killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+from e2e_world import World, completed, wait_until
+
+FLOW = """
+import os, time
+from gspc_trio import Net, Workflow
+
+def make(number):
+    return bytes([number]) * 1_000_000
+
+def wait_for(gate):
+    while not os.path.exists(gate):
+        time.sleep(0.05)
+    return gate
+
+def check(value, go):
+    return len(value)
+
+def workflow(gate: str):
+    net = Net("waiting")
+    net.input("number")
+    net.input("gate")
+    net.place("made")
+    net.place("go")
+    net.output("sizes")
+    net.transition("make", make, inputs=["number"], outputs=["made"])
+    net.transition("wait", wait_for, inputs=["gate"], outputs=["go"])
+    net.transition("check", check, inputs=["made"], reads=["go"], outputs=["sizes"])
+    return Workflow(net, {"number": [7], "gate": [gate]})
+"""
+
+
+def taken_bytes(world: World) -> int:
+    """Return how much memory of the only host somebody has."""
+    memories = list(world.run_json("rts", "status")["memories"].values())
+    return sum(memory["total_bytes"] - memory["free_bytes"] for memory in memories)
+
+
+def test_a_memory_server_holds_its_memory_in_a_run_time_system_that_comes_back(world: World) -> None:
+    state, file = str(world.folder / "state"), str(world.folder / "iml.json")
+    first = world.start_rts("--state", state, "--cores", "2", "--host", "anna")
+    layer = world.start("iml", "start", "--host", "north", "--memory", "64MiB", "--connection-file", file)
+    assert layer.stdout is not None
+    assert layer.stdout.readline().startswith("memory server")
+    assert taken_bytes(world) == 0
+    gate = world.folder / "gate"
+    given = ("--set", f"gate={gate}", "--rts", world.connection_file, "--iml", file, "--json")
+    job = world.start("jobserver", "run", world.workflow(FLOW), *given)
+    before = wait_until(lambda: taken_bytes(world), "the server of the RIF has its memory")
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    world.start_rts("--state", state)
+    wait_until(lambda: taken_bytes(world) == before, "it has it again")
+    gate.touch()
+    done = completed(job)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["outputs"]["sizes"] == [1_000_000]
+    world.stop_rts()
+    assert world.run("iml", "stop", "--connection-file", file).returncode == 0
