@@ -1,7 +1,8 @@
 """Hosts on one machine: network, process and file-system namespaces, each with an ssh server of its own.
 
 Needs root, ``ip``, ``nft`` and ``sshd``. Hosts are named h1, h2, ... at 10.79.0.11, 10.79.0.12, ...; the test
-itself is at 10.79.0.1. Packets between them can be dropped, lost now and then, or refused.
+itself is at 10.79.0.1. Packets between them can be dropped, lost now and then, or refused; those of h3 can be
+delayed, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ NETWORK = "10.79.0"
 BRIDGE = "gspclab0"
 HERE = f"{NETWORK}.1"
 SCRATCH_BYTES = 4 * 2**20
+SLOW = "h3"
+"""The host whose link can be slow."""
+
 TOOLS = ("ip", "nft", "sshd", "ssh", "ssh-keygen", "unshare")
 
 TABLES = {
@@ -72,18 +76,36 @@ class Host:
         self._folder = folder
         self._link = f"gspclab{number}"
         self._process: subprocess.Popen[bytes] | None = None
+        self._relay: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Bring it up."""
         run("ip", "netns", "add", self.namespace)
         inside = ("ip", "-n", self.namespace)
-        run("ip", "link", "add", self._link, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
+        if self.name == SLOW:
+            self._start_relay()
+        else:
+            ends = (self._link, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
+            run("ip", "link", "add", *ends)
         run("ip", "link", "set", self._link, "master", BRIDGE, "up")
         run(*inside, "link", "set", "lo", "up")
         run(*inside, "addr", "add", f"{self.address}/24", "dev", "eth0")
         run(*inside, "link", "set", "eth0", "up")
         run(*inside, "route", "add", "default", "via", HERE)
         self.boot()
+
+    def _start_relay(self) -> None:
+        command = [sys.executable, str(Path(__file__).with_name("slow_link.py")), self.namespace, self._link]
+        self._relay = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._relay.stdout is not None
+        assert self._relay.stdout.readline() == "ready\n"
+
+    def delay(self, seconds: float) -> None:
+        """Let each packet from and to it take so long; only the link of :data:`SLOW` can be slow."""
+        assert self._relay is not None
+        assert self._relay.stdin is not None
+        self._relay.stdin.write(f"{seconds}\n")
+        self._relay.stdin.flush()
 
     def boot(self) -> None:
         """Start its first process, after which all others are gone with it."""
@@ -141,6 +163,9 @@ class Host:
         for pid in run("ip", "netns", "pids", self.namespace, check=False).split():
             with contextlib.suppress(OSError):
                 os.kill(int(pid), signal.SIGKILL)
+        if self._relay is not None:
+            self._relay.kill()
+            self._relay.communicate()
         run("ip", "netns", "del", self.namespace, check=False)
         run("ip", "link", "del", self._link, check=False)
 

@@ -27,9 +27,9 @@ def workflow(n: int = 300, seconds: float = 0.05):
 """
 
 
-def start(world: World, lab: Lab, *hosts: str) -> dict[str, Any]:
+def start(world: World, lab: Lab, *hosts: str, options: tuple[str, ...] = ()) -> dict[str, Any]:
     """Start a run-time system that other hosts can reach, with these; return the report."""
-    world.start_rts("--tls", "--listen", HERE, "--cores", "1")
+    world.start_rts("--tls", "--listen", HERE, "--cores", "1", *options)
     done = world.run(
         "rts",
         "bootstrap",
