@@ -145,7 +145,7 @@ class Actions:
         held = self._held_at_or_below(names)
         answer = await self._choose(
             f"Remove {', '.join(names)} and all below?",
-            f"{plural(held, 'resource')} of it held. It can be added back with + while this terminal runs.",
+            f"{plural(held, 'resource')} held now. It can be added back with + while this terminal runs.",
             ("wait", "When it is free: what runs there runs to its end"),
             ("lose", "Now: tasks there are lost, and run elsewhere"),
         )
@@ -166,7 +166,7 @@ class Actions:
         held = self._held_at_or_below(names)
         answer = await self._choose(
             f"Drain {row.host}?",
-            f"It gets no new tasks. {plural(held, 'resource')} of it held: they leave as they are released.",
+            f"It gets no new tasks. {plural(held, 'resource')} held now: each leaves when it is released.",
             ("drain", "Drain it"),
         )
         if answer == "drain":

@@ -117,7 +117,8 @@ def _facts(
     if started_s:
         computed_s = told.get("duration_s") or task.duration_s
         facts.append(("began", f"{clock(started_s)}, {duration(computed_s)} of compute"))
-    facts += [("needs", told.get("shape") or ""), ("now", told.get("why") or ""), ("detail", detail)]
+    why = "" if state in FINAL_STATES else told.get("why") or ""
+    facts += [("needs", told.get("shape") or ""), ("now", why), ("detail", detail)]
     return [f"{name:<10}{printable(text)}" for name, text in facts if text]
 
 

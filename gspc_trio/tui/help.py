@@ -8,7 +8,8 @@ from gspc_trio.tui.palette import SYMBOLS
 from gspc_trio.tui.views.base import View
 
 GENERAL = (
-    ("1 … 8", "show a view; so does the command palette, ctrl+p"),
+    ("1 … 8", "show a view"),
+    ("ctrl+p", "the command palette: all commands by name"),
     ("↑ ↓ pgup pgdn home end", "move; j and k, too"),
     ("enter", "open what the cursor is on"),
     ("/", "filter what is listed; esc ends it"),

@@ -27,7 +27,7 @@ from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.tui.facts import JobFacts
 from gspc_trio.tui.hierarchy import Hierarchy, Holder, Use, holders
 from gspc_trio.tui.lanes import Lanes, Span
-from gspc_trio.tui.news import LogLine, line_of
+from gspc_trio.tui.news import LogLine, joined, line_of
 from gspc_trio.tui.series import Series
 
 RTS = ""
@@ -118,6 +118,8 @@ class Model:
             record: what happened.
             quiet: it is part of a snapshot: nothing new, and nothing for the log.
         """
+        if source != RTS and isinstance(record, ResourceChanged):
+            return  # what a job sees of the resources, the RTS tells better
         self.version += 1
         stream = self.rts if source == RTS else self.streams.setdefault(source, Progress())
         if isinstance(record, StreamOpened):
@@ -138,9 +140,16 @@ class Model:
         if not quiet:
             line = line_of(record, offset_s, stream, from_job=source != RTS)
             if line is not None:
-                self.log_dropped += len(self.log) == LOG_MAX
-                self.log.append(line)
+                self._note_line(line)
         stream.apply(record)
+
+    def _note_line(self, line: LogLine) -> None:
+        both = joined(self.log[-1], line) if self.log else None
+        if both is not None:
+            self.log[-1] = both
+            return
+        self.log_dropped += len(self.log) == LOG_MAX
+        self.log.append(line)
 
     def apply_file(self, record: Record) -> None:
         """Take in a record of a job's file, which tells of resources and grants, too."""
@@ -282,7 +291,7 @@ class Model:
 
         Args:
             job: of which job, None for all.
-            text: what id, name, resource or detail must contain.
+            text: what id, name, resource, state or detail must contain.
             states: those wanted, none for all.
             most: how many at most, None for all.
         """
@@ -358,7 +367,7 @@ class Model:
 
 
 def _contains(record: TaskChanged, text: str) -> bool:
-    words = (str(record.task_id), record.name, record.resource_id, record.detail)
+    words = (str(record.task_id), record.name, record.resource_id, record.detail, record.state.value)
     return any(text in word.lower() for word in words)
 
 

@@ -18,6 +18,7 @@ from gspc_trio.core.records import (
     WorkerChanged,
 )
 from gspc_trio.core.task import TaskState
+from gspc_trio.tui.text import duration
 
 if TYPE_CHECKING:
     from gspc_trio.tui.facts import JobFacts
@@ -50,6 +51,19 @@ class LogLine:
     level: Level
     source: str
     text: str
+    resources: tuple[str, str, int] = ("", "", 0)
+    """Of what came or went: the state, the first, and how many."""
+
+
+def joined(before: LogLine, line: LogLine) -> LogLine | None:
+    """Return one line for both if both tell of resources that came, or went, with one host; None if not."""
+    state, first, number = before.resources
+    if not number or (state, before.source) != (line.resources[0], line.source):
+        return None
+    number += 1
+    last = line.resources[1]
+    text = f"{number} resources were {state}: {first} … {last}"
+    return LogLine(line.at_s, line.level, line.source, text, (state, first, number))
 
 
 def line_of(record: Record, offset_s: float, before: Progress, *, from_job: bool) -> LogLine | None:
@@ -73,9 +87,10 @@ def line_of(record: Record, offset_s: float, before: Progress, *, from_job: bool
     elif isinstance(record, WorkerChanged) and record.state == "lost":
         told = Level.WARNING, record.resource_id, f"its compute process died: {record.detail or 'no reason'}"
     elif isinstance(record, ResourceChanged):
-        is_new = record.resource_id not in before.resources
-        if (record.state == "added") == is_new:
-            told = Level.INFO, record.host or "?", f"{record.resource_id} was {record.state}"
+        name, state = record.resource_id, record.state
+        if (state == "added") == (name not in before.resources):
+            at_s = record.at_s + offset_s
+            return LogLine(at_s, Level.INFO, record.host or "?", f"{name} was {state}", (state, name, 1))
     return LogLine(record.at_s + offset_s, *told) if told is not None else None
 
 
@@ -147,9 +162,9 @@ def _job_alerts(model: Model, job: JobFacts) -> Iterator[tuple[Level, str]]:
     for task in model.longest_running(job.job, 1):
         since_s = model.now_s - model.wall_s(task)
         if since_s > max(SLOW_S_MIN, SLOW_FACTOR * mean_s):
-            mean = f", others take {mean_s:.1f} s" if finished else ""
+            mean = f", others take {duration(mean_s)}" if finished else ""
             where = f" on {task.resource_id}" if task.resource_id else ""
             yield (
                 Level.WARNING,
-                f"{name}: task {task.task_id} ({task.name}) has run for {since_s:.0f} s{where}{mean}",
+                f"{name}: task {task.task_id} ({task.name}) has run for {duration(since_s)}{where}{mean}",
             )

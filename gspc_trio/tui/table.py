@@ -47,6 +47,8 @@ class Column:
 class WindowTable(ScrollView, can_focus=True):
     """Rows of cells under titles, with a cursor that stays on its row while the list changes.
 
+    On the first row it stays there: what matters most is on top.
+
     Args:
         columns: from left to right.
         empty: what to say when there are no rows.
@@ -105,7 +107,7 @@ class WindowTable(ScrollView, can_focus=True):
         return dict(self._widths).get(index, 0)
 
     def show(self, keys: Sequence[str], cells: Callable[[int], Sequence[Cell]]) -> None:
-        """Show other rows; the cursor stays on the row with its key.
+        """Show other rows; the cursor stays on the row with its key, or on the first one.
 
         Args:
             keys: one for each row, all different.
@@ -116,7 +118,7 @@ class WindowTable(ScrollView, can_focus=True):
         self.keys = keys
         if self.follow:
             self.cursor = max(0, len(keys) - 1)
-        elif before is not None and (self.cursor >= len(keys) or keys[self.cursor] != before):
+        elif before is not None and self.cursor and (self.cursor >= len(keys) or keys[self.cursor] != before):
             try:
                 self.cursor = keys.index(before)
             except ValueError:

@@ -27,7 +27,15 @@ from tui_world import (
 from gspc_trio.core.backlog import Backlog
 from gspc_trio.core.exchange import Demand, Finished, Grant, Release
 from gspc_trio.core.ids import NO_GRANT
-from gspc_trio.core.records import RECORD_TYPES, GrantChanged, JobChanged, RifChanged, TaskChanged, TaskCounts
+from gspc_trio.core.records import (
+    RECORD_TYPES,
+    GrantChanged,
+    JobChanged,
+    ResourceChanged,
+    RifChanged,
+    TaskChanged,
+    TaskCounts,
+)
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm import Added, JobGone, JobJoined, ResourceManager
 from gspc_trio.core.scheduler import CancelTasks, ResourcesUp, RetryTask, TasksReady
@@ -197,7 +205,7 @@ def test_what_is_wrong_is_told() -> None:
     assert "the run-time system is gone" in texts
     assert "beta (r2) is lost: no heartbeat" in texts
     assert "j1 (fit): 1 task failed" in texts
-    assert "j1 (fit): task 6 (work) has run for 93 s on r1.core0, others take 0.5 s" in texts
+    assert "j1 (fit): task 6 (work) has run for 1m33s on r1.core0, others take 0.5 s" in texts
     assert [level for level, _ in alerts(model)] == sorted((it for it, _ in alerts(model)), reverse=True)
 
 
@@ -332,3 +340,17 @@ def outcomes(model: Model, core: str, random: Random) -> Iterator[Finished]:
             error = TaskError("ValueError", "wrong") if reason is Reason.FAILED else None
             yield Finished("j1", core, (Outcome(record.task_id, record.attempt, reason, error=error),))
             return
+
+
+def test_resources_that_come_together_are_one_line_of_the_log_and_told_by_the_rts_alone() -> None:
+    model = fold(Model(), RTS, [opened()])
+    for record in host("r1", "alpha", 2):
+        model.apply(RTS, record)
+        model.apply("j1", record)
+    told = [(line.source, line.text) for line in model.log if line.source == "alpha"]
+    assert told[-1] == ("alpha", "3 resources were added: r1.node … r1.core1")
+    assert not model.streams.get("j1") or not model.streams["j1"].resources
+    for record in host("r2", "beta", 0):
+        model.apply(RTS, record)
+    model.apply(RTS, ResourceChanged(5.0, "r1.core1", "core", "removed", "alpha"))
+    assert [line.text for line in model.log][-2:] == ["r2.node was added", "r1.core1 was removed"]

@@ -148,7 +148,7 @@ def test_it_survives_being_resized() -> None:
 def test_the_resources_are_a_tree_with_holders_and_loads() -> None:
     text = text_of("2", size=(120, 24))
     assert "▾ alpha" in text
-    assert "95%  load 1.9  memory" in text
+    assert " 95% load 1.9  mem " in text
     core = next(line for line in text.splitlines() if "r1.core0 " in line and "core" in line)
     assert "■ held" in core
     assert "j1 for 8.5 s" in core
@@ -169,7 +169,7 @@ def test_the_queues_tell_who_waits_and_why() -> None:
     row = next(line for line in text.splitlines() if line.startswith("    1 j2"))
     assert row.split()[:4] == ["1", "j2", "node", "2"]
     assert "7.5 s" in row
-    assert "j2 waits for node  it holds 0, 0% of what is held, with weight 2" in text
+    assert "j2 waits for node  it holds 0 (0% of all that is held), its weight is 2" in text
     assert "r1.node is blocked by r1.core0, held by j1" in text
     assert "needs 1 node: 0 of 2 free" in text
     assert "held by j1: r1.core0" in text
@@ -177,14 +177,14 @@ def test_the_queues_tell_who_waits_and_why() -> None:
 
 
 def test_the_tasks_are_listed_filtered_and_searched() -> None:
-    text, failed, finished, everything, searched, kept, other, ended = texts_of(
+    text, failed, finished, everything, searched, kept, other, ended, queued = texts_of(
         ("4",), ("s",) * 5, ("S",), ("s",) * 3, ("slash", *"r2.core0"), ("enter", "down"),
-        ("slash", *"zzz"), ("escape",),
+        ("slash", *"zzz"), ("escape",), ("slash", *"submitted"),
     )  # fmt: skip
     assert "○ 1 ready  ◌ 1 submitted  ▶ 3 running  ✓ 4 finished  ✗ 1 failed  ⊘ 0 cancelled" in text
     assert "ValueError: it is" in text
-    numbers = [shown.count("work") for shown in (failed, finished, everything, searched, kept, ended)]
-    assert numbers == [1, 4, 10, 3, 3, 10]
+    numbers = [shown.count("work") for shown in (failed, finished, everything, searched, kept, ended, queued)]
+    assert numbers == [1, 4, 10, 3, 3, 10, 1]
     assert "no task fits" in other
 
 

@@ -77,11 +77,11 @@ def test_the_log_can_be_filtered_by_level() -> None:
     everything, errors, whole, searched = texts_of(
         ("8",), ("e",), ("end", "enter"), ("escape", "e", "e", "slash", *"wrong")
     )
-    assert "r1.core0 was added" in everything
-    assert "was added" not in errors
+    assert "3 resources were added: r1.node … r1.core1" in everything
+    assert "were added" not in errors
     assert "task 5 (work) failed" in errors
     assert "ValueError: it is wrong" in whole
-    assert "was added" not in searched
+    assert "were added" not in searched
     assert "task 5 (work) failed" in searched
 
 

@@ -17,6 +17,9 @@ from gspc_trio.tui.table import Cell, Column, WindowTable
 from gspc_trio.tui.text import bar, count, duration, printable
 from gspc_trio.tui.views.base import View
 
+USE = 5
+"""Position of the bar among the columns of the classes."""
+
 
 class Queues(View):
     """Classes above, requests in the order in which they are served below, and why the selected one waits."""
@@ -72,7 +75,8 @@ class Queues(View):
         wanted = {name: sum(_wants(it, name) for it in self._requests) for name in classes}
         names = list(classes)
         top = self.query_one("#class-table", WindowTable)
-        top.show(names, lambda at: _class_cells(names[at], classes[names[at]], wanted[names[at]]))
+        width = max(20, min(60, top.width_of(USE)))
+        top.show(names, lambda at: _class_cells(names[at], classes[names[at]], wanted[names[at]], width))
         top.styles.height = min(8, len(names) + 1)
         requests = self._requests
         keys = [f"{it['job']} {it['shape']}" for it in requests]
@@ -140,9 +144,8 @@ class Queues(View):
         text = Text()
         reason = printable(request["reason"]) or "no explanation yet"
         text.append(f" {request['job']} waits for {request['shape']}", style("bold", dark))
-        text.append(
-            f"  it holds {of['held']}, {of['share']:.0%} of what is held, with weight {of['weight']:g}\n"
-        )
+        share, weight = f"{of['share']:.0%} of all that is held", f"{of['weight']:g}"
+        text.append(f"  it holds {of['held']} ({share}), its weight is {weight}\n")
         text.append(f" {reason}\n", style("warning", dark))
         for name, need in request["needs"].items():
             free, total = count(need["free"]), count(need["total"])
@@ -158,10 +161,10 @@ def _wants(request: dict[str, Any], name: str) -> int:
     return int(request["credit"] * need["needed"]) if need else 0
 
 
-def _class_cells(name: str, entry: Mapping[str, int], wanted: int) -> list[Cell]:
+def _class_cells(name: str, entry: Mapping[str, int], wanted: int, width: int) -> list[Cell]:
     total = max(1, entry["total"])
-    held = bar(entry["held"] / total, 20).rstrip()
-    blocked = "▒" * round(20 * entry["blocked"] / total)
+    held = bar(entry["held"] / total, width).rstrip()
+    blocked = "▒" * min(width - len(held), round(width * entry["blocked"] / total))
     return [
         (name, "bold"),
         count(entry["total"]),

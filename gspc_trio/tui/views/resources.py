@@ -108,12 +108,12 @@ class Resources(View):
             told = [
                 ("cpu ", "dim"),
                 (bar(load.cpu_share, 4), cpu),
-                (f" {load.cpu_share:4.0%}  ", ""),
+                (f"{load.cpu_share:5.0%} ", ""),
                 ("load ", "dim"),
-                (f"{load.load:.1f}  ", ""),
-                ("memory ", "dim"),
+                (f"{load.load:<5.1f}", ""),
+                ("mem ", "dim"),
                 (bar(share, 4), "ready" if share < 0.9 else "error"),
-                (f" {share:.0%}", ""),
+                (f"{share:4.0%}", ""),
             ]
         number = len(self.model.hierarchy.hosts.get(host, ()))
         return [[(label + host, "bold")], "host", state, told, "", "" if number else plural(0, "resource")]

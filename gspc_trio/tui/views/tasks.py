@@ -13,11 +13,14 @@ from gspc_trio.core.records import TaskChanged
 from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.tui.palette import SYMBOLS, state_cell
 from gspc_trio.tui.table import Cell, Column, WindowTable
-from gspc_trio.tui.text import clock, duration, plural
+from gspc_trio.tui.text import clock, count, duration, plural
 from gspc_trio.tui.views.base import View
 
 CYCLE: tuple[tuple[TaskState, ...], ...] = ((), *((state,) for state in TaskState))
 """What the key for states goes through: all, then one after another."""
+
+JOB = 1
+"""Position of the job among the columns."""
 
 ROWS_MAX = 2_000
 """Rows of the list; a filter finds the others."""
@@ -99,14 +102,15 @@ class Tasks(View):
     def _title(self) -> str:
         model, job = self.model, self.top.job
         counted = [it.counts for it in model.jobs() if job is None or it.job == job]
-        parts = []
-        for state in TaskState:
-            number = sum(counts[state] for counts in counted)
-            text = f"{SYMBOLS[state.value]} {number} {state.value}"
-            parts.append(f"[reverse]{text}[/]" if self._states == (state,) else text)
-        total = sum(sum(counts.values()) for counts in counted)
-        shown = len(self._tasks)
-        listed = "" if shown == total else f"   {plural(shown, 'row')} of {total}"
+        numbers = {state: sum(counts[state] for counts in counted) for state in TaskState}
+        total, shown = sum(numbers.values()), len(self._tasks)
+        listed = "" if shown == total else f"  {plural(shown, 'row')} of {count(total)}"
+        texts = {
+            state: f"{SYMBOLS[state.value]} {count(numbers[state])} {state.value}" for state in TaskState
+        }
+        if sum(len(text) + 2 for text in texts.values()) + len(listed) > self.size.width:
+            texts = {state: text for state, text in texts.items() if numbers[state] or state in self._states}
+        parts = (f"[reverse]{text}[/]" if self._states == (state,) else text for state, text in texts.items())
         return " " + "  ".join(parts) + listed
 
     def _cells(self, task: TaskChanged) -> list[Cell]:
@@ -115,8 +119,9 @@ class Tasks(View):
         took: float | None = task.duration_s if task.state in FINAL_STATES else None
         if task.state is TaskState.RUNNING:
             took = max(0.0, model.now_s - since_s)
+        is_alone = self.top.job is not None or len(model.streams) == 1 or self.table.width_of(JOB)
         return [
-            str(task.task_id),
+            str(task.task_id) if is_alone else f"{task.job}/{task.task_id}",
             task.job,
             task.name,
             state_cell(task.state.value),
