@@ -16,7 +16,7 @@ from attrs import evolve
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.iml import join_layer, layer_network
 from gspc_trio.components.iml_client import Iml
-from gspc_trio.components.iml_host import HostLayers, is_top, resources_by_host
+from gspc_trio.components.iml_host import Arena, HostLayers, is_top, no_arena, resources_by_host
 from gspc_trio.components.job_recovery import FIRST_TASK_ID, Harvest, Recovery
 from gspc_trio.core.exchange import DataLayer, Finished
 from gspc_trio.core.ids import ResourceId, TaskId
@@ -265,6 +265,10 @@ class JobData:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._wake.set, idempotent=True)
 
+    async def status(self) -> dict[str, Any]:
+        """Return the state of the layer as plain data, with the bandwidths that the job has measured."""
+        return {**await self.iml.status(), "bandwidths": self.policy.bandwidths.dump()}
+
     async def free_unneeded(self) -> None:
         """Free what is not needed any more, until cancelled."""
         while True:
@@ -367,19 +371,22 @@ class StagingEngine:
 
 
 @asynccontextmanager
-async def open_job_data(layer: DataLayer, host: str, lineage_bytes_max: int) -> AsyncIterator[JobData]:
+async def open_job_data(
+    layer: DataLayer, host: str, lineage_bytes_max: int, arena: Arena = no_arena
+) -> AsyncIterator[JobData]:
     """Take part in a memory layer for a job, for as long as the block lasts.
 
     Args:
         layer: which one, and as which job: its data goes with the block.
         host: the name of this host.
         lineage_bytes_max: arguments that are remembered to make lost data again.
+        arena: has the memory of a server that is started here.
 
     Raises:
         ConnectionProblem, LayerGone: the layer cannot be reached.
     """
     async with trio.open_nursery() as nursery:
-        settled = await HostLayers(host, nursery).settle(layer)
+        settled = await HostLayers(host, nursery, arena=arena).settle(layer)
         async with join_layer(layer_network(layer), layer.address, job=layer.job, host=host) as iml:
             data = JobData(iml, settled, lineage_bytes_max)
             nursery.start_soon(data.free_unneeded)

@@ -257,6 +257,8 @@ class Harvest:
                     await trio.to_thread.run_sync(self._read)
                     break
                 except DataLost:  # this is told to everybody, also to us, and then it is made again
+                    if self._recovery.forgotten:
+                        break
                     await trio.sleep(PAUSE_S)
                 except Exception as error:  # whoever reads them next will say so
                     log.info("a result cannot be opened: %s", error)

@@ -24,6 +24,7 @@ from gspc_trio.core.scheduler import TaskDone
 from gspc_trio.core.staging import DEFAULT_LIMITS, FilePatterns, StageLimits
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.drive import drive
+from gspc_trio.nursery.network import address_towards
 from gspc_trio.nursery.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.policies.lookahead import look_ahead_scheduler
@@ -76,9 +77,14 @@ class JobSettings:
     lineage_bytes_max: int = BYTES_MAX
     failed_max: int | None = None
 
-    def listening(self) -> JobSettings:
-        """Return the same settings with any free port of the loopback interface to listen at."""
-        return evolve(self, listen="ws://127.0.0.1:0")
+    def listening(self, rts: str = "memory:") -> JobSettings:
+        """Return the same settings with any free port at which whoever reaches the RTS can reach the job.
+
+        Args:
+            rts: address of the run-time system; in memory: only this host can reach the job.
+        """
+        here = rts.startswith("memory:")
+        return evolve(self, listen="ws://127.0.0.1:0" if here else address_towards(rts))
 
 
 @asynccontextmanager
@@ -139,7 +145,7 @@ async def run_job(
             await server.open_data(stack, rts, registered.job, here.host)
             job = server.start(registered.job, joining, rts, peer, nursery)
             if server.data is not None:
-                job.ask_memory = server.data.iml.status
+                job.ask_memory = server.data.status
             if records_path is not None:
                 job.records.open_file(records_path)
             try:
@@ -203,10 +209,12 @@ class _JobServer:
         """Take part in the job's memory layer, if it has one, for as long as the stack is open."""
         if self.layer is None:
             return
+        from gspc_trio.components.iml_arena import arena_at
         from gspc_trio.components.job_data import open_job_data
 
         self.layer = evolve(self.layer, job=f"{job_id}@{rts.network.instance}")
-        opened = open_job_data(self.layer, host, self.settings.lineage_bytes_max)
+        arena = arena_at(rts.network, rts.address)
+        opened = open_job_data(self.layer, host, self.settings.lineage_bytes_max, arena)
         self.data = await stack.enter_async_context(opened)
         self.data.near_data = self.settings.near_data
         await self.data.learn_hosts(rts)

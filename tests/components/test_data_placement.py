@@ -89,6 +89,25 @@ async def test_only_soft_places_let_a_task_go_elsewhere(tmp_path: Path) -> None:
     assert seen["hard_rank_seen"] == seen["hard_node_seen"] == ["beta", "beta"]
 
 
+async def test_bandwidths_between_hosts_are_measured(tmp_path: Path) -> None:
+    """By the stage-ins of tasks, each by the host that fetches; what lies there already tells nothing."""
+    async with two_hosts(tmp_path, 16 * MIB) as (rts, iml):
+        net = Net("measured")
+        net.input("here")
+        net.input("there")
+        net.transition("look", where, ["here"], [net.output("seen_there")], requires=THERE)
+        net.transition("look again", where, ["there"], [net.output("seen_here")], requires=HERE)
+        values = {}
+        for name, host in (("here", "alpha"), ("there", "beta")):
+            data = await iml.alloc(2 * MIB, layout=Layout((host,)))
+            values[name] = [await iml.placed(data)] * 3
+        async with open_job(net, rts=rts, values=values) as job:
+            await job.wait()
+            measured = (await job.memory_status())["bandwidths"]
+        assert set(measured) == {"alpha -> beta", "beta -> alpha"}
+        assert all(1e5 < bytes_per_s < 1e11 for bytes_per_s in measured.values())
+
+
 async def test_a_task_never_goes_where_its_data_does_not_fit(tmp_path: Path) -> None:
     """It waits for the host that can hold it, though the other one has nothing to do."""
     gate = tmp_path / "gate"

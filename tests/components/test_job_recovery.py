@@ -11,7 +11,7 @@ import psutil
 import pytest
 import trio
 
-from gspc_trio import Net, forward
+from gspc_trio import JobFailed, JobResult, JobSettings, Net, forward
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.core.task import Requirement
 
@@ -97,32 +97,41 @@ async def test_lost_data_is_made_again_up_the_graph(tmp_path: Path, victim: str)
     assert sorted(trace.read_text().split()) == ["double", "double", "make", "make"]
 
 
-async def test_a_result_that_is_lost_at_the_very_end_is_made_again(tmp_path: Path) -> None:
-    """The last task kills the memory that holds the result of another; nothing in the workflow needs that."""
-    trace = tmp_path / "trace"
-    (tmp_path / "run").mkdir(mode=0o700)
+async def lose_a_result(tmp_path: Path, **settings: int) -> JobResult:
+    """Have the last task kill the memory that holds the result of another; nothing else needs that."""
     there, here = Requirement("core", ("r2.node",)), Requirement("core", ("r1.node",))
     net = Net("end")
-    net.input("trace", [str(trace)])
+    net.input("trace", [str(tmp_path / "trace")])
+    net.input("gate", [str(tmp_path / "gate")])
     made, pid = net.place("made"), net.place("pid")
     outputs = [net.output("result"), forward(0, made)]
     net.transition("make", make, inputs=["trace"], outputs=outputs, requires=there)
     net.transition("end", pid_in, inputs=[made, "gate"], outputs=[pid], requires=here)
-    net.input("gate", [str(tmp_path / "gate")])
     net.transition("kill", kill, inputs=[pid], outputs=[net.output("killed")], requires=here)
+    (tmp_path / "run").mkdir(mode=0o700)
     opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=tmp_path / "run" / "rts.json")
     with trio.fail_after(HANG_S):
         async with opened as rts:
             report = await rts.bootstrap(["beta"], "local", cores=1)
             assert not report.failed, report.failed
-            async with open_job(net, rts=rts) as job:
+            async with open_job(net, rts=rts, settings=JobSettings(**settings)) as job:
                 while not job.status()["tasks"].get("finished", 0):
                     await trio.sleep(0.01)
                 [killed] = processes_of_beta("iml_process")
                 (tmp_path / "gate").write_text(str(killed.pid))
-                result = await job.wait()
+                return await job.wait()
+
+
+async def test_a_result_that_is_lost_at_the_very_end_is_made_again(tmp_path: Path) -> None:
+    result = await lose_a_result(tmp_path)
     assert result.outputs["result"] == [b"x" * MIB]
-    assert trace.read_text().split() == ["make", "make"]
+    assert (tmp_path / "trace").read_text().split() == ["make", "make"]
+
+
+async def test_a_result_that_cannot_be_made_again_fails_the_job_by_name(tmp_path: Path) -> None:
+    with pytest.raises(JobFailed, match="a result was lost: data d"):
+        await lose_a_result(tmp_path, lineage_bytes_max=0)
+    assert (tmp_path / "trace").read_text().split() == ["make"]
 
 
 def pid_in(_: str, gate: str) -> int:
