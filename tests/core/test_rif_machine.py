@@ -35,8 +35,10 @@ from gspc_trio.core.rif_events import (
     Stopped,
     StopWorker,
 )
+from gspc_trio.core.staging import StageLimits
 from gspc_trio.core.task import Reason
 from gspc_trio.core.work import (
+    Assign,
     EndWork,
     WorkerIdle,
     WorkerStopped,
@@ -308,3 +310,10 @@ def test_a_rif_without_workers_stops_at_once() -> None:
 def test_an_unknown_event_is_illegal(bench: Bench) -> None:
     with pytest.raises(IllegalEvent):
         bench(Tick())
+
+
+def test_a_job_says_how_much_data_its_tasks_may_have_fetched(bench: Bench) -> None:
+    bench(OpenJob("j3", stage=StageLimits(inputs_bytes_max=7)))
+    bench(DefineCode("j3", 7, b""))
+    event = submit(CORE0, 1, job="j3")
+    assert bench(event) == [Forward(event.resources[0], Assign(event, True, 7))]
