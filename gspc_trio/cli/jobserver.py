@@ -241,7 +241,7 @@ async def _run(
             open_rts(cores=cores, connection_file=rts_file, publish=publish)
         )
         if watch is not None:
-            settings = settings.listening()
+            settings = settings.listening(rts.address)
         job = await stack.enter_async_context(
             open_job(
                 workflow.net,

@@ -161,7 +161,7 @@ async def open_job(
         engine = journaled.engine
     settings = settings or JobSettings(name=net.name)
     if not settings.listen and not rts.embedded:
-        settings = settings.listening()
+        settings = settings.listening(rts.address)
 
     def code(code_id: int) -> bytes:
         return encode_entry(engine.code_table[code_id])
