@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +80,25 @@ async def test_a_server_that_a_rif_starts_has_it_from_there_too(tmp_path: Path) 
                 assert await servers_of(rts) == (2, 2)
 
 
-async def test_what_a_server_may_not_have_fails_what_needs_it(tmp_path: Path) -> None:
-    """Tasks have all memory of a host, so that the RIF there cannot start a server: the task is told why."""
-    net = Net("large")
+def small(number: int) -> int:
+    return -number
+
+
+def on_one_core(name: str, function: Callable[[int], Any]) -> Net:
+    """Return a net of one task on a core of beta."""
+    net = Net(name)
     net.input("numbers", [1])
     net.output("values")
     there = Requirement("core", ("r2.core0",), hard=True)
-    net.transition("large", large, inputs=["numbers"], outputs=["values"], requires=there, loss_attempts=1)
+    net.transition(name, function, inputs=["numbers"], outputs=["values"], requires=there, loss_attempts=1)
+    return net
+
+
+async def test_what_a_server_may_not_have_fails_what_needs_it(tmp_path: Path) -> None:
+    """Tasks have all memory of a host, so that the RIF there cannot start a server: who needs it is told why.
+
+    Small values do not need it, nor wait for it.
+    """
     opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=tmp_path / "run" / "rts.json")
     with trio.fail_after(HANG_S):
         async with opened as rts:
@@ -95,6 +108,8 @@ async def test_what_a_server_may_not_have_fails_what_needs_it(tmp_path: Path) ->
                 with pytest.raises(AcquireRefused):
                     await resources.acquire(other, memories=(1 << 60,))
                 await resources.acquire(other, memories=((await memory_of(rts, "beta"))[0],))
+                async with open_job(on_one_core("small", small), rts=rts) as job:
+                    assert (await job.wait()).outputs["values"] == [-1]
                 with pytest.raises(JobFailed, match=r"host beta has no \d+ bytes of memory for"):
-                    async with open_job(net, rts=rts) as job:
+                    async with open_job(on_one_core("large", large), rts=rts) as job:
                         await job.wait()
