@@ -83,7 +83,8 @@ class JobStaging:
         del job
         try:
             plan, values, behind = split_plan(submission.arguments)
-        except ValueError as error:
+            restored = list(unpack(behind[0][2:])) if behind else []
+        except (ValueError, TypeError) as error:
             raise StagingError(str(error)) from None
         moved: tuple[tuple[str, int, float], ...] = ()
         if self._data is not None:
@@ -92,7 +93,6 @@ class JobStaging:
             await trio.lowlevel.checkpoint()
         if plan is None:
             return StagedInput(moved=moved) if moved else None
-        restored = list(unpack(behind[0][2:])) if behind else []
         staged = _Work(plan, values, restored)
         directory = ""
         if plan.has_files:

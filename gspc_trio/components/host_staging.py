@@ -16,6 +16,7 @@ from gspc_trio.iml.folders import Folders
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer
 from gspc_trio.protocol.references import decode_reference, is_reference
+from gspc_trio.protocol.values import BadValue
 
 if TYPE_CHECKING:
     from gspc_trio.components.iml_host import HostLayers
@@ -86,14 +87,16 @@ def measured(submit: Submit) -> Submit:
     return evolve(
         submit,
         submissions=tuple(
-            evolve(
-                one,
-                input_bytes=sum(
-                    decode_reference(value).size_bytes for value in set(filter(is_reference, one.arguments))
-                ),
-            )
+            evolve(one, input_bytes=sum(map(_size_of, set(filter(is_reference, one.arguments)))))
             if one.options.stage_in
             else one
             for one in submit.submissions
         ),
     )
+
+
+def _size_of(value: bytes) -> int:
+    try:
+        return decode_reference(value).size_bytes
+    except BadValue:  # its task will say so
+        return 0

@@ -26,6 +26,7 @@ from gspc_trio.protocol.references import (
     is_reference,
     plain_range,
 )
+from gspc_trio.protocol.values import BadValue
 
 Moved = tuple[tuple[str, int, float], ...]
 """(host, bytes, seconds) of data that came from another host."""
@@ -56,17 +57,19 @@ class DataStaging:
 
         What cannot be had is left to the task: it fails with the layer's own error when it wants it.
         """
-        wanted = {
-            reference.data_id: reference
-            for reference in map(decode_reference, filter(is_reference, arguments))
-        }
+        wanted: dict[str, Reference] = {}
+        for argument in filter(is_reference, arguments):
+            with suppress(BadValue):
+                reference = decode_reference(argument)
+                wanted[reference.data_id] = reference
         if not wanted:
             return ()
-        moved = []
+        moved: list[tuple[str, int, float]] = []
         with suppress(ImlError):
             link = await self._layers.link(self._layer)
             for data_id in sorted(wanted):
-                moved += await self._fetch(link, wanted[data_id])
+                with suppress(ImlError):
+                    moved += await self._fetch(link, wanted[data_id])
         return tuple(moved)
 
     async def _fetch(self, link: LocalLink, reference: Reference) -> list[tuple[str, int, float]]:

@@ -69,7 +69,7 @@ class JobFiles:
                 call.reply(Done())
             else:
                 call.fail(TypeError(f"a job server cannot be asked for {type(body).__name__} by a RIF"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             path = getattr(body, "path", "")
             call.fail(ValueError(why if path in why else f"{path}: {why}"))

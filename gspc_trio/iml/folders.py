@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 PREFIX = "gspc-files-"
 REMOVE_TRIES = 3
@@ -109,8 +110,14 @@ class Folder:
 
     def remove(self) -> None:
         """Remove it with all that is in it."""
-        os.close(self._descriptor)
+        self.close()
         remove_tree(self.path)
+
+    def close(self) -> None:
+        """Close it; it stays."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def _enter(self, parts: Sequence[str], make: bool = False) -> int:
         return enter(self._descriptor, parts, make)
@@ -189,6 +196,7 @@ class Folders:
         self._lock = -1
         self._number = 0
         self._one_at_a_time = Lock()
+        self._made: WeakSet[Folder] = WeakSet()
 
     def make(self) -> Folder:
         """Return a new directory; from any thread.
@@ -202,8 +210,10 @@ class Folders:
                 self._settle()
             self._number += 1
             path = os.path.join(self._home, str(self._number))
-        os.mkdir(path, 0o700)
-        return Folder(path)
+            os.mkdir(path, 0o700)
+            folder = Folder(path)
+            self._made.add(folder)
+            return folder
 
     def _settle(self) -> None:
         while True:
@@ -220,6 +230,8 @@ class Folders:
 
     def close(self) -> None:
         """Remove everything."""
+        for folder in self._made:
+            folder.close()
         if self._home:
             home, self._home = self._home, ""
             remove_tree(home)

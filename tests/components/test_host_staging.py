@@ -29,6 +29,11 @@ def test_what_stage_in_fetches_is_measured() -> None:
     ]
 
 
+def test_a_reference_that_is_none_is_left_to_its_task() -> None:
+    given = submit(Submission(1, 1, 7, (LARGE, b"\xc1\0\xff"), FETCHED))
+    assert measured(given).submissions[0].input_bytes == 1000
+
+
 def test_what_fetches_nothing_is_left_as_it_is() -> None:
     given = submit(Submission(1, 1, 7, (LARGE,)))
     assert measured(given) is given

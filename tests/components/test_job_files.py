@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,16 @@ async def test_nothing_else_is_read(directory: Path, path: str) -> None:
     async with asking(directory) as (ask, _, _):
         with pytest.raises(RemoteError):
             await ask(ReadFile(path, 0, 10))
+
+
+@pytest.mark.parametrize(("offset", "size_bytes"), [(-1, 10), (1 << 62, 10), (1 << 70, 10), (0, -1)])
+async def test_an_offset_that_makes_no_sense_harms_nobody(
+    directory: Path, offset: int, size_bytes: int
+) -> None:
+    async with asking(directory) as (ask, _, _):
+        with suppress(RemoteError):
+            assert (await ask(ReadFile("in/a", offset, size_bytes))).data == b""
+        assert (await ask(ReadFile("in/a", 0, 10))).data == b"0123456789"
 
 
 async def test_a_file_is_seen_when_it_is_whole(directory: Path) -> None:

@@ -1,0 +1,118 @@
+"""Directories of tasks: made, read and removed without following a link, swept when their owner is gone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from gspc_trio.iml.folders import PREFIX, BadFile, Folder, Folders, remove_tree, sweep
+
+
+def write(folder: Folder, *parts: str, content: bytes = b"x") -> None:
+    descriptor = folder.create(parts)
+    os.write(descriptor, content)
+    os.close(descriptor)
+
+
+def test_each_task_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    folders = Folders(str(tmp_path))
+    first, second = folders.make(), folders.make()
+    write(first, "sub", "deep", "file", content=b"content")
+    descriptor, size_bytes = first.open(("sub", "deep", "file"))
+    assert (os.read(descriptor, 100), size_bytes) == (b"content", 7)
+    os.close(descriptor)
+    with pytest.raises(FileNotFoundError):
+        second.open(("sub", "deep", "file"))
+    assert os.stat(first.path).st_mode & 0o777 == 0o700
+    first.remove()
+    assert not os.path.exists(first.path)
+    folders.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("old")
+    folder = Folders(str(tmp_path)).make()
+    os.symlink(outside, os.path.join(folder.path, "link"))
+    os.symlink(tmp_path, os.path.join(folder.path, "way"))
+    with pytest.raises(FileExistsError):
+        folder.create(("link",))
+    with pytest.raises(BadFile, match="way is a link"):
+        folder.create(("way", "x"))
+    write(folder, "file")
+    with pytest.raises(BadFile, match="file is a link or no directory"):
+        folder.create(("file", "x"))
+    assert outside.read_text() == "old"
+    assert sorted(name for name in os.listdir(tmp_path) if not name.startswith(PREFIX)) == ["outside"]
+
+
+def test_a_device_is_not_read(tmp_path: Path) -> None:
+    folder = Folders(str(tmp_path)).make()
+    try:
+        os.mknod(os.path.join(folder.path, "null"), 0o020666, os.makedev(1, 3))
+    except PermissionError:
+        os.mkfifo(os.path.join(folder.path, "null"))
+    with pytest.raises(BadFile, match="null is no plain file"):
+        folder.open(("null",))
+
+
+def test_many_threads_make_directories_in_one_home(tmp_path: Path) -> None:
+    folders, made = Folders(str(tmp_path)), list[Folder]()
+    threads = [threading.Thread(target=lambda: made.append(folders.make())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({folder.path for folder in made}) == 8
+    assert len(os.listdir(tmp_path)) == 1
+    folders.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_only_what_nobody_owns_is_swept(tmp_path: Path) -> None:
+    living = Folders(str(tmp_path))
+    write(living.make(), "file")
+    left = tmp_path / f"{PREFIX}left"
+    left.mkdir()
+    (left / "file").touch()
+    (tmp_path / f"{PREFIX}link").symlink_to(left)
+    (tmp_path / "other").mkdir()
+    sweep(str(tmp_path))
+    assert not left.exists()
+    assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(living._home), f"{PREFIX}link", "other"])
+    living.close()
+    sweep(str(tmp_path / "nothing"))
+
+
+def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    gone = tmp_path / "gone"
+    (gone / "locked").mkdir(parents=True)
+    (gone / "locked" / "file").touch()
+    (gone / "link").symlink_to(kept)
+    (gone / "locked").chmod(0)
+    remove_tree(str(gone))
+    assert not gone.exists()
+    assert (kept / "file").exists()
+
+
+def test_descriptors_are_given_back(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    folders = Folders(str(tmp_path))
+    folder = folders.make()
+    for name in ("nothing", "no/thing"):
+        with pytest.raises(OSError, match="No such file") as raised:
+            folder.open(name.split("/"))
+        assert raised.value.errno == errno.ENOENT
+    write(folder, "a", "b")
+    with pytest.raises(FileExistsError):
+        folder.create(("a", "b"))
+    folders.close()
+    assert len(os.listdir("/proc/self/fd")) == before
