@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from gspc_trio import Net, Requirement, open_iml
+from gspc_trio import Data, JobSettings, Net, Requirement, open_iml
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.iml_client import Iml
@@ -134,3 +134,35 @@ async def test_a_task_never_goes_where_its_data_does_not_fit(tmp_path: Path) -> 
             await holding.wait()
     assert seen["small_seen"] == ["beta"] * 3
     assert seen["large_seen"] == ["alpha"] * 3
+
+
+def reverse() -> dict[str, str]:
+    Path("out").write_bytes(Path("in").read_bytes()[::-1])
+    return {"host": where(None)}
+
+
+async def test_files_go_to_another_host_and_come_back(tmp_path: Path) -> None:
+    """In pieces, over the network: from the host of the job, and to it; and into memory of the other host."""
+    content = os.urandom(3 * MIB + 17)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "file").write_bytes(content)
+    async with two_hosts(tmp_path, 16 * MIB) as (rts, _):
+        net = Net("reverse")
+        net.transition(
+            "reverse",
+            reverse,
+            {"_go": net.input("go", [1])},
+            {"reversed": net.output("reversed"), "host": net.output("host")},
+            requires=THERE,
+            stage_in={"in": "file"},
+            stage_out={"out": Data("reversed")},
+        )
+        net.transition(
+            "again", reverse, {"_go": net.input("again", [1])}, requires=THERE,
+            stage_in={"in": "file"}, stage_out={"out": "made/reversed"},
+        )  # fmt: skip
+        settings = JobSettings(directory=str(tmp_path / "job"))
+        async with open_job(net, rts=rts, settings=settings) as job:
+            outputs = (await job.wait()).outputs
+    assert outputs == {"host": ["beta"], "reversed": [content[::-1]]}
+    assert (tmp_path / "job" / "made" / "reversed").read_bytes() == content[::-1]
