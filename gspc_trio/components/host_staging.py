@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import evolve
 
+from gspc_trio.components.file_staging import JobStaging  # here: a fork in the midst of it could never end it
 from gspc_trio.components.staging import Staging
 from gspc_trio.components.worker import JobCode
 from gspc_trio.core.exchange import OpenJob, Submit
@@ -46,8 +47,6 @@ class HostStaging:
             opening: of the job.
             server: returns the connection to its job server, None if there is none now.
         """
-        from gspc_trio.components.file_staging import JobStaging
-
         if opening.data is None:
             staging = self._staging or JobStaging(None, self._folders, opening.stage, server)
             return JobCode(opening, staging=staging)
