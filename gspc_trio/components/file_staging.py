@@ -6,12 +6,11 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from attrs import define, evolve
 
-from gspc_trio.components.iml_staging import DataStaging
 from gspc_trio.components.staging import StagedInput, StagingError
 from gspc_trio.core.exchange import Submission
 from gspc_trio.core.ids import JobId, ResourceId
@@ -35,6 +34,9 @@ from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.protocol.compute_channel import unpack
 from gspc_trio.protocol.references import decode_reference, is_reference
 from gspc_trio.protocol.values import BadValue, dumps, is_plain, loads
+
+if TYPE_CHECKING:  # a job without a memory layer needs nothing of that
+    from gspc_trio.components.iml_staging import DataStaging
 
 VALUE_BYTES_MAX = 32 << 20
 """A file that becomes a value of a job without memory layer has no more bytes: it travels in a message."""
