@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
 from gspc_trio.core.rm.gather import gather
@@ -74,19 +74,22 @@ def serve(state: State, now: float, actions: list[Any]) -> None:
     passed: set[Want] = set()
     failed: dict[ClassQueue, float] = {}  # wants of such an estimate, or a longer one, get nothing
     version = state.pool.version
+    woken = _Woken(state)
     while state.waiting:
         if state.pool.version != version:  # a reservation has ended
             version = state.pool.version
             passed.clear()
             failed.clear()
+            woken = _Woken(state)
         reserved = None if state.reservation is None else state.reservation.want
         want = _next_plain(state, failed, reserved)
-        for other in _others(state, reserved, passed):
+        for other in (*woken.first(), *_others(state, reserved, passed)):
             if want is None or _key(other) < _key(want):
                 want = other
         if want is None:
             return
         if give(state, want, now, actions):
+            woken.add(want)
             continue
         if want is reserved or not takes_any(want):
             passed.add(want)
@@ -96,14 +99,40 @@ def serve(state: State, now: float, actions: list[Any]) -> None:
             failed[queue] = min(_estimate_s(want), failed.get(queue, NEVER))
 
 
+class _Woken:
+    """Those who prefer resources of which one may have come free, in the order of their turns.
+
+    While resources are given out a turn can only get later, since what a job holds only grows.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._woken = state.woken
+        self._heap = [(*_key(want), want) for want in state.woken]
+        heapify(self._heap)
+
+    def add(self, want: Want) -> None:
+        """The want may have been woken by what it was given."""
+        if want in self._woken:
+            heappush(self._heap, (*_key(want), want))
+
+    def first(self) -> list[Want]:
+        """Return whose turn it is, if anybody's, and forget those for whom there is nothing now."""
+        heap = self._heap
+        while heap:
+            want = heap[0][3]
+            if not (want.patient and want.tried < 0 and want in self._woken and want.form.queue.free):
+                heappop(heap)
+                self._woken.pop(want, None)
+            elif heap[0][:3] == _key(want):
+                return [want]
+            else:
+                heapreplace(heap, (*_key(want), want))
+        return []
+
+
 def _others(state: State, reserved: Want | None, passed: set[Want]) -> list[Want]:
-    """Return those who do not wait for any resource of one class, and are worth a try now."""
+    """Return those who wait for several resources, or for those put aside, and are worth a try now."""
     found = []
-    for want in list(state.woken):
-        if want.patient and want.tried < 0:
-            found.append(want)
-        else:
-            del state.woken[want]
     if reserved is not None and takes_any(reserved) and reserved not in passed:
         found.append(reserved)
     version = state.pool.version
