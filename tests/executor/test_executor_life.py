@@ -64,6 +64,20 @@ if __name__ == "__main__":
     assert (done.stdout, done.stderr) == ("5460 True\n49\n135\n", "")
 
 
+def test_a_small_job_loads_nothing_that_only_others_need(world: Any) -> None:
+    done = run(
+        world,
+        """
+with Executor(cores=1) as executor:
+    assert executor.submit(pow, 2, 3).result() == 8
+    others = {"iml", "iml_staging", "journal", "job_data", "rif_process", "ssh"}
+    others = {f"gspc_trio.components.{name}" for name in others} | {"trio_websocket", "gspc_trio.protocol.codec"}
+    print(others & set(sys.modules))
+""",
+    )
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
 def test_the_end_of_the_interpreter_waits_for_tasks_and_leaves_nothing(world: Any) -> None:
     done = run(
         world,
