@@ -17,8 +17,10 @@ import trio
 from gspc_trio import Data, Executor, JobFailed, JobSettings, Net, Program, StageLimits, farm
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.iml import join_layer
+from gspc_trio.core.records import TaskChanged
 from gspc_trio.iml.folders import PREFIX
 from gspc_trio.nursery.network import Network
+from gspc_trio.protocol.record_lines import decode_record
 
 pytestmark = pytest.mark.process
 
@@ -267,6 +269,23 @@ async def test_a_failed_attempt_leaves_nothing(directory: Path, folders: Path, t
     await run(net, directory, values={"items": [str(tmp_path / "marker")]})
     assert (directory / "made").read_text() == "all of it"
     assert os.listdir(folders) == []
+
+
+async def test_records_tell_when_a_task_was_staged(directory: Path, tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1) as rts:
+            settings = JobSettings(directory=str(directory))
+            values = {"names": ["a"]}
+            async with open_job(
+                sort_net(), rts=rts, values=values, settings=settings, records_path=path
+            ) as job:
+                await job.wait()
+    records = [decode_record(line) for line in path.read_text().splitlines()]
+    [ended] = [one for one in records if isinstance(one, TaskChanged) and one.state == "finished"]
+    in_begin_s, in_end_s, out_begin_s, out_end_s = ended.staged_s
+    ended_s = ended.started_s + ended.duration_s
+    assert 1e9 < in_begin_s < in_end_s <= ended.started_s < ended_s <= out_begin_s < out_end_s
 
 
 def where() -> str:
