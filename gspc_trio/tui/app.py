@@ -14,7 +14,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer, Static
+from textual.widgets import ContentSwitcher
 
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.records import TaskChanged
@@ -22,6 +22,7 @@ from gspc_trio.tui.actions import Actions
 from gspc_trio.tui.details import TaskPage
 from gspc_trio.tui.dialogs import Ask, TextPage
 from gspc_trio.tui.help import help_text
+from gspc_trio.tui.lines import Keys, Lines
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.palette import style
 from gspc_trio.tui.replay import ReplaySource
@@ -107,6 +108,7 @@ class TopApp(App[None]):
         self._drawn: tuple[Any, ...] = ()
         self._beat_at_s = 0.0
         self._drew_at_s = self._drew_for_s = 0.0
+        self.rest_factor = REST_FACTOR
 
     @property
     def model(self) -> Model:
@@ -123,14 +125,14 @@ class TopApp(App[None]):
 
     def compose(self) -> ComposeResult:
         """Return the first line, the names of the views, the views, the keys."""
-        yield Static(id="head")
-        yield Static(id="tabs")
+        yield Lines(id="head")
+        yield Lines(id="tabs")
         with ContentSwitcher(initial=VIEWS[0].NAME):
             for kind in VIEWS:
                 view = kind()
                 view.id = kind.NAME
                 yield view
-        yield Footer(show_command_palette=False, compact=True)
+        yield Keys()
 
     def on_mount(self) -> None:
         """Begin to follow the source, and to draw."""
@@ -162,7 +164,7 @@ class TopApp(App[None]):
             model.tick(now_s)
         self._leave_with_job()
         state = (id(model), model.version, int(model.now_s), self.job)
-        if state != self._drawn and time.monotonic() - self._drew_at_s >= REST_FACTOR * self._drew_for_s:
+        if state != self._drawn and time.monotonic() - self._drew_at_s >= self.rest_factor * self._drew_for_s:
             self._drawn = state
             self.draw()
 
@@ -201,7 +203,7 @@ class TopApp(App[None]):
         what, colour = self.source.title()
         if self.held_still and not isinstance(self.source, ReplaySource):
             what, colour = "held: space goes on", "warning"
-        text = Text(no_wrap=True, overflow="ellipsis")
+        text = Text()
         text.append(" gspc-top ", style("title", dark))
         hosts, total = len(model.rts.rifs) or len(model.hierarchy.hosts), model.hierarchy.leaf_total
         text.append(f" {hosts} host{'' if hosts == 1 else 's'}  {model.cores_in_use}/{total} in use  ")
@@ -209,12 +211,12 @@ class TopApp(App[None]):
         text.append(f" {name} ", style("bold", dark))
         text.append(f"  {what}", style(colour, dark))
         root = self.screen_stack[0]
-        root.query_one("#head", Static).update(text)
-        tabs = Text(no_wrap=True, overflow="ellipsis")
+        root.query_one("#head", Lines).show(text)
+        tabs = Text()
         for kind in VIEWS:
             is_current = kind.NAME == self.view.NAME
             tabs.append(f" {kind.KEY} {kind.NAME.title()}", "reverse" if is_current else style("dim", dark))
-        root.query_one("#tabs", Static).update(tabs)
+        root.query_one("#tabs", Lines).show(tabs)
 
     def say(self, text: str, severity: Severity = "information") -> None:
         """Show a message for a while."""
@@ -235,6 +237,10 @@ class TopApp(App[None]):
         """Look at one job, or (None) at all."""
         self.job = job
         self.draw()
+
+    def action_press(self, key: str) -> None:
+        """Do as if a key was pressed: it was clicked."""
+        self.simulate_key(key)
 
     def action_view(self, name: str) -> None:
         """Show a view."""

@@ -47,6 +47,7 @@ def drive(
     source = FakeSource(small_run() if model is None else model)
     source.answers |= {GetNet: Status(NET), GetTask: Status(TOLD)}
     app = TopApp(source, now=lambda: WALL_S + 9.5, **more)
+    app.rest_factor = 0.0  # each beat draws, however slow the machine is
 
     async def run() -> None:
         async with app.run_test(size=size) as pilot:

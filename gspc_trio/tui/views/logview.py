@@ -56,6 +56,7 @@ class Log(View):
 
     def action_follow(self) -> None:
         """Show the newest line, and those that come."""
+        self.draw()
         self.table.action_end(1)
         self.table.follow = True
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from textual.app import ComposeResult
-from textual.widgets import Static
 
 from gspc_trio.core.iml.layout import extents
 from gspc_trio.protocol.messages import GetMemory, GetStatus
+from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.source import LAYER
 from gspc_trio.tui.table import Cell, Column, Part, WindowTable
 from gspc_trio.tui.text import bar, plural, size
@@ -67,7 +67,7 @@ class Memory(View):
 
     def parts(self) -> ComposeResult:
         """Return the title and the list."""
-        yield Static(id="memory-title")
+        yield Lines(id="memory-title")
         yield WindowTable(
             Column("host or data", 20),
             Column("what", 13),
@@ -101,7 +101,7 @@ class Memory(View):
             told += f", {plural(under_way, 'transfer')} under way"
         if not self._layers:
             told = "   no memory layer (IML) holds data: values travel with their tasks"
-        self.query_one("#memory-title", Static).update(
+        self.query_one("#memory-title", Lines).show(
             f" memory of {plural(len(self.model.rts.loads), 'host')}{told}"
         )
 

@@ -8,12 +8,12 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.widgets import Static
 
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.task import TaskState
 from gspc_trio.tui.facts import JobFacts
 from gspc_trio.tui.graph import Graph
+from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.news import Level, alerts
 from gspc_trio.tui.palette import LEVEL_SYMBOLS, level_name, state_cell, style
 from gspc_trio.tui.table import Cell, Column, WindowTable
@@ -72,8 +72,8 @@ class Overview(View):
             Column("age", 7, right=True, room=96),
             empty="no job is registered",
         )
-        yield Static(id="classes")
-        yield Static(id="alerts")
+        yield Lines(id="classes")
+        yield Lines(id="alerts")
 
     def draw(self) -> None:
         """Show how things are now."""
@@ -93,8 +93,8 @@ class Overview(View):
             [job.job for job in jobs],
             lambda at: _job_cells(jobs[at], weights.get(jobs[at].job), width),
         )
-        self.query_one("#classes", Static).update(self._class_line())
-        self.query_one("#alerts", Static).update(self._alerts())
+        self.query_one("#classes", Lines).show(self._class_line())
+        self.query_one("#alerts", Lines).show(self._alerts())
 
     def job_under_cursor(self) -> JobId | None:
         """Return the job on whose row the cursor is."""

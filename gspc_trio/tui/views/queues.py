@@ -35,6 +35,8 @@ class Queues(View):
     def __init__(self) -> None:
         super().__init__()
         self._requests: list[dict[str, Any]] = []
+        self._why = Text()
+        self._class_height = 0
 
     def parts(self) -> ComposeResult:
         """Return the classes, the requests and the reason."""
@@ -77,7 +79,9 @@ class Queues(View):
         top = self.query_one("#class-table", WindowTable)
         width = max(20, min(60, top.width_of(USE)))
         top.show(names, lambda at: _class_cells(names[at], classes[names[at]], wanted[names[at]], width))
-        top.styles.height = min(8, len(names) + 1)
+        height = min(8, len(names) + 1)
+        if height != self._class_height:
+            self._class_height = top.styles.height = height
         requests = self._requests
         keys = [f"{it['job']} {it['shape']}" for it in requests]
         self.table.show(keys, lambda at: self._cells(requests[at]))
@@ -137,7 +141,7 @@ class Queues(View):
     def _say_why(self) -> None:
         where, at = self.query_one("#why", Static), self.table.cursor
         if at >= len(self._requests):
-            where.update("")
+            self._tell_why(where, Text())
             return
         request, dark = self._requests[at], self.table.is_dark
         of = request["of"]
@@ -153,7 +157,12 @@ class Queues(View):
         holders = [f"{it['job']}: {', '.join(it['resources'])}" for it in request["held_by"]]
         if holders:
             text.append(" held by " + "; ".join(holders), style("held", dark))
-        where.update(text)
+        self._tell_why(where, text)
+
+    def _tell_why(self, where: Static, text: Text) -> None:
+        if text != self._why or text.spans != self._why.spans:
+            self._why = text
+            where.update(text)
 
 
 def _wants(request: dict[str, Any], name: str) -> int:

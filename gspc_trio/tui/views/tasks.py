@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Static
 
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.records import TaskChanged
 from gspc_trio.core.task import FINAL_STATES, TaskState
+from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.palette import SYMBOLS, state_cell
 from gspc_trio.tui.table import Cell, Column, WindowTable
 from gspc_trio.tui.text import clock, count, duration, plural
@@ -51,7 +52,7 @@ class Tasks(View):
 
     def parts(self) -> ComposeResult:
         """Return the counts and the list."""
-        yield Static(id="counts")
+        yield Lines(id="counts")
         yield WindowTable(
             Column("task", 8, right=True),
             Column("job", 4, room=96),
@@ -75,7 +76,7 @@ class Tasks(View):
             self._tasks = model.tasks(top.job, self.text, self._states, ROWS_MAX)
         tasks = self._tasks
         self.table.show([f"{it.job} {it.task_id}" for it in tasks], lambda at: self._cells(tasks[at]))
-        self.query_one("#counts", Static).update(self._title())
+        self.query_one("#counts", Lines).show(self._title())
 
     def job_under_cursor(self) -> JobId | None:
         """Return the job of the task on which the cursor is."""
@@ -99,7 +100,7 @@ class Tasks(View):
         self._states = CYCLE[at % len(CYCLE)]
         self.draw()
 
-    def _title(self) -> str:
+    def _title(self) -> Text:
         model, job = self.model, self.top.job
         counted = [it.counts for it in model.jobs() if job is None or it.job == job]
         numbers = {state: sum(counts[state] for counts in counted) for state in TaskState}
@@ -110,8 +111,10 @@ class Tasks(View):
         }
         if sum(len(text) + 2 for text in texts.values()) + len(listed) > self.size.width:
             texts = {state: text for state, text in texts.items() if numbers[state] or state in self._states}
-        parts = (f"[reverse]{text}[/]" if self._states == (state,) else text for state, text in texts.items())
-        return " " + "  ".join(parts) + listed
+        title = Text(" ")
+        for state, text in texts.items():
+            title.append(text, "reverse" if self._states == (state,) else "").append("  ")
+        return title.append(listed)
 
     def _cells(self, task: TaskChanged) -> list[Cell]:
         model = self.model

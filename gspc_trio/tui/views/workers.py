@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Static
 
 from gspc_trio.core.records import TaskChanged
 from gspc_trio.core.task import TaskState
 from gspc_trio.tui.lanes import LANES, Span, busy_share, draw
+from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.palette import SYMBOLS
 from gspc_trio.tui.table import Cell, Column, Part, WindowTable
 from gspc_trio.tui.text import duration
@@ -58,7 +58,7 @@ class Workers(View):
 
     def parts(self) -> ComposeResult:
         """Return the legend and the timelines."""
-        yield Static(id="legend")
+        yield Lines(id="legend")
         yield WindowTable(
             Column("worker", 14),
             Column("lane", 7),
@@ -80,7 +80,7 @@ class Workers(View):
             self._make_rows()
         rows, first = self._rows, 0 if self._lanes == 3 else 1
         self.table.show(self._keys, lambda at: self._cells(*rows[at], first))
-        self.query_one("#legend", Static).update(
+        self.query_one("#legend", Lines).show(
             f" the last {duration(WINDOWS_S[self._window])}   "
             f"{SYMBOLS['running']} running  {SYMBOLS['finished']} finished  {SYMBOLS['failed']} failed   "
             f"{len(self._now)} of {len(self._workers)} workers have tasks"

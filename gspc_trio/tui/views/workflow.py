@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.widgets import Static
 
 from gspc_trio.core.ids import JobId
 from gspc_trio.protocol.messages import GetNet
+from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.table import Cell, Column, WindowTable
 from gspc_trio.tui.text import bar, count, one_line
 from gspc_trio.tui.views.base import View
@@ -40,7 +40,7 @@ class WorkflowView(View):
 
     def parts(self) -> ComposeResult:
         """Return the title and the net."""
-        yield Static(id="net-title")
+        yield Lines(id="net-title")
         yield WindowTable(
             Column("node", heat=2),
             Column("tokens", 8, right=True),
@@ -61,7 +61,7 @@ class WorkflowView(View):
         """Show how things are now."""
         job = self.job_under_cursor()
         if job is None:
-            self.query_one("#net-title", Static).update(" no job is running")
+            self.query_one("#net-title", Lines).show(" no job is running")
             self.table.show([], lambda _: [])
             return
         now_s = self.model.now_s
@@ -71,7 +71,7 @@ class WorkflowView(View):
         net = self._nets.get(job) or self._from_tasks(job)
         name = self.model.job(job).name
         trouble = f"   {self._trouble}" if self._trouble else ""
-        self.query_one("#net-title", Static).update(Text(one_line(f" job {job} ({name}){trouble}")))
+        self.query_one("#net-title", Lines).show(Text(one_line(f" job {job} ({name}){trouble}")))
         running = Counter(task.name for task in self.model.longest_running(job, 10**6))
         rows = [row for row in ordered(net) if self.fits((row[1]["name"],))]
         self.table.show(
