@@ -106,6 +106,28 @@ def test_resources_that_are_taken_in_time_cost_no_patience() -> None:
         assert driver.wait(1) == []
 
 
+def test_what_is_patient_again_is_given_what_it_prefers_at_once() -> None:
+    driver = Driver(*cores(2, "r1"), *cores(1, "r2"), patience_s=0.1, recall_after_s=60)
+    assert driver.take("b", several("core", "core")) == ("r1.core0", "r1.core1")
+    shape = any_of("core", "r1.core0", "r1.core1")
+    assert driver.demand("a", 2, shape) == []
+    assert driver.wait(0.2) == [Grant("a", shape, (1, 2), ("r2.core0",))]
+    assert driver.demand("a", 2, shape) == []
+    assert driver.release("b") == [
+        Grant("a", shape, (1, 3), ("r1.core0",)),
+        Grant("a", shape, (1, 4), ("r1.core1",)),
+    ], "one for old credit that had lost its patience, one for the younger"
+
+
+def test_those_who_prefer_the_same_take_turns() -> None:
+    driver = Driver(*cores(3), jobs=("a", "b", "c"), patience_s=60, recall_after_s=60)
+    driver.take("c", several("core", "core", "core"))
+    shape = any_of("core", "r1.core0", "r1.core1", "r1.core2")
+    driver.demand("a", 3, shape)
+    driver.demand("b", 3, shape)
+    assert [grant.job for grant in driver.release("c")] == ["a", "b", "a"]
+
+
 def test_a_preferred_resource_that_comes_free_in_time_is_taken() -> None:
     driver = Driver(*host("r1"), *host("r2"), patience_s=0.1)
     driver.take("b", any_of("node", "r2.node"))
