@@ -186,7 +186,8 @@ class PeerServer:
         """Tell the job server its id; it may be gone already."""
         joining, job = self._jobs.get(accepted.link), accepted.job
         if joining is None:
-            self._service.inbox.put(events.JobGone(job, "it went before it was registered"))
+            gone = events.JobGone(job, "it went before it was registered", silent=accepted.back)
+            self._service.inbox.put(gone)
             return
         joining.job = job
         before = self._service.rm.peers.get(job if accepted.back else accepted.adopted)
