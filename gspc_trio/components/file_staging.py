@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
-from attrs import define, evolve
+from attrs import evolve
 
 from gspc_trio.components.staging import StagedInput, StagingError
 from gspc_trio.core.exchange import Submission
@@ -42,14 +42,14 @@ VALUE_BYTES_MAX = 32 << 20
 """A file that becomes a value of a job without memory layer has no more bytes: it travels in a message."""
 
 
-@define(eq=False)
 class _Work:
     """A task that has a plan, from its stage-in until it is reported."""
 
-    plan: FilePlan
-    values: tuple[bytes, ...]
-    restored: list[str]
-    folder: Folder | None = None
+    def __init__(self, plan: FilePlan, values: tuple[bytes, ...], restored: list[str]) -> None:
+        self.plan = plan
+        self.values = values
+        self.restored = restored
+        self.folder: Folder | None = None
 
 
 class JobStaging:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from attrs import define
 
 from gspc_trio.core.staging import (
     CHUNK_BYTES,
@@ -32,15 +31,15 @@ TRANSFERS_MAX = 1000
 _MODE = 0o666  # less what the umask takes away
 
 
-@define(eq=False)
 class _Transfer:
     """A file that is being written: it has no name, or one of its own, until it is whole."""
 
-    directory: int
-    name: str
-    descriptor: int
-    own_name: str
-    size_bytes: int = 0
+    def __init__(self, directory: int, name: str, descriptor: int, own_name: str) -> None:
+        self.directory = directory
+        self.name = name
+        self.descriptor = descriptor
+        self.own_name = own_name
+        self.size_bytes = 0
 
 
 class JobFiles:

@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import trio
-from attrs import define, evolve, field, frozen
+from attrs import evolve
 
 from gspc_trio.core import work
 from gspc_trio.core.exchange import Finished, Submission
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, TaskError
+from gspc_trio.core.value import frozen
 from gspc_trio.core.work import AttemptKey
 
 
@@ -88,12 +89,14 @@ class NoStaging:
         await trio.lowlevel.checkpoint()
 
 
-@define(eq=False)
 class _Staged:
     """What is known of an attempt that has not been reported."""
 
-    times_s: list[float] = field(factory=lambda: [0.0] * 4)
-    found: StagedInput = StagedInput()
+    __slots__ = ("found", "times_s")
+
+    def __init__(self) -> None:
+        self.times_s = [0.0] * 4
+        self.found = StagedInput()
 
 
 class Stagings:

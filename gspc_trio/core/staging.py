@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import msgpack
-from attrs import frozen
 
 from gspc_trio.core.rules import fill
+from gspc_trio.core.value import frozen
 
 PLAN_MARK = b"\xc1\3"
 """Begins an argument that is none: the plan of the task's files."""
