@@ -107,7 +107,13 @@ def convert_settings(function: Callable[..., Any], given: Mapping[str, str]) -> 
 def _known(parameters: Mapping[str, inspect.Parameter]) -> str:
     if not parameters:
         return "this workflow has no settings"
-    return "the settings are: " + ", ".join(map(str, parameters.values()))
+    return "the settings are: " + ", ".join(map(_shown, parameters.values()))
+
+
+def _shown(parameter: inspect.Parameter) -> str:
+    kind, default = parameter.annotation, parameter.default
+    text = parameter.name if kind is inspect.Parameter.empty else f"{parameter.name}: {_describe(kind)}"
+    return text if default is inspect.Parameter.empty else f"{text} = {default!r}"
 
 
 def _convert(parameter: inspect.Parameter, text: str) -> Any:

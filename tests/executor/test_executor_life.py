@@ -160,7 +160,10 @@ def test_a_fork_says_that_the_executor_is_not_its_own(world: Any) -> None:
     done = run(
         world,
         """
+import warnings
+
 if __name__ == "__main__":
+    warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
     with Executor(cores=1) as executor:
         pending = executor.submit(time.sleep, 0.3)
         pid = os.fork()
