@@ -188,6 +188,18 @@ def test_naive_queues_spread_cores_over_all_sockets() -> None:
     assert rm.acquire("b", "socket") is None
 
 
+def test_what_hangs_below_two_that_are_held_counts_once() -> None:
+    rm = ResourceManager(1, placement=compact)
+    for name in ("r1", "r2"):
+        gpu = Resource(f"{name}.gpu", "gpu", (f"{name}.core0", f"{name}.core1"))
+        rm.handle(Added((*cores(4, name), gpu)), 0.0)
+    rm.handle(JobJoined("a"), 0.0)
+    given = [action for action in rm.handle(Demand("a", CORE, 5, NO_GRANT), 0.0) if isinstance(action, Grant)]
+    rm.check()
+    names = [*(f"r1.core{number}" for number in range(4)), "r2.core0"]
+    assert [grant.resources[0] for grant in given] == names
+
+
 def test_compact_placement_keeps_sockets_and_nodes_whole() -> None:
     rm = ResourceManager(1, placement=compact)
     resources = scattered()

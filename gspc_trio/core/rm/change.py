@@ -76,7 +76,7 @@ class Changer:
         pool.changed += 1
         if pool.placer is not None:
             for changed in dict.fromkeys(vertex.host for vertex in added):
-                pool.placer.refresh(changed, there=True)
+                pool.placer.refresh(pool, changed, there=True)
         return added
 
     def _new_place(self, parents: tuple[ResourceId, ...], were_leaves: list[Vertex]) -> Place:
@@ -247,7 +247,7 @@ class Changer:
         pool.changed += 1
         if pool.placer is not None:
             for host in dict.fromkeys(vertex.host for vertex in going):
-                pool.placer.refresh(host, there=host.count > 0)
+                pool.placer.refresh(pool, host, there=host.count > 0)
 
     def _uncount(self, going: dict[Vertex, None]) -> None:
         """Bring the summaries of the ancestors that stay up to date."""

@@ -51,10 +51,12 @@ class Placer:
         self._use: dict[Host, tuple[int, int]] = {}
         self._hosts: dict[tuple[int, int], dict[Host, None]] = {}
 
-    def refresh(self, host: Host, there: bool) -> None:
+    def refresh(self, pool: Pool, host: Host, there: bool) -> None:
         """The host's resources have changed: count anew."""
         held = total = 0
-        if there:
+        if there and pool.loose:
+            held, total = _count_leaves(pool, host)
+        elif there:
             total = sum(root.kinds.units for root in host.roots)
             held = _held_units(host)
         self._set(host, held, total)
@@ -88,8 +90,7 @@ class Placer:
         """Assert that the counts are those counted anew."""
         assert set(self._use) == set(pool.hosts.values())
         for host, (held, total) in self._use.items():
-            assert total == sum(root.kinds.units for root in host.roots)
-            assert held == _held_units(host), f"{host.name}: {held} held instead of {_held_units(host)}"
+            assert (held, total) == _count_leaves(pool, host), f"{host.name}: {held} of {total} held"
             assert host in self._hosts[held, total]
         assert self.held_units == sum(held for held, _ in self._use.values())
         assert self.total_units == sum(total for _, total in self._use.values())
@@ -118,6 +119,17 @@ class Placer:
         use = self._use.pop(host, None)
         if use is not None:
             self._leave(host, use)
+
+
+def _count_leaves(pool: Pool, host: Host) -> tuple[int, int]:
+    """Return how many leaves of the host are held, and how many there are, each once."""
+    leaves = {vertex for root in host.roots for vertex in pool.walk(root) if not vertex.children}
+    held = [
+        leaf
+        for leaf in leaves
+        if any(vertex.holding not in (None, GONE) for vertex in (leaf, *leaf.place.ancestors))
+    ]
+    return len(held), len(leaves)
 
 
 def _held_units(host: Host) -> int:

@@ -176,7 +176,7 @@ class Pool:
         vertex.holding = holding
         vertex.queue.free -= 1
         if self.placer is not None:
-            self.placer.moved(vertex, vertex.kinds.units)
+            self.placer.moved(vertex, self._own_units(vertex))
         for ancestor in vertex.place.ancestors:
             if not ancestor.below:
                 ancestor.queue.free -= 1
@@ -197,7 +197,7 @@ class Pool:
         vertex.holding = None
         self.version += 1
         if self.placer is not None:
-            self.placer.moved(vertex, -vertex.kinds.units)
+            self.placer.moved(vertex, -self._own_units(vertex))
         queue = vertex.queue
         queue.free += 1
         if not vertex.queued:
@@ -232,6 +232,14 @@ class Pool:
                     queue.entries.appendleft(chunk)
                 else:
                     queue.entries.append(chunk)
+
+    def _own_units(self, vertex: Vertex) -> int:
+        """Return how many leaves are held by this one alone; what hangs below two may be held by both."""
+        units = vertex.kinds.units
+        for shared in self.loose.get(vertex, ()):
+            if not shared.children and self._other_holder(shared, vertex):
+                units -= 1
+        return units
 
     @staticmethod
     def _other_holder(shared: Vertex, than: Vertex) -> bool:
