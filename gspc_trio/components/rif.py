@@ -165,7 +165,8 @@ class RifService:
                 self.machine = RifHost(self.rif_id, self.host, self.address)
                 connect = partial(self._network.connect, rts, role="rif", name=self.rif_id, expect="rts")
                 self._delivery.grace_s = grace_s
-                self._contact = RtsContact(connect, self._take_from_rts, self._greet_again, grace_s)
+                patience_s = max(0.0, grace_s - STOP_S)  # when it is given up, its work has ended
+                self._contact = RtsContact(connect, self._take_from_rts, self._greet_again, patience_s)
                 async with connect() as peer:
                     self._contact.peer = peer
                     peer.post(self._hello(hardware))
