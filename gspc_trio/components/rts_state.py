@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import secrets
 import time
@@ -39,6 +40,8 @@ OLD_WORK_S = RESUME_GRACE_S + 15.0
 
 NAMES_AHEAD = 1000
 """So many names are taken to have been given out beyond those noted when nobody could note the last ones."""
+
+log = logging.getLogger(__name__)
 
 _FILE = "rts.json"
 
@@ -109,7 +112,7 @@ class StateKeeper:
     def __init__(self, folder: Path, state: RtsState) -> None:
         self.folder = folder
         self.before = state
-        self._restored = False
+        self._restored = self._failed = False
         self.state = evolve(state, epoch=max(int(time.time()), state.epoch + 1))
 
     @property
@@ -169,7 +172,18 @@ class StateKeeper:
         self._restored = True
 
     def _save(self, state: RtsState) -> None:
+        """Write it down; a disk that takes no more ends nobody's work, it is only tried again."""
         self.state = state
+        try:
+            self._write(state)
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                log.warning("the state %s cannot be written: %s", self.folder, error.strerror or error)
+            self._failed = True
+            self.state = evolve(state, alive_s=0.0)  # so that it is tried again
+
+    def _write(self, state: RtsState) -> None:
         temporary = self.folder / "new"
         temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)

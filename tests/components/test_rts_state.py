@@ -1,0 +1,83 @@
+"""What a run-time system notes for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from gspc_trio.components.rts import open_rts_service
+from gspc_trio.components.rts_state import NAMES_AHEAD, SAVE_INTERVAL_S, SavedHost, StateKeeper, open_state
+from gspc_trio.nursery.network import Network
+
+BOUND_S = 60.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(BOUND_S):
+        while not condition():  # noqa: ASYNC110 - a file tells nobody that it is there
+            await trio.sleep(SAVE_INTERVAL_S / 10)
+
+
+def move(folder: Path, to: Path) -> None:
+    folder.rename(to)
+
+
+async def follow(keeper: StateKeeper, folder: Path, lost: Path | None = None) -> None:
+    """Let a run-time system run until its state is noted; its disk may be away for a while."""
+    network = Network(bytes.fromhex(keeper.before.token))
+    async with open_rts_service(
+        network, listen=("ws://127.0.0.1:0",), strategies={}, prepare=keeper.restore
+    ) as service:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keeper.follow, service)
+            await until((folder / "rts.json").exists)
+            if lost is not None:
+                move(folder, lost)
+                await until(lambda: keeper._failed)
+                move(lost, folder)
+                await until(lambda: not keeper._failed)
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_disk_that_takes_no_more_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "state"
+    with open_state(folder) as keeper:
+        await follow(keeper, folder, tmp_path / "elsewhere")
+    assert [record.message for record in caplog.records if "cannot be written" in record.message]
+    with open_state(folder) as keeper:
+        assert keeper.before.port, "it was written when that could be"
+        assert keeper.before.alive_s == 0.0, "it ended in good order"
+
+
+async def test_the_next_one_has_the_same_secret_and_a_higher_epoch(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    with open_state(folder) as keeper:
+        await follow(keeper, folder)
+        first = keeper.state
+    with open_state(folder) as keeper:
+        assert (keeper.before.token, keeper.before.instance) == (first.token, first.instance)
+        assert keeper.state.epoch > first.epoch
+        assert keeper.before.jobs_named == 0, "names are not skipped after an orderly end"
+
+
+async def test_names_given_out_in_the_last_moment_are_not_given_again(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    with open_state(folder) as keeper:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow, keeper, folder)
+            await until((folder / "rts.json").exists)
+            crashed = (folder / "rts.json").read_bytes()
+    (folder / "rts.json").write_bytes(crashed)
+    with open_state(folder) as keeper:
+        assert keeper.before.jobs_named == keeper.before.rifs_named == NAMES_AHEAD
+
+
+def test_a_process_of_another_program_is_no_rif() -> None:
+    assert SavedHost("anna", "local", 1, {}, "r1", 1, 1).has_ended, "process 1 is something else"
+    assert SavedHost("anna", "local", 1, {}, "r1", 1, 2**22 + 1).has_ended
+    assert not SavedHost("anna", "ssh", 1, {}, "r1", 1, 1).has_ended, "nobody knows"
