@@ -126,8 +126,7 @@ class Model:
                 nursery.start_soon(put, content)
             nursery.start_soon(get)
             nursery.start_soon(kill)
-        located = self.stage.coordinator.machine._ledger.data.get(data.data_id)
-        if located is not None and len(located.parts) == 1:  # in stripes a get may see both
+        if await self.is_whole(data):  # in stripes a get may see both
             assert all(content in (bytes(before), *contents) for content in seen)
         try:
             after = await self.iml.get(data)
@@ -136,6 +135,11 @@ class Model:
             return
         assert after in (acknowledged or [bytes(before), *contents])
         before[:] = after
+
+    async def is_whole(self, data: Allocation) -> bool:
+        """Return whether the data is still there and lies in one part."""
+        located = self.stage.coordinator.machine._ledger.data.get(data.data_id)
+        return located is not None and len(located.parts) == 1
 
     async def get(self, number: int, begin: float, length: float) -> None:
         picked = self.pick(number)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -14,82 +13,22 @@ from pathlib import Path
 
 import pytest
 import trio
+from iml_hosts import HANG_S, MARK, Servers, open_servers
 
 from gspc_trio.components.iml import open_iml
 from gspc_trio.core.iml.errors import DataLost, ImlError
 from gspc_trio.core.iml.layout import Layout, replicated, striped
-from gspc_trio.iml.local import LocalClient, door_of
-from gspc_trio.nursery.connection_file import read_connection_file
+from gspc_trio.iml.local import LocalClient
 
 pytestmark = pytest.mark.process
 
-HANG_S = 60.0
-MARK = "GSPC_TEST_MARK"
 BYTES = bytes(range(256)) * 8192  # 2 MiB
-
-
-class Servers:
-    """``gspc-iml start`` for some hosts, with one connection file."""
-
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "iml.json"
-        self.folder = folder
-        self.mark = secrets.token_hex(8)
-        self.pids: list[int] = []
-        self.sockets: set[str] = set()
-        self.processes: dict[str, subprocess.Popen[str]] = {}
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "gspc_trio.cli.iml", *arguments, "--connection-file", str(self.file)]
-
-    def start(self, host: str, *arguments: str) -> None:
-        """Start a server; return when it says that it is there."""
-        process = subprocess.Popen(
-            self.command("start", "--host", host, "--memory", "64MiB", *arguments),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, MARK: self.mark},
-        )
-        self.pids.append(process.pid)
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            raise AssertionError(process.communicate()[1])
-        assert line.startswith(f"memory server of host {host}, rank {len(self.processes)}")
-        self.processes[host] = process
-        info = read_connection_file(self.file)
-        self.sockets.add(door_of(info.token, info.address, host))
-        assert all(address in Path("/proc/net/unix").read_text() for address in self.sockets)
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, timeout=HANG_S, check=False
-        )
-
-    def kill(self, host: str) -> None:
-        process = self.processes.pop(host)
-        process.kill()
-        process.communicate(timeout=HANG_S)
-
-    def end(self) -> None:
-        for process in self.processes.values():
-            with suppress(ProcessLookupError):
-                process.kill()
-        for process in self.processes.values():
-            process.communicate(timeout=HANG_S)
 
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Servers]:
-    tmp_path.chmod(0o700)
-    running = Servers(tmp_path)
-    try:
+    with open_servers(tmp_path) as running:
         yield running
-    finally:
-        running.end()
-    sockets = Path("/proc/net/unix").read_text()
-    assert [address for address in running.sockets if address in sockets] == []
 
 
 def processes_with_segments(servers: Servers) -> list[int]:
