@@ -165,8 +165,8 @@ class RifService:
                 self.machine = RifHost(self.rif_id, self.host, self.address)
                 connect = partial(self._network.connect, rts, role="rif", name=self.rif_id, expect="rts")
                 self._delivery.grace_s = grace_s
-                patience_s = max(0.0, grace_s - STOP_S)  # when it is given up, its work has ended
-                self._contact = RtsContact(connect, self._take_from_rts, self._greet_again, patience_s)
+                # It awaits its RTS (less long than that does it) once let in: before, it has nothing to come with.
+                self._contact = RtsContact(connect, self._take_from_rts, self._greet_again, 0.0, obeys=True)
                 async with connect() as peer:
                     self._contact.peer = peer
                     peer.post(self._hello(hardware))
@@ -247,6 +247,7 @@ class RifService:
     def _take_from_rts(self, message: Any) -> None:
         if isinstance(message, IncomingCall):
             if isinstance(message.body, AddResources | RemoveResources):
+                self._contact.grace_s = max(0.0, self._delivery.grace_s - STOP_S)
                 self._call_number += 1
                 self._calls[self._call_number] = message
                 self._inbox.put(Called(self._call_number, message.body))

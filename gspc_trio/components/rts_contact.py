@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from gspc_trio.nursery.rpc import CLOSED_HERE, Peer, PeerGone
+from gspc_trio.nursery.rpc import CLOSED_HERE, CLOSED_THERE, Peer, PeerGone
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,7 @@ class RtsContact:
         take: takes what it says.
         greet: says the first words on a new connection.
         grace_s: how long it is awaited when it is gone; 0: not at all.
+        obeys: it is not awaited either when it has ended the connection and said why: it knows better.
 
     Attributes:
         peer: the connection, which may be over.
@@ -40,7 +41,10 @@ class RtsContact:
         take: Callable[[Any], None],
         greet: Callable[[Peer], None],
         grace_s: float,
+        *,
+        obeys: bool = False,
     ) -> None:
+        self._final = f"{CLOSED_THERE}: " if obeys else CLOSED_HERE
         self._connect = connect
         self._take = take
         self._greet = greet
@@ -50,7 +54,7 @@ class RtsContact:
         """Take what comes over a connection, and those that follow; return why there is none any more."""
         self.peer = peer
         gone = await self._hear()
-        while self.grace_s and gone != CLOSED_HERE:
+        while self.grace_s and gone != CLOSED_HERE and not gone.startswith(self._final):
             log.warning("the run-time system cannot be heard (%s): awaited for %g s", gone, self.grace_s)
             with trio.move_on_after(self.grace_s) as waiting:
                 gone = await self._hear_again(waiting)

@@ -145,6 +145,14 @@ def test_another_rif_is_told_to_stop(wrong: events.RifBack) -> None:
     machine.check()
 
 
+def test_a_twin_at_another_address_does_not_push_out_the_one_that_is_up() -> None:
+    """Both had been started as the same incarnation; the second was refused, and came back with nothing."""
+    machine, out = run(*BOOT, (3.0, JOB), (5.0, events.RifBack(5, "r1", 1, "memory:twin", ())))
+    assert out == [actions.StopRif(5)]
+    assert machine.rifs[0].state is RifState.UP
+    machine.check()
+
+
 # Another run-time system in the place of the first ----------------------------------------------------------
 
 

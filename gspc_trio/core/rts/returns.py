@@ -52,7 +52,8 @@ class Returns:
         if event.link in lives.by_link:
             raise IllegalEvent(f"link {event.link} is that of {lives.by_link[event.link].rif_id} already")
         rif = lives.rifs.get(event.rif_id)
-        if rif is not None and rif.incarnation == event.incarnation and rif.link is not None:
+        same = rif is not None and (rif.incarnation, rif.address) == (event.incarnation, event.address)
+        if rif is not None and same and rif.link is not None:
             del lives.by_link[rif.link]  # nobody has told yet that its old connection is over
             rif.link = None
             lives.part(rif, "it has connected again", now, out)
