@@ -12,7 +12,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -105,15 +105,21 @@ class RtsState:
 class StateKeeper:
     """Keeps the state of one run-time system in a directory; made by :func:`open_state`.
 
+    Args:
+        folder: the directory.
+        state: what the last one left.
+        clock: seconds since 1970.
+
     Attributes:
         state: what the last one left, with the epoch for this one.
     """
 
-    def __init__(self, folder: Path, state: RtsState) -> None:
+    def __init__(self, folder: Path, state: RtsState, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self.before = state
+        self._clock = clock
         self._restored = self._failed = False
-        self.state = evolve(state, epoch=max(int(time.time()), state.epoch + 1))
+        self.state = evolve(state, epoch=max(int(clock()), state.epoch + 1))
 
     @property
     def hosts_to_start(self) -> tuple[SavedHost, ...]:
@@ -125,7 +131,7 @@ class StateKeeper:
         """Tell a new service, before it listens, what the last one had."""
         before = self.before
         service.machine.skip_names(before.rifs_named, before.jobs_named)
-        too_late = time.time() - before.alive_s > OLD_WORK_S
+        too_late = self._clock() - before.alive_s > OLD_WORK_S
         for host in before.hosts:
             if host not in self.hosts_to_start:
                 gone = too_late or host.has_ended
@@ -139,7 +145,7 @@ class StateKeeper:
         self.state = evolve(self.state, port=where.port)
         try:
             while True:
-                now = time.time()
+                now = self._clock()
                 rifs, jobs = service.machine.named
                 news = evolve(
                     self.state,

@@ -10,11 +10,13 @@ from random import Random
 from typing import Any
 
 import trio
+from attrs import evolve
 
 from gspc_trio.components.job import Job
 from gspc_trio.components.load import LOAD_INTERVAL_S
 from gspc_trio.components.rif import RifService, open_rif
 from gspc_trio.components.rts import RtsService, open_rts_service
+from gspc_trio.components.rts_state import RESUME_GRACE_S
 from gspc_trio.components.strategy import RifOrder
 from gspc_trio.core.exchange import Submission
 from gspc_trio.core.ids import JobId, RifId
@@ -27,7 +29,8 @@ from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.backend import Behave, SimulatedBackend, open_simulated_backend
 from gspc_trio.testing.disk import SimulatedDisk
 from gspc_trio.testing.jobs import SimulatedJob, Wrap
-from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.process import RUNNING, SimulatedProcess
+from gspc_trio.testing.rts_memory import RtsMemory
 from gspc_trio.testing.staging import SimulatedStaging
 from gspc_trio.testing.wires import BUFFER_BYTES, SimulatedNetwork, Wires
 from gspc_trio.workflow.net import Net
@@ -69,6 +72,7 @@ class Cluster:
         running_jobs, disks: process of a job server -> its job, and its disk if it has a journal.
         twins: how many RIFs are yet to be started twice.
         wires: all connections.
+        memory: what run-time systems leave behind, or None.
         outside: context of what runs in the name of no process.
     """
 
@@ -85,7 +89,9 @@ class Cluster:
         latency_s: float,
         buffer_bytes: int,
         limits: Limits,
+        memory: RtsMemory | None,
     ) -> None:
+        self.memory = memory
         self.hosts = tuple(f"h{number + 1}" for number in range(hosts))
         self.cores = cores
         self.rts: RtsService | None = None
@@ -152,19 +158,27 @@ class Cluster:
 
         async def main(process: SimulatedProcess) -> None:
             self._epoch += 1
-            strategies = {"simulated": _Strategy(self)}
-            async with (
-                trio.open_nursery() as nursery,
-                open_rts_service(
-                    self.network(process),
-                    listen=(RTS_ADDRESS,),
-                    strategies=strategies,
-                    limits=self.limits,
-                    epoch=self._epoch,
-                ) as service,
-            ):
+            network, strategies = self.network(process), {"simulated": _Strategy(self)}
+            keeper = self.memory.keeper(process, self._epoch) if self.memory is not None else None
+            limits, prepare = self.limits, _no_matter
+            if keeper is not None:
+                network.instance = keeper.before.instance
+                limits, prepare = evolve(limits, grace_s=RESUME_GRACE_S), keeper.restore
+            opening = open_rts_service(
+                network,
+                listen=(RTS_ADDRESS,),
+                strategies=strategies,
+                limits=limits,
+                epoch=self._epoch,
+                prepare=prepare,
+            )
+            async with trio.open_nursery() as nursery, opening as service:
                 self.rts = service
-                await service.bootstrap(self.hosts, "simulated", self.cores, {})
+                if keeper is not None:
+                    nursery.start_soon(keeper.follow, service)
+                await self._bootstrap_absent(service)
+                if keeper is not None:
+                    keeper.restored()
                 up.set()
                 nursery.start_soon(self._keep_hosts, service)
                 await service.stopped.wait()
@@ -178,10 +192,13 @@ class Cluster:
         """Bootstrap hosts whose RIF was given up or taken down, as their administrator would."""
         while True:
             await trio.sleep(HOSTS_INTERVAL_S)
-            there = {rif.host for rif in service.machine.rifs if rif.state is not RifState.FAILED}
-            absent = [host for host in self.hosts if host not in there]
-            if absent:
-                await service.bootstrap(absent, "simulated", self.cores, {})
+            await self._bootstrap_absent(service)
+
+    async def _bootstrap_absent(self, service: RtsService) -> None:
+        there = {rif.host for rif in service.machine.rifs if rif.state is not RifState.FAILED}
+        absent = [host for host in self.hosts if host not in there]
+        if absent:
+            await service.bootstrap(absent, "simulated", self.cores, {})
 
     def missing(self, rif_id: RifId) -> tuple[Resource, ...]:
         """Return what somebody has removed from a RIF."""
@@ -197,10 +214,12 @@ class Cluster:
         process = self.spawn(
             order.host, "rif", order.host, lambda process: self._rif(process, order, RIF_PORT)
         )
+        rts = RUNNING.get()
         try:
             await process.noticed.wait()
         except trio.Cancelled:
-            process.kill()
+            if self.memory is None or rts is None or rts.alive:  # else it waits for the next one
+                process.kill()
             raise
         return process
 
@@ -221,6 +240,7 @@ class Cluster:
                     rts=order.rts_address("ws:"),
                     load=_report_load,
                     staging=SimulatedStaging(partial(self.on_staging_failed, process)),
+                    grace_s=order.grace_s,
                     clock=trio.current_time,
                 ) as rif:
                     self.rifs[process] = rif
@@ -298,6 +318,7 @@ async def open_cluster(
     latency_s: float = 0.0005,
     buffer_bytes: int = BUFFER_BYTES,
     limits: Limits = DEFAULT_LIMITS,
+    memory: RtsMemory | None = None,
 ) -> AsyncIterator[Cluster]:
     """A cluster for as long as the block lasts; whatever runs at its end is killed.
 
@@ -311,6 +332,7 @@ async def open_cluster(
         latency_s: mean latency of connections, seconds.
         buffer_bytes: what each direction of a connection holds.
         limits: of every connection.
+        memory: what run-time systems leave for the next one, as with ``--state``; None: nothing.
     """
     async with trio.open_nursery() as nursery:
         cluster = Cluster(
@@ -324,6 +346,7 @@ async def open_cluster(
             latency_s=latency_s,
             buffer_bytes=buffer_bytes,
             limits=limits,
+            memory=memory,
         )
         try:
             yield cluster

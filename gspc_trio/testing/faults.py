@@ -96,6 +96,7 @@ class Faults:
         cancels: tasks cancelled by their user, who also changes the weight of their job.
         fulls: disks with journals that take no more for a while.
         tight: whether frames, credit for calls and buffers may be small.
+        states: whether the run-time system may have ``--state``, so that RIFs and jobs await the next one.
         journals: whether jobs may have journals, of which a kill leaves what it likes of the last write.
     """
 
@@ -115,12 +116,13 @@ class Faults:
     cancels: int = 1
     fulls: int = 1
     tight: bool = True
+    states: bool = True
     journals: bool = True
 
     @classmethod
     def none(cls) -> Faults:
         """Return the empty menu."""
-        return cls(**dict.fromkeys(_COUNTS.values(), 0), tight=False, journals=False)
+        return cls(**dict.fromkeys(_COUNTS.values(), 0), tight=False, states=False, journals=False)
 
     def draw(self, random: Random, steps: Mapping[str, int]) -> tuple[Fault, ...]:
         """Make a schedule.

@@ -53,6 +53,9 @@ class Observer:
     Args:
         quiet_since: returns the time of the last fault.
         full_checks: machines check themselves after each event, however large they are.
+
+    Attributes:
+        grace_s: for how long the run-time system awaits jobs that it does not hear.
     """
 
     def __init__(self, quiet_since: Callable[[], float], full_checks: bool = False) -> None:
@@ -70,6 +73,7 @@ class Observer:
         self._rm_of: dict[SimulatedProcess, Grants | None] = {}
         self._by_job: dict[tuple[JobId, int], Tasks] = {}
         self._durable: dict[SimulatedProcess, Durable] = {}
+        self.grace_s = 0.0
 
     def saw(
         self, process: SimulatedProcess, machine: Any, event: Any, now: float, actions: list[Any]
@@ -166,9 +170,10 @@ class Observer:
 
     def gone(self, process: SimulatedProcess, now: float) -> None:
         """A process is gone."""
-        tasks, grants = self._tasks.get(process), self._rm_of.get(process)
+        tasks = self._tasks.get(process)
+        grants = self._current if self.grace_s else self._rm_of.get(process)
         if tasks is not None and grants is not None:
-            grants.job_died(tasks.job, now, RESUME_GRACE_S if process in self._durable else 0.0)
+            grants.job_died(tasks.job, now, RESUME_GRACE_S if process in self._durable else self.grace_s)
 
     def overtaken(self, process: SimulatedProcess) -> list[Submit]:
         """Return what a RIF was once given under grants that newer ones have overtaken since."""

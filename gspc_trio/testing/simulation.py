@@ -11,6 +11,7 @@ import trio
 from attrs import field, frozen
 from trio.testing import MockClock
 
+from gspc_trio.components.rts_state import RESUME_GRACE_S
 from gspc_trio.core.rts.state import RifState
 from gspc_trio.nursery.scope import leaves
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
@@ -23,6 +24,7 @@ from gspc_trio.testing.job_life import JobLife, is_expected
 from gspc_trio.testing.mischief import Mischief
 from gspc_trio.testing.observer import Observer
 from gspc_trio.testing.process import RUNNING, SimulatedProcess
+from gspc_trio.testing.rts_memory import RtsMemory
 from gspc_trio.testing.wires import BUFFER_BYTES
 from gspc_trio.testing.workload import FAILURES_MAX, TASK_S, Workload, behave
 
@@ -138,6 +140,9 @@ class Simulation:
         self._scope = trio.CancelScope()
         self._last_fault_s = 0.0
         self._lives = self._make_lives(workloads)
+        stateful = options.faults.states and Random(self._cluster_seed + 2).random() < 0.5
+        self._memory = RtsMemory() if stateful else None
+        self.observer.grace_s = RESUME_GRACE_S if stateful else 0.0
         self._running = set(self._lives)
         self._finished = trio.Event()
         self.rts_ended = trio.Event()
@@ -201,6 +206,7 @@ class Simulation:
                     latency_s=self.options.latency_s,
                     buffer_bytes=self._buffer_bytes,
                     limits=self._limits,
+                    memory=self._memory,
                 ) as self.cluster:
                     self.mischief = Mischief(
                         self.cluster,

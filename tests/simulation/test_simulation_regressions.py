@@ -16,6 +16,14 @@ FOUND = [
     # A job server took the place of one whose host had crashed, which itself went on for another one:
     # what that one held was never given back.
     (148, {}, "partition:job:4:5.5,full:job:304:0.2,crash:job:379"),
+    # A RIF that had been started twice was refused, came back as the one that was up, and pushed it out.
+    (22, {}, "cut:rif:3,twin:rif:8,stranger:rif:23,jump:rif:73:13"),
+    # A RIF whose run-time system had parted from it waited, at work, while another was started in its place.
+    (
+        31,
+        {},
+        "partition:job:3:3,kill:rif:2,kill:rif:9,twin:rif:19,cut:rif:57,teardown:rif:64,crash:rts:1,jump:rts:8:3",
+    ),
 ]
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from attrs import define
 
-from gspc_trio.core.exchange import Demand, Grant, Interrupt, Release, Revoke, Revoked
+from gspc_trio.core.exchange import Demand, Grant, Interrupt, Lapsed, Release, Revoke, Revoked
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
 from gspc_trio.core.records import GrantChanged, ResourceChanged
-from gspc_trio.core.rm.events import Added, JobGone
+from gspc_trio.core.rm.events import Added, Claimed, JobGone
 from gspc_trio.core.task import Shape
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
 from gspc_trio.testing.checkers.base import Broken, Family
@@ -56,7 +56,7 @@ class Grants:
     def job_died(self, job: JobId, now: float, grace_s: float) -> None:
         """The job's process is gone; its work may go on for the grace."""
         self._gone[job] = now
-        self._dead[job] = now + grace_s
+        self._dead[job] = grace_s
 
     def adopted(self, orphan: JobId, heir: JobId) -> None:
         """A job goes on for another, whose work may go on for as long as the heir is there."""
@@ -75,6 +75,8 @@ class Grants:
                 self._end(event.grant_id, event.resources, live.job)
         elif kind is Interrupt:
             self._credit.update({key: 0 for key in self._credit if key[0] == event.job})
+        elif kind is Claimed and event.whole:
+            self._begin_anew(event)
         elif kind is Added:
             self._family.add(event)
         elif kind is JobGone and event.fenced:
@@ -83,12 +85,20 @@ class Grants:
         for action in actions:
             if type(action) is ResourceChanged:
                 self._changed(action)
+        given = {action.grant_id for action in actions if type(action) is Grant}
         for action in actions:
             kind = type(action)
             if kind is Grant:
                 self._grant(action, now)
-            elif kind is GrantChanged:
+            elif kind is GrantChanged and not action.held and type(event) is Claimed:
+                self._end(action.grant_id, action.resources, action.job)
+            elif kind is GrantChanged and not action.held:
                 self._free(action)
+            elif kind is GrantChanged and action.grant_id not in given:
+                self._take_back(action)
+            elif kind is Lapsed and type(event) in (Claimed, Added):
+                for grant_id in action.grant_ids:
+                    self._end(grant_id, (), action.job)
             elif kind is Revoke and action.grant_id in self._live:
                 self._live[action.grant_id].revoked = True
         if self._dead:
@@ -120,25 +130,40 @@ class Grants:
             raise Broken(f"{grant.job} got grant {grant.grant_id} without credit", *grant.resources)
         self._credit[key] -= 1
         self._sent.setdefault(key, []).append(grant.grant_id)
-        live = _Live(grant.grant_id, grant.job, set(grant.resources))
-        for name in grant.resources:
+        live = self._live[grant.grant_id] = _Live(grant.grant_id, grant.job, set())
+        self._hold(live, grant.resources)
+
+    def _hold(self, live: _Live, names: tuple[ResourceId, ...]) -> None:
+        for name in names:
             if name not in self._there:
                 raise Broken(f"{name} is granted and not there", name)
             for relative in self._family.near(name):
                 other = self._held.get(relative)
                 if other is not None:
                     raise Broken(
-                        f"{name} is granted to {grant.job} while {relative} is held by {other.job} "
+                        f"{name} is granted to {live.job} while {relative} is held by {other.job} "
                         f"under grant {other.grant_id}",
                         name,
                         relative,
                     )
             self._held[name] = live
-        self._live[grant.grant_id] = live
+            live.left.add(name)
+
+    def _begin_anew(self, event: Claimed) -> None:
+        """A job is back, and says what it still has: all else it has given back, and it demands nothing."""
+        kept = {grant.grant_id for grant in event.grants}
+        for live in [live for live in self._live.values() if live.job == event.job]:
+            if live.grant_id not in kept:
+                self._end(live.grant_id, (), live.job)
+        self._credit.update({key: 0 for key in self._credit if key[0] == event.job})
+        self._sent.update({key: [] for key in self._sent if key[0] == event.job})
+
+    def _take_back(self, record: GrantChanged) -> None:
+        """A grant of an earlier resource manager is in use still."""
+        live = self._live.setdefault(record.grant_id, _Live(record.grant_id, record.job, set()))
+        self._hold(live, record.resources)
 
     def _free(self, record: GrantChanged) -> None:
-        if record.held:
-            return
         for name in record.resources:
             live = self._held.get(name)
             if live is not None and live.grant_id == record.grant_id:
@@ -155,17 +180,17 @@ class Grants:
         if not live.left:
             del self._live[grant_id]
 
-    def _is_overdue(self, since_s: float | None, now: float) -> bool:
+    def _is_overdue(self, since_s: float | None, now: float, grace_s: float = 0.0) -> bool:
         """Whether what became known then, or could since the last fault, must have been seen to."""
         if since_s is None:
             return False
         lease_s, heartbeat_s = DEFAULT_LIMITS.lease_s, DEFAULT_LIMITS.heartbeat_s
-        return now > max(since_s, self._quiet_since()) + 2 * lease_s + 2 * heartbeat_s
+        return now > max(since_s, self._quiet_since()) + grace_s + 2 * lease_s + 2 * heartbeat_s
 
     def _look_at_the_dead(self, now: float) -> None:
-        for job, since_s in list(self._dead.items()):
-            heir = self._heirs.get(job)
-            if not self._is_overdue(since_s if heir is None else self._gone.get(heir), now):
+        for job, grace_s in list(self._dead.items()):
+            # The work of a job that another goes on for ends with that one, which may be awaited itself.
+            if not self._is_overdue(self._gone.get(self._heirs.get(job, job)), now, grace_s):
                 continue
             left = [live for live in self._live.values() if live.job == job]
             if left:
