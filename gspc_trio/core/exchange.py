@@ -166,9 +166,8 @@ class DefineCode:
 class Submission:
     """One attempt of a task, on its way to a worker.
 
-    ``held`` describes the resources of a co-allocated grant to the task (``core.held``). ``directory`` and
-    ``input_bytes`` do not travel: at its RIF they are where it runs, if it has files, and the bytes of data
-    that its stage-in fetches.
+    ``held`` describes the resources of a co-allocated grant to the task (``core.held``). At its
+    RIF it gets a ``directory`` to run in, if it has files, and the ``input_bytes`` that its stage-in fetches.
     """
 
     task_id: TaskId
