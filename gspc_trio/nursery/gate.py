@@ -27,17 +27,19 @@ class Gate(trio.abc.Stream):
         """Let everything in from now on."""
         self._opened.set()
 
-    async def wait_for(self, mark: bytes) -> None:
+    async def wait_for(self, mark: bytes) -> bool:
         """Wait until the mark has arrived, the allowance is used up, or the other side has closed.
 
-        What has arrived is still to be received.
+        Returns:
+            False if it has closed. What has arrived is still to be received.
         """
         while self._left and mark not in self._kept:
             data = await self._stream.receive_some(self._left)
             if not data:
-                return
+                return False
             self._left -= len(data)
             self._kept += data
+        return True
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Receive; waits for :meth:`open` when the allowance is used up."""

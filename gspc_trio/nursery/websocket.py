@@ -48,6 +48,8 @@ RECEIVE_BYTES = 256 * 1024
 QUEUED_FRAMES = 16
 UNPROVED_MESSAGES = 3
 """The HTTP request, and two of ours: what is read before the other side has proved itself."""
+NO_WEBSOCKET = "closed the connection or does not speak websocket"
+
 END_OF_REQUEST = b"\r\n\r\n"
 TLS_MESSAGES = 2
 """As many bytes more may be read where certificates are shown."""
@@ -210,14 +212,16 @@ async def serve_stream(
     """
     limits = codec.limits
     gate = _gate(stream, limits, tls)
+    deadline_s = trio.current_time() + limits.handshake_s
+    if tls is None:
+        refused = await _ask_for_request(gate, doorkeeper.vestibule, deadline_s)
+        if refused:
+            return refused
     async with _closing(gate), open_scope() as nursery:
         refused = ""
-        with doorkeeper.vestibule.place(trio.current_time() + limits.handshake_s) as scope:
+        with doorkeeper.vestibule.place(deadline_s) as scope:
             starter = _Starter(nursery, scope.cancel)
             try:
-                if tls is None:
-                    # Whoever does not even ask for something costs next to nothing.
-                    await gate.wait_for(END_OF_REQUEST)
                 inner = gate if tls is None else await wrap_stream(gate, tls, server=True)
                 session = witnessed(Session(identity, limits))
                 request = await wrap_server_stream(starter.as_nursery, inner, **_options(limits))
@@ -247,6 +251,24 @@ async def serve_stream(
                     await handle_until_gone(handler, peer)
         nursery.cancel_scope.cancel()
     return refused
+
+
+async def _ask_for_request(gate: Gate, vestibule: Vestibule, deadline_s: float) -> str:
+    """Wait for a whole request; return why there is none, or "".
+
+    Whoever does not even ask for something costs next to nothing: no task, no parser.
+    """
+    asked = False
+    try:
+        with vestibule.place(deadline_s) as scope, suppress(trio.BrokenResourceError):
+            asked = await gate.wait_for(END_OF_REQUEST)
+    finally:
+        if not asked:
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(gate)
+    if asked:
+        return ""
+    return "it did not finish the handshake" if scope.cancelled_caught else NO_WEBSOCKET
 
 
 class _Starter:
@@ -296,7 +318,7 @@ class _Starter:
         if isinstance(self._error, ConnectionRejected):
             body = (self._error.body or b"").decode(errors="replace")
             return f"refused the connection: {' '.join(body.split())[:200] or self._error.status_code}"
-        return "closed the connection or does not speak websocket" if self._ended else ""
+        return NO_WEBSOCKET if self._ended else ""
 
 
 def _gate(stream: trio.abc.Stream, limits: Limits, tls: ssl.SSLContext | None) -> Gate:
