@@ -165,7 +165,7 @@ class RifService:
                 self.machine = RifHost(self.rif_id, self.host, self.address)
                 connect = partial(self._network.connect, rts, role="rif", name=self.rif_id, expect="rts")
                 self._delivery.grace_s = grace_s
-                # It awaits its RTS (less long than that does it) once let in: before, it has nothing to come with.
+                # Before it has been let in it awaits nobody; then a little less long than its RTS awaits it.
                 self._contact = RtsContact(connect, self._take_from_rts, self._greet_again, 0.0, obeys=True)
                 async with connect() as peer:
                     self._contact.peer = peer

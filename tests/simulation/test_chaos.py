@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from random import Random
 import pytest
 
 from gspc_trio.testing.chaos import Chaos, Strike
+from gspc_trio.testing.half_open import Forwarder
 
 HANG_S = 300.0
 
@@ -45,6 +47,37 @@ def test_times_are_taken_from_the_kill_to_the_record_and_to_running_again(tmp_pa
     assert len(chaos.findings.detect_ms) == 1
 
 
+def test_a_forgotten_connection_is_silent_and_stays_open_while_new_ones_go_through():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        forwarder = Forwarder(lambda: server.getsockname()[1])
+        try:
+            here, there = connect_through(forwarder, server)
+            here.sendall(b"before")
+            assert there.recv(100) == b"before"
+            assert forwarder.forget() == 1
+            here.sendall(b"lost")
+            again, beyond = connect_through(forwarder, server)
+            again.sendall(b"after")
+            assert beyond.recv(100) == b"after"
+            there.setblocking(False)
+            with pytest.raises(BlockingIOError):  # neither data nor an end
+                there.recv(100)
+            again.close()
+            assert beyond.recv(100) == b"", "ends go through as well"
+        finally:
+            forwarder.close()
+        for one in (here, there, beyond):
+            one.close()
+
+
+def connect_through(forwarder: Forwarder, server: socket.socket) -> tuple[socket.socket, socket.socket]:
+    here = socket.create_connection(("127.0.0.1", forwarder.port), HANG_S)
+    there, _ = server.accept()
+    there.settimeout(HANG_S)
+    return here, there
+
+
 def test_strikes_are_told_in_words():
     assert str(Strike(0.0, "rif", 12, 0.0)) == "rif 12 killed"
     assert str(Strike(0.0, "job", 13, 6.0)) == "job 13 stopped for 6 s"
+    assert str(Strike(0.0, "link", 14, 0.0)) == "connection of 14 half-open"
