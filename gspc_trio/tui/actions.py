@@ -103,7 +103,7 @@ class Actions:
         running = facts.counts[TaskState.RUNNING] + facts.counts[TaskState.SUBMITTED]
         answer = await self._choose(
             f"Stop job {job} ({facts.name})?",
-            f"{plural(waiting, 'task')} that wait are cancelled; {plural(running, 'task')} are at workers.",
+            f"{plural(waiting, 'task')} waiting, to be cancelled; {plural(running, 'task')} at workers.",
             ("drain", "Drain: what is at workers runs to its end"),
             ("now", "Now: what is at workers is killed, too"),
         )

@@ -238,10 +238,6 @@ class TopApp(App[None]):
         self.job = job
         self.draw()
 
-    def action_press(self, key: str) -> None:
-        """Do as if a key was pressed: it was clicked."""
-        self.simulate_key(key)
-
     def action_view(self, name: str) -> None:
         """Show a view."""
         self.show_view(name)

@@ -117,6 +117,10 @@ def _facts(
     if started_s:
         computed_s = told.get("duration_s") or task.duration_s
         facts.append(("began", f"{clock(started_s)}, {duration(computed_s)} of compute"))
+    in_s, in_end_s, out_s, out_end_s = told.get("staged_s") or task.staged_s or (0.0, 0.0, 0.0, 0.0)
+    staged = [f"{duration(in_end_s - in_s)} to fetch data"] * (in_end_s > in_s)
+    staged += [f"{duration(out_end_s - out_s)} to store data"] * (out_end_s > out_s)
+    facts.append(("staging", ", ".join(staged)))
     why = "" if state in FINAL_STATES else told.get("why") or ""
     facts += [("needs", told.get("shape") or ""), ("now", why), ("detail", detail)]
     return [f"{name:<10}{printable(text)}" for name, text in facts if text]

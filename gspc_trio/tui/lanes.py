@@ -23,7 +23,10 @@ SENT_MAX = 20_000
 
 @frozen
 class Span:
-    """A task in a lane, in wall-clock time; ``end_s`` is None while it lasts."""
+    """A task in a lane, in wall-clock time; ``end_s`` is None while it lasts.
+
+    ``staging``: its data is fetched or stored; without that it only waits at the worker, or is reported.
+    """
 
     task_id: TaskId
     job: JobId
@@ -31,6 +34,7 @@ class Span:
     begin_s: float
     end_s: float | None
     state: TaskState
+    staging: bool = False
 
 
 def _spans() -> tuple[deque[Span], deque[Span], deque[Span]]:
@@ -79,18 +83,21 @@ class Lanes:
             self._worker(record.resource_id).last_s = at_s
             return
         sent_s = self._sent.pop(key, None)
-        if not record.resource_id or not record.started_s:
+        in_s, in_end_s, out_s, out_end_s = record.staged_s or (0.0, 0.0, 0.0, 0.0)
+        if not record.resource_id or not (record.started_s or in_s):
             return
-        begun_s, ended_s = record.started_s, record.started_s + record.duration_s
+        begun_s, ended_s = record.started_s or in_end_s, record.started_s + record.duration_s
         worker = self._worker(record.resource_id)
         worker.last_s = at_s
-        for lane, begin_s, end_s in (
-            (0, begun_s if sent_s is None else sent_s, begun_s),
-            (1, begun_s, ended_s),
-            (2, ended_s, at_s),
+        for lane, begin_s, end_s, staging in (
+            (0, begun_s if sent_s is None else sent_s, in_s or begun_s, False),
+            (0, in_s, in_end_s, True),
+            (1, begun_s, ended_s, False),
+            (2, out_s, out_end_s, True),
+            (2, out_end_s or ended_s, at_s, False),
         ):
-            if end_s > begin_s or lane == 1:
-                span = Span(record.task_id, record.job, record.name, begin_s, end_s, record.state)
+            if end_s > begin_s > 0 or (lane == 1 and record.started_s):
+                span = Span(record.task_id, record.job, record.name, begin_s, end_s, record.state, staging)
                 worker.spans[lane].append(span)
 
     def span_of(self, record: TaskChanged, offset_s: float) -> Span:

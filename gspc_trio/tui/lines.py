@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rich.style import Style
 from rich.text import Text
+from textual.events import Click
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -42,6 +42,10 @@ class Keys(Widget):
 
     DEFAULT_CSS = "Keys { dock: bottom; height: 1; background: $panel; color: $foreground; }"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: list[tuple[int, int, str]] = []
+
     def on_mount(self) -> None:
         """Look again whenever other keys work."""
         self.screen.bindings_updated_signal.subscribe(self, self._changed)
@@ -53,11 +57,20 @@ class Keys(Widget):
         """Return each key and what it does."""
         dark = bool(self.app.current_theme.dark)
         text, shown = Text(no_wrap=True, overflow="ellipsis"), set()
+        self._places.clear()
         for _, binding, enabled, _ in self.screen.active_bindings.values():
             if binding.show and binding.action not in shown:
                 shown.add(binding.action)
-                click = Style.from_meta({"@click": f"app.press({binding.key!r})"})
-                key = style("title", dark) if enabled else style("dim", dark)
-                text.append(f" {self.app.get_key_display(binding)}", key + click)
-                text.append(f" {binding.description} ", click if enabled else style("dim", dark) + click)
+                begin = text.cell_len
+                text.append(
+                    f" {self.app.get_key_display(binding)}", style("title" if enabled else "dim", dark)
+                )
+                text.append(f" {binding.description} ", "" if enabled else style("dim", dark))
+                self._places.append((begin, text.cell_len, binding.key))
         return text
+
+    def on_click(self, event: Click) -> None:
+        """Do as if the key was pressed."""
+        for begin, end, key in self._places:
+            if begin <= event.x < end:
+                self.app.simulate_key(key)

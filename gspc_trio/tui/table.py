@@ -58,8 +58,8 @@ class WindowTable(ScrollView, can_focus=True):
     DEFAULT_CSS = """
     WindowTable { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
     WindowTable > .table--title { text-style: bold; background: $panel; color: $foreground; }
-    WindowTable > .table--cursor { background: $primary 25%; }
-    WindowTable:focus > .table--cursor { background: $primary 50%; text-style: bold; }
+    WindowTable > .table--cursor { background: $primary-muted; }
+    WindowTable:focus > .table--cursor { background: $primary-muted; text-style: bold; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False),

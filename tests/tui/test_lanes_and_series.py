@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tui_world import FINISHED, RUNNING, SUBMITTED, task
+from tui_world import FAILED, FINISHED, RUNNING, SUBMITTED, task
 
 from gspc_trio.tui.lanes import SENT_MAX, SPANS_MAX, Lanes, Span, busy_share, draw
 from gspc_trio.tui.series import SECONDS_KEPT, Series
@@ -22,6 +22,22 @@ def test_a_task_is_on_its_way_in_computes_and_is_on_its_way_out() -> None:
     lanes.apply(task(4.5, 7, FINISHED, "r1.core0", started_s=103.0, duration_s=1.0), 100.0)
     found = [[(it.begin_s, it.end_s) for it in lane] for lane in lanes.workers["r1.core0"].spans]
     assert found == [[(101.0, 103.0)], [(103.0, 104.0)], [(104.0, 104.5)]]
+
+
+def test_the_lanes_tell_when_data_was_fetched_and_stored() -> None:
+    lanes = Lanes()
+    lanes.apply(task(1.0, 7, SUBMITTED, "r1.core0"), 100.0)
+    times = {"started_s": 103.5, "duration_s": 1.0, "staged_s": (102.0, 103.0, 104.6, 105.0)}
+    lanes.apply(task(5.5, 7, FINISHED, "r1.core0", **times), 100.0)
+    found = [[(it.begin_s, it.end_s, it.staging) for it in lane] for lane in lanes.workers["r1.core0"].spans]
+    assert found == [
+        [(101.0, 102.0, False), (102.0, 103.0, True)],
+        [(103.5, 104.5, False)],
+        [(104.6, 105.0, True), (105.0, 105.5, False)],
+    ]
+    lanes.apply(task(7.0, 8, FAILED, "r1.core1", staged_s=(106.0, 107.0, 0.0, 0.0)), 100.0)
+    found = [[(it.begin_s, it.end_s, it.staging) for it in lane] for lane in lanes.workers["r1.core1"].spans]
+    assert found == [[(106.0, 107.0, True)], [], []]
 
 
 def test_what_is_at_a_worker_is_there_since_it_was_sent() -> None:

@@ -144,17 +144,17 @@ class Overview(View):
 def _job_cells(job: JobFacts, weight: float | None, width: int) -> list[Cell]:
     counts, total = job.counts, job.total
     done = job.ended / total if total else 0.0
-    failed = counts[FAILED]
+    known = job.connected or total > 0  # of a job that was over when we came there are no counts
     return [
         job.job,
         job.name,
         state_cell(job.state),
         [(bar(done, width), "finished"), (f"{done:5.0%}" if total else "", "")],
-        _number(counts[READY], "ready"),
-        _number(counts[SUBMITTED], "submitted"),
-        _number(counts[RUNNING], "running"),
-        _number(counts[FINISHED], "finished"),
-        _number(failed, "failed"),
+        _number(counts[READY], "ready", known),
+        _number(counts[SUBMITTED], "submitted", known),
+        _number(counts[RUNNING], "running", known),
+        _number(counts[FINISHED], "finished", known),
+        _number(counts[FAILED], "failed", known),
         count(job.rate_per_s) if job.rate_per_s else "",
         duration(job.left_s),
         str(job.held or ""),
@@ -163,5 +163,5 @@ def _job_cells(job: JobFacts, weight: float | None, width: int) -> list[Cell]:
     ]
 
 
-def _number(number: int, name: str) -> Cell:
-    return (count(number), name) if number else ("·", "dim")
+def _number(number: int, name: str, known: bool) -> Cell:
+    return (count(number), name) if number else ("·", "dim") if known else ""

@@ -28,6 +28,8 @@ TIMELINE = 2
 """Position of the timeline among the columns."""
 
 _CHARACTERS = {0: "▄", 1: "█", 2: "▀"}
+_WAITING = {0: "▁", 2: "▔"}
+"""What a span looks like in a lane: while data is fetched, computed, stored; while it only waits."""
 
 
 class Workers(View):
@@ -36,8 +38,8 @@ class Workers(View):
     NAME = "workers"
     KEY = "5"
     HELP = (
-        "For each worker what was on its way in (waiting there, or fetching data), in compute, and on its "
-        "way out (storing data, reporting), the newest at the right. z changes the time that is shown, "
+        "For each worker what was on its way in (▁ waiting there, ▄ fetching data), in compute, and on its "
+        "way out (▀ storing data, ▔ reporting), the newest at the right. z changes the time that is shown, "
         "n how many lanes."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -137,7 +139,7 @@ def _timeline(columns: list[Span | None], lane: int) -> list[Part]:
             continue
         # Neighbours of one colour are told apart by a lighter first column.
         odd = previous is not None and previous.state is span.state and not odd
-        character = _CHARACTERS[lane]
+        character = _CHARACTERS[lane] if span.staging or lane == 1 else _WAITING[lane]
         state = span.state.value if lane == 1 else "submitted" if lane == 0 else "cancelled"
         mark = SYMBOLS["failed"] if span.state is TaskState.FAILED and lane == 1 else character
         first = "▌" if odd and lane == 1 and mark == character else mark
