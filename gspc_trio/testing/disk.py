@@ -71,11 +71,9 @@ class SimulatedDisk:
         return f"journal.{self._number:06}"
 
     def leave(self, data: bytes, *, dark: bool) -> bytes:
-        """Return what is left of a write: its first bytes, after a power loss maybe blocks never written."""
+        """Return what is left of a write: its first bytes, after a power loss zeros for the others."""
         kept = data[: self._random.randint(0, len(data))]
-        if dark and self._random.random() < 0.5:
-            kept += bytes(self._random.randint(0, 600))
-        return kept
+        return kept.ljust(len(data), b"\0") if dark and self._random.random() < 0.8 else kept
 
     def leave_files(self, name: str, data: bytes) -> None:
         """Leave what is left of the change to a new file: that is there or not, the old one gone or not."""

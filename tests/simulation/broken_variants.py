@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -10,6 +11,7 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.journal import Journal
+from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.components.takeover import Takeover
 from gspc_trio.core.exchange import Demand, Finished, Interrupt, Release
 from gspc_trio.core.fence import Fence
@@ -25,7 +27,6 @@ from gspc_trio.core.task import Reason
 from gspc_trio.core.verdict import Verdict
 from gspc_trio.core.worker import Worker
 from gspc_trio.protocol import handshake
-from gspc_trio.protocol import journal as journal_frames
 from gspc_trio.protocol.session import Session
 from gspc_trio.workflow.job import JobMachine
 from gspc_trio.workflow.journal import JournaledEngine, Replay
@@ -272,21 +273,6 @@ def durable_too_early(patch: Patch) -> None:
     patch(Journal, "run", run)
 
 
-def torn_tail_believed(patch: Patch) -> None:
-    """A journal is read without a look at its checksums."""
-    patch(journal_frames, "_checksum", lambda _payload, _before: _AnyChecksum())
-
-
-class _AnyChecksum(int):
-    def __new__(cls) -> _AnyChecksum:
-        return super().__new__(cls, 7)
-
-    def __ne__(self, _other: object) -> bool:
-        return False
-
-    __hash__ = int.__hash__
-
-
 def end_of_work_forgotten(patch: Patch) -> None:
     """A journal does not say when inline transitions have fired."""
     close = JournaledEngine._close_step
@@ -300,7 +286,16 @@ def end_of_work_forgotten(patch: Patch) -> None:
 
 def orphans_for_ever(patch: Patch) -> None:
     """The run-time system waits without end for who goes on for a job."""
-    patch(Rts, "_tick", lambda rts, _tick, now, out: rts._lives.tick(now, out))
+    tick = Rts._tick
+
+    def wait(rts: Rts, event: Any, now: float, out: list[Any]) -> None:
+        jobs = rts._lives.jobs
+        for job, entry in list(jobs.items()):
+            if entry.away_until is not None:
+                jobs[job] = evolve(entry, away_until=math.inf)
+        tick(rts, event, now, out)
+
+    patch(Rts, "_tick", wait)
 
 
 def heir_waits_for_what_has_come(patch: Patch) -> None:
@@ -323,6 +318,23 @@ def tasks_begun_twice_after_a_restart(patch: Patch) -> None:
         return finish(replay)
 
     patch(Replay, "finish", forget)
+
+
+def parted_rif_waits(patch: Patch) -> None:
+    """A RIF whose run-time system has parted from it awaits it, and goes on with its work."""
+    begin = RtsContact.__init__
+
+    def stubborn(contact: RtsContact, *arguments: Any, obeys: bool = False) -> None:
+        del obeys
+        begin(contact, *arguments)
+
+    patch(RtsContact, "__init__", stubborn)
+
+
+def names_given_again(patch: Patch) -> None:
+    """A run-time system that comes back names its jobs like those of before."""
+    skip = Rts.skip_names
+    patch(Rts, "skip_names", lambda rts, rifs, _jobs: skip(rts, rifs, 0))
 
 
 VARIANTS = [
@@ -348,9 +360,10 @@ VARIANTS = [
     withdrawal_lost_in_crossing,
     interrupt_lost_in_crossing,
     durable_too_early,
-    torn_tail_believed,
     end_of_work_forgotten,
     orphans_for_ever,
     heir_waits_for_what_has_come,
     tasks_begun_twice_after_a_restart,
+    parted_rif_waits,
+    names_given_again,
 ]
