@@ -47,11 +47,18 @@ class Activity:
 
 
 def dump_net(running: RunningNet, codec: Codec) -> dict[str, Any]:
-    """Return tokens and ready queues as plain data."""
+    """Return tokens and ready queues as plain data.
+
+    Tokens on watched places are numbered from 1 in the order in which they came: how many there were before
+    is not part of the state, so a net that was loaded and one that was not have the same dump.
+    """
+    watched = [place for place in running.places.values() if isinstance(place, WatchedPlace)]
+    serials = sorted(serial for place in watched for serial in place.tokens)
+    numbers = {serial: number for number, serial in enumerate(serials, 1)}
     places = {}
     for name, place in running.places.items():
-        serials = [token.serial for token in place] if isinstance(place, WatchedPlace) else []
-        places[name] = [serials, [codec.encode(token) for token in place]]
+        came = [numbers[serial] for serial in place.tokens] if isinstance(place, WatchedPlace) else []
+        places[name] = [came, [codec.encode(token) for token in place]]
     ready = [transition.description.name for queue in running.queues for transition in queue]
     return {"places": places, "ready": ready}
 
@@ -69,7 +76,7 @@ def load_net(running: RunningNet, state: Mapping[str, Any]) -> None:
             for data in tokens:
                 place.put(Token(data=data))
     for serial, place, token in sorted(watched, key=lambda item: item[0]):
-        running.clock.last = serial - 1  # so that it arrives with its old number
+        running.clock.last = serial - 1  # so that it arrives with its number
         place.put(token)
     for queue in running.queues:  # putting tokens has marked transitions, in another order than they were in
         for transition in queue:

@@ -24,6 +24,14 @@ FOUND = [
         {},
         "partition:job:3:3,kill:rif:2,kill:rif:9,twin:rif:19,cut:rif:57,teardown:rif:64,crash:rts:1,jump:rts:8:3",
     ),
+    # A job failed between taking a result in and handing out what it led to: the file of its journal, whose
+    # snapshot came late, led to a state that counted the same tokens from another number on.
+    (
+        1176,
+        {},
+        "cancel:job:1,cut:job:321,shrink:rif:4,shrink:rif:5,jump:rif:11:3,echo:rif:73,kill:rif:76,crash:rts:16,"
+        "stranger:rts:231",
+    ),
 ]
 
 
