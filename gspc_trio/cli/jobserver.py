@@ -281,7 +281,8 @@ def _report(loaded: LoadedWorkflow, result: JobResult) -> None:
             report(result.outputs)
     else:
         _print_outputs(result)
-    print(f"{result.tasks['finished']} tasks in {result.elapsed_s:.2f} s")
+    number = result.tasks["finished"]
+    print(f"{number} {'task' if number == 1 else 'tasks'} in {result.elapsed_s:.2f} s")
 
 
 @app.command(name="list")

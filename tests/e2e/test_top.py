@@ -75,7 +75,7 @@ def top(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "gspc_trio.cli.top", *arguments]
 
 
-def start_sleepers(world: World, n: int = 2000) -> subprocess.Popen[str]:
+def start_sleepers(world: World, n: int = 20_000) -> subprocess.Popen[str]:
     flow = world.workflow(SLEEPERS)
     process = world.start("jobserver", "run", flow, "--rts", world.connection_file, "--set", f"n={n}")
     wait_until(lambda: world.held_cores() == 2, "the job has begun")

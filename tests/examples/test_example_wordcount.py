@@ -149,7 +149,7 @@ def test_the_report_shows_the_top_words_and_what_it_took(world: World) -> None:
         [f"{100 * number:,}", words[number]] for number in range(24, 4, -1)
     ]
     assert lines[20] == "1 files"
-    assert re.fullmatch(r"1 tasks in \d+\.\d+ s", lines[21])
+    assert re.fullmatch(r"1 task in \d+\.\d+ s", lines[21])
     assert len(lines) == 22
     assert done.stderr == ""
 
