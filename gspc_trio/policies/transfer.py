@@ -70,9 +70,7 @@ def cost_s(places: Mapping[str, int], host: str, bandwidth: Callable[[str, str],
         bandwidth: bytes per second from a host to another.
     """
     return sum(
-        size_bytes / bandwidth(source, host)
-        for source, size_bytes in places.items()
-        if source != host
+        size_bytes / bandwidth(source, host) for source, size_bytes in places.items() if source != host
     )
 
 
