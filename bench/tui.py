@@ -2,9 +2,9 @@
 
     python bench/tui.py [--json] [--small]
 
-``tui.attached_loss``    by how many percent the CPU time for each task of all processes but the terminals
+``tui.attached_loss``    by what part the CPU time for each task of all processes but the terminals
                          rises when two of them are attached (median of pairs of runs)
-``tui.cpu_share``        CPU time of one terminal of 80x24 while the tasks run, in percent of a core
+``tui.cpu_share``        CPU time of one terminal of 80x24 while the tasks run, as a part of a core
 ``tui.wide_cpu_share``   the same at 250x70
 ``tui.key_p95_ms``       95th percentile of the time from a key to the first change on the screen, with
                          10,000 hosts in a run that is being replayed
@@ -170,18 +170,18 @@ def measure_attached(figures: Figures, tasks: int, pairs: int) -> None:
                 own_s = [cpu_s([top.process.pid]) - before for top, before in zip(tops, own_s, strict=True)]
                 for top in tops:
                     top.close()
-                losses.append(100 * (watched_s / alone_s - 1))
-                shares.append(100 * max(own_s) / elapsed_s)
+                losses.append(watched_s / alone_s - 1)
+                shares.append(max(own_s) / elapsed_s)
             wide = system.top(250, 70)
             before_s = cpu_s([wide.process.pid])
             _, elapsed_s = system.run(tasks)
-            wide_share = 100 * (cpu_s([wide.process.pid]) - before_s) / elapsed_s
+            wide_share = (cpu_s([wide.process.pid]) - before_s) / elapsed_s
             wide.close()
         finally:
             system.close()
-    figures.add("tui.attached_loss", statistics.median(losses), "%")
-    figures.add("tui.cpu_share", statistics.median(shares), "%")
-    figures.add("tui.wide_cpu_share", wide_share, "%")
+    figures.add("tui.attached_loss", statistics.median(losses), "ratio")
+    figures.add("tui.cpu_share", statistics.median(shares), "ratio")
+    figures.add("tui.wide_cpu_share", wide_share, "ratio")
 
 
 def write_run(path: Path, hosts: int, seconds: int) -> None:
