@@ -77,7 +77,7 @@ class World:
         self.mark = secrets.token_hex(8)
         self.started: list[subprocess.Popen[str]] = []
         self.environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")},
             MARK: self.mark,
             "XDG_RUNTIME_DIR": str(folder / "runtime"),
             "TMPDIR": str(folder / "tmp"),

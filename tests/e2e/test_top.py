@@ -51,7 +51,12 @@ class Tmux:
 
     def wait_for(self, text: str) -> str:
         """Wait until a text is on the screen, and return the screen."""
-        shown: str = wait_until(lambda: text in (screen := self.text()) and screen, f"{text} on the screen")
+        try:
+            shown: str = wait_until(
+                lambda: text in (screen := self.text()) and screen, f"{text} on the screen"
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}:\n{self.text()}") from None
         return shown
 
     def press(self, *keys: str) -> None:
@@ -92,7 +97,7 @@ def test_one_look_as_text_and_as_json(world: World) -> None:
     assert [(host["host"], host["state"]) for host in data["hosts"]] == [("alpha", "up")]
     (told,) = data["jobs"]
     assert (told["job"], told["name"], told["state"], told["held"]) == ("j1", "flow", "running", 2)
-    assert sum(told["tasks"].values()) == 2000
+    assert sum(told["tasks"].values()) == 20_000
     assert "of 2 core free" in told["waiting"][0]["reason"]
     assert len(told["running"]) == 2
     text = world.run("top", "--once").stdout
