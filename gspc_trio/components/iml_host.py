@@ -11,11 +11,11 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.iml import default_memory_bytes, join_layer, layer_network
+from gspc_trio.components.iml import join_layer
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_link import LocalLink
 from gspc_trio.components.iml_local import refuse_all
-from gspc_trio.components.iml_process import open_server_process
+from gspc_trio.components.iml_platform import platform
 from gspc_trio.core.exchange import DataLayer, OpenJob
 from gspc_trio.core.iml.errors import DuplicateData, ImlError, LayerGone
 from gspc_trio.core.resources import MEMORY_CLASS, Resource
@@ -66,6 +66,7 @@ class HostLayers:
     ) -> None:
         self.host = host
         self._nursery = nursery
+        self._platform = platform()
         self._memory_bytes = memory_bytes
         self._arena = arena
         self._doors: dict[str, _Door] = {}
@@ -137,10 +138,10 @@ class HostLayers:
             door.ready.set()
 
     async def _run_server(self, layer: DataLayer, door: _Door) -> None:
-        memory_bytes = self._memory_bytes or default_memory_bytes()
+        memory_bytes = self._memory_bytes or self._platform.memory_bytes()
         async with (
             self._arena(self.host, door.address, memory_bytes),
-            open_server_process(self.host, memory_bytes, layer=layer) as server,
+            self._platform.open_server(self.host, memory_bytes, layer) as server,
         ):
             door.ready.set()
             await server.wait()
@@ -154,7 +155,7 @@ class HostLayers:
             await link.run()
 
     async def _is_there(self, layer: DataLayer) -> bool:
-        async with join_layer(layer_network(layer), layer.address, host=self.host) as iml:
+        async with join_layer(self._platform.network(layer), layer.address, host=self.host) as iml:
             return any(entry.host == self.host for entry in await iml.servers())
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from gspc_trio.components.iml_platform import platform
 from gspc_trio.core.iml.errors import LayerGone
 from gspc_trio.iml import local
 
@@ -25,7 +26,7 @@ class LocalLink:
     """
 
     def __init__(self, address: str) -> None:
-        self._socket = local.open_socket(address)
+        self._socket = platform().connect(address)
         self._socket.setblocking(False)
         self._number = 0
         self._waiting: dict[int, trio.Event] = {}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
-import socket
 from collections import Counter as Multiset
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from gspc_trio.components.iml_platform import platform
 from gspc_trio.core.iml.errors import DuplicateData, ImlError
 from gspc_trio.core.iml.exchange import AbortData, CommitData, Replicate
 from gspc_trio.core.iml.store_events import Key, Use
@@ -20,8 +20,6 @@ from gspc_trio.iml import local
 
 if TYPE_CHECKING:
     from gspc_trio.components.iml_server import ImlServer
-
-BACKLOG = 128
 
 PACKETS_AT_ONCE = 32
 """So many packets of one process are answered before others have their turn."""
@@ -45,26 +43,18 @@ class LocalDoor:
         Raises:
             DuplicateData: this host has a server already.
         """
-        with trio.socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-            try:
-                await listener.bind(local.socket_name(self._address))
-            except OSError as error:
-                host = self._server.host
-                raise DuplicateData(
-                    f"host {host!r} has a memory server already: name this one with --host"
-                ) from error
-            listener.listen(BACKLOG)
+        try:
+            door = platform().listen(self._address)
+        except OSError as error:
+            host = self._server.host
+            raise DuplicateData(
+                f"host {host!r} has a memory server already: name this one with --host"
+            ) from error
+        with closing(door):
             task_status.started(self._address)
             async with trio.open_nursery() as nursery:
                 while True:
-                    accepted, _ = await listener.accept()
-                    if local.is_same_user(accepted):
-                        # Bare: what trio's own socket does beside the system call costs more than the call.
-                        connection = socket.socket(fileno=accepted.detach())
-                        connection.setblocking(False)
-                        nursery.start_soon(_Guest(self._server, connection).run)
-                    else:
-                        accepted.close()
+                    nursery.start_soon(_Guest(self._server, await door.accept()).run)
 
 
 async def refuse_all(address: str, kind: str, problem: str) -> None:
@@ -74,29 +64,34 @@ async def refuse_all(address: str, kind: str, problem: str) -> None:
         address: name of the socket; if somebody else has it, nothing is done.
         kind, problem: type and message of the error.
     """
-    with trio.socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        try:
-            await listener.bind(local.socket_name(address))
-        except OSError:
-            return
-        listener.listen(BACKLOG)
+    try:
+        door = platform().listen(address)
+    except OSError:
+        return
+    with closing(door):
         async with trio.open_nursery() as nursery:
             while True:
-                nursery.start_soon(_refuse, (await listener.accept())[0], kind, problem)
+                nursery.start_soon(_refuse, await door.accept(), kind, problem)
 
 
-async def _refuse(connection: trio.socket.SocketType, kind: str, problem: str) -> None:
+async def _refuse(connection: Any, kind: str, problem: str) -> None:
+    buffer = local.packet_buffer()
     with connection, suppress(OSError, ValueError):
-        while packet := await connection.recv(local.PACKET_BYTES_MAX):
-            operation, number, *_ = local.unpack(packet)
-            if operation != local.UNMAP:
-                await connection.send(local.pack((number, kind, problem)))
+        while True:
+            await trio.lowlevel.wait_readable(connection)
+            packet, _ = local.receive(connection, buffer)
+            if not packet:
+                return
+            message = local.unpack(packet)
+            for operation, number, *_ in message[2:] if message[0] == local.SEVERAL else (message,):
+                if operation != local.UNMAP:
+                    local.send(connection, local.pack((number, kind, problem)), -1)
 
 
 class _Guest:
     """A process that has come by the door: what it has pinned and is writing goes with its connection."""
 
-    def __init__(self, server: ImlServer, connection: socket.socket) -> None:
+    def __init__(self, server: ImlServer, connection: Any) -> None:
         self._server = server
         self._connection = connection
         self._pins: Multiset[Key] = Multiset()

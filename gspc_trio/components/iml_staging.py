@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager, suppress
 
 import trio
 
-from gspc_trio.components.iml import join_layer, layer_network
+from gspc_trio.components.iml import join_layer
 from gspc_trio.components.iml_host import HostLayers
 from gspc_trio.components.iml_link import LocalLink
+from gspc_trio.components.iml_platform import platform
 from gspc_trio.components.staging import StagingError
 from gspc_trio.core.exchange import DataLayer
 from gspc_trio.core.iml.errors import DuplicateData, ImlError, LayerGone, UnknownData
@@ -165,9 +166,9 @@ class DataStaging:
         if given != size_bytes:
             raise StagingError(f"{given} bytes for a range of {size_bytes}: nothing was put there")
         target = Range(where.data_id, offset, size_bytes)
-        layer = self._layer
+        layer, network = self._layer, platform().network(self._layer)
         try:
-            async with join_layer(layer_network(layer), layer.address, host=self._layers.host) as iml:
+            async with join_layer(network, layer.address, host=self._layers.host) as iml:
                 iml.job = layer.job  # for which it asks, but whose data does not wait for it to leave
                 if isinstance(content, bytes):
                     await iml.put(target, content)

@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from gspc_trio.components.iml_platform import platform
 from gspc_trio.core.iml.errors import error_of
 from gspc_trio.core.iml.layout import check_range
 from gspc_trio.core.iml.store import Store
@@ -31,8 +32,9 @@ from gspc_trio.core.iml.store_events import (
     Unpin,
     Use,
 )
-from gspc_trio.iml.segment import Segment, SegmentPool, SpillFile
+from gspc_trio.iml.segment import Segment, SpillFile
 from gspc_trio.nursery.drive import CHECK_VARIABLE
+from gspc_trio.nursery.witness import witnessed
 
 LOOK_AGAIN_S = 0.05
 """How often to look whether a segment that somebody still maps has become free."""
@@ -68,6 +70,7 @@ class StoreShell:
         self, machine: Store, spill_directory: str, nursery: trio.Nursery, evicted: Callable[[Key], None]
     ) -> None:
         self.machine = machine
+        self._handle = witnessed(machine).handle
         self.versions: dict[Key, int] = {}
         self._last_version = 0
         self._spill_directory = spill_directory
@@ -75,7 +78,8 @@ class StoreShell:
         self._evicted = evicted
         self._check = os.environ.get(CHECK_VARIABLE) == "1"
         self._segments: dict[int, Segment] = {}
-        self._pool = SegmentPool(machine.memory_bytes // POOL_SHARE)
+        self._platform = platform()
+        self._pool = self._platform.pool(machine.memory_bytes // POOL_SHARE)
         self._spill: SpillFile | None = None
         self._asks: dict[int, _Asked] = {}
         self._abandoned: dict[int, Any] = {}  # asks whose asker was cancelled
@@ -195,7 +199,7 @@ class StoreShell:
         try:
             if granted.segment or len(target) < IN_THREAD_BYTES_MIN:
                 return self._read(granted, offset, target)
-            return await trio.to_thread.run_sync(self._read, granted, offset, target)
+            return await self._platform.in_thread(self._read, granted, offset, target)
         finally:
             self.unpin(key, Use.READ)
 
@@ -224,7 +228,7 @@ class StoreShell:
                     _copy_bytes(*copy)
                 else:
                     with trio.CancelScope(shield=True):  # half a copy is never seen
-                        await trio.to_thread.run_sync(_copy_bytes, *copy)
+                        await self._platform.in_thread(_copy_bytes, *copy)
                 if key in self.versions:
                     self._change(key)
             finally:
@@ -288,7 +292,7 @@ class StoreShell:
         self._handling = True
         try:
             while self._events:
-                for action in self.machine.handle(self._events.popleft(), trio.current_time()):
+                for action in self._handle(self._events.popleft(), trio.current_time()):
                     self._performers[type(action)](action)
                 if self._check:
                     self.machine.check()
@@ -366,7 +370,7 @@ class StoreShell:
             spill = self._spill
             work = spill.write_from if isinstance(action, SpillOut) else spill.read_into
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(work, self._segments[action.segment], action.offset)
+                await self._platform.in_thread(work, self._segments[action.segment], action.offset)
         except OSError as error:
             problem = error.strerror or str(error)
         self._feed(Moved(action.key, problem))

@@ -7,6 +7,7 @@ import operator
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from threading import Lock
 from typing import Any, cast
 
@@ -14,9 +15,10 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.iml import join_layer, layer_network
+from gspc_trio.components.iml import join_layer
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_host import Arena, HostLayers, is_top, no_arena, resources_by_host
+from gspc_trio.components.iml_platform import platform
 from gspc_trio.components.job_recovery import FIRST_TASK_ID, Harvest, Recovery
 from gspc_trio.core.exchange import DataLayer, Finished
 from gspc_trio.core.ids import ResourceId, TaskId
@@ -82,7 +84,8 @@ class JobData:
         self.layer = layer
         self._client: LocalClient | None = None
         self._unneeded: deque[str] = deque()
-        self._token = trio.lowlevel.current_trio_token()
+        self._soon = platform().waker()
+        self._connect = partial(platform().client, layer.local_address, iml.job)
         self._wake = trio.Event()
         self._closed = False
         self._writer: LocalClient | None = None
@@ -229,7 +232,7 @@ class JobData:
         try:
             with self._writing:
                 if self._writer is None:
-                    self._writer = LocalClient(self.layer.local_address, self.iml.job)
+                    self._writer = self._connect()
                 writer = self._writer
             return self.track(parts.reference(writer.write(parts.pieces), self.layer.host))
         except LayerGone:
@@ -247,7 +250,7 @@ class JobData:
         """
         client = self._client
         if client is None:
-            client = self._client = LocalClient(self.layer.local_address, self.iml.job)
+            client = self._client = self._connect()
         try:
             mapped: mmap.mmap = client.map(data_id)
         except LayerGone:
@@ -263,7 +266,7 @@ class JobData:
         if not self._closed:
             self._unneeded.append(data_id)
             with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(self._wake.set, idempotent=True)
+                self._soon(self._wake.set, idempotent=True)
 
     async def status(self) -> dict[str, Any]:
         """Return the state of the layer as plain data, with the bandwidths that the job has measured."""
@@ -305,15 +308,12 @@ class JobData:
     def close(self) -> None:
         """The job is over, and its data goes with it."""
         self._closed = True
-        for client in (self._client, self._writer):
-            if client is not None:
-                client.close()
+        for client in filter(None, (self._client, self._writer)):
+            client.close()
 
 
 def _reference_of(argument: bytes) -> Reference:
-    if type(argument) is TrackedReference:
-        return argument.reference
-    return decode_reference(argument)
+    return argument.reference if type(argument) is TrackedReference else decode_reference(argument)
 
 
 class StagingEngine:
@@ -387,7 +387,7 @@ async def open_job_data(
     """
     async with trio.open_nursery() as nursery:
         settled = await HostLayers(host, nursery, arena=arena).settle(layer)
-        async with join_layer(layer_network(layer), layer.address, job=layer.job, host=host) as iml:
+        async with join_layer(platform().network(layer), layer.address, job=layer.job, host=host) as iml:
             data = JobData(iml, settled, lineage_bytes_max)
             nursery.start_soon(data.free_unneeded)
             nursery.start_soon(data.recovery.run)

@@ -13,6 +13,7 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.iml_client import Iml
+from gspc_trio.components.iml_platform import platform
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.iml.errors import DataLost, ImlError
 from gspc_trio.core.iml.lineage import Forgotten, Lineage, Origin, ancestors, plan
@@ -254,7 +255,7 @@ class Harvest:
             while True:
                 try:
                     await self._recovery.wait_idle()
-                    await trio.to_thread.run_sync(self._read)
+                    await platform().in_thread(self._read)
                     break
                 except DataLost:  # this is told to everybody, also to us, and then it is made again
                     if self._recovery.forgotten:

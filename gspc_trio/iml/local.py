@@ -151,12 +151,13 @@ class LocalClient:
     Args:
         address: of the server of this host.
         job: for which data is made and read.
+        connection: to it; None: a socket of its own.
     """
 
-    def __init__(self, address: str, job: str) -> None:
+    def __init__(self, address: str, job: str, connection: Any = None) -> None:
         self.job = job
         self._lock = Lock()  # several threads of a process may share it
-        self._socket = open_socket(address)
+        self._socket = connection if connection is not None else open_socket(address)
         self._number = 0
         self._buffer = packet_buffer()
         self._mapped: dict[str, list[int]] = {}
