@@ -34,6 +34,20 @@ def workflow(n: int = 1000, seconds: float = 0.05):
     return Workflow(farm(sleep, name="sleepers"), {"items": [seconds] * n})
 """
 
+GATED = """
+import os, time
+from gspc_trio import farm, Workflow
+
+def pass_gate(item):
+    gate, number = item
+    while not os.path.exists(gate):
+        time.sleep(0.01)
+    return number
+
+def workflow(gate: str, n: int = 100):
+    return Workflow(farm(pass_gate, name="gated"), {"items": [(gate, number) for number in range(n)]})
+"""
+
 MARKING = """
 import os, time
 from gspc_trio import farm, Workflow

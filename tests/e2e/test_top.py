@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e_world import HANG_S, SLEEPERS, World, wait_until
+from e2e_world import GATED, HANG_S, SLEEPERS, World, wait_until
 from textual.pilot import Pilot
 
 from gspc_trio.cli.top import app as command
@@ -173,19 +173,21 @@ def test_in_a_real_terminal(world: World, terminals: list[Tmux]) -> None:
 
 @needs_tmux
 def test_it_takes_the_place_of_the_progress_bar(world: World, terminals: list[Tmux]) -> None:
-    flow = world.workflow(SLEEPERS)
-    words = [*top()[:2], "gspc_trio.cli.jobserver", "run", flow, "--cores", "2", "--top", "--set"]
-    terminals += [Tmux(world, 80, 24, [*words, "n=100"])]
+    gate, later = world.folder / "gate", world.folder / "later"
+    words = [*top()[:2], "gspc_trio.cli.jobserver", "run", world.workflow(GATED), "--cores", "2", "--top"]
+    terminals += [Tmux(world, 80, 24, [*words, "--set", f"gate={gate}"])]
     terminals[0].wait_for("2/2 in use")
+    gate.touch()
     wait_until(terminals[0].out.exists, "the run has ended")
     assert terminals[0].out.read_text().strip() == "0"
     assert "100 tasks in" in terminals[0].text()
     terminals[0]("kill-server")
     terminals.clear()
-    terminals += [Tmux(world, 80, 24, [*words, "n=300"])]
+    terminals += [Tmux(world, 80, 24, [*words, "--set", f"gate={later}", "--set", "n=300"])]
     terminals[0].wait_for("2/2 in use")
     terminals[0].press("q")  # the run goes on, with its progress bar
     assert "━" in terminals[0].wait_for("/300")
+    later.touch()
     terminals[0].wait_for("300 tasks in")
 
 
