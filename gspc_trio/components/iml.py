@@ -92,6 +92,9 @@ class _InProcess:
         assert operation == local.UNMAP
         self._server.store.unpin((fields[0], fields[1]), Use.MAP)
 
+    async def tell_now(self) -> None:
+        """It knows already."""
+
 
 @asynccontextmanager
 async def open_layer(

@@ -29,7 +29,11 @@ class Near(Protocol):
         ...
 
     def tell_soon(self, operation: int, *fields: Any) -> None:
-        """Tell it something that has no answer."""
+        """Tell it something that has no answer, a little later."""
+        ...
+
+    async def tell_now(self) -> None:
+        """Tell it what it has not been told yet."""
         ...
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 import trio
@@ -181,8 +180,7 @@ class Iml:
         target = self._known.get(where.data_id) or await self._locate(where.data_id)
         await self._fill(begun.located, target, where.offset, view)
 
-    @asynccontextmanager
-    async def map(self, where: Range | Allocation | str) -> AsyncIterator[memoryview]:
+    def map(self, where: Range | Allocation | str) -> AbstractAsyncContextManager[memoryview]:
         """See data as read-only memory for the time of a block, without a copy if it lies on this host.
 
         What lies elsewhere is copied to this host first, and stays there as long as there is room; what lies
@@ -195,23 +193,7 @@ class Iml:
         near = self._access.near
         if near is None:
             raise UnknownHost(f"host {self.host} has no memory server, so that nothing can be mapped: get it")
-        data_id = where.data_id if isinstance(where, Range) else _id_of(where)
-        (size_bytes, part, *_), descriptor = await near.ask(local.BRING, self.job, data_id)
-        try:
-            try:
-                wanted = where if isinstance(where, Range) else Range(data_id, 0, size_bytes)
-                check_range(data_id, size_bytes, wanted.offset, wanted.size_bytes)
-                mapped = map_readonly(descriptor, size_bytes)
-            finally:
-                os.close(descriptor)
-            whole = memoryview(mapped)
-            view = whole[wanted.offset : wanted.offset + wanted.size_bytes]
-            try:
-                yield view
-            finally:
-                _let_go(view, whole, mapped)
-        finally:
-            near.tell_soon(local.UNMAP, data_id, part)
+        return _Mapping(near, self.job, where)
 
     async def placed(self, where: Range | Allocation | str) -> Placed:
         """Return a range as a value for a workflow or an executor: its task sees it as read-only memory.
@@ -331,6 +313,8 @@ class Iml:
 
     async def _ask(self, request: Any) -> Any:
         try:
+            if self._access.near is not None:
+                await self._access.near.tell_now()  # what is not mapped any more makes room
             return await self._peer.call(request)
         except PeerGone as gone:
             raise LayerGone(f"the memory layer is gone: {gone}") from gone
@@ -363,9 +347,41 @@ def _hosts_of_all(found: x.Located) -> tuple[str, ...]:
     return tuple(entry.host for entry in found.servers if all(entry.rank in part for part in found.parts))
 
 
-def _let_go(view: memoryview, whole: memoryview, mapped: mmap.mmap) -> None:
-    """Unmap; what was made of the view, an array say, keeps it mapped until that is gone, too."""
-    with suppress(BufferError):
-        view.release()
-        whole.release()
-        mapped.close()
+class _Mapping:
+    """Data as memory for the time of a block."""
+
+    __slots__ = ("_data_id", "_job", "_mapped", "_near", "_part", "_view", "_where", "_whole")
+
+    def __init__(self, near: Near, job: str, where: Range | Allocation | str) -> None:
+        self._near = near
+        self._job = job
+        self._where = where
+        self._data_id = where.data_id if isinstance(where, Range) else _id_of(where)
+
+    async def __aenter__(self) -> memoryview:
+        data_id = self._data_id
+        (size_bytes, self._part, *_), descriptor = await self._near.ask(local.BRING, self._job, data_id)
+        try:
+            try:
+                where = self._where
+                wanted = where if isinstance(where, Range) else Range(data_id, 0, size_bytes)
+                check_range(data_id, size_bytes, wanted.offset, wanted.size_bytes)
+                self._mapped = map_readonly(descriptor, size_bytes)
+            finally:
+                os.close(descriptor)
+        except BaseException:
+            self._near.tell_soon(local.UNMAP, data_id, self._part)
+            raise
+        self._whole = memoryview(self._mapped)
+        self._view = self._whole[wanted.offset : wanted.offset + wanted.size_bytes]
+        return self._view
+
+    async def __aexit__(self, *_: object) -> None:
+        """Unmap; what was made of the view, an array say, keeps it mapped until that is gone, too."""
+        try:
+            self._view.release()
+            self._whole.release()
+            self._mapped.close()
+        except BufferError:
+            pass
+        self._near.tell_soon(local.UNMAP, self._data_id, self._part)

@@ -243,10 +243,10 @@ class StoreShell:
 
     def close(self) -> None:
         """Give up all memory."""
+        self._pool.close()
         for segment in self._segments.values():
             segment.close()
         self._segments.clear()
-        self._pool.close()
         if self._spill is not None:
             self._spill.close()
 
