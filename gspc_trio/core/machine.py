@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from attrs import frozen
+from gspc_trio.core.value import frozen
 
 
 class IllegalEvent(Exception):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from gspc_trio.core.exchange import Finished, Submission, Submit
 from gspc_trio.core.task import Outcome, Reason, TaskError
+from gspc_trio.core.value import frozen
 
 
 @frozen

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from attrs import frozen
-
 from gspc_trio.core.task import TaskOptions
+from gspc_trio.core.value import frozen
 
 
 def back_off_s(number: int, first_s: float, longest_s: float, rng: Random | None = None) -> float:

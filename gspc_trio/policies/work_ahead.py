@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from attrs import frozen
+from gspc_trio.core.value import frozen
 
 
 @frozen

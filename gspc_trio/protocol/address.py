@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from attrs import frozen
+from gspc_trio.core.value import frozen
 
 _WEBSOCKET = re.compile(
     r"ws(?P<secure>s?)://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/@?#\s]+)):(?P<port>[0-9]{1,5})/?\Z"

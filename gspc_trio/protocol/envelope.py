@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from attrs import frozen
+from gspc_trio.core.value import frozen
 
 
 class EncodeError(ValueError):

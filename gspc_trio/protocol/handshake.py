@@ -20,8 +20,8 @@ import hmac
 from typing import Any, TypeAlias
 
 import msgpack
-from attrs import frozen
 
+from gspc_trio.core.value import frozen
 from gspc_trio.protocol.limits import Limits
 
 MAGIC = "gspc-trio"

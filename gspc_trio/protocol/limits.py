@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from gspc_trio.core.value import frozen
 
 KIB = 1024
 MIB = 1024 * KIB

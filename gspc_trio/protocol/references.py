@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import msgpack
-from attrs import frozen
 
+from gspc_trio.core.value import frozen
 from gspc_trio.protocol import values
 
 BYTES_MIN = 1 << 16

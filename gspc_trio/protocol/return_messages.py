@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from gspc_trio.core.exchange import Claim, Grant, OpenJob
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
+from gspc_trio.core.value import frozen
 from gspc_trio.protocol.messages import RegisterJob, RifHello
 
 

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import JobChanged
 from gspc_trio.core.scheduler import FailedUnsent, RetryTask, Scheduler, Stop, Stopped, TaskDone, TasksReady
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
+from gspc_trio.core.value import frozen
 from gspc_trio.workflow.graph import FailedThrough
 from gspc_trio.workflow.runtime import TransitionFailed
 

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from attrs import frozen
-
+from gspc_trio.core.value import frozen
 from gspc_trio.workflow.arcs import InputArc
 from gspc_trio.workflow.calls import Call
 from gspc_trio.workflow.chain import Chain, Entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from attrs import frozen
+from gspc_trio.core.value import frozen
 
 _UNDECODED: Any = object()
 

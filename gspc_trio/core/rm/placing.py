@@ -12,9 +12,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
-from attrs import frozen
-
 from gspc_trio.core.rm.parts import GONE, ClassQueue, Host, Vertex
+from gspc_trio.core.value import frozen
 
 if TYPE_CHECKING:
     from gspc_trio.core.rm.pool import Pool

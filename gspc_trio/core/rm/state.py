@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
-
 from gspc_trio.core.exchange import Grant
 from gspc_trio.core.ids import GrantId, JobId
 from gspc_trio.core.records import GrantChanged, ResourceChanged
@@ -17,6 +15,7 @@ from gspc_trio.core.rm.parts import ClassQueue, Vertex
 from gspc_trio.core.rm.patience import Patience
 from gspc_trio.core.rm.placing import Placement, Placer
 from gspc_trio.core.rm.pool import Pool
+from gspc_trio.core.value import frozen
 
 SENT_REMEMBERED = 64
 """How long the list of grants underway gets before it is looked through for those known to have arrived."""
