@@ -16,7 +16,7 @@ T = TypeVar("T")
 ENCODED_KEPT_BYTES_MAX = 65_536
 """A result larger than this is kept once: encoded until it is asked for, decoded after."""
 
-_PENDING, _FINISHED = "PENDING", "FINISHED"  # as the base class calls these states
+PENDING, _FINISHED = "PENDING", "FINISHED"  # as the base class calls these states
 _CANCELLED = frozenset({"CANCELLED", "CANCELLED_AND_NOTIFIED"})
 _UNDECODED = object()
 _locks = threading.Lock()
@@ -63,12 +63,13 @@ class TaskFuture(Future[T]):
     _decoded: Any = _UNDECODED
     _encoded: bytes | None = None
     _told = False
+    _has_condition = False
 
     def __init__(self, owner: TaskOwner) -> None:
         # Not the base class's: that makes a condition at once, which costs more than all else of a future;
         # here one is made when it is first used, and most futures have ended before they are waited for.
         self._owner = owner
-        self._state = _PENDING
+        self._state = PENDING
         self._result: Any = None
         self._exception: BaseException | None = None
         self._waiters: list[Any] = []
@@ -78,7 +79,10 @@ class TaskFuture(Future[T]):
         if name != "_condition":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         with _locks:
-            return self.__dict__.setdefault("_condition", threading.Condition())
+            if not self._has_condition:
+                self._condition = threading.Condition()
+                self._has_condition = True
+        return self._condition
 
     def cancel(self) -> bool:
         """Cancel the task, also when it is running; return False if it had ended."""
@@ -88,7 +92,7 @@ class TaskFuture(Future[T]):
 
     def done(self) -> bool:
         """Return whether it was cancelled or has ended."""
-        return self._state is not _PENDING
+        return self._state is not PENDING
 
     def cancelled(self) -> bool:
         """Return whether it was cancelled."""
@@ -130,7 +134,7 @@ class TaskFuture(Future[T]):
     def finish(self, data: bytes) -> bool:
         """The task has returned this; return False if it was cancelled meanwhile."""
         with _locks:
-            if "_condition" not in self.__dict__:  # so nobody waits, nor has added a callback
+            if not self._has_condition:  # so nobody waits, nor has added a callback
                 self._encoded = self._result = data
                 self._state = _FINISHED
                 return True

@@ -21,7 +21,7 @@ from gspc_trio.components.jobserver import JobSettings, run_job
 from gspc_trio.core.scheduler import TaskDone
 from gspc_trio.core.task import Shape, TaskOptions, TaskState
 from gspc_trio.executor.codes import CodeTable
-from gspc_trio.executor.futures import ExecutorBroken, TaskFuture, exception_of, value_of
+from gspc_trio.executor.futures import PENDING, ExecutorBroken, TaskFuture, exception_of, value_of
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.graph import FailedThrough, Ref, TaskGraph
 
@@ -266,28 +266,29 @@ class Loop:
 
     def _add(self, call: Call) -> None:
         """Add a task to the graph, or have it wait for an argument whose task is not in the graph."""
-        future = call.future
-        if future.done():  # cancelled
+        future, futures = call.future, self._futures
+        if future._state is not PENDING:  # cancelled
             return
         arguments: list[Any] = call.arguments
         for position, argument in enumerate(arguments):
-            if isinstance(argument, bytes):
+            if type(argument) is bytes:
                 continue
-            if argument.done():
+            ours = type(argument) is TaskFuture and futures.get(argument._task_id) is argument
+            if ours and argument._state is PENDING:
+                arguments[position] = Ref(argument._task_id)
+            elif argument.done():
                 try:
                     arguments[position] = value_of(argument)
                 except BaseException as error:
                     future.fail(error)
                     return
-            elif isinstance(argument, TaskFuture) and self._futures.get(argument._task_id) is argument:
-                arguments[position] = Ref(argument._task_id)
             else:
                 self._parked[call] = None
                 argument.add_done_callback(lambda _: self._unpark(call))
                 return
         task_id = self._graph.add(call.name, call.code_id, arguments, call.shape, call.options)
         future._task_id = task_id
-        self._futures[task_id] = future
+        futures[task_id] = future
 
     def _unpark(self, call: Call) -> None:
         """The future that a call waited for has ended (in any thread)."""

@@ -74,10 +74,10 @@ class TaskGraph:
             WorkflowError: it refers to a task that has failed, was never there or has gone.
         """
         task_id = self.last_task_id + 1
-        if Ref in map(type, arguments):
-            self._add_dependent(
-                Node(Task(task_id, name, code_id, (), shape, options), tuple(arguments), keep)
-            )
+        references = [item.task_id for item in arguments if type(item) is Ref]
+        if references:
+            task = Task(task_id, name, code_id, (), shape, options)
+            self._add_dependent(Node(task, tuple(arguments), keep, references))
         else:
             task = Task(task_id, name, code_id, tuple(arguments), shape, options)  # type: ignore[arg-type]
             self._nodes[task_id] = Node(task, None, keep)
@@ -87,22 +87,28 @@ class TaskGraph:
         return task_id
 
     def _add_dependent(self, node: Node) -> None:
-        task_id, references = node.task.task_id, node.references
-        for reference in references:
-            other = self._nodes.get(reference)
+        task_id, nodes = node.task.task_id, self._nodes
+        others = []
+        for reference in node.references:
+            other = nodes.get(reference)
             if other is None or other.state is _FAILED or other.state is _CANCELLED:
                 state = "is not there or has gone" if other is None else f"was {other.state}"
                 raise WorkflowError(f"task {node.task.name!r} refers to task {reference}, which {state}")
-        for reference in references:
-            other = self._nodes[reference]
+            others.append(other)
+        missing = 0
+        for other in others:
             if other.users is None:
-                other.users = {}
-            other.users[task_id] = None
-            node.missing += other.state is not _FINISHED
-        node.is_queued = not node.missing
-        if node.is_queued:
+                other.users = {task_id: node}
+            else:
+                other.users[task_id] = node
+            if other.state is not _FINISHED:
+                missing += 1
+        node.missing = missing
+        if missing:
+            node.is_queued = False
+        else:
             self._ready.append(task_id)
-        self._nodes[task_id] = node
+        nodes[task_id] = node
 
     # The scheduler's side
 
@@ -131,15 +137,12 @@ class TaskGraph:
         task = node.task
         if node.arguments is None:
             return task
-        arguments = tuple([self._value(argument) for argument in node.arguments])
-        return Task(task_id, task.name, task.code_id, arguments, task.shape, task.options)
-
-    def _value(self, argument: Argument) -> bytes:
-        if not isinstance(argument, Ref):
-            return argument
-        result = self._nodes[argument.task_id].result
-        assert result is not None, "a task is ready when those that it refers to have results"
-        return result
+        arguments: list[Any] = list(node.arguments)
+        for position, argument in enumerate(arguments):
+            if type(argument) is Ref:
+                result = arguments[position] = self._nodes[argument.task_id].result
+                assert result is not None, "a task is ready when those that it refers to have results"
+        return Task(task_id, task.name, task.code_id, tuple(arguments), task.shape, task.options)
 
     def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
         """Take the result of an extracted task: one output with one value.
@@ -154,15 +157,15 @@ class TaskGraph:
             raise IllegalEvent(f"task {task_id} ({node.task.name}) must have one value as its result")
         self._change(node, _FINISHED)
         node.result = values[0][0]
-        for user_id in node.users or ():
-            user = self._nodes[user_id]
-            user.missing -= 1
-            if not user.missing and user.state is _READY:
-                self._queue(user_id, user)
-        if node.arguments is not None:
-            self._drop_unneeded(self._release(node))
-        if not node.keep and not node.users:
+        if node.users:
+            for user_id, user in node.users.items():
+                user.missing -= 1
+                if not user.missing and user.state is _READY:
+                    self._queue(user_id, user)
+        elif not node.keep:
             del self._nodes[task_id]
+        if node.references:
+            self._release(node)  # which have all finished
 
     def fail(self, task_id: TaskId, error: TaskError) -> tuple[FailedThrough, ...]:
         """The extracted task has failed; return the tasks that fail through it, nearest first.
@@ -275,8 +278,7 @@ class TaskGraph:
         failed = []
         nodes = [first]
         for node in nodes:
-            for user_id in node.users or ():
-                user = self._nodes[user_id]
+            for user_id, user in (node.users or {}).items():
                 if user.state not in ENDED:
                     self._change(user, _FAILED)
                     message = f"it depends on {origin}, which {ended}"
@@ -296,12 +298,24 @@ class TaskGraph:
                     task_ids += self._release(node)
 
     def _release(self, node: Node) -> list[TaskId]:
-        """The node no longer needs what it refers to; return which tasks those are."""
+        """The node no longer needs what it refers to: drop what has finished and nobody needs any more.
+
+        Returns:
+            others that nobody needs any more.
+        """
+        task_id, nodes = node.task.task_id, self._nodes
+        others = []
         for reference in node.references:
-            users = self._nodes[reference].users
+            other = nodes[reference]
+            users = other.users
             assert users is not None
-            del users[node.task.task_id]
-        return list(node.references)
+            del users[task_id]
+            if not (users or other.keep):
+                if other.state is _FINISHED:  # it has released what it needed
+                    del nodes[reference]
+                else:
+                    others.append(reference)
+        return others
 
     def _illegal(self, task_id: TaskId, what: str) -> IllegalEvent:
         node = self._nodes.get(task_id)
@@ -353,7 +367,7 @@ class TaskGraph:
             for reference in node.references:
                 other = nodes[reference]
                 other.users = other.users or {}
-                other.users[task_id] = None
+                other.users[task_id] = node
                 node.missing += other.state is not _FINISHED
         for task_id in state["ready"]:
             graph._queue(task_id, nodes[task_id])

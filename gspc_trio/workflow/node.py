@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from attrs import astuple, frozen
+from attrs import astuple
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import Requirement, Shape, Task, TaskError, TaskOptions, TaskState
-from gspc_trio.core.value import value
+from gspc_trio.core.value import frozen, value
 
 ENDED = frozenset({TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED})
 """States in which a task no longer runs nor waits to run."""
@@ -60,7 +61,7 @@ class Node:
         state: READY also while it waits for others.
         missing: number of tasks that it waits for.
         is_queued: whether it is among those that ``next`` will return.
-        users: ids of the tasks that refer to it and have not finished or gone, each once.
+        users: the tasks that refer to it and have not finished or gone, by their ids.
         result: its encoded result.
         error: why it failed.
     """
@@ -78,17 +79,21 @@ class Node:
         "users",
     )
 
-    def __init__(self, task: Task, arguments: tuple[Argument, ...] | None, keep: bool) -> None:
+    def __init__(
+        self,
+        task: Task,
+        arguments: tuple[Argument, ...] | None,
+        keep: bool,
+        references: Sequence[TaskId] = (),
+    ) -> None:
         self.task = task
         self.arguments = arguments
-        self.references: tuple[TaskId, ...] = ()
-        if arguments is not None:
-            self.references = tuple({item.task_id: None for item in arguments if type(item) is Ref})
+        self.references = references if len(references) < 2 else tuple(dict.fromkeys(references))
         self.keep = keep
         self.state = TaskState.READY
         self.missing = 0
         self.is_queued = True
-        self.users: dict[TaskId, None] | None = None
+        self.users: dict[TaskId, Node] | None = None
         self.result: bytes | None = None
         self.error: TaskError | None = None
 
@@ -115,10 +120,10 @@ def load_node(row: list[Any]) -> Node:
     """Return the node that :func:`dump_node` was given."""
     task_id, name, code_id, items, shape, options, keep, state, result, error = row
     arguments: tuple[Argument, ...] = tuple(Ref(item) if isinstance(item, int) else item for item in items)
-    has_references = any(isinstance(item, Ref) for item in arguments)
-    plain = () if has_references else tuple(item for item in arguments if isinstance(item, bytes))
+    references = tuple(item.task_id for item in arguments if isinstance(item, Ref))
+    plain = () if references else tuple(item for item in arguments if isinstance(item, bytes))
     task = Task(task_id, name, code_id, plain, _load_shape(shape), TaskOptions(*options))
-    node = Node(task, arguments if has_references else None, keep)
+    node = Node(task, arguments if references else None, keep, references)
     node.state = TaskState(state)
     node.is_queued = False
     node.result = result
