@@ -20,33 +20,14 @@ class Gate(trio.abc.Stream):
         self._stream = stream
         self._left = bytes_max
         self._opened = trio.Event()
-        self._kept: bytes | bytearray = b""
         self.on_arrival: Callable[[], object] | None = None
 
     def open(self) -> None:
         """Let everything in from now on."""
         self._opened.set()
 
-    async def wait_for(self, mark: bytes) -> bool:
-        """Wait until the mark has arrived, the allowance is used up, or the other side has closed.
-
-        Returns:
-            False if it has closed. What has arrived is still to be received.
-        """
-        while self._left and mark not in self._kept:
-            data = await self._stream.receive_some(self._left)
-            if not data:
-                return False
-            self._left -= len(data)
-            self._kept += data
-        return True
-
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Receive; waits for :meth:`open` when the allowance is used up."""
-        if self._kept:
-            end = len(self._kept) if max_bytes is None else max_bytes
-            data, self._kept = self._kept[:end], self._kept[end:]
-            return data
         if not self._opened.is_set():
             if self._left == 0:
                 await self._opened.wait()
@@ -74,25 +55,51 @@ class Gate(trio.abc.Stream):
 
 
 class Vestibule:
-    """The connections that have not proved themselves yet; of too many the oldest is thrown out."""
+    """The connections that have not proved themselves yet; of too many the oldest is thrown out.
+
+    Those who have asked for something and those who have not keep half of the places each, if they need
+    them: a crowd of the one kind does not displace the other.
+    """
 
     def __init__(self, places: int) -> None:
         self._places = places
-        self._inside: dict[trio.CancelScope, None] = {}
+        self._silent: dict[object, Callable[[], object]] = {}
+        self._asking: dict[object, Callable[[], object]] = {}
 
     def __len__(self) -> int:
-        return len(self._inside)
+        return len(self._silent) + len(self._asking)
+
+    def enter(self, who: object, throw_out: Callable[[], object], *, asking: bool = False) -> None:
+        """Take a place.
+
+        Args:
+            who: takes it.
+            throw_out: called when it is the oldest of too many; its place is free already.
+            asking: whether it has asked for something.
+        """
+        (self._asking if asking else self._silent)[who] = throw_out
+        if len(self) > self._places:
+            self.throw_out_oldest()
+
+    def leave(self, who: object) -> None:
+        """Give the place back, if it has not been taken away."""
+        self._silent.pop(who, None)
+        self._asking.pop(who, None)
+
+    def throw_out_oldest(self) -> None:
+        """Take the oldest's place away, if there is anybody: of those who take more than their half."""
+        half = max(1, self._places // 2)
+        crowd = self._asking if len(self._asking) > half or not self._silent else self._silent
+        oldest = next(iter(crowd), None)
+        if oldest is not None:
+            crowd.pop(oldest)()
 
     @contextmanager
     def place(self, deadline_s: float) -> Iterator[trio.CancelScope]:
-        """Run the block; cancel it at the deadline (of trio's clock) or when it is the oldest of too many."""
+        """Run a handshake in the block; cancel it at the deadline (of trio's clock) or when thrown out."""
         with trio.CancelScope(deadline=deadline_s) as scope:
-            if len(self._inside) >= self._places:
-                oldest = next(iter(self._inside))
-                del self._inside[oldest]
-                oldest.cancel()
-            self._inside[scope] = None
+            self.enter(scope, scope.cancel, asking=True)
             try:
                 yield scope
             finally:
-                self._inside.pop(scope, None)
+                self.leave(scope)

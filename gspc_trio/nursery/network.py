@@ -18,6 +18,7 @@ from attrs import define, frozen
 
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, ConnectionProblem, VersionMismatch
 from gspc_trio.nursery.gate import Vestibule
+from gspc_trio.nursery.lobby import Lobby, asks_for_encryption, asks_for_websocket
 from gspc_trio.nursery.memory import memory_pair
 from gspc_trio.nursery.rpc import Handler, Peer, handle_until_gone
 from gspc_trio.nursery.scope import leaves, open_scope
@@ -301,29 +302,35 @@ class Network:
         port = listeners[0].socket.getsockname()[1]
         from gspc_trio.nursery.websocket import Doorkeeper, serve_stream
 
-        doorkeeper = Doorkeeper(
-            Vestibule(self.limits.unproved_max),
-            LOOPBACK_NAMES | {where.host.lower()} | self._hosts,
-            self._origins,
-        )
+        vestibule = Vestibule(self.limits.unproved_max)
+        names = LOOPBACK_NAMES | {where.host.lower()} | self._hosts
 
-        async def serve(stream: trio.SocketStream) -> None:
+        async def serve(stream: trio.SocketStream, deadline_s: float) -> None:
             remote = _endpoint(stream)
             identity = self.identity(role, name, dialer=False)
-            hosts = (
-                doorkeeper.hosts | {stream.socket.getsockname()[0]} if doorkeeper.hosts is not None else None
-            )
-            keeper = Doorkeeper(doorkeeper.vestibule, hosts, doorkeeper.origins)
+            hosts = names | {stream.socket.getsockname()[0]}
+            keeper = Doorkeeper(vestibule, hosts, self._origins)
             refused = await serve_stream(
-                stream, identity, self.codec, handler, keeper, remote=remote, tls=tls
+                stream, identity, self.codec, handler, keeper, remote=remote, tls=tls, deadline_s=deadline_s
             )
             if refused:
                 log.info("%s %r let nobody in from %s: %s", role, name, remote, refused)
 
         async with open_scope() as nursery:
-            await nursery.start(trio.serve_listeners, serve, listeners)
+
+            def admit(stream: trio.SocketStream, deadline_s: float) -> None:
+                nursery.start_soon(serve, stream, deadline_s)
+
+            lobby = Lobby(
+                [socket.socket(fileno=listener.socket.detach()) for listener in listeners],
+                f"{role} {name!r}",
+                vestibule,
+                asks_for_encryption if where.secure else asks_for_websocket,
+                peek_bytes_max=self.limits.handshake_bytes_max,
+                patience_s=self.limits.handshake_s,
+            )
             task_status.started(str(WebSocketAddress(where.host, port, where.secure)))
-            # serve_listeners and the connections run in this nursery until it is cancelled.
+            await lobby.run(admit)
 
     async def _dial(self, where: WebSocketAddress) -> trio.abc.Stream:
         try:

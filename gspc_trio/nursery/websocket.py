@@ -50,7 +50,6 @@ UNPROVED_MESSAGES = 3
 """The HTTP request, and two of ours: what is read before the other side has proved itself."""
 NO_WEBSOCKET = "closed the connection or does not speak websocket"
 
-END_OF_REQUEST = b"\r\n\r\n"
 TLS_MESSAGES = 2
 """As many bytes more may be read where certificates are shown."""
 _PROBLEMS: dict[str, type[ConnectionProblem]] = {
@@ -194,6 +193,7 @@ async def serve_stream(
     *,
     remote: str,
     tls: ssl.SSLContext | None = None,
+    deadline_s: float | None = None,
 ) -> str:
     """Serve one accepted connection: the handshake, then the handler; the stream is closed at the end.
 
@@ -206,17 +206,15 @@ async def serve_stream(
         doorkeeper: whom to let in.
         remote: the dialer's address, for people.
         tls: to encrypt with, or None.
+        deadline_s: when the dialer must have proved itself; by default ``limits.handshake_s`` from now.
 
     Returns:
         Why the dialer was not let in, or "".
     """
     limits = codec.limits
     gate = _gate(stream, limits, tls)
-    deadline_s = trio.current_time() + limits.handshake_s
-    if tls is None:
-        refused = await _ask_for_request(gate, doorkeeper.vestibule, deadline_s)
-        if refused:
-            return refused
+    if deadline_s is None:
+        deadline_s = trio.current_time() + limits.handshake_s
     async with _closing(gate), open_scope() as nursery:
         refused = ""
         with doorkeeper.vestibule.place(deadline_s) as scope:
@@ -251,24 +249,6 @@ async def serve_stream(
                     await handle_until_gone(handler, peer)
         nursery.cancel_scope.cancel()
     return refused
-
-
-async def _ask_for_request(gate: Gate, vestibule: Vestibule, deadline_s: float) -> str:
-    """Wait for a whole request; return why there is none, or "".
-
-    Whoever does not even ask for something costs next to nothing: no task, no parser.
-    """
-    asked = False
-    try:
-        with vestibule.place(deadline_s) as scope, suppress(trio.BrokenResourceError):
-            asked = await gate.wait_for(END_OF_REQUEST)
-    finally:
-        if not asked:
-            with trio.CancelScope(shield=True):
-                await trio.aclose_forcefully(gate)
-    if asked:
-        return ""
-    return "it did not finish the handshake" if scope.cancelled_caught else NO_WEBSOCKET
 
 
 class _Starter:
