@@ -7,7 +7,9 @@ from typing import Any
 import attrs
 import pytest
 
-from gspc_trio.core.value import frozen
+from gspc_trio.core.exchange import Grant
+from gspc_trio.core.task import CORE
+from gspc_trio.core.value import frozen, maker
 
 
 def made_by(make: Any) -> Any:
@@ -33,3 +35,13 @@ def test_a_value_cannot_be_changed() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         OURS(1).number = 2
     assert attrs.evolve(OURS(1), number=2) == OURS(2)
+
+
+def test_a_maker_makes_what_the_class_makes() -> None:
+    make = maker(Grant)
+    assert make("j1", CORE, (1, 2), ("r1.core0",)) == Grant("j1", CORE, (1, 2), ("r1.core0",))
+    whole = make("j1", CORE, (1, 2), ("r1.core0",), memories=(("r1.node", 64),))
+    assert whole == Grant("j1", CORE, (1, 2), ("r1.core0",), (("r1.node", 64),))
+    assert type(whole) is Grant
+    with pytest.raises(TypeError):
+        make("j1")  # type: ignore[call-arg]

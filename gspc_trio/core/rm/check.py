@@ -112,7 +112,7 @@ def _check_grants(state: State) -> None:
     """Each held resource belongs to one live grant; no two grants hold relatives (invariant 4)."""
     held: dict[Vertex, object] = {}
     for grant_id, holding in state.grants.items():
-        assert holding.grant_id == grant_id <= (state.epoch, state.last)
+        assert holding.grant_id == grant_id <= state.last
         assert holding.vertices, f"{grant_id} holds nothing"
         assert holding.want.grants.get(grant_id) is holding
         assert (holding.lease_until is not None) == (grant_id in state.lapsing)
@@ -146,6 +146,8 @@ def _check_claims(state: State) -> None:
 
 def _check_wants(state: State) -> None:
     for job in state.jobs.values():
+        latest = job.latest
+        assert latest is None or job.wants.get(latest.form.shape) is latest, f"{job.job}: latest"
         for want in job.wants.values():
             assert want.unmet == want.fresh + sum(int(count) for _, count in want.ages), (
                 f"{want.form.shape}: ages"

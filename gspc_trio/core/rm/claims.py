@@ -12,7 +12,7 @@ from gspc_trio.core.exchange import Grant, Lapsed
 from gspc_trio.core.ids import GrantId, JobId
 from gspc_trio.core.records import GrantChanged
 from gspc_trio.core.rm.events import Claimed
-from gspc_trio.core.rm.jobs import Form, Holding, Job
+from gspc_trio.core.rm.jobs import Form, Holding, Job, new_holding
 from gspc_trio.core.rm.search import allocate_all
 from gspc_trio.core.rm.state import State
 
@@ -93,6 +93,7 @@ def _hold(state: State, job: Job, grant: Grant, now: float, actions: list[Any]) 
         holding.want.units += units
         job.units += units
         names = tuple(vertex.resource_id for vertex in new)
+        holding.resources += names
         actions.append(GrantChanged(now, job.job, grant_id, names, True))
         if new[0].resource_id == grant.resources[0] and not holding.pieces:
             sizes = holding.want.form.sizes
@@ -103,8 +104,8 @@ def _hold(state: State, job: Job, grant: Grant, now: float, actions: list[Any]) 
 def _begin(state: State, job: Job, grant: Grant, now: float) -> Holding:
     """Make a grant that holds nothing yet."""
     want = job.wants.get(grant.shape) or state.new_want(job, Form(grant.shape, state.pool))
-    holding = Holding(want, now)
-    holding.grant_id, holding.resources = grant.grant_id, grant.resources
+    holding = new_holding(want, now)
+    holding.grant_id, holding.resources, holding.units = grant.grant_id, (), 0
     want.grants[grant.grant_id] = state.grants[grant.grant_id] = holding
     state.holders[want] = None
     return holding

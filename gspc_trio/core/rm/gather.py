@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gspc_trio.core.rm.backfill import from_reservation
-from gspc_trio.core.rm.jobs import Form, Holding, Need, Want
+from gspc_trio.core.rm.jobs import Form, Holding, Need, Want, new_holding
 from gspc_trio.core.rm.parts import ClassQueue, Host, Vertex
 from gspc_trio.core.rm.pool import Pool
 from gspc_trio.core.rm.search import Search, allocate_all, host_has_room, preferred
@@ -24,7 +24,7 @@ def gather(state: State, want: Want, now: float) -> Holding | None:
     """Return a grant in the making that holds what the want asks for, or None."""
     form = want.form
     pool = state.pool
-    holding = Holding(want, now)
+    holding = new_holding(want, now)
     if form.plain:
         vertex = pool.take(form.queue)
     elif form.preferring:

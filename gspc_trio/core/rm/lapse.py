@@ -50,7 +50,7 @@ def revoked(state: State, event: Revoked, now: float, actions: list[Any]) -> Non
     holding = state.lapsing.get(event.grant_id)
     if holding is None:
         epoch, number = event.grant_id
-        if event.grant_id in state.grants or epoch != state.epoch or not 0 < number <= state.last:
+        if event.grant_id in state.grants or epoch != state.epoch or not 0 < number <= state.last[1]:
             raise UnknownGrant(f"grant {event.grant_id} has not been revoked")
         return  # the answer came after the resources had been removed
     names = set(event.resources)

@@ -66,9 +66,10 @@ class ResourceManager:
 
     def handle(self, event: Any, now: float) -> list[Any]:
         """Take one event; see the class."""
-        handler = self._handlers.get(event.__class__)
-        if handler is None:
-            raise IllegalEvent(f"the resource manager does not know the event {event!r}")
+        try:
+            handler = self._handlers[type(event)]
+        except KeyError:
+            raise IllegalEvent(f"the resource manager does not know the event {event!r}") from None
         actions: list[Any] = []
         handler(event, now, actions)
         return actions
@@ -132,32 +133,53 @@ class ResourceManager:
         state = self._state
         job = state.jobs.get(event.job) or state.job(event.job)
         credit, seen = event.credit, event.seen
-        if credit < 0 or (seen > job.seen and seen > (state.epoch, state.last)):
+        if credit < 0 or seen > state.last:
             raise self._bad_demand(event)
-        want = job.wants.get(event.shape)
-        if want is None:
-            if not credit:
-                return
-            want = self._new_want(job, event)
+        want = job.latest
+        if want is None or want.form.shape is not event.shape:
+            want = job.wants.get(event.shape)
+            if want is None:
+                if not credit:
+                    return
+                want = self._new_want(job, event)
+            job.latest = want
         if seen > job.seen:
             job.seen = seen
         sent = want.sent
         while sent and sent[0] <= seen:
             sent.popleft()
-        unmet = credit - len(sent)
-        change = want.set_credit(credit) if want.unmet or unmet <= 0 else want.add(unmet)
-        if not want.unmet:
-            if change:
-                self._drop(want)
-                self._after(now, actions)
+        if want.unmet:
+            self._demand_again(want, credit, now, actions)
             return
+        unmet = credit - len(sent) if sent else credit
         form = want.form
-        if change > 0 and form.possible_at != state.pool.changed and self._refuse(want, actions):
+        if unmet <= 0 or (form.possible_at != state.pool.changed and self._refuse(want, actions)):
             return
-        if not state.waiting and give_at_once(state, want, now, actions):
-            return
+        if not state.waiting:
+            if form.plain:
+                while state.give_one(want, now, actions):
+                    unmet -= 1
+                    if not unmet:
+                        return
+            else:
+                unmet = give_at_once(state, want, unmet, now, actions)
+                if not unmet:
+                    return
+        want.unmet = want.fresh = unmet
         start_waiting(state, want, now)
-        if change > 0:
+        recall.soon(state, now)
+        self._after(now, actions)
+
+    def _demand_again(self, want: Want, credit: int, now: float, actions: list[Any]) -> None:
+        """A want that waits already states another credit."""
+        state = self._state
+        change = want.set_credit(credit)
+        if not want.unmet:
+            self._drop(want)
+        elif change > 0:
+            if want.form.possible_at != state.pool.changed and self._refuse(want, actions):
+                return
+            start_waiting(state, want, now)
             recall.soon(state, now)
         self._after(now, actions)
 
@@ -176,7 +198,7 @@ class ResourceManager:
         most = state.limits.shapes_max
         if len(job.wants) >= most:
             for want in [want for want in job.wants.values() if want.is_idle]:
-                del job.wants[want.form.shape]
+                job.forget(want)
             if sum(1 for want in job.wants.values() if want.unmet) >= most:
                 raise TooManyShapes(
                     f"job {job.job} waits for {most} shapes already; withdraw one before {event.shape}"
@@ -194,7 +216,7 @@ class ResourceManager:
         kind, reason = found
         self._drop(want)
         if want.is_idle:
-            del want.owner.wants[want.form.shape]
+            want.owner.forget(want)
             state.forget_queues(want.form)
         actions.append(Refuse(want.owner.job, want.form.shape, reason, kind))
         return True
@@ -215,11 +237,9 @@ class ResourceManager:
             self._check_crossing(event, holding)
             return
         vertices = self._part(event, holding) if event.resources else holding.vertices
-        job = holding.want.owner
-        if grant_id > job.seen:
-            job.seen = grant_id
         state.release(holding, vertices, now, actions)
         if state.waiting:
+            holding.want.owner.saw(grant_id)
             self._after(now, actions)
 
     def _check_crossing(self, event: Release, holding: Holding | None) -> None:
@@ -235,7 +255,7 @@ class ResourceManager:
             del state.claims[event.grant_id]
             return  # of an earlier resource manager, and nothing of it is there
         epoch, number = event.grant_id
-        if epoch == state.epoch and 0 < number <= state.last:
+        if epoch == state.epoch and 0 < number <= state.last[1]:
             raise DoubleRelease(f"grant {event.grant_id} has been given back already")
         raise UnknownGrant(f"grant {event.grant_id} was never given by this resource manager")
 
@@ -246,7 +266,7 @@ class ResourceManager:
         for name in event.resources:
             if name in there:
                 continue
-            if name in holding.resources:
+            if name in holding.returned:
                 raise DoubleRelease(f"{name} of grant {event.grant_id} has been given back already")
             raise NotYours(f"{name} is not part of grant {event.grant_id}")
         return [there[name] for name in event.resources]

@@ -38,11 +38,12 @@ class Pool:
         shelf: entries of closed resources, by queue.
         version: goes up whenever something may have become free.
         changed: goes up whenever resources are added or removed.
-        placer: which free resource is taken, if not the first.
+        placer: knows which free resource is taken, if not the first (:class:`PlacedPool`).
     """
 
-    def __init__(self, placer: Placer | None = None) -> None:
-        self.placer = placer
+    placer: Placer | None = None
+
+    def __init__(self) -> None:
         self.resources: dict[ResourceId, Vertex] = {}
         self.queues: dict[str, ClassQueue] = {}
         self.hosts: dict[str, Host] = {}
@@ -97,18 +98,28 @@ class Pool:
         return self.is_free(vertex) and not (self.closed and self.is_closed(vertex))
 
     def take(self, queue: ClassQueue) -> Vertex | None:
-        """Return the first free resource of the queue, taken out of it, or None.
-
-        A placement policy may prefer another one, which then leaves its entry behind. The caller holds it
-        next.
-        """
+        """Return the first free resource of the queue, taken out of it, or None; the caller holds it next."""
         if not queue.free:
             return None
-        if self.placer is not None:
-            picked = self.placer.pick(self, queue)
-            if picked is not None:
-                return picked
-        return self._take(queue, queue.entries, bool(self.closed))
+        if self.closed:
+            return self._take(queue, queue.entries, True)
+        entries = queue.entries
+        first: Any = entries[0]
+        vertex: Any = first.entries[first.at] if type(first) is Chunk else first
+        # Nearly always that one is free: what else there may be at the head is for the loop below.
+        if type(vertex) is Chunk or vertex.holding is not None or vertex.below:
+            return self._take(queue, entries, False)
+        for ancestor in vertex.place.ancestors:
+            if ancestor.holding is not None:
+                return self._take(queue, entries, False)
+        if vertex is first:
+            entries.popleft()
+        else:
+            first.at = at = first.at + 1
+            if at == len(first.entries):
+                entries.popleft()
+        vertex.queued = False
+        return vertex  # type: ignore[no-any-return]
 
     def take_closed(self, queue: ClassQueue) -> Vertex | None:
         """Return a free resource of the queue that is closed, or None; ask :meth:`take` first."""
@@ -175,12 +186,13 @@ class Pool:
         """Let the grant hold a free resource."""
         vertex.holding = holding
         vertex.queue.free -= 1
-        if self.placer is not None:
-            self.placer.moved(vertex, self._own_units(vertex))
         for ancestor in vertex.place.ancestors:
-            if not ancestor.below:
+            below = ancestor.below
+            ancestor.below = below + 1
+            if not below:
                 ancestor.queue.free -= 1
-            ancestor.below += 1
+        if vertex.kinds is LEAF:
+            return
         for queue, count in vertex.kinds.counts:
             queue.free -= count
         if self.loose:
@@ -196,8 +208,6 @@ class Pool:
         """
         vertex.holding = None
         self.version += 1
-        if self.placer is not None:
-            self.placer.moved(vertex, -self._own_units(vertex))
         queue = vertex.queue
         queue.free += 1
         if not vertex.queued:
@@ -207,39 +217,28 @@ class Pool:
             else:
                 queue.entries.append(vertex)
         for ancestor in vertex.place.ancestors:
-            ancestor.below -= 1
-            if not ancestor.below:
+            ancestor.below = below = ancestor.below - 1
+            if not below:
                 ancestor.queue.free += 1
                 if not ancestor.queued:
                     ancestor.queued = True
                     ancestor.queue.entries.append(ancestor)
-        if vertex.kinds is not LEAF or vertex.parked is not None:
-            self._free_below(vertex, in_front)
-
-    def _free_below(self, vertex: Vertex, in_front: bool) -> None:
-        for queue, count in vertex.kinds.counts:
-            queue.free += count
-        if self.loose:
-            for shared in self.loose.get(vertex, ()):
-                if not self._other_holder(shared, vertex):
-                    shared.queue.free += 1
+        if vertex.kinds is not LEAF:
+            for below_queue, count in vertex.kinds.counts:
+                below_queue.free += count
+            if self.loose:
+                for shared in self.loose.get(vertex, ()):
+                    if not self._other_holder(shared, vertex):
+                        shared.queue.free += 1
         parked = vertex.parked
-        if parked:
+        if parked is not None:
             vertex.parked = None
-            for queue, entries in parked.items():
+            for parked_queue, entries in parked.items():
                 chunk = Chunk(vertex, entries)
                 if in_front:
-                    queue.entries.appendleft(chunk)
+                    parked_queue.entries.appendleft(chunk)
                 else:
-                    queue.entries.append(chunk)
-
-    def _own_units(self, vertex: Vertex) -> int:
-        """Return how many leaves are held by this one alone; what hangs below two may be held by both."""
-        units = vertex.kinds.units
-        for shared in self.loose.get(vertex, ()):
-            if not shared.children and self._other_holder(shared, vertex):
-                units -= 1
-        return units
+                    parked_queue.entries.append(chunk)
 
     @staticmethod
     def _other_holder(shared: Vertex, than: Vertex) -> bool:
@@ -309,6 +308,39 @@ class Pool:
                 if child not in seen:
                     seen.add(child)
                     waiting.append(child)
+
+
+class PlacedPool(Pool):
+    """A pool where a placement policy says which free resource is taken."""
+
+    placer: Placer
+
+    def __init__(self, placer: Placer) -> None:
+        super().__init__()
+        self.placer = placer
+
+    def take(self, queue: ClassQueue) -> Vertex | None:
+        """Return the free resource that the policy likes best, which leaves its entry behind; see Pool."""
+        picked = self.placer.pick(self, queue) if queue.free else None
+        return super().take(queue) if picked is None else picked
+
+    def hold(self, vertex: Vertex, holding: Holding) -> None:
+        """See Pool."""
+        self.placer.moved(vertex, self._own_units(vertex))
+        super().hold(vertex, holding)
+
+    def free(self, vertex: Vertex, in_front: bool = False) -> None:
+        """See Pool."""
+        self.placer.moved(vertex, -self._own_units(vertex))
+        super().free(vertex, in_front)
+
+    def _own_units(self, vertex: Vertex) -> int:
+        """Return how many leaves are held by this one alone; what hangs below two may be held by both."""
+        units = vertex.kinds.units
+        for shared in self.loose.get(vertex, ()):
+            if not shared.children and self._other_holder(shared, vertex):
+                units -= 1
+        return units
 
 
 def _park(ancestor: Vertex, queue: ClassQueue, entry: Entry) -> None:

@@ -6,9 +6,12 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
 from gspc_trio.core.rm.gather import gather
-from gspc_trio.core.rm.jobs import NEVER, Holding, Job, Want
+from gspc_trio.core.rm.jobs import NEVER, Job, Want
 from gspc_trio.core.rm.parts import ClassQueue
 from gspc_trio.core.rm.state import State
+
+SENT_REMEMBERED = 64
+"""How long the list of grants underway gets before it is looked through for those known to have arrived."""
 
 
 def start_waiting(state: State, want: Want, now: float) -> None:
@@ -154,27 +157,18 @@ def _estimate_s(want: Want) -> float:
     return NEVER if estimate_s is None else estimate_s
 
 
-def give_at_once(state: State, want: Want, now: float, actions: list[Any]) -> bool:
-    """Give to a want while nobody waits, and no more than it prefers; return whether that met it."""
-    form = want.form
-    if not form.plain:
-        want.patient = form.preferring
-        while want.unmet:
-            found = gather(state, want, now)
-            if found is None:
-                return False
-            state.give(found, now, actions)
-        return True
-    pool = state.pool
-    queue = form.queue
-    while want.unmet:
-        vertex = pool.take(queue)
-        if vertex is None:
-            return False
-        holding = Holding(want, now, (vertex,))
-        pool.hold(vertex, holding)
-        state.give(holding, now, actions)
-    return True
+def give_at_once(state: State, want: Want, credit: int, now: float, actions: list[Any]) -> int:
+    """Give to a want, of which not any resource of one class will do, while nobody waits, and no more than
+    it prefers; return how much credit that leaves.
+    """
+    want.patient = want.form.preferring
+    while credit:
+        found = gather(state, want, now)
+        if found is None:
+            break
+        state.give(found, now, actions)
+        credit -= 1
+    return credit
 
 
 def give(state: State, want: Want, now: float, actions: list[Any]) -> bool:
@@ -184,6 +178,9 @@ def give(state: State, want: Want, now: float, actions: list[Any]) -> bool:
         return False
     before = want.since
     state.give(holding, now, actions)
+    want.use_credit()
+    if len(want.sent) > SENT_REMEMBERED:
+        want.forget_seen(want.owner.seen)
     if state.reservation is not None and state.reservation.want is want:
         state.end_reservation()
         state.reserve_at = now

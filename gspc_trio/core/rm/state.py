@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from gspc_trio.core.exchange import Grant
-from gspc_trio.core.ids import GrantId, JobId
+from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.rm.change import Changer
 from gspc_trio.core.rm.errors import UnknownJob
@@ -14,11 +14,12 @@ from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
 from gspc_trio.core.rm.parts import ClassQueue, Vertex
 from gspc_trio.core.rm.patience import Patience
 from gspc_trio.core.rm.placing import Placement, Placer
-from gspc_trio.core.rm.pool import Pool
-from gspc_trio.core.value import frozen
+from gspc_trio.core.rm.pool import PlacedPool, Pool
+from gspc_trio.core.value import frozen, maker
 
-SENT_REMEMBERED = 64
-"""How long the list of grants underway gets before it is looked through for those known to have arrived."""
+Memories: TypeAlias = tuple[tuple[ResourceId, int], ...]
+
+new_grant, new_change = maker(Grant), maker(GrantChanged)
 
 
 @frozen
@@ -64,7 +65,7 @@ class State:
 
     Attributes:
         epoch: first part of its grant ids.
-        last: counter of the newest grant.
+        last: id of the newest grant.
         limits: times and numbers.
         pool, changer: the resources.
         jobs: by id.
@@ -87,9 +88,9 @@ class State:
 
     def __init__(self, epoch: int, limits: Limits, placement: Placement | None = None) -> None:
         self.epoch = epoch
-        self.last = 0
+        self.last: GrantId = (epoch, 0)
         self.limits = limits
-        self.pool = Pool(None if placement is None else Placer(placement))
+        self.pool = Pool() if placement is None else PlacedPool(Placer(placement))
         self.changer = Changer(self.pool)
         self.jobs: dict[JobId, Job] = {}
         self.grants: dict[GrantId, Holding] = {}
@@ -203,49 +204,51 @@ class State:
 
     # Grants -------------------------------------------------------------------------------------------------
 
+    def give_one(self, want: Want, now: float, actions: list[Any]) -> bool:
+        """Give a want the first free resource of its class; return whether there is one."""
+        vertex = self.pool.take(want.form.queue)
+        if vertex is None:
+            return False
+        holding = Holding()
+        holding.want = want
+        holding.since = now
+        holding.vertices = (vertex,)
+        holding.resources = (vertex.resource_id,)
+        holding.units = vertex.kinds.units
+        holding.pieces = holding.returned = ()
+        holding.recalled = False
+        holding.lease_until = None
+        self.pool.hold(vertex, holding)
+        self._enter(holding, want, (), now, actions)
+        return True
+
     def give(self, holding: Holding, now: float, actions: list[Any]) -> None:
         """Make a live grant of resources that are held already."""
-        want = holding.want
-        job = want.owner
-        self.last += 1
-        grant_id = holding.grant_id = (self.epoch, self.last)
         vertices = holding.vertices
-        if len(vertices) == 1:
-            resources: tuple[str, ...] = (vertices[0].resource_id,)
-            units = vertices[0].kinds.units
-        else:
-            resources = tuple([vertex.resource_id for vertex in vertices])
-            units = sum([vertex.kinds.units for vertex in vertices])
-        holding.resources = resources
-        holding.units = units
+        holding.resources = tuple([vertex.resource_id for vertex in vertices])
+        holding.units = sum([vertex.kinds.units for vertex in vertices])
+        self._enter(holding, holding.want, _memories(holding), now, actions)
+
+    def _enter(
+        self, holding: Holding, want: Want, memories: Memories, now: float, actions: list[Any]
+    ) -> None:
+        """Count a new grant and tell its job."""
+        holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + 1)
+        job = want.owner
+        units = holding.units
         job.units += units
         want.units += units
         grants = want.grants
         if not grants:
             self.holders[want] = None
         grants[grant_id] = self.grants[grant_id] = holding
-        sent = want.sent
-        sent.append(grant_id)
-        if len(sent) > SENT_REMEMBERED and sent[0] <= job.seen:
-            want.forget_seen(job.seen)
-        if want.ages:
-            want.use_credit()
-        else:
-            want.unmet -= 1
-            want.fresh -= 1
+        want.sent.append(grant_id)
         name = job.job
-        if holding.pieces:
-            first = vertices[0]
-            memories = tuple([(self.memory_id(first, memory), offset) for memory, offset in holding.pieces])
-            actions.append(Grant(name, want.form.shape, grant_id, resources, memories))
-        else:
-            actions.append(Grant(name, want.form.shape, grant_id, resources))
-        actions.append(GrantChanged(now, name, grant_id, resources, True))
-
-    @staticmethod
-    def memory_id(vertex: Vertex, allocator: Any) -> str:
-        """Return the id of a memory on the resource's host."""
-        return next(name for name, memory in vertex.host.memories.items() if memory is allocator)
+        resources = holding.resources
+        actions += (
+            new_grant(name, want.form.shape, grant_id, resources, memories),
+            new_change(now, name, grant_id, resources, True),
+        )
 
     def release(self, holding: Holding, vertices: Sequence[Vertex], now: float, actions: list[Any]) -> None:
         """Free these resources of a grant; with the last of them the grant is over."""
@@ -255,55 +258,59 @@ class State:
             if self.special and vertex.host.wanted:
                 self._freed(vertex)
         if vertices is holding.vertices or len(vertices) == len(holding.vertices):
-            names = holding.resources
-            if len(names) != len(vertices):
-                names = tuple([vertex.resource_id for vertex in vertices])
-            self._end(holding)
+            self._end(holding, now, actions)
         else:
-            names = tuple([vertex.resource_id for vertex in vertices])
-            units = min(sum([vertex.kinds.units for vertex in vertices]), holding.units)
-            holding.vertices = tuple([vertex for vertex in holding.vertices if vertex not in vertices])
-            holding.units -= units
-            holding.want.units -= units
-            holding.want.owner.units -= units
-        actions.append(GrantChanged(now, holding.want.owner.job, holding.grant_id, names, False))
+            self._shrink(holding, vertices, now, actions)
         if pool.leaving:
             self._leave_after(vertices, now, actions)
 
-    def _end(self, holding: Holding) -> None:
-        """The grant is over: nothing counts it any more."""
+    def _shrink(self, holding: Holding, vertices: Sequence[Vertex], now: float, actions: list[Any]) -> None:
+        """Some of its resources do not belong to the grant any more."""
         want = holding.want
-        units = holding.units
-        holding.vertices = ()
-        holding.units = 0
+        names = tuple([vertex.resource_id for vertex in vertices])
+        units = min(sum([vertex.kinds.units for vertex in vertices]), holding.units)
+        holding.vertices = tuple([vertex for vertex in holding.vertices if vertex not in vertices])
+        holding.resources = tuple([name for name in holding.resources if name not in names])
+        holding.returned += names
+        holding.units -= units
         want.units -= units
         want.owner.units -= units
+        actions.append(new_change(now, want.owner.job, holding.grant_id, names, False))
+
+    def _end(self, holding: Holding, now: float, actions: list[Any]) -> None:
+        """The grant is over: nothing counts it any more."""
+        want = holding.want
+        job = want.owner
+        units = holding.units
+        holding.vertices = ()
+        want.units -= units
+        job.units -= units
         grant_id = holding.grant_id
         del self.grants[grant_id]
         grants = want.grants
         del grants[grant_id]
         if not grants:
-            self.holders.pop(want, None)
+            del self.holders[want]
         if holding.recalled:
             want.recalled -= 1
-        for memory, offset in holding.pieces:
-            memory.free(offset)
+        if holding.pieces:
+            for memory, offset in holding.pieces:
+                memory.free(offset)
         if holding.lease_until is not None:
             self.lapsing.pop(grant_id, None)
         if self.claims:
             self.claims.pop(grant_id, None)
+        actions.append(new_change(now, job.job, grant_id, holding.resources, False))
 
     def condemn(self, holding: Holding, now: float, actions: list[Any]) -> None:
         """Remove what a grant holds without freeing it: its work may still run. All above stays blocked."""
         pool = self.pool
         lost = list(holding.vertices)
-        names = tuple(vertex.resource_id for vertex in lost)
-        self._end(holding)
+        self._end(holding, now, actions)
         going = dict.fromkeys(vertex for top in lost for vertex in pool.walk(top))
         for vertex in lost:
             for ancestor in vertex.place.ancestors:
                 pool.lost[ancestor] = pool.lost.get(ancestor, 0) + 1
-        actions.append(GrantChanged(now, holding.owner, holding.grant_id, names, False))
         self.remove(list(going), now, actions)
 
     def remove(self, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
@@ -369,3 +376,11 @@ class State:
         for relative in (vertex, *vertex.place.ancestors):
             for want in wanted.get(relative, ()):
                 self.wake(want)
+
+
+def _memories(holding: Holding) -> Memories:
+    """Return (memory id, offset) of each piece of memory of a grant."""
+    if not holding.pieces:
+        return ()
+    names = {id(memory): name for name, memory in holding.vertices[0].host.memories.items()}
+    return tuple([(names[id(memory)], offset) for memory, offset in holding.pieces])
