@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gspc_trio.core.code import Program, SourceFile
     from gspc_trio.core.held import held_resources
     from gspc_trio.core.iml.layout import Layout, replicated, striped
-    from gspc_trio.core.staging import Data, StageLimits
+    from gspc_trio.core.staging import Data, Named, StageLimits
     from gspc_trio.core.task import Requirement, TaskOptions
     from gspc_trio.executor import Executor, TaskFailed, TaskFuture
     from gspc_trio.workflow.arcs import each, forward, take
@@ -39,6 +39,7 @@ _HOMES = {
     "JobResult": "gspc_trio.components.job",
     "JobSettings": "gspc_trio.components.jobserver",
     "Layout": "gspc_trio.core.iml.layout",
+    "Named": "gspc_trio.core.staging",
     "Net": "gspc_trio.workflow.net",
     "Program": "gspc_trio.core.code",
     "Requirement": "gspc_trio.core.task",
@@ -74,6 +75,7 @@ __all__ = [
     "JobResult",
     "JobSettings",
     "Layout",
+    "Named",
     "Net",
     "Program",
     "Requirement",

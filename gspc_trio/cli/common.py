@@ -18,6 +18,7 @@ from cyclopts import App, CycloptsError
 
 from gspc_trio.components.job import JobFailed
 from gspc_trio.components.rts_peers import RtsError
+from gspc_trio.core.iml.errors import ImlError
 from gspc_trio.nursery.connection_file import ConnectionFileError, default_connection_file
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed
 from gspc_trio.nursery.rpc import PeerGone, RemoteError
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 EXPECTED_ERRORS = (
     AuthenticationFailed,
     ConnectionFileError,
+    ImlError,
     JobFailed,
     LookupError,
     OSError,

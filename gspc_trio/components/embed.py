@@ -150,7 +150,8 @@ async def open_job(
         JobFailed: the job failed or was stopped.
         JournalError: the journal cannot be written.
         JournalMismatch: the journal is of another workflow.
-        WorkflowError: the net and the values do not fit.
+        WorkflowError: the net and the values do not fit, or it takes published data without a memory layer.
+        UnknownName: published data that it takes is not there.
     """
     for transformation in transformations:
         net = transformation(net)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from gspc_trio.components.iml_platform import platform
+from gspc_trio.core.iml.directory import partition
 from gspc_trio.core.iml.errors import DuplicateData, ImlError
-from gspc_trio.core.iml.exchange import AbortData, CommitData, Replicate
+from gspc_trio.core.iml.exchange import AbortData, CommitData, LookUp, Replicate
 from gspc_trio.core.iml.store_events import Key, Use
 from gspc_trio.iml import local
 
@@ -229,6 +230,11 @@ class _Guest:
             return [], -1
         if operation == local.NEW:
             return await self._new(*fields)
+        if operation == local.LOOK_UP:
+            found = await self._server.ask(LookUp(*fields))
+            there = partition(found).items()
+            places = [(host, sum(part.size_bytes for part in parts)) for host, parts in there]
+            return [found.data_id, found.size_bytes, places], -1
         (data_id,) = fields
         if operation == local.COMMIT:
             await self._server.ask(CommitData(data_id))

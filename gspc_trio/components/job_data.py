@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from threading import Lock
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import trio
 from attrs import evolve
@@ -20,16 +20,19 @@ from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_host import Arena, HostLayers, is_top, no_arena, resources_by_host
 from gspc_trio.components.iml_platform import platform
 from gspc_trio.components.job_recovery import FIRST_TASK_ID, Harvest, Recovery
+from gspc_trio.components.staging_engine import StagingEngine
 from gspc_trio.core.exchange import DataLayer, Finished
-from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.core.ids import ResourceId
 from gspc_trio.core.iml.errors import ImlError, LayerGone, NoRoom
 from gspc_trio.core.iml.lineage import BYTES_MAX, Origin
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp, TaskDone
-from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskOptions
+from gspc_trio.core.staging import Named
+from gspc_trio.core.task import Outcome, Reason, Task, TaskOptions
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.policies.transfer import TransferCost
 from gspc_trio.protocol.references import (
+    Placed,
     Reference,
     TrackedReference,
     decode_reference,
@@ -39,6 +42,8 @@ from gspc_trio.protocol.references import (
 )
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.job import Engine
+
+T = TypeVar("T")
 
 FREES_AT_ONCE = 64
 """So many frees are under way at one time."""
@@ -223,24 +228,41 @@ class JobData:
 
         Raises:
             BadValue: it cannot be sent to another process.
+            UnknownName: it stands for published data that is not there.
         """
         if type(value) in _SHORT:
             return dumps(value)
+        if type(value) is Named:
+            data_id, size_bytes, places = self._with_writer(lambda writer: writer.look_up(value.name))
+            return Placed(data_id, 0, size_bytes, size_bytes, places).encoded()
         parts = spread(value, self.layer.bytes_min)
         if isinstance(parts, bytes):
             return parts
         try:
-            with self._writing:
-                if self._writer is None:
-                    self._writer = self._connect()
-                writer = self._writer
-            return self.track(parts.reference(writer.write(parts.pieces), self.layer.host))
+            made = self._with_writer(lambda writer: writer.write(parts.pieces))
+            return self.track(parts.reference(made, self.layer.host))
+        except (LayerGone, NoRoom):
+            return dumps(value)
+
+    def _with_writer(self, work: Callable[[LocalClient], T]) -> T:
+        with self._writing:
+            if self._writer is None:
+                self._writer = self._connect()
+            writer = self._writer
+        try:
+            return work(writer)
         except LayerGone:
             with self._writing:
                 self._writer = None
-        except NoRoom:
-            pass
-        return dumps(value)
+            raise
+
+    async def find(self, name: str) -> Placed:
+        """Return published data as a value.
+
+        Raises:
+            UnknownName: there is none of this name.
+        """
+        return await self.iml.placed(await self.iml.look_up(name))
 
     def open_data(self, data_id: str) -> memoryview:
         """Return the memory of data, mapped for reading; blocks for as long as that takes.
@@ -314,60 +336,6 @@ class JobData:
 
 def _reference_of(argument: bytes) -> Reference:
     return argument.reference if type(argument) is TrackedReference else decode_reference(argument)
-
-
-class StagingEngine:
-    """An engine whose tasks state the staging that their data needs, and that runs tasks again for lost data.
-
-    Args:
-        engine: whose tasks they are.
-        data: of the job.
-    """
-
-    def __init__(self, engine: Engine, data: JobData) -> None:
-        self._engine = engine
-        self._data = data
-        self._recovery = data.recovery
-
-    def next(self) -> TaskId | None:
-        """Return the id of a task that is ready and not yet extracted, or None."""
-        again = self._recovery.next()
-        return self._engine.next() if again is None else again
-
-    def extract(self, task_id: TaskId) -> Task:
-        """Return the task; it counts as extracted from now on."""
-        if task_id >= FIRST_TASK_ID:
-            return self._data.staged(self._recovery.extract())
-        task = self._data.staged(self._engine.extract(task_id))
-        self._recovery.extracted(task)
-        return task
-
-    def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
-        """Put the result of an extracted task into the workflow; not of one that ran again."""
-        if task_id >= FIRST_TASK_ID:
-            self._recovery.done(task_id, True)
-        else:
-            self._recovery.ended(task_id)
-            self._engine.inject(task_id, values)
-
-    def fail(self, task_id: TaskId, error: TaskError) -> Any:
-        """The extracted task has failed for good; return those that fail through it."""
-        if task_id >= FIRST_TASK_ID:
-            self._recovery.done(task_id, False)
-            return ()
-        self._recovery.ended(task_id)
-        return self._engine.fail(task_id, error)
-
-    def cancelled(self, task_id: TaskId) -> Any:
-        """The extracted task was cancelled; return those that fail through it."""
-        if task_id >= FIRST_TASK_ID:
-            self._recovery.done(task_id, False)
-            return ()
-        self._recovery.ended(task_id)
-        return self._engine.cancelled(task_id)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
 
 
 @asynccontextmanager

@@ -29,6 +29,7 @@ from gspc_trio.nursery.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.protocol.messages import JobRegistered, LeaveJob, RegisterJob
+from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.job import Begin, Engine, JobEnded, JobMachine, Kept
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ async def run_job(
         patterns: of the files on this host that its tasks fetch and store.
 
     Raises:
+        WorkflowError, UnknownName: there is no memory layer with the published data that it takes.
         JobFailed: the job failed or was stopped, or the RTS went away.
         JournalError: the journal cannot be written any more.
         OSError: the file for the records cannot be written.
@@ -129,9 +131,7 @@ async def run_job(
             server.layer = settings.data or rts.data
         server.patterns = patterns or server.patterns
         here = rts.network.whereabouts()
-        address = ""
-        if settings.listen:
-            address = await nursery.start(server.listen, rts)
+        address = await nursery.start(server.listen, rts) if settings.listen else ""
         async with rts.join() as peer, AsyncExitStack() as stack:
             grace_s = 0.0 if journal is None else RESUME_GRACE_S
             adopts = "" if journal is None else journal.earlier_job(peer.instance)
@@ -207,7 +207,14 @@ class _JobServer:
 
     async def open_data(self, stack: AsyncExitStack, rts: RunTimeSystem, job_id: JobId, host: str) -> None:
         """Take part in the job's memory layer, if it has one, for as long as the stack is open."""
+        engine: Any = self.engine
+        named: set[str] = getattr(engine, "named", set())  # a graph of tasks has none
         if self.layer is None:
+            if named:
+                raise WorkflowError(
+                    f"the workflow takes published data, {min(named)!r}, but the job has no memory layer: "
+                    "give --iml, JobSettings(data=...) or open_rts(data_bytes=...); a journal excludes one"
+                )
             return
         from gspc_trio.components.iml_arena import arena_at
         from gspc_trio.components.job_data import open_job_data
@@ -218,6 +225,8 @@ class _JobServer:
         self.data = await stack.enter_async_context(opened)
         self.data.near_data = self.settings.near_data
         await self.data.learn_hosts(rts)
+        if named:
+            engine.resolve({name: await self.data.find(name) for name in sorted(named)})
 
     def start(
         self, job_id: JobId, joining: RegisterJob, rts: RunTimeSystem, peer: Peer, nursery: trio.Nursery

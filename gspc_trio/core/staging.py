@@ -42,8 +42,21 @@ class Data:
     name: str
 
 
-Staged: TypeAlias = "Mapping[str, str | Data]"
-"""File in the task's directory -> file on the host of its job, or the value that it is."""
+@frozen
+class Named:
+    """Stands for data that was published in the job's memory layer: an input of tasks, a token, or a file.
+
+    Tasks see it as read-only memory. It is looked up once, before anything runs.
+
+    Attributes:
+        name: under which it was published.
+    """
+
+    name: str
+
+
+Staged: TypeAlias = "Mapping[str, str | Data | Named]"
+"""File in the task's directory -> file on the host of its job, or the value or data that it is."""
 
 
 @frozen

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from gspc_trio.components.iml import published_layer
 from gspc_trio.components.jobserver import JobSettings
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
@@ -44,6 +45,8 @@ class Executor(ExecutorInterface):
         options: what each task states about itself (attempts, time-out, ...).
         tune_gc: tune this process's garbage collector for many tasks until shutdown: about twice as fast.
         data_bytes: shared memory for large arguments and results, mapped by the tasks that get them; 0: none.
+        iml: connection file of a running memory layer, in which they are kept instead; ``Named(name)`` among
+            the arguments is data that was published there.
 
     Raises:
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
@@ -60,10 +63,16 @@ class Executor(ExecutorInterface):
         options: TaskOptions = DEFAULT_OPTIONS,
         tune_gc: bool = False,
         data_bytes: int = 0,
+        iml: Path | str | None = None,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
         settings = JobSettings(
-            f"executor-{os.getpid()}", keep_going=True, fate=False, threads=threads, failed_max=FAILED_MAX
+            f"executor-{os.getpid()}",
+            keep_going=True,
+            fate=False,
+            threads=threads,
+            failed_max=FAILED_MAX,
+            data=None if iml is None else published_layer(Path(iml)),
         )
         self._shape = shape
         self._options = options
@@ -71,7 +80,7 @@ class Executor(ExecutorInterface):
         rts = {"cores": cores, "connection_file": connection_file, "data_bytes": data_bytes}
         self._loop = Loop(rts, settings, self._codes, tune_gc)
         self._loop.start()
-        self._encode = self._loop.encode if data_bytes else dumps
+        self._encode = self._loop.encode if data_bytes or iml is not None else dumps
         weakref.finalize(self, self._loop.close).atexit = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:

@@ -27,13 +27,13 @@ READ_BYTES_MAX = 1 << 16
 """So many bytes are read through the socket at most; more by a descriptor."""
 
 # Requests: (operation, number, ...); each is answered by (number, "", ...) or (number, error, message).
-MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING, FETCH, COPY, SEVERAL = range(11)
+MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING, FETCH, COPY, SEVERAL, LOOK_UP = range(12)
 # MAP data_id part -> size part + descriptor for reading; UNMAP data_id part (no answer);
 # READ data_id part offset size -> bytes; NEW job data_id size -> data_id + descriptor for writing;
 # WRITER data_id part -> size + descriptor for writing; COMMIT data_id; ABORT data_id;
 # BRING job data_id -> size part + descriptor for reading: as MAP of a part that is all of the data;
 # FETCH job data_id: so much of it is here after that as BRING needs; COPY job data_id copies;
-# SEVERAL requests, each with its number
+# SEVERAL requests, each with its number; LOOK_UP name -> data_id size ((host, bytes), ...)
 
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4)
 _INT = struct.Struct("i")
@@ -174,6 +174,16 @@ class LocalClient:
             return map_readonly(descriptor, size_bytes)
         finally:
             os.close(descriptor)
+
+    def look_up(self, name: str) -> tuple[str, int, tuple[tuple[str, int], ...]]:
+        """Return the id and the size of published data, and (host, bytes) where it lies.
+
+        Raises:
+            UnknownName: no data has this name.
+            LayerGone: the server is gone.
+        """
+        (data_id, size_bytes, places, *_), _ = self._ask(LOOK_UP, name)
+        return data_id, size_bytes, tuple((host, there) for host, there in places)
 
     def release(self, data_id: str) -> None:
         """Say that a mapping is gone."""

@@ -57,6 +57,14 @@ def dumps(value: Any) -> bytes:
 
         if type(value) is Placed:
             return value.encoded()
+    if type(value).__name__ == "Named":
+        from gspc_trio.core.staging import Named
+
+        if type(value) is Named:
+            raise BadValue(
+                f"{value} is published data: a token of a workflow or an argument of an executor that have a "
+                "memory layer, and nothing else"
+            )
     plain = dumps_plain(value)
     return pickled(pickle_with(value)) if plain is None else plain
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from gspc_trio.core.code import Output
+from gspc_trio.core.staging import Named
 
 
 class WorkflowError(ValueError):
@@ -66,7 +67,10 @@ class Forward:
     target: PlaceLike | Each
 
 
-Source: TypeAlias = "Place | str | Take"
+NAMED = "data:"
+"""Begins the name of a place that holds published data; every transition that names the data reads it."""
+
+Source: TypeAlias = "Place | str | Take | Named"
 Target: TypeAlias = "Place | str | Each | Forward"
 Sources: TypeAlias = "Source | Sequence[Source] | Mapping[str, Source]"
 Targets: TypeAlias = "Target | Sequence[Target] | Mapping[str, Target | Sequence[Target]]"
@@ -135,6 +139,11 @@ class InputArc:
     consumed: bool = True
     passed: bool = True
 
+    @property
+    def is_file(self) -> bool:
+        """Whether it is there for a file alone, and its author has not written it."""
+        return self.name.startswith("_" + NAMED)
+
 
 @frozen
 class OutputArc:
@@ -168,8 +177,25 @@ def places_in(*written: Any) -> Iterator[Place]:
             yield from places_in(*item)
 
 
-def input_arcs(inputs: Sources, reads: Sources) -> tuple[tuple[InputArc, ...], tuple[str, ...]]:
+def named_in(*written: Any) -> Iterator[Named]:
+    """Return the published data that occurs in what a user wrote as inputs or files."""
+    for item in written:
+        if isinstance(item, Named):
+            yield item
+        elif isinstance(item, Mapping):
+            yield from named_in(*item.values())
+        elif isinstance(item, Sequence) and not isinstance(item, str):
+            yield from named_in(*item)
+
+
+def input_arcs(
+    inputs: Sources, reads: Sources, *, files: Iterable[Named] = ()
+) -> tuple[tuple[InputArc, ...], tuple[str, ...]]:
     """Return the arcs, positional ones first, and the names of those passed by keyword.
+
+    Args:
+        inputs, reads: as the user wrote them.
+        files: published data that its tasks find as files: read, but not passed.
 
     Raises:
         WorkflowError: a positional read behind named inputs, or a name twice.
@@ -184,7 +210,7 @@ def input_arcs(inputs: Sources, reads: Sources) -> tuple[tuple[InputArc, ...], t
                 if passed:
                     parameters.append(name)
             continue
-        listed = [sources] if isinstance(sources, Place | str | Take) else list(sources)
+        listed = [sources] if isinstance(sources, Place | str | Take | Named) else list(sources)
         if listed and len(arcs) != sum(arc.name.isdigit() for arc in arcs):
             raise WorkflowError("inputs have names, so the reads need names too")
         for source in listed:
@@ -193,17 +219,22 @@ def input_arcs(inputs: Sources, reads: Sources) -> tuple[tuple[InputArc, ...], t
     for name in names:
         if names.count(name) > 1:
             raise WorkflowError(f"{name!r} is both an input and a read")
+    for place in dict.fromkeys(NAMED + named.name for named in files):
+        if all(arc.place != place for arc in arcs):
+            arcs.append(InputArc(f"_{place}", place, consumed=False, passed=False))
     return tuple(arcs), tuple(parameters)
 
 
 def _input_arc(name: str, source: Source, consumed: bool, passed: bool) -> InputArc:
+    if isinstance(source, Named):
+        return InputArc(name, NAMED + source.name, consumed=False, passed=passed)
     if isinstance(source, Take):
         if not consumed:
             raise WorkflowError(f"the read {name!r} must not take tokens")
         return InputArc(name, place_name(source.place), source.least, source.most, True, True, passed)
     if not isinstance(source, Place | str):
         raise WorkflowError(
-            f"the input {name!r} is {source!r}; it must be a place, its name, or take(place, n)"
+            f"the input {name!r} is {source!r}; it must be a place, its name, take(place, n) or Named(name)"
         )
     return InputArc(name, place_name(source), consumed=consumed, passed=passed)
 

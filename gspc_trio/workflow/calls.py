@@ -77,7 +77,7 @@ def call_of_condition(condition: Callable[..., Any], arcs: Sequence[InputArc]) -
     Raises:
         WorkflowError: it asks for something that is not among the inputs.
     """
-    everything = list(range(len(arcs)))
+    everything = [index for index, arc in enumerate(arcs) if not arc.is_file]
     if any(arc.name.isdigit() for arc in arcs):
         return _with_all(condition, everything, arcs)
     signature = _signature(condition)

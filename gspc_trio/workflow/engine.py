@@ -8,6 +8,7 @@ from typing import Any
 from gspc_trio.core.code import CodeEntry
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.explain import describe_net, explain_stuck
 from gspc_trio.workflow.net import Net, Transition, input_values
@@ -42,6 +43,9 @@ class WorkflowEngine:
         join: encodings of some values -> encoding of the list of them; without it, ``take`` arcs decode and
             encode.
 
+    Attributes:
+        named: names of published data among the values; :meth:`resolve` says what stands for it.
+
     Raises:
         WorkflowError: the net makes no sense, or the values do not fit it.
     """
@@ -59,6 +63,8 @@ class WorkflowEngine:
         given = input_values(net, values or {})
         for name, place in self.running.places.items():
             for value in given.get(name, place.description.initial):
+                if type(value) is Named:
+                    self.named.add(value.name)
                 place.put(Token(value))
 
     def _prepare(self, net: Net, codec: Codec) -> None:
@@ -66,6 +72,7 @@ class WorkflowEngine:
         self.codec = codec
         self.running = RunningNet(net, codec)
         self.code_table: list[CodeEntry] = []
+        self.named: set[str] = set()
         self._code_ids: dict[str, int] = {}
         for transition in net.transitions.values():
             if not transition.is_inline:
@@ -83,6 +90,13 @@ class WorkflowEngine:
             0,
         )
         self.last_task_id = 0
+
+    def resolve(self, found: Mapping[str, Any]) -> None:
+        """Say what stands for published data, before anything runs: name -> value."""
+        for place in self.running.places.values():
+            for token in place:
+                if type(token.value) is Named:
+                    token.value = found[token.value.name]
 
     # The scheduler's side
 

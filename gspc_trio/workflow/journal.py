@@ -76,6 +76,7 @@ class JournaledEngine:
         self.restore: Callable[[TaskId], None] = engine.restore
         self.explain_stuck: Callable[[], list[str]] = engine.explain_stuck
         self.describe: Callable[[], dict[str, Any]] = engine.describe
+        self.named = engine.named
         self.injected = 0
         self.is_whole = True
         self._awaited: set[TaskId] = set()

@@ -17,6 +17,7 @@ from gspc_trio.core.code import Output
 from gspc_trio.core.staging import Stage
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.workflow.arcs import (
+    NAMED,
     InputArc,
     OutputArc,
     Place,
@@ -25,6 +26,7 @@ from gspc_trio.workflow.arcs import (
     Targets,
     WorkflowError,
     input_arcs,
+    named_in,
     output_arcs,
     place_name,
     places_in,
@@ -181,9 +183,9 @@ class Net:
         Args:
             name: unique among the net's transitions.
             run: a function, a Program or a SourceFile that a task runs; None passes the input on, inline.
-            inputs: places it takes one token from each (``take(place, n)``: several). With names, the tokens
-                are passed by keyword, and those whose name begins with ``_`` not at all (control tokens);
-                without, by position.
+            inputs: places it takes one token from each (``take(place, n)``: several), ``Named(name)``. With
+                names, the tokens are passed by keyword, and those whose name begins with ``_`` not at all
+                (control tokens); without, by position.
             outputs: places that get the returned value; a mapping gives each place the value that the
                 returned mapping has under that key; ``each(place)`` makes every element a token,
                 ``forward(input, place)`` passes an input on.
@@ -201,10 +203,10 @@ class Net:
         """
         try:
             self._check_new(name, inputs, reads, outputs)
-            arcs, parameters = input_arcs(inputs, reads)
+            arcs, parameters = input_arcs(inputs, reads, files=named_in(settings.get("stage_in")))
             made, ports = ports_last(*output_arcs(outputs, arcs, run is not None), settings)
-            self._check_arcs(arcs)
             is_inline = inline or run is None
+            self._check_arcs(arcs, is_inline)
             if run is not None:
                 check_run(run, arcs)
             if inline and run is not None and not callable(run):
@@ -229,10 +231,18 @@ class Net:
             )
         except WorkflowError as error:
             raise WorkflowError(f"transition {name!r}: {error}") from None
+        self._add_named(inputs, reads, settings.get("stage_in"))
         self.transitions[name] = transition
         return transition
 
-    def _check_arcs(self, arcs: Sequence[InputArc]) -> None:
+    def _add_named(self, *written: Any) -> None:
+        for named in named_in(*written):
+            place = NAMED + named.name
+            self.places.setdefault(place, Place(place, (named,), may_keep=True))
+
+    def _check_arcs(self, arcs: Sequence[InputArc], is_inline: bool) -> None:
+        if is_inline and any(arc.place.startswith(NAMED) for arc in arcs):
+            raise WorkflowError("only tasks see published data; leave inline out")
         if not any(arc.consumed for arc in arcs):
             raise WorkflowError("it takes no token, so it could fire for ever")
         taken = {arc.place for arc in arcs if arc.consumed}
@@ -246,6 +256,10 @@ class Net:
         for place in places_in(*written):
             if self.places.get(place.name) is not place:
                 raise WorkflowError(f"place {place.name!r} belongs to another net")
+        for named in named_in(*written):
+            found = self.places.get(NAMED + named.name)
+            if found is not None and found.initial != (named,):
+                raise WorkflowError(f"the place {found.name!r} is that of published data: rename it")
 
     def copy(self, name: str | None = None) -> Net:
         """Return a net with the same places and transitions, to which others can be added."""

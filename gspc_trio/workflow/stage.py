@@ -9,8 +9,8 @@ from attrs import evolve
 
 from gspc_trio.core.code import Output
 from gspc_trio.core.rules import placeholders
-from gspc_trio.core.staging import BadFileName, Data, Stage, parts_of
-from gspc_trio.workflow.arcs import InputArc, OutputArc, WorkflowError
+from gspc_trio.core.staging import BadFileName, Data, Named, Stage, parts_of
+from gspc_trio.workflow.arcs import NAMED, InputArc, OutputArc, WorkflowError
 from gspc_trio.workflow.settings import TaskSettings
 
 
@@ -71,6 +71,8 @@ def stage_of(
     taken, made = [], []
     for name, source in fetch.items():
         _check(name)
+        if isinstance(source, Named):
+            source = Data(NAMED + source.name)
         is_data = isinstance(source, Data)
         taken.append((name, _arc(source.name, arcs, known) if is_data else side(source, "a file's source")))
     for name, target in store.items():
@@ -100,7 +102,8 @@ def _mapping(settings: TaskSettings, name: str) -> Mapping[str, Any]:
 
 def _names(arcs: Sequence[InputArc]) -> dict[str, int]:
     """Return the inputs by name; those without a name have that of their place, a lone one also ``item``."""
-    known = {"item": 0} if len(arcs) == 1 else {}
+    alone = sum(not arc.is_file for arc in arcs) == 1
+    known = {"item": 0} if alone else {}
     known.update({arc.place: index for index, arc in enumerate(arcs)})
     known.update({arc.name: index for index, arc in enumerate(arcs)})
     return known

@@ -30,7 +30,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"run": add, "reads": ["a", "b"]}, "it takes no token, so it could fire for ever"),
     ({"run": add, "inputs": ["a"], "reads": {"b": "a"}}, "it both takes from and reads place 'a'"),
     ({"run": add, "inputs": ["a"], "reads": {"b": take("b", 2)}}, "the read 'b' must not take tokens"),
-    ({"run": add, "inputs": {"a": "a", "b": 3}}, "the input 'b' is 3; it must be a place, its name, or take"),
+    ({"run": add, "inputs": {"a": "a", "b": 3}}, "the input 'b' is 3; it must be a place, its name, take"),
     ({"run": abs, "inputs": ["a"], "outputs": [3]}, "the output 3 is no place, name, each"),
     (
         {"run": abs, "inputs": ["a"], "outputs": forward("b", "out")},

@@ -1,0 +1,165 @@
+"""Published data that tasks take by its name, in workflows, workflow files and executors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from iml_hosts import HANG_S, Servers, open_servers
+
+from gspc_trio import Data, Executor, Named, Net, Program, open_iml, open_job, open_rts
+from gspc_trio.components.iml_process import open_server_process
+from gspc_trio.core.iml.errors import UnknownName
+from gspc_trio.core.iml.layout import Layout, striped
+from gspc_trio.protocol.values import BadValue
+from gspc_trio.workflow.arcs import WorkflowError
+
+pytestmark = pytest.mark.process
+
+MIB = 1 << 20
+TEXT = b"pear or apple " * 100_000
+
+FILE = """
+from pathlib import Path
+from gspc_trio import Named, Net
+
+def count(word, text):
+    Path(word + ".ran").touch()
+    is_mapped = "memfd:gspc-iml" in Path("/proc/self/maps").read_text()
+    return [word, bytes(text).count(word.encode()), text.readonly, is_mapped]
+
+def workflow(name: str = "corpus"):
+    net = Net("words")
+    words = net.input("words", ["pear", "or"])
+    net.transition("count", count, {"word": words, "text": Named(name)}, net.output("counts"))
+    return net
+"""
+
+
+def count(word: str, text: memoryview) -> int:
+    return bytes(text).count(word.encode())
+
+
+def where(_: object, text: memoryview) -> tuple[str, int]:
+    from gspc_trio.compute import data
+
+    return data.courier.host, len(text)
+
+
+def run_file(folder: Path, servers: Servers, *settings: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gspc_trio.cli.jobserver", "run", "words.py", "--cores", "1", *settings]
+    command += ["--iml", str(servers.file)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False)
+
+
+def test_a_workflow_file_maps_what_a_running_layer_has_published(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text(FILE)
+    (tmp_path / "layer").mkdir()
+
+    async def publish() -> None:
+        async with open_iml(connection_file=servers.file) as iml:
+            await iml.alloc(len(TEXT), TEXT, name="corpus")
+
+    with open_servers(tmp_path / "layer") as servers:
+        servers.start("a")
+        trio.run(publish)
+        unknown = run_file(tmp_path, servers, "--set", "name=corpse")
+        assert unknown.returncode == 1
+        assert unknown.stderr == "gspc-jobserver: no data is published under the name 'corpse'\n"
+        assert not list(tmp_path.glob("*.ran"))
+        done = run_file(tmp_path, servers)
+        assert done.returncode == 0, done.stderr
+        assert "counts: ['pear', 100000, True, True]\n" in done.stdout
+        assert "counts: ['or', 100000, True, True]\n" in done.stdout
+
+
+async def test_it_is_given_as_memory_and_as_file_wherever_it_lies() -> None:
+    net = Net("words")
+    counts, sizes = net.output("counts"), net.output("sizes")
+    net.transition("count", count, {"word": net.input("words"), "text": Named("corpus")}, counts)
+    net.transition(
+        "size",
+        Program(["sh", "-c", "wc -c < corpus.txt > size"]),
+        {"_again": net.input("again")},
+        {"size": sizes},
+        stage_in={"corpus.txt": Named("corpus")},
+        stage_out={"size": Data("size")},
+    )
+    net.transition("token", count, {"text": net.input("texts"), "word": net.input("others")}, counts)
+    values = {"words": ["pear"], "again": [None], "texts": [Named("stripes")], "others": ["apple"]}
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1, host="alpha", data_bytes=64 * MIB) as rts:
+            assert rts.data is not None
+            server = open_server_process("beta", 64 * MIB, layer=rts.data)
+            async with server, open_iml(layer=rts.data) as iml:
+                await iml.alloc(len(TEXT), TEXT, layout=Layout(("beta",)), name="corpus")
+                await iml.alloc(len(TEXT), TEXT, layout=striped(4096, ("alpha", "beta")), name="stripes")
+                async with open_job(net, rts=rts, values=values) as job:
+                    outputs = (await job.wait()).outputs
+                assert outputs == {"counts": [100_000, 100_000], "sizes": [b"%d\n" % len(TEXT)]}
+                left = {entry["name"] for entry in (await iml.status())["data"]}
+                assert left == {"corpus", "stripes"}
+
+
+async def test_tasks_go_where_the_data_lies(tmp_path: Path) -> None:
+    net = Net("places")
+    net.transition("where", where, [net.input("items"), Named("corpus")], net.output("places"))
+    (tmp_path / "run").mkdir(mode=0o700)
+    opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=tmp_path / "run" / "rts.json")
+    with trio.fail_after(HANG_S):
+        async with opened as rts:
+            assert rts.data is not None
+            server = open_server_process("beta", 64 * MIB, layer=rts.data)
+            async with server, open_iml(layer=rts.data) as iml:
+                assert not (await rts.bootstrap(["beta"], "local", cores=1)).failed
+                await iml.alloc(len(TEXT), TEXT, layout=Layout(("beta",)), name="corpus")
+                for _ in range(3):
+                    async with open_job(net, rts=rts, values={"items": [0]}) as job:
+                        assert (await job.wait()).outputs == {"places": [("beta", len(TEXT))]}
+
+
+async def test_without_a_layer_or_the_name_nothing_runs() -> None:
+    net = Net("words")
+    net.transition("count", count, {"word": net.input("words"), "text": Named("corpus")}, net.output("n"))
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1) as rts:
+            with pytest.raises(WorkflowError, match="takes published data, 'corpus'"):
+                async with open_job(net, rts=rts, values={"words": ["a"]}):
+                    raise AssertionError("it has begun")
+        async with open_rts(cores=1, data_bytes=MIB) as rts:
+            with pytest.raises(UnknownName, match="'corpus'"):
+                async with open_job(net, rts=rts, values={"words": ["a"]}):
+                    raise AssertionError("it has begun")
+            assert [entry.name for entry in await rts.jobs() if "memory" not in entry.name] == []
+
+
+def test_an_executor_takes_it_from_a_running_layer(tmp_path: Path) -> None:
+    async def publish() -> None:
+        async with open_iml(connection_file=servers.file) as iml:
+            await iml.alloc(len(TEXT), TEXT, name="corpus")
+
+    with open_servers(tmp_path) as servers:
+        servers.start("a")
+        trio.run(publish)
+        with Executor(cores=1, iml=servers.file) as executor:
+            assert executor.submit(count, "pear", Named("corpus")).result(HANG_S) == 100_000
+            assert list(executor.map(count, ["or", "x"], [Named("corpus")] * 2)) == [100_000, 0]
+            with pytest.raises(UnknownName, match="'corpse'"):
+                executor.submit(count, "pear", Named("corpse")).result(HANG_S)
+            large = executor.submit(bytes, MIB)
+            assert executor.submit(len, large).result(HANG_S) == MIB
+    with Executor(cores=1) as executor, pytest.raises(BadValue, match="published data"):
+        executor.submit(count, "pear", Named("corpus")).result(HANG_S)
+
+
+def test_a_journal_and_published_data_exclude_each_other(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text(FILE)
+    command = [sys.executable, "-m", "gspc_trio.cli.jobserver", "run", "words.py", "--journal", "kept"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert done.returncode == 1
+    assert "Named(name='corpus') is published data" in done.stderr
+    assert "internal error" not in done.stderr
+    assert not list(tmp_path.glob("*.ran"))
