@@ -276,6 +276,9 @@ class ChannelCompute:
         return tuple(outcomes)
 
     def _note_times(self, outcomes: list[Outcome]) -> None:
+        if len(outcomes) == 1:
+            self._times.note(self._handed.popleft().code_id, outcomes[0].duration_s)
+            return
         code_id, seconds, count = -1, 0.0, 0
         for outcome in outcomes:
             its_code = self._handed.popleft().code_id

@@ -191,11 +191,13 @@ class TaskChannel:
             os.close(descriptor)
 
     def _send_packet(self, pieces: list[bytes], descriptor: int | None = None) -> bool:
-        ancillary = []
-        if descriptor is not None:
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         try:
-            self._tasks.sendmsg([b"".join(pieces)], ancillary)
+            if descriptor is None:
+                self._tasks.send(data)
+            else:
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))
+                self._tasks.sendmsg([data], [rights])
         except BlockingIOError:
             return False
         except OSError as error:

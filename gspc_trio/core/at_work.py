@@ -81,13 +81,14 @@ class AtWork:
     def near(self, names: Iterable[ResourceId]) -> list[Work]:
         """Return the work on these resources, their ancestors and their descendants."""
         found: dict[int, Work] = {}
+        at = self._by_resource
         for name in names:
-            relatives = [name, *self._fence.ancestors(name)]
-            if self._below.get(name):
-                relatives.extend(self._fence.descendants(name))
+            relatives: Iterable[ResourceId] = self._fence.ancestors(name)
+            if name in at or self._below.get(name):
+                relatives = (name, *relatives, *self._fence.descendants(name))
             for relative in relatives:
-                work = self._by_resource.get(relative)
-                if work is not None:
+                if relative in at:
+                    work = at[relative]
                     found[id(work)] = work
         return list(found.values())
 

@@ -180,7 +180,7 @@ class Submission:
     input_bytes: int = 0
 
 
-@frozen
+@value
 class Submit:
     """Run these, in order, on the worker of ``resources[0]`` under the grant; the other resources are held by
     it.
@@ -238,7 +238,7 @@ class GetAttempt:
 # RIF to scheduler -------------------------------------------------------------------------------------------
 
 
-@frozen
+@value
 class Finished:
     """Attempts that ended (WRK-5: finished(task_id, reason)), in the order in which they ended on each
     worker.

@@ -61,9 +61,11 @@ class Fence:
         """Return why the grant is not honoured on the resource, or ""."""
         if grant_id <= self._closed[resource_id]:
             return f"{resource_id}: grant {grant_id} was revoked, or is older than the resource"
-        newer = max(self.newest(resource_id), self._newest_below.get(resource_id, NO_GRANT))
+        newest = self._newest
+        newer = max(newest.get(resource_id, NO_GRANT), self._newest_below.get(resource_id, NO_GRANT))
         if newer <= grant_id:
-            newer = max((self.newest(name) for name in self._ancestors[resource_id]), default=NO_GRANT)
+            for name in self._ancestors[resource_id]:
+                newer = max(newer, newest.get(name, NO_GRANT))
         if newer > grant_id:
             return (
                 f"{resource_id}: grant {grant_id} is older than {newer}, which was used on it or a relative"

@@ -107,7 +107,7 @@ class ResourceChanged:
     parents: tuple[ResourceId, ...] = ()
 
 
-@frozen
+@value
 class WorkerChanged:
     """A worker is ``idle``, ``busy`` (for ``job``), ``lost`` (its compute process died) or ``stopped``."""
 
@@ -121,7 +121,7 @@ class WorkerChanged:
 
 @frozen
 class RifChanged:
-    """A RIF is ``starting``, ``up``, ``lost``, ``failed`` or ``down``."""
+    """A RIF is ``starting``, ``up``, ``quarantined``, ``away``, ``lost``, ``failed`` or ``down``."""
 
     at_s: float
     rif_id: RifId

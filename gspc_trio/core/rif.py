@@ -272,13 +272,22 @@ class Rif:
         if job is not None and not job.codes.issuperset([s.code_id for s in event.submissions]):
             unknown = sorted({s.code_id for s in event.submissions} - job.codes)
             raise IllegalEvent(f"job {event.job} submits code that it has not defined: {unknown}")
-        here = tuple(name for name in event.resources if name in self._resources)
-        why = self._why_not(event, job, here) or self._conflict(event, here)
+        here = tuple([name for name in event.resources if name in self._resources])
+        at_work = self.at_work.on(event.resources[0])
+        # Of work that goes on nothing has changed that would be in its way: it would be ending.
+        goes_on = (
+            at_work is not None
+            and at_work.grant_id == event.grant_id
+            and at_work.job == event.job
+            and at_work.resources == here
+            and not at_work.ending
+        )
+        why = "" if goes_on else self._why_not(event, job, here) or self._conflict(event, here)
         if why:
             self._actions.append(refusal(event, why))
             return
         assert job is not None
-        if self.at_work.on(here[0]) is None:
+        if at_work is None:
             self.at_work.begin(event.job, event.grant_id, here)
             for name in here:
                 self.fence.use(name, event.grant_id)
@@ -376,6 +385,8 @@ class Rif:
             self._actions.append(answer)
 
     def _answer_pending(self, name: ResourceId) -> None:
+        if not self._pending:
+            return
         for pending in self._pending:
             pending.waiting.discard(name)
         self._actions += [pending.answer for pending in self._pending if not pending.waiting]

@@ -7,7 +7,7 @@ from typing import Any
 from gspc_trio.core.exchange import AddResources, DagReport, RemoveResources
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.value import frozen
+from gspc_trio.core.value import frozen, value
 
 # Events -----------------------------------------------------------------------------------------------------
 
@@ -35,7 +35,7 @@ class Stop:
     reason: str
 
 
-@frozen
+@value
 class AtWorker:
     """An event of one worker (``core.work``), from its shell."""
 
@@ -76,7 +76,7 @@ class StopWorker:
     resource_id: ResourceId
 
 
-@frozen
+@value
 class Forward:
     """Give the event to the worker's machine."""
 

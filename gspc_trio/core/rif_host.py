@@ -90,7 +90,8 @@ class RifHost:
                 self._at_rif(action, now, actions)
             else:
                 actions.append(action)
-        self._note_unused(worker, event, now, actions)
+        if type(event) is Assign:
+            self._note_unused(worker, event, now, actions)
 
     def _note_unused(self, worker: Worker, event: Any, now: float, actions: list[Any]) -> None:
         """The worker took nothing of what the RIF has noted as its work."""

@@ -8,7 +8,8 @@ from gspc_trio.core.exchange import Submission, Submit
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.staging import DEFAULT_LIMITS
 from gspc_trio.core.task import Outcome, Reason, TaskError
-from gspc_trio.core.value import frozen
+from gspc_trio.core.value import frozen, value
+from gspc_trio.core.verdict import Verdict
 
 AttemptKey: TypeAlias = tuple[TaskId, Attempt]
 """Which try of which task, within one job."""
@@ -16,7 +17,7 @@ AttemptKey: TypeAlias = tuple[TaskId, Attempt]
 # Events ----------------------------------------------------------------------------------------------------
 
 
-@frozen
+@value
 class Assign:
     """Take the submissions of ``submit``.
 
@@ -76,7 +77,7 @@ class ComputeReady:
     """The compute process is there: what it was handed begins now."""
 
 
-@frozen
+@value
 class Computed:
     """Attempts whose compute ended, in the order in which they were handed over."""
 
@@ -85,9 +86,17 @@ class Computed:
 
 @frozen
 class ComputeLost:
-    """The compute process is gone without having been asked."""
+    """The compute process is gone without having been asked; ``begun``: there was one."""
 
     detail: str
+    begun: bool = True
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the attempt in compute ends: nothing counts against it if there never was a process."""
+        if self.begun:
+            return Verdict(Reason.LOST, TaskError("lost", self.detail))
+        return Verdict(Reason.RETURNED, TaskError("refused", self.detail))
 
 
 @frozen
@@ -151,7 +160,7 @@ class Abort:
     key: AttemptKey
 
 
-@frozen
+@value
 class Compute:
     """Hand these to the job's compute process, to be run in order; open it first if there is none.
 
@@ -187,7 +196,7 @@ class ForgetCompute:
     job: JobId
 
 
-@frozen
+@value
 class WorkerIdle:
     """The worker has nothing left: no attempt, no staging, and no compute process being killed."""
 

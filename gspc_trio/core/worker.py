@@ -81,19 +81,19 @@ class Worker:
         handler = self._handlers.get(type(event))
         if handler is None:
             raise IllegalEvent(f"{type(event).__name__} is no event of a worker")
-        was_busy = self.busy
+        phases = self._phases
+        was_busy = bool(phases.present) or self.busy
         self._now = now
         handler(event)
         actions, self._actions = self._actions, []
         if self._ended:
             actions.insert(0, Finished(self.job, self.resource.resource_id, tuple(self._ended)))
             self._ended.clear()
-        phases = self._phases
         if self._verdicts and not self._killing and key_of(phases.handed[0]) in self._verdicts:
             self._killing = True
             actions.append(work.Kill(self.resource.resource_id, self.job))
         actions += phases.advance(not (self._killing or self._retracting), self._killing, now)
-        if was_busy and not self.busy:
+        if was_busy and not phases.present and not self.busy:
             actions += self._become_idle(now)
         if self.closed and not self._stopped and not self.busy:
             self._stopped = True
@@ -332,7 +332,7 @@ class Worker:
                 self._now, self.resource.resource_id, "lost", self.job, detail=event.detail
             )
             self._actions += (record, work.ForgetCompute(self.resource.resource_id, self.job))
-            self._condemn(key_of(handed[0]), Verdict(Reason.LOST, TaskError("lost", event.detail)))
+            self._condemn(key_of(handed[0]), event.verdict)
             self._empty_compute()
 
     def _compute_killed(self, _event: work.ComputeKilled) -> None:

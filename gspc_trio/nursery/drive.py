@@ -45,7 +45,10 @@ class Inbox(Generic[E]):
         """
         if not self.closed:
             self._events.append(event)
-            self._tell()
+            if self._pump is not None:
+                self._pump()
+            elif self._wake is not None:
+                self._wake.set()
 
     def put_all(self, events: Iterable[E]) -> None:
         """Add events that have come together: :meth:`put` for each, at the cost of one."""
@@ -186,7 +189,7 @@ class _Driver:
         try:
             for _ in range(ROUNDS_MAX):
                 self._feed_all(inbox.take_nowait())
-                if not inbox:
+                if not inbox._events:
                     break
             else:
                 inbox.wake()

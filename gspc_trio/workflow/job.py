@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Protocol
 
 from attrs import define, field
 
+from gspc_trio.core.exchange import Finished
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import JobChanged
@@ -23,6 +25,8 @@ from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
 from gspc_trio.core.value import frozen
 from gspc_trio.workflow.graph import FailedThrough
 from gspc_trio.workflow.runtime import TransitionFailed
+
+_FINISHED = TaskState.FINISHED
 
 READY_MAX = 20_000
 """Tasks that are extracted ahead of being finished; the rest wait in the engine as tokens."""
@@ -195,13 +199,15 @@ class JobMachine:
             IllegalEvent: Begin came twice, Kept for more than what waits, or the scheduler does not know the
                 event.
         """
-        if isinstance(event, Begin):
+        if type(event) is Finished:  # most are
+            actions: list[Any] = self.scheduler.handle(event, now)
+        elif isinstance(event, Begin):
             if self._begun:
                 raise IllegalEvent("the job has begun already")
             self._begun = True
             if self._stop is None:
                 self._move(JobState.RUNNING)
-            actions: list[Any] = [JobChanged(now, self.job, "running", self.name)]
+            actions = [JobChanged(now, self.job, "running", self.name)]
         elif isinstance(event, Look):
             actions = []
         elif isinstance(event, Close):
@@ -278,10 +284,12 @@ class JobMachine:
         position = 0
         while True:
             through: list[TaskDone] = []
-            while position < len(actions):
-                action = actions[position]
-                position += 1
-                if type(action) is TaskDone:
+            for action in islice(actions, position, None):
+                if type(action) is not TaskDone:
+                    continue
+                if action.state is _FINISHED and not self.journaled:
+                    self.engine.inject(action.task_id, action.outcome.values)
+                else:
                     through += self._done(action)
             actions += through
             position = len(actions)
@@ -299,12 +307,9 @@ class JobMachine:
         self._maybe_end(actions, now)
 
     def _done(self, done: TaskDone) -> list[TaskDone]:
-        """Tell the engine how a task ended; return the tasks that fail through it."""
-        if done.state is TaskState.FINISHED:
-            if self.journaled:
-                self._unkept.append(done)
-            else:
-                self.engine.inject(done.task_id, done.outcome.values)
+        """Tell the engine how a task ended, or later if it waits for Kept; return what fails through it."""
+        if done.state is _FINISHED:
+            self._unkept.append(done)
             return []
         if done.state is TaskState.CANCELLED:
             through = self.engine.cancelled(done.task_id)
@@ -327,7 +332,9 @@ class JobMachine:
 
     def _pull(self) -> tuple[Task, ...]:
         """Take what is ready from the engine; the job ends when the workflow's own code raises or says so."""
-        engine, room = self.engine, READY_MAX - self.scheduler.unsent
+        engine, room = self.engine, READY_MAX - self.scheduler.live
+        if room <= 0:
+            room = READY_MAX - self.scheduler.unsent
         tasks: list[Task] = []
         try:
             while len(tasks) < room and (task_id := engine.next()) is not None:
@@ -341,7 +348,7 @@ class JobMachine:
     def _maybe_end(self, actions: list[Any], now: float) -> None:
         if self._stopping and not self._stopped:
             self._stopped = any(type(action) is Stopped for action in actions)
-        if self.ended is not None or not self._begun or self.scheduler.live or self._unkept:
+        if self.scheduler.live or self._unkept or self.ended is not None or not self._begun:
             return
         if self._stop is None:
             if self.open_ended:

@@ -74,12 +74,11 @@ def finished(state: State, event: Finished) -> None:
         state.finished += done
         state.sums.finished(now, done, computed_s)
         if not recording:
-            state.sums.lately.append(
-                TaskChanged(
-                    now, job, last.task_id, _FINISHED, last.attempt, task.name, resource_id, "",
-                    last.started_s, last.duration_s, last.staged_s,
-                )
+            fields = (
+                now, job, last.task_id, _FINISHED, last.attempt, task.name, resource_id, "",
+                last.started_s, last.duration_s, last.staged_s,
             )  # fmt: skip
+            state.sums.lately.append(fields)
     state.stale += stale
 
 

@@ -14,7 +14,7 @@ from gspc_trio.core.value import frozen, value
 # Events -----------------------------------------------------------------------------------------------------
 
 
-@frozen
+@value
 class TasksReady:
     """These tasks can run now; none of their ids is known to the scheduler."""
 

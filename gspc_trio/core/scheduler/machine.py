@@ -247,7 +247,8 @@ def _glance(state: State, now: float, named_max: int) -> list[Record]:
 
 def _settle(state: State) -> None:
     """After an event: follow what runs, give back, submit, ask for more."""
-    tasks.flush(state)
+    if state.again:
+        tasks.flush(state)
     for held in list(state.touched):
         follow_head(state, held)
         if not held.sent and (held.leaving or state.stopping is not None):
@@ -261,7 +262,7 @@ def _settle(state: State) -> None:
         if state.stopping is None:
             serve(state, queue)
         tell_demand(state, queue)
-        if not queue.tasks:
+        if not (queue.sent or queue.waiting or queue.tasks):
             _give_up(state, queue)
     if state.stopping is not None and not (state.stopped or state.tasks or state.grants):
         state.stopped = True

@@ -26,21 +26,29 @@ _RUNNING = TaskState.RUNNING
 def serve(state: State, queue: ClassQueue) -> None:
     """Submit what can be submitted, and see to it that no worker idles while another has much to do."""
     while queue.waiting or queue.elsewhere:
-        level = min(queue.levels.by_count, default=None)
-        if level is None:
+        by_count = queue.levels.by_count
+        if not by_count:
             return
+        level = min(by_count)
         share = _share(state, queue)
         if level >= share:
             return
-        group = queue.levels.by_count[level]
+        group = by_count[level]
         if level:
             below_s = _goes_ahead_below_s(state, queue, level)
+            if not below_s:
+                return
             candidates = [held for held in islice(group, 2) if held.work_s < below_s]
         elif queue.unserved >= len(group):
             candidates = list(islice(group, TRIES))
         else:  # the last one to have worked: it is warm, and has made what the next task may need
             candidates = list(islice(reversed(group), TRIES))
-        if not any(_fill(state, held, share) for held in candidates):
+        filled = False
+        for held in candidates:
+            filled = _fill(state, held, share)
+            if filled:
+                break
+        if not filled:
             return
     _take_back_for_idle(state, queue)
 
@@ -69,7 +77,7 @@ def _share(state: State, queue: ClassQueue) -> int:
     width = queue.levels.size
     if queue.told and state.now - queue.changed_s <= state.work_ahead.settle_s:
         width = max(width, min(width + queue.told, state.class_sizes.get(queue.resource_class, 0)))
-    return -(-(queue.unserved + queue.sent) // width)
+    return -(-(len(queue.waiting) + len(queue.elsewhere) + queue.sent) // width)
 
 
 def _fill(state: State, held: Held, share: int) -> bool:
@@ -86,13 +94,11 @@ def _fill(state: State, held: Held, share: int) -> bool:
     now, job, resource_id, recording = state.now, state.job, held.resource_id, state.recording
     code_id, at_least, at_most, cost_s = -1, 1, 1, 0.0
     while count < share:
-        entry = _pick(elsewhere.values(), held) if elsewhere else None
+        source, entry = elsewhere, _pick(elsewhere.values(), held) if elsewhere else None
         if entry is None:
             if not waiting:
                 break
-            entry = waiting.popitem(last=False)[1]
-        else:
-            del elsewhere[entry.task.task_id]
+            source, entry = waiting, next(iter(waiting.values()))
         task = entry.task
         if task.code_id != code_id:
             code_id = task.code_id
@@ -101,14 +107,14 @@ def _fill(state: State, held: Held, share: int) -> bool:
             staged = task.options.stage_in or task.options.stage_out
             at_least, at_most = state.work_ahead.depth(time.samples, cost_s, staged)
         if count and (entry.alone or count >= at_most or (count >= at_least and work_s >= enough_s)):
-            _put_back(entry)
             break
+        task_id = task.task_id
+        del source[task_id]
         attempt = entry.attempt = entry.attempt + 1
         entry.move(_SENT)
         entry.held = held
         entry.cost_s = cost_s
         entry.timer = 0
-        task_id = task.task_id
         sent[task_id] = entry
         submissions.append(Submission(task_id, attempt, code_id, task.arguments, task.options))
         if recording:
@@ -143,14 +149,6 @@ def _pick(candidates: Iterable[Entry], held: Held) -> Entry | None:
         if resource_id not in entry.avoid:
             return entry
     return None
-
-
-def _put_back(entry: Entry) -> None:
-    """Undo the taking of an entry out of its queue."""
-    elsewhere = entry.place is Place.ELSEWHERE
-    target = entry.queue.elsewhere if elsewhere else entry.queue.waiting
-    target[entry.task.task_id] = entry
-    target.move_to_end(entry.task.task_id, last=False)
 
 
 def follow_head(state: State, held: Held) -> None:
@@ -200,7 +198,7 @@ def _take_back_for_idle(state: State, queue: ClassQueue) -> None:
     """Nothing waits and some grants are empty: take their share from those that have most."""
     by_count = queue.levels.by_count
     idle = len(by_count.get(0, ()))
-    if not idle:
+    if not idle or max(by_count) < 2:
         return
     missing = idle - queue.awaited
     victims = VICTIMS_MAX
@@ -236,6 +234,8 @@ def patrol(state: State) -> None:
 
 def tell_demand(state: State, queue: ClassQueue) -> None:
     """Tell the resource manager how many further grants the queue can use, if that has changed much."""
+    if not (queue.told or queue.waiting or queue.elsewhere):
+        return  # nothing was asked for, and nothing is wanted
     wanted = 0
     if state.stopping is None and queue.live:
         wanted = state.look_ahead.credit(queue.unserved)

@@ -160,8 +160,9 @@ class Levels:
 
     def place(self, held: Held) -> None:
         """Put a grant where its number of tasks says, or nowhere if it is not usable."""
-        count = len(held.sent) if held.usable else -1
-        level = held.level
+        count, level = len(held.sent), held.level
+        if not held.up or held.lost or held.leaving or held.blocked or held.timer:  # not usable
+            count = -1
         if level == count:
             return
         if level >= 0:
@@ -171,9 +172,10 @@ class Levels:
                 del self.by_count[level]
             self.size -= 1
         if count >= 0:
-            if count not in self.by_count:
-                self.by_count[count] = OrderedDict()
-            self.by_count[count][held] = None
+            group = self.by_count.get(count)  # type: ignore[assignment]
+            if group is None:
+                group = self.by_count[count] = OrderedDict()
+            group[held] = None
             self.size += 1
         held.level = count
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 from attrs import define, field
 
@@ -23,7 +24,8 @@ class Sums:
         recent: second -> number of tasks finished in it, the last ones.
         failures: records of those that failed last.
         failed_unsent: number of those that failed without having been ready; they are among ``failures``.
-        lately: of those that finished last, one of each report; kept while nobody is told of each.
+        lately: fields of the record of those that finished last, one of each report; kept while nobody is
+            told of each.
     """
 
     first_s: float | None = None
@@ -31,7 +33,7 @@ class Sums:
     recent: dict[int, int] = field(factory=dict)
     failures: dict[TaskId, TaskChanged] = field(factory=dict)
     failed_unsent: int = 0
-    lately: deque[TaskChanged] = field(factory=lambda: deque(maxlen=LATELY_MAX))
+    lately: deque[tuple[Any, ...]] = field(factory=lambda: deque(maxlen=LATELY_MAX))
 
     def finished(self, now: float, number: int, seconds: float) -> None:
         """So many tasks have finished, after so many seconds of compute in all."""
@@ -49,5 +51,5 @@ class Sums:
         """Return the record that says all this, with these totals."""
         first_s = now if self.first_s is None else self.first_s
         named = {state.value: number for state, number in totals.items()}
-        recent, lately = tuple(self.recent.items()), tuple(self.lately)
+        recent, lately = tuple(self.recent.items()), tuple(TaskChanged(*fields) for fields in self.lately)
         return TaskCounts(now, job, named, self.computed_s, first_s, recent, lately)
