@@ -185,6 +185,8 @@ class WebSocketLink:
         """Feed the session ticks: for heartbeats when idle, and for the end of the lease."""
         while (due_s := self._session.deadline()) is not None:
             await trio.sleep_until(due_s)
+            if due_s != self._session.deadline():  # something was sent or heard meanwhile
+                continue
             if self._taken is not None:
                 # It is we who do not listen.
                 self.peer.handle(Heard())

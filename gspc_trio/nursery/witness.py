@@ -31,6 +31,11 @@ class _Witnessed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._machine, name)
 
+    @property
+    def phase(self) -> Any:
+        """Where the machine is, asked for with every event; ``__getattr__`` is slow."""
+        return self._machine.phase
+
     def handle(self, event: Any, now: float) -> list[Any]:
         actions: list[Any] = self._machine.handle(event, now)
         self._witness.saw(self._machine, event, now, actions)

@@ -26,6 +26,10 @@ from gspc_trio.protocol.messages import MESSAGE_TYPES
 from gspc_trio.protocol.return_messages import RETURN_MESSAGE_TYPES
 
 _CALL, _REPLY, _FAILURE, _BEAT = _ENVELOPES = -1, -2, -3, -4
+_BEAT_ITEM = bytes((0x91, 256 + _BEAT))
+_BEAT_FRAME = b"\x91" + _BEAT_ITEM
+"""Most of the frames on connections that are idle."""
+
 _TEXT_ERRORS = (
     "surrogatepass"  # file names that are not UTF-8 are texts with surrogates; they come back as they were
 )
@@ -142,7 +146,7 @@ class Codec:
             texts = [text[: self.limits.handshake_bytes_max] for text in (item.kind, item.message)]
             packed: bytes = self._packer.pack((_FAILURE, item.call_id, *texts))
             return packed
-        return b"\x91" + bytes((256 + _BEAT,))
+        return _BEAT_ITEM
 
     def frame(self, items: Sequence[bytes]) -> bytes:
         """Return a frame of encoded items."""
@@ -195,6 +199,8 @@ class Codec:
         Raises:
             DecodeError: anything at all is wrong with it.
         """
+        if frame == _BEAT_FRAME:
+            return [Beat()]
         limits = self.limits
         if len(frame) > limits.frame_bytes_max:
             raise DecodeError(f"a frame of {len(frame)} bytes, {limits.frame_bytes_max} are allowed")

@@ -53,3 +53,8 @@ class Alarm:
         self.set(inf)
         self._task = None
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+async def sleep_until(deadline: float) -> None:
+    """Sleep until a time of trio's clock, like :func:`trio.sleep_until`."""
+    await Alarm().wait(deadline)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterator, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from math import inf
 from random import Random
 from typing import Any, cast
 
+import trio
+from trio import _timeouts as timeouts
 from trio._core import _run as scheduler
 from trio.testing import MockClock
 
@@ -20,12 +22,16 @@ from gspc_trio.core.rif_events import AtWorker
 from gspc_trio.core.rts import events
 from gspc_trio.core.scheduler import TasksReady
 from gspc_trio.protocol.signals import CallOut, Heard, ItemsReceived, Sent
+from gspc_trio.testing.alarm import sleep_until
 from gspc_trio.testing.process import RUNNING, SimulatedProcess
 
 A_WHILE_S = 1e9
 
 COLLECTIONS = (20_000, 20, 100)
 """Thresholds of Python's garbage collector during a simulation."""
+
+LINES_AT_ONCE = 1000
+"""Mixed into a fingerprint together."""
 
 POLLS_SPARED = 64
 """There is no I/O in a simulation: only one of so many looks for some is made, for Ctrl-C."""
@@ -69,9 +75,12 @@ def seeded_trio(seed: int) -> Iterator[None]:
     random = scheduler._r
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     scheduler._r = _Shuffler(seed)
+    sleeps = trio.sleep_until
+    trio.sleep_until = timeouts.sleep_until = sleep_until
     try:
         yield
     finally:
+        trio.sleep_until = timeouts.sleep_until = sleeps
         scheduler._ALLOW_DETERMINISTIC_SCHEDULING = before  # type: ignore[misc]
         scheduler._r = random
 
@@ -108,42 +117,55 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-class Gate(deque[Any]):
-    """Takes the place of trio's queue of tasks that can run; it keeps back those of paused processes."""
+class Gate:
+    """Stands before trio's queue of tasks that can run; it keeps back those of paused processes.
 
-    def __init__(self) -> None:
-        super().__init__()
+    Args:
+        runner: trio's.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
         self._kept: dict[SimulatedProcess, list[Any]] = {}
 
     @classmethod
     def install(cls) -> Gate:
-        """Put a gate in place, from a task of the run that it is for."""
-        runner = scheduler.GLOBAL_RUN_CONTEXT.runner
-        gate = cls()
-        gate.extend(runner.runq)
-        runner.runq = gate
-        runner.io_manager = _NoIo(runner.io_manager)  # type: ignore[assignment]
-        return gate
-
-    def append(self, task: Any) -> None:
-        """Take a task that can run."""
-        if self._kept:
-            kept = self._kept.get(task.context.get(RUNNING))
-            if kept is not None:
-                kept.append(task)
-                return
-        super().append(task)
+        """Put a gate in place, from a task of the run that it is for; nothing else looks into that run."""
+        runner: Any = scheduler.GLOBAL_RUN_CONTEXT.runner
+        runner.io_manager = _NoIo(runner.io_manager)
+        runner.instruments = {}  # trio asks several times in each pass, and a dict answers sooner
+        return cls(runner)
 
     def close(self, process: SimulatedProcess) -> bool:
         """Let no task of the process run; return whether they could before."""
         if process in self._kept:
             return False
+        if not self._kept:
+            self._runner.runq = _Sieve(self._runner.runq, self._kept)
         self._kept[process] = []
         return True
 
     def open(self, process: SimulatedProcess) -> None:
         """Let its tasks run again."""
-        self.extend(self._kept.pop(process, ()))
+        self._runner.runq.extend(self._kept.pop(process, ()))
+        if not self._kept:
+            self._runner.runq = deque(self._runner.runq)
+
+
+class _Sieve(deque[Any]):
+    """Trio's queue while a process is paused."""
+
+    def __init__(self, tasks: Iterable[Any], kept: Mapping[SimulatedProcess, list[Any]]) -> None:
+        super().__init__(tasks)
+        self._kept = kept
+
+    def append(self, task: Any) -> None:
+        """Take a task that can run."""
+        kept = self._kept.get(task.context.get(RUNNING))
+        if kept is not None:
+            kept.append(task)
+        else:
+            super().append(task)
 
 
 class EventHash:
@@ -154,20 +176,36 @@ class EventHash:
 
     def __init__(self) -> None:
         self._hash = blake2b(digest_size=8)
+        self._lines: list[str] = []
+        self._now = -1.0
         self.count = 0
 
     def add(self, who: str, machine: str, event: Any, now: float, actions: list[Any]) -> None:
         """Take one event."""
         self.count += 1
-        kind = type(event)
-        brief = _BRIEFS.get(kind)
-        said = brief(event) if brief is not None else "" if kind in _PLAIN else event
-        kinds = [type(action).__name__ for action in actions] if actions else ""
-        self._hash.update(f"{who} {machine} {now!r} {kind.__name__} {said} {kinds}\n".encode())
+        lines, kind = self._lines, type(event)
+        if now != self._now:
+            self._now = now
+            lines.append(repr(now))
+        if kind in _PLAIN:
+            lines.append(f"{who} {machine} {kind.__name__}")
+        else:
+            brief = _BRIEFS.get(kind)
+            lines.append(f"{who} {machine} {kind.__name__} {event if brief is None else brief(event)}")
+        for action in actions:
+            lines.append(type(action).__name__)
+        if len(lines) >= LINES_AT_ONCE:
+            self._mix()
+
+    def _mix(self) -> None:
+        self._lines.append("")
+        self._hash.update("\n".join(self._lines).encode())
+        self._lines.clear()
 
     @property
     def digest(self) -> str:
         """The fingerprint so far."""
+        self._mix()
         return self._hash.hexdigest()
 
 

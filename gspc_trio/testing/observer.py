@@ -44,7 +44,7 @@ STORY_LINES = 50
 TEXT_CHARACTERS = 160
 """Of one event or action in a story."""
 
-Seen: TypeAlias = tuple[float, str, Any, list[Any]]
+Seen: TypeAlias = tuple[float, SimulatedProcess, str, Any, list[Any]]
 
 
 class Observer:
@@ -85,8 +85,12 @@ class Observer:
             AssertionError: the machine's own check failed.
         """
         kind = type(machine)
-        self.hash.add(process.name, kind.__name__, event, now, actions)
-        self._history.append((now, f"{process.name} {kind.__name__.strip('_')}", event, actions))
+        name = kind.__name__
+        self.hash.add(process.name, name, event, now, actions)
+        self._history.append((now, process, name, event, actions))
+        if kind is Session:
+            machine.check()
+            return
         self._check(process, machine, kind, event, actions)
         if kind is JobMachine:
             self._job(process, machine, event, actions)
@@ -99,7 +103,7 @@ class Observer:
                     self.work.reported(process, action)
                 elif type(action) is Revoked:
                     self.work.revoked(process, action)
-        elif kind.__name__ == "_Answering":  # the resource manager with its shell's addition
+        elif name == "_Answering":  # the resource manager with its shell's addition
             grants = self._grants.get(process)
             if grants is None:
                 grants = self._grants[process] = Grants(
@@ -116,7 +120,7 @@ class Observer:
         self, process: SimulatedProcess, machine: Any, kind: type, event: Any, actions: list[Any]
     ) -> None:
         """Let the machine count everything anew; a large one does it less often, for it takes long."""
-        if kind is not Session and not self._full_checks:
+        if not self._full_checks:
             size = self._size(process, machine, kind)
             if size > CHECKED_ALWAYS:
                 weight = 1.0 if actions or type(event) is not Tick else IDLE_TICK
@@ -157,7 +161,7 @@ class Observer:
 
     def began(self, process: SimulatedProcess, run: Run) -> None:
         """An attempt begins in compute."""
-        self._history.append((run.begin_s, f"{process.name} compute", run, []))
+        self._history.append((run.begin_s, process, "compute", run, []))
         grant_id = self.work.began(process, run)
         tasks = self._by_job.get((run.job, grant_id[0]))
         if tasks is not None:
@@ -165,7 +169,7 @@ class Observer:
 
     def ended(self, process: SimulatedProcess, run: Run) -> None:
         """An attempt is no longer in compute."""
-        self._history.append((trio.current_time(), f"{process.name} compute", run, []))
+        self._history.append((trio.current_time(), process, "compute", run, []))
         self.work.ended(process, run)
 
     def gone(self, process: SimulatedProcess, now: float) -> None:
@@ -189,10 +193,11 @@ class Observer:
         about = error.about if isinstance(error, Broken) else ()
         patterns = [_pattern(words) for words in about]
         lines: deque[str] = deque(maxlen=STORY_LINES)
-        for now, who, event, actions in self._history:
-            said = [str(event), *map(str, actions)]
-            if not patterns and who.endswith("Session"):
+        for now, process, kind, event, actions in self._history:
+            if not patterns and kind == Session.__name__:
                 continue
+            who = f"{process.name} {kind.strip('_')}"
+            said = [str(event), *map(str, actions)]
             if patterns:
                 said = [text for text in said if any(pattern.search(text) for pattern in patterns)]
             if said:
