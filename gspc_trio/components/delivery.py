@@ -12,7 +12,17 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 import trio
 from attrs import define, field
 
-from gspc_trio.core.exchange import Finished, OpenJob, Orphans, Submit
+from gspc_trio.core.exchange import (
+    Cancel,
+    CloseJob,
+    DefineCode,
+    Finished,
+    Hold,
+    OpenJob,
+    Orphans,
+    Submit,
+    TakeBack,
+)
 from gspc_trio.core.ids import Attempt, JobId, TaskId
 from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.core.verdict import without_values
@@ -20,6 +30,10 @@ from gspc_trio.core.worker import Worker
 from gspc_trio.nursery.rpc import Peer
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.return_messages import WorkBack
+
+FIRST_OF_SCHEDULER = frozenset({OpenJob, WorkBack})
+FROM_SCHEDULER = FIRST_OF_SCHEDULER | {DefineCode, Submit, Cancel, TakeBack, Hold, CloseJob}
+"""What a job's scheduler may say, and with what it may begin."""
 
 KEPT_BYTES_MAX = 64 * 2**20
 """Results that are kept for one job; with more its work is ended."""
@@ -165,6 +179,17 @@ class Delivery:
             self._end(job, f"its job server is gone: {peer.reason or 'the RIF stops'}")
         else:
             nursery.start_soon(self._wait_for_heir, job, estate)
+
+    def dismiss(self, job: JobId, reason: str) -> None:
+        """The run-time system says that a job is over: end its work.
+
+        Should its job server live (its connection to the run-time system was cut), it connects again and says
+        anew who it is; on this connection it would be refused for ever.
+        """
+        peer = self.peers.pop(job, None)
+        if peer is not None:
+            peer.drop(f"its run-time system says that job {job} is over")
+        self._end(job, reason)
 
     async def _wait_for_heir(self, job: JobId, estate: _Estate) -> None:
         with estate.timer:

@@ -18,7 +18,7 @@ from attrs import evolve
 
 from gspc_trio.components.attempt_details import answer_job
 from gspc_trio.components.compute import ComputeBackend
-from gspc_trio.components.delivery import Delivery
+from gspc_trio.components.delivery import FIRST_OF_SCHEDULER, FROM_SCHEDULER, Delivery
 from gspc_trio.components.host_staging import HostStaging, make_layers, measured
 from gspc_trio.components.load import LoadReport, report_load
 from gspc_trio.components.rm import drop_offender
@@ -27,17 +27,13 @@ from gspc_trio.components.staging import Staging
 from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, WorkerShell
 from gspc_trio.core.exchange import (
     AddResources,
-    Cancel,
-    CloseJob,
     DefineCode,
     Finished,
-    Hold,
     OpenJob,
     RemoveResources,
     Revoke,
     Revoked,
     Submit,
-    TakeBack,
 )
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent
@@ -59,8 +55,8 @@ from gspc_trio.nursery.drive import Inbox, drive
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import IncomingCall, Peer
 from gspc_trio.nursery.scope import open_scope, open_service
-from gspc_trio.protocol.messages import CloseJobEverywhere, Done, RecordBatch, RifHello, StopRif
-from gspc_trio.protocol.return_messages import RifBack, WorkBack
+from gspc_trio.protocol.messages import CannotStart, CloseJobEverywhere, Done, RecordBatch, RifHello, StopRif
+from gspc_trio.protocol.return_messages import RifBack
 from gspc_trio.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -73,9 +69,6 @@ KILL_S = 6.0
 
 RECORDS_INTERVAL_S = 0.2
 """Seconds between two batches of records; of what changes more often only the last state is sent."""
-
-FIRST_OF_SCHEDULER = frozenset({OpenJob, WorkBack})
-FROM_SCHEDULER = FIRST_OF_SCHEDULER | {DefineCode, Submit, Cancel, TakeBack, Hold, CloseJob}
 
 
 class RifService:
@@ -259,7 +252,7 @@ class RifService:
         elif isinstance(message, Revoke):
             self._inbox.put(message)
         elif isinstance(message, CloseJobEverywhere):
-            self._inbox.put(EndJob(message.job, "its job is over"))
+            self._delivery.dismiss(message.job, "its job is over")
         elif isinstance(message, StopRif):
             self._inbox.put(Stop("it was told to stop"))
             self._nursery.start_soon(self._cancel_later)
@@ -288,7 +281,13 @@ class RifService:
 
     def _start_worker(self, action: StartWorker) -> None:
         self._shells[action.resource.resource_id] = WorkerShell(
-            action.resource, self._jobs, self._backend, self._inbox.put, self._nursery, clock=self._clock
+            action.resource,
+            self._jobs,
+            self._backend,
+            self._inbox.put,
+            self._nursery,
+            self._clock,
+            lambda detail: self._rts.post(CannotStart(detail)),
         )
 
     def _deliver(self, finished: Finished) -> None:

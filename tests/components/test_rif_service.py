@@ -79,9 +79,10 @@ async def test_each_job_has_compute_of_its_own_which_goes_with_the_job(autojump_
             stage.rts.peer.post(CloseJobEverywhere("j1"))
             await trio.sleep(1)
             assert backend.computes == []
-            one.submit("r1.core0", 2, grant=6)
-            await one.wait(2)
-            assert one.outcomes[1].error == TaskError("refused", "job j1 is not open at r1")
+            assert "run-time system says that job j1 is over" in one.peer.reason
+        async with stage.job("j1") as again:  # it lives, and begins anew
+            again.submit("r1.core0", 2, grant=6)
+            assert await again.wait(1) == [(2, "finished")]
 
 
 async def test_cancel_kills_what_computes_and_the_queue_goes_on_in_a_new_process(
