@@ -14,6 +14,7 @@ from gspc_trio.core.ids import JobId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, TaskError
 from gspc_trio.core.value import frozen
+from gspc_trio.core.verdict import is_refusal
 from gspc_trio.core.work import AttemptKey
 
 
@@ -141,7 +142,9 @@ class Stagings:
             return finished
         outcomes = []
         for outcome in finished.outcomes:
-            known = staged.pop((outcome.task_id, outcome.attempt), None)
+            # One that was refused was never here; another job's may have the same numbers, and be here now.
+            key = (outcome.task_id, outcome.attempt)
+            known = None if is_refusal(outcome) else staged.pop(key, None)
             if known is not None:
                 outcome = evolve(outcome, staged_s=tuple(known.times_s), moved=known.found.moved)
                 if known.found.release is not None:

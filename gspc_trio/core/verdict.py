@@ -6,6 +6,9 @@ from gspc_trio.core.exchange import Finished, Submission, Submit
 from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.core.value import frozen
 
+REFUSED = "refused"
+"""Kind of the error of attempts that were not taken."""
+
 
 @frozen
 class Verdict:
@@ -33,8 +36,13 @@ TAKEN_BACK = Verdict(Reason.RETURNED, TaskError("taken back", "it was taken back
 
 def refusal(submit: Submit, why: str) -> Finished:
     """Return the answer to a submit that is not taken: every attempt goes back, with the reason."""
-    verdict = Verdict(Reason.RETURNED, TaskError("refused", why))
+    verdict = Verdict(Reason.RETURNED, TaskError(REFUSED, why))
     return Finished(submit.job, submit.resources[0], tuple(map(verdict.outcome_of, submit.submissions)))
+
+
+def is_refusal(outcome: Outcome) -> bool:
+    """Whether an attempt was not taken: no worker has ever had it."""
+    return outcome.reason is Reason.RETURNED and outcome.error is not None and outcome.error.kind == REFUSED
 
 
 def without_values(outcome: Outcome, error: Exception) -> Outcome:

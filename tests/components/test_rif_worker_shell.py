@@ -10,9 +10,11 @@ import trio
 from trio.testing import MockClock
 
 from gspc_trio.components.worker import JobCode, WorkerShell
-from gspc_trio.core.exchange import OpenJob, Submission
+from gspc_trio.core.exchange import Finished, OpenJob, Submission, Submit
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rif_events import AtWorker
+from gspc_trio.core.task import Outcome, Reason
+from gspc_trio.core.verdict import refusal
 from gspc_trio.core.work import (
     Abort,
     Aborted,
@@ -26,6 +28,8 @@ from gspc_trio.core.work import (
     Kill,
     Retract,
     Retracted,
+    StagedIn,
+    StageIn,
 )
 from gspc_trio.testing.backend import Behaviour, SimulatedBackend, by_task, open_simulated_backend
 
@@ -155,3 +159,31 @@ async def test_a_killer_that_is_cancelled_leaves_the_kill_to_the_next(autojump_c
         assert bench.events == []
         await bench.shell.aclose()
         assert backend.computes == []
+
+
+class _SlowStaging:
+    """Fetches for a second."""
+
+    async def stage_in(self, resource: Resource, job: str, submission: Submission) -> None:
+        del resource, job, submission
+        await trio.sleep(1)
+
+    async def stage_out(self, resource: Resource, job: str, submission: Submission, outcome: Outcome) -> None:
+        del resource, job, submission, outcome
+
+
+async def test_a_refused_task_with_the_same_numbers_leaves_the_one_that_is_staged_alone(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_bench() as bench:
+        bench.jobs["j2"].staging = _SlowStaging()
+        task = Submission(1, 1, 7)
+        bench.shell.perform(StageIn(R, "j2", task))
+        echo = refusal(Submit("j1", (1, 1), (R,), (task,)), "job j1 is not open here")
+        assert bench.shell.reported(echo) == echo
+        assert await bench.settle() == []
+        await trio.sleep(1)
+        assert await bench.settle() == [StagedIn((1, 1))]
+        ended = bench.shell.reported(Finished("j2", R, (Outcome(1, 1, Reason.FINISHED),)))
+        begun_s, done_s, *_ = ended.outcomes[0].staged_s
+        assert done_s >= begun_s > 0
