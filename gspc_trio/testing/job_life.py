@@ -74,7 +74,8 @@ class JobLife:
                 if outputs != self._expected:
                     simulation.fail(Broken(f"{self.name} has other results than a plain loop"))
                 return
-            disturbed = job.process in simulation.mischief.stopped or rts_ended.is_set()
+            # One that is killed while it says why its job failed does not come to say it.
+            disturbed = job.process.killed or job.process in simulation.mischief.stopped or rts_ended.is_set()
             disturbed = disturbed or (disk is not None and disk.was_full > was_full)
             if result is not None and not disturbed and not is_explained(result, job.process.error):
                 simulation.fail(Broken(f"{self.name} {result.state}: {result.detail} {result.failures}"))

@@ -173,8 +173,8 @@ class WireEnd(trio.abc.Stream):
         return there if here is self else here
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send; waits while too much is under way."""
-        await trio.lowlevel.checkpoint()
+        """Send; waits while too much is under way, and else lets nobody run: the websocket's lock has."""
+        await trio.lowlevel.checkpoint_if_cancelled()
         lane = self.sends
         self._check()
         if not lane.silent:
@@ -238,8 +238,9 @@ class Listener:
         process.listeners[self] = None
 
     def close(self) -> None:
-        """Listen no more."""
-        self._wires.listeners.pop(self.where, None)
+        """Listen no more; the next process may have taken the place already."""
+        if self._wires.listeners.get(self.where) is self:
+            del self._wires.listeners[self.where]
         self.process.listeners.pop(self, None)
         for end in self.accepted:
             end.wire.sever(end)

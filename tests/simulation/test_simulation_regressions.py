@@ -32,6 +32,18 @@ FOUND = [
         "cancel:job:1,cut:job:321,shrink:rif:4,shrink:rif:5,jump:rif:11:3,echo:rif:73,kill:rif:76,crash:rts:16,"
         "stranger:rts:231",
     ),
+    # A job whose connection to a run-time system with a state was cut came back as the job that it was, to
+    # hosts that had been told that it was over: they refused it for ever.
+    (1738, {}, "teardown:rif:3,look:rif:5,cut:rts:12,cut:rts:163"),
+    (1768, {}, "pause:rts:4:13,partition:rts:8:0.2,cut:rts:328"),
+    (2054, {}, "cancel:job:13,partition:job:119:3,cut:job:200,shrink:rif:1,teardown:rif:1"),
+    # A submit that came again, long after its job was over, was refused; its numbers were those of a task of
+    # another job that was just being staged at the worker, and what was known of that one was thrown away.
+    (2168, {}, "stop:job:358,shrink:rif:1,partition:rif:4:3,look:rif:27,crash:rif:358,echo:rif:402"),
+    # The simulation's own: a run-time system that ended closed the listener of the next one; a job server
+    # that was killed while it said why its job had failed was held to have failed for no reason.
+    (2305, {}, "jump:job:26:3,pause:rts:8:13,kill:rts:44"),
+    (2103, {}, "cancel:job:1,kill:job:22,pause:job:124:7,crash:job:148"),
 ]
 
 
