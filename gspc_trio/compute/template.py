@@ -46,6 +46,9 @@ STOP_S = 1.0
 
 _STEP_MS = 1
 
+_FIRST_MS = 100
+"""So long the first compute process is waited for: most often it is wanted at once, and libraries can wait."""
+
 
 def _do_nothing(number: int, frame: object) -> None:
     """Handle a signal only so that it wakes the loop."""
@@ -87,13 +90,15 @@ class Template:
         poll.register(self._control, select.POLLIN)
         poll.register(self._wakeup, select.POLLIN)
         self._say([READY])
+        idle_ms = _FIRST_MS
         while self._rif_is_there:
             killing = any(child.kill_began_s is not None for child in self._children.values())
             if killing:
                 wait_ms: int | None = _STEP_MS
             else:
-                wait_ms = 0 if self._libraries else None
+                wait_ms = idle_ms if self._libraries else None
             events = poll.poll(wait_ms)
+            idle_ms = 0
             if not events and self._libraries:
                 self._import_library()
             for descriptor, _ in events:

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from gspc_trio.components.iml import published_layer
 from gspc_trio.components.jobserver import JobSettings
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
@@ -66,13 +65,18 @@ class Executor(ExecutorInterface):
         iml: Path | str | None = None,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
+        data = None
+        if iml is not None:
+            from gspc_trio.components.iml import published_layer  # only here: few need it
+
+            data = published_layer(Path(iml))
         settings = JobSettings(
             f"executor-{os.getpid()}",
             keep_going=True,
             fate=False,
             threads=threads,
             failed_max=FAILED_MAX,
-            data=None if iml is None else published_layer(Path(iml)),
+            data=data,
         )
         self._shape = shape
         self._options = options
