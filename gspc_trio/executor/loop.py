@@ -271,7 +271,7 @@ class Loop:
             return
         arguments: list[Any] = call.arguments
         for position, argument in enumerate(arguments):
-            if type(argument) is bytes:
+            if type(argument) is bytes or isinstance(argument, bytes):  # a reference is bytes, too
                 continue
             ours = type(argument) is TaskFuture and futures.get(argument._task_id) is argument
             if ours and argument._state is PENDING:
