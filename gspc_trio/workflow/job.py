@@ -231,7 +231,7 @@ class JobMachine:
     def _take_over(self, event: TakenOver) -> list[Any]:
         """Count tasks as done that an earlier job server had given out, unless they were given out again."""
         actions: list[Any] = []
-        for outcome in event.outcomes:
+        for outcome in event.outcomes if self.ended is None else ():  # the journal of an ended job is closed
             task = self.engine.take_over(outcome.task_id)  # type: ignore[attr-defined]
             if task is not None:
                 self.finished_before += 1

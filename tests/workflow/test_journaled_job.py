@@ -127,6 +127,13 @@ def test_what_an_earlier_job_server_gave_out_is_taken_in_when_its_result_comes()
     assert machine.counts()[TaskState.FINISHED] == 2
 
 
+def test_a_job_that_has_ended_takes_nothing_over() -> None:
+    machine, _ = resumed(2)
+    do(machine, Begin())
+    assert do(machine, Stop("its user stops it"), JobEnded) == [JobEnded("stopped", "its user stops it")]
+    assert do(machine, TakenOver((outcome(2),)), object) == []
+
+
 def test_what_is_lost_is_given_out_again_and_its_late_result_dropped() -> None:
     machine, engine = resumed(3)
     do(machine, Begin())
