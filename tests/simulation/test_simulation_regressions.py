@@ -40,6 +40,10 @@ FOUND = [
     # A submit that came again, long after its job was over, was refused; its numbers were those of a task of
     # another job that was just being staged at the worker, and what was known of that one was thrown away.
     (2168, {}, "stop:job:358,shrink:rif:1,partition:rif:4:3,look:rif:27,crash:rif:358,echo:rif:402"),
+    # A job without a journal had a task ended that may run once, and ran it again.
+    (2758, {}, "cut:job:153"),
+    # A job that had been stopped took over what an earlier job server had given out.
+    (2682, {}, "full:job:7:13,kill:job:115,stop:job:157"),
     # The simulation's own: a run-time system that ended closed the listener of the next one; a job server
     # that was killed while it said why its job had failed was held to have failed for no reason.
     (2305, {}, "jump:job:26:3,pause:rts:8:13,kill:rts:44"),

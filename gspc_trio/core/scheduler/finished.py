@@ -103,6 +103,9 @@ def _ended_otherwise(
         _failed(state, entry, outcome, resource_id)
     elif reason is Reason.LOST:
         lose(state, entry, outcome, resource_id)
+    elif reason is Reason.CANCELLED and not entry.cancelling:
+        # Somebody else has ended it: a run-time system that holds this job to be gone.
+        lose(state, entry, evolve(outcome, reason=Reason.LOST), resource_id)
     elif entry.cancelling:
         end(state, entry, TaskState.CANCELLED, evolve(outcome, reason=Reason.CANCELLED), resource_id)
     elif entry.asked is not Asked.NO and reason is Reason.RETURNED:
