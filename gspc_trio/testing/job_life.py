@@ -98,8 +98,9 @@ def is_explained(result: JobResult, error: BaseException | None) -> bool:
     """Whether faults explain why a job failed: its run-time system went, or a task that may not run again."""
     if error is not None and any(isinstance(leaf, RtsLost) for leaf in leaves(error)):
         return True
-    kinds = {failure.outcome.error.kind for failure in result.failures if failure.outcome.error}
-    return kinds == {"unknown"}
+    # The first failure ends a job; what fails while it is being ended gets no other attempt.
+    first = result.failures[0].outcome.error if result.failures else None
+    return first is not None and first.kind == "unknown"
 
 
 def is_expected(error: BaseException, *, disk_was_full: bool) -> bool:

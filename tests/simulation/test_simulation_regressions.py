@@ -48,6 +48,8 @@ FOUND = [
     # that was killed while it said why its job had failed was held to have failed for no reason.
     (2305, {}, "jump:job:26:3,pause:rts:8:13,kill:rts:44"),
     (2103, {}, "cancel:job:1,kill:job:22,pause:job:124:7,crash:job:148"),
+    # Another one: a task that failed while its job was being ended counted as the reason.
+    (2864, {}, "pause:job:108:20,kill:rts:9,partition:rts:51:0.2"),
 ]
 
 
