@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import operator
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from threading import Lock
@@ -23,7 +23,7 @@ from gspc_trio.components.job_recovery import FIRST_TASK_ID, Harvest, Recovery
 from gspc_trio.components.staging_engine import StagingEngine
 from gspc_trio.core.exchange import DataLayer, Finished
 from gspc_trio.core.ids import ResourceId
-from gspc_trio.core.iml.errors import ImlError, LayerGone, NoRoom
+from gspc_trio.core.iml.errors import DuplicateData, ImlError, LayerGone, NoRoom
 from gspc_trio.core.iml.lineage import BYTES_MAX, Origin
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp, TaskDone
@@ -50,6 +50,10 @@ FREES_AT_ONCE = 64
 
 _SHORT = frozenset({type(None), bool, int, float})
 """Values of these types are never large."""
+
+TRIES = 100
+PAUSE_S = 0.1
+"""How often, and after how long, to look for a server that takes the place of one that has died."""
 
 SWEEP_S = 30.0
 """How often to look for data that nothing refers to."""
@@ -98,6 +102,7 @@ class JobData:
         self.policy = TransferCost(data=self)
         self.near_data = True
         self.recovery = Recovery(iml, lineage_bytes_max)
+        self.recovery.put_again = self._put_again
         self._options: dict[TaskOptions, TaskOptions] = {}
         iml.on_loss = self.recovery.lost
 
@@ -240,9 +245,28 @@ class JobData:
             return parts
         try:
             made = self._with_writer(lambda writer: writer.write(parts.pieces))
-            return self.track(parts.reference(made, self.layer.host))
         except (LayerGone, NoRoom):
             return dumps(value)
+        tracked = self.track(parts.reference(made, self.layer.host))
+        pieces = self.recovery.copy_of(parts.pieces)
+        if pieces is not None:
+            with suppress(trio.RunFinishedError):
+                self._soon(self.recovery.remember, tracked.keep, pieces)
+        return tracked
+
+    async def _put_again(self, data_id: str, pieces: Sequence[memoryview]) -> None:
+        """Make data of an initial value that was lost; the server of this host may just be started again."""
+        for left in reversed(range(TRIES)):
+            try:
+                with suppress(DuplicateData):  # it was not lost
+                    await platform().in_thread(
+                        self._with_writer, lambda writer: writer.write(list(pieces), data_id)
+                    )
+                return
+            except LayerGone:
+                if not left:
+                    raise
+            await trio.sleep(PAUSE_S)
 
     def _with_writer(self, work: Callable[[LocalClient], T]) -> T:
         with self._writing:
@@ -253,7 +277,9 @@ class JobData:
             return work(writer)
         except LayerGone:
             with self._writing:
-                self._writer = None
+                if self._writer is writer:
+                    self._writer = None
+            writer.close()
             raise
 
     async def find(self, name: str) -> Placed:

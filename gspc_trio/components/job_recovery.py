@@ -1,10 +1,13 @@
-"""Lost data of a job is made again: the tasks that made it run once more, under ids of their own (ASP-5)."""
+"""Lost data of a job is made again: the tasks that made it run once more, under ids of their own (ASP-5).
+
+Values that were given to the job are put again, as far as they are remembered.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -54,12 +57,14 @@ class Recovery:
 
     Attributes:
         look: tells the job that its engine has something new; set by the job server.
+        put_again: makes data of an initial value again: takes its id and its bytes.
         kept: id -> keeper of data that something refers to.
         forgotten: id -> why it cannot be made again.
     """
 
     def __init__(self, iml: Iml, lineage_bytes_max: int) -> None:
         self.look: Callable[[], None] = lambda: None
+        self.put_again: Callable[[str, Sequence[memoryview]], Awaitable[None]]
         self.kept: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self.forgotten: dict[str, str] = {}
         self._iml = iml
@@ -128,7 +133,25 @@ class Recovery:
         needed = [decode_reference(value).data_id for value in task.arguments if is_reference(value)]
         if any(data_id in self.forgotten for data_id in needed):
             return outcome
+        foreign = [data_id for data_id in needed if data_id not in self.kept]
+        if again is None and any(f"data {data_id} " in error.message for data_id in foreign):
+            return outcome  # somebody else's: nobody will make that again
         return evolve(outcome, reason=Reason.RETURNED)
+
+    # Values that are put again
+
+    def copy_of(self, pieces: Sequence[memoryview]) -> Sequence[memoryview] | None:
+        """Return pieces of an initial value as they will stay, None if there is no room to remember them.
+
+        It may be called in any thread, and what comes of it is not exact.
+        """
+        if sum(piece.nbytes for piece in pieces) > self._lineage.bytes_max - self._lineage.size_bytes_before:
+            return None
+        return [piece if piece.readonly else memoryview(bytes(piece)) for piece in pieces]
+
+    def remember(self, keeper: Keeper, pieces: Sequence[memoryview]) -> None:
+        """Remember an initial value for as long as its data is kept."""
+        keeper.origin = self._lineage.initial(keeper.data_id, pieces)
 
     # Tasks that run again
 
@@ -177,17 +200,18 @@ class Recovery:
             above = ancestors(origin for origin in origins.values() if origin is not None)
             there = {name for name in above if await self._is_there(name)}
             missing = {name: origin for name, origin in origins.items() if not await self._is_there(name)}
-            if not missing:
-                return
-            try:
-                order = plan(missing, there)
-            except Forgotten as forgotten:
-                for name in missing:
+            for name, origin in list(missing.items()):
+                try:
+                    plan({name: origin}, there)
+                except Forgotten as forgotten:  # the others are to be had for all that
+                    del missing[name]
                     self.forgotten[name] = str(forgotten)
-                log.warning("%s", forgotten)
+                    log.warning("%s", forgotten)
+            if not missing or await self._run_again(plan(missing, there)):
                 return
-            if await self._run_again(order):
-                return
+        for name in wanted:
+            if name in self.kept and not await self._is_there(name):
+                self.forgotten[name] = "it could not be made again"
 
     async def _is_there(self, data_id: str) -> bool:
         try:
@@ -200,6 +224,13 @@ class Recovery:
         """Run the tasks of the origins one after another; return whether all went well."""
         try:
             for origin in order:
+                if origin.pieces is not None:
+                    try:
+                        await self.put_again(origin.made[0], origin.pieces)
+                    except ImlError as error:
+                        log.warning("data %s cannot be put again: %s", origin.made[0], error)
+                        return False
+                    continue
                 assert origin.task is not None
                 self._last_id += 1
                 ids = _RESTORE + msgpack.packb(origin.made)

@@ -10,9 +10,22 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
+from iml_hosts import open_servers
 
-from gspc_trio import JobFailed, JobResult, JobSettings, Net, forward
+from gspc_trio import (
+    Executor,
+    JobFailed,
+    JobResult,
+    JobSettings,
+    Layout,
+    Named,
+    Net,
+    forward,
+    open_iml,
+)
 from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.core.iml.errors import DataLost
+from gspc_trio.core.iml.lineage import BYTES_MAX
 from gspc_trio.core.task import Requirement
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside
@@ -146,3 +159,57 @@ def pid_in(_: str, gate: str) -> int:
 def kill(pid: int) -> int:
     os.kill(pid, signal.SIGKILL)
     return pid
+
+
+def size_and_ends(value: bytes | bytearray, go: str) -> tuple[int, bytes]:
+    del go
+    return len(value), bytes(value[:2] + value[-2:])
+
+
+def test_arguments_of_an_executor_are_put_again(tmp_path: Path) -> None:
+    """The memory server dies in which they lie; what was too large to remember is named."""
+    gate = tmp_path / "gate"
+    (tmp_path / "layer").mkdir()
+    with open_servers(tmp_path / "layer") as servers:
+        servers.start("elsewhere")
+        with Executor(cores=2, iml=servers.file) as executor:
+            waiting = executor.submit(wait_for, str(gate))
+            changed = bytearray(b"ab" + bytes(MIB) + b"cd")
+            results = [executor.submit(size_and_ends, b"12" + bytes(MIB) + b"34", waiting)]
+            results.append(executor.submit(size_and_ends, changed, waiting))
+            changed[:2] = b"xx"
+            too_large = executor.submit(size_and_ends, bytes(BYTES_MAX), waiting)
+            assert not too_large.done()
+            [server] = [
+                child
+                for child in psutil.Process().children(recursive=True)
+                if "iml_process" in " ".join(child.cmdline())
+            ]
+            server.kill()
+            psutil.wait_procs([server])
+            gate.touch()
+            found = [result.result(HANG_S) for result in results]
+            assert found == [(MIB + 4, b"1234"), (MIB + 4, b"abcd")]
+            with pytest.raises(DataLost, match=r"data d\d+ was lost"):
+                too_large.result(HANG_S)
+
+
+def test_published_data_that_is_lost_fails_what_needs_it_by_name(tmp_path: Path) -> None:
+    (tmp_path / "layer").mkdir()
+    gate = tmp_path / "gate"
+
+    async def publish() -> None:
+        async with open_iml(connection_file=servers.file) as iml:
+            await iml.alloc(MIB, layout=Layout(("b",)), name="corpus")
+
+    with open_servers(tmp_path / "layer") as servers:
+        servers.start("a")
+        servers.start("b")
+        trio.run(publish)
+        with Executor(cores=1, iml=servers.file) as executor:
+            waiting = executor.submit(wait_for, str(gate))
+            result = executor.submit(size_and_ends, Named("corpus"), waiting)
+            servers.kill("b")
+            gate.touch()
+            with pytest.raises(DataLost, match=r"data d\d+ was lost"):
+                result.result(HANG_S)

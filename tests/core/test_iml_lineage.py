@@ -42,6 +42,19 @@ def test_what_nobody_remembers_is_named() -> None:
         plan({"d3": make(lineage, 3, may_rerun=False)}, set())
 
 
+def test_initial_values_are_put_again_before_what_is_made_of_them() -> None:
+    lineage = Lineage(bytes_max=40)
+    value = lineage.initial("d0", [memoryview(b"x" * 15), memoryview(b"y" * 5)])
+    assert value is not None
+    assert lineage.initial("d9", [memoryview(b"x" * 21)]) is None
+    made = make(lineage, 1, ("d0", value))
+    assert plan({"d1": made}, set()) == [value, made]
+    assert plan({"d0": value}, set()) == [value]
+    assert lineage.size_bytes == 30
+    del value, made
+    assert lineage.size_bytes == 0
+
+
 def test_there_is_a_limit_and_what_is_forgotten_gives_its_room_back() -> None:
     lineage = Lineage(bytes_max=25)
     kept = [make(lineage, number) for number in (1, 2, 3)]

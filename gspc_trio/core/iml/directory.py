@@ -42,7 +42,7 @@ class Data:
         client: who makes it; it goes with them until it is committed.
         published: its name, or "".
         state: see :class:`State`.
-        why: why it was lost.
+        why: why it was lost, also when it is made again.
         target: of a put, the data that it changes; "" for data.
         touched: of a put, part -> where in the target's part its bytes go.
         turns: operations that wait until those before have ended; the first of them is under way.
@@ -139,11 +139,12 @@ def visible(data: Data | None, data_id: str, job: str) -> Data:
     Raises:
         UnknownData, DataLost, WrongJob: it may not.
     """
-    if data is None or data.target or data.state in (State.CREATING, State.WRITING):
+    made_again = data is not None and data.why
+    if data is None or data.target or (data.state in (State.CREATING, State.WRITING) and not made_again):
         raise UnknownData(f"there is no data {data_id}: it was never made, or was freed")
     if job and data.job not in ("", job) and not data.published:
         raise WrongJob(f"data {data_id} belongs to job {data.job}, not to {job}, and is not published")
-    if data.state is State.LOST:
+    if data.state is not State.READY:
         raise DataLost(f"data {data_id} was lost: {data.why}")
     return data
 

@@ -6,12 +6,13 @@ lives as long as data made by it, or by tasks after it, does; the owner of the d
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections import deque
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from gspc_trio.core.task import Task
 
 BYTES_MAX = 64 << 20
-"""By default the arguments of remembered tasks may take so much memory."""
+"""By default the arguments of remembered tasks, and initial values, may take so much memory."""
 
 
 class Forgotten(Exception):
@@ -23,39 +24,58 @@ class Origin:
 
     Attributes:
         task: that made it; None: forgotten, or it was never made by a task.
+        pieces: of an initial value, one behind the other, to be put again; None: it is none, or forgotten.
         made: ids of all data that the task made, in order.
         given: ids of the data that it was given, each with its origin, None if that is not known.
     """
 
-    __slots__ = ("_lineage", "given", "made", "size_bytes", "task")
+    __slots__ = ("_changes", "given", "made", "pieces", "size_bytes", "task")
 
     def __init__(
-        self, lineage: Lineage, task: Task | None, made: tuple[str, ...], given: Mapping[str, Origin | None]
+        self,
+        changes: deque[int],
+        task: Task | None,
+        made: tuple[str, ...],
+        given: Mapping[str, Origin | None],
+        pieces: Sequence[memoryview] | None = None,
     ) -> None:
         self.task = task
         self.made = made
         self.given = given
+        self.pieces = pieces
         self.size_bytes = 0 if task is None else sum(map(len, task.arguments))
-        self._lineage = lineage
-        lineage.size_bytes += self.size_bytes
+        self.size_bytes += sum(piece.nbytes for piece in pieces or ())
+        self._changes = changes
+        changes.append(self.size_bytes)
 
     def __del__(self) -> None:
-        self._lineage.size_bytes -= self.size_bytes
+        self._changes.append(-self.size_bytes)  # in whatever thread that is
 
 
 class Lineage:
     """The origins of one job's data.
 
     Args:
-        bytes_max: how much the arguments of remembered tasks may take; what is made beyond that is forgotten.
-
-    Attributes:
-        size_bytes: how much they take.
+        bytes_max: how much the arguments of remembered tasks, and initial values, may take; what is made
+            beyond that is forgotten.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self.bytes_max = bytes_max
-        self.size_bytes = 0
+        self._size_bytes = 0
+        self._changes: deque[int] = deque()
+
+    @property
+    def size_bytes_before(self) -> int:
+        """How much they took when it was last looked at; for any thread."""
+        return self._size_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """How much they take."""
+        while self._changes:
+            self._size_bytes += self._changes.popleft()
+        return self._size_bytes
 
     def origin(self, task: Task, made: tuple[str, ...], given: Mapping[str, Origin | None]) -> Origin:
         """Remember how data was made, if there is room.
@@ -67,7 +87,18 @@ class Lineage:
         """
         fits = self.size_bytes + sum(map(len, task.arguments)) <= self.bytes_max
         remembered = fits and task.options.may_rerun
-        return Origin(self, task if remembered else None, made, given if remembered else {})
+        return Origin(self._changes, task if remembered else None, made, given if remembered else {})
+
+    def initial(self, data_id: str, pieces: Sequence[memoryview]) -> Origin | None:
+        """Remember an initial value, if there is room.
+
+        Args:
+            data_id: of the data that it is.
+            pieces: its bytes, which must not change.
+        """
+        if self.size_bytes + sum(piece.nbytes for piece in pieces) > self.bytes_max:
+            return None
+        return Origin(self._changes, None, (data_id,), {}, pieces)
 
 
 def ancestors(origins: Iterable[Origin]) -> set[str]:
@@ -86,7 +117,8 @@ def ancestors(origins: Iterable[Origin]) -> set[str]:
 
 
 def plan(lost: Mapping[str, Origin | None], there: Container[str]) -> list[Origin]:
-    """Return the origins whose tasks are to run again, in an order in which each finds what it is given.
+    """Return the origins whose tasks are to run again, or whose values are to be put again, in an order in
+    which each finds what it is given.
 
     Args:
         lost: ids of data to be had again, with their origins.
@@ -100,7 +132,7 @@ def plan(lost: Mapping[str, Origin | None], there: Container[str]) -> list[Origi
     waiting.reverse()
     while waiting:
         data_id, origin, ready = waiting.pop()
-        if origin is None or origin.task is None:
+        if origin is None or (origin.task is None and origin.pieces is None):
             raise Forgotten(f"data {data_id} cannot be made again: nothing is remembered of how it was made")
         if id(origin) in order:
             continue

@@ -48,6 +48,7 @@ class Writes:
         if before is not None:
             ledger.remove(before)
         data = Data(data_id, request.job, request.size_bytes, layout.block_bytes, parts, client, name)
+        data.why = before.why if before is not None else ""
 
         def made(operation: Operation) -> None:
             if self._was_made(data, operation, ask):
