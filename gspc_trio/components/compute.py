@@ -20,7 +20,7 @@ from gspc_trio.components.compute_channel import (
     Origin,
 )
 from gspc_trio.components.compute_tasks import CodeTimes
-from gspc_trio.components.compute_template import ComputeError, Forked, Template
+from gspc_trio.components.compute_template import ComputeError, Forked, NoProcess, Template
 from gspc_trio.components.compute_threads import ThreadHosts
 from gspc_trio.core.exchange import OpenJob, Submission
 from gspc_trio.core.ids import Attempt, JobId, TaskId
@@ -33,6 +33,7 @@ __all__ = [
     "ComputeBackend",
     "ComputeError",
     "ComputeEvents",
+    "NoProcess",
     "ProcessBackend",
     "open_process_backend",
 ]
@@ -138,7 +139,7 @@ class ProcessBackend:
                 channels.close()
                 raise
         except OSError as error:
-            raise ComputeError(f"cannot start a compute process: {error.strerror or error}") from error
+            raise NoProcess(f"cannot start a compute process: {error.strerror or error}") from error
         times = self._times.setdefault(job.job, CodeTimes())
         compute = ChannelCompute(self._nursery, channels, origin, times, events)
         compute.start()

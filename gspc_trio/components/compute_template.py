@@ -78,6 +78,10 @@ class ComputeError(RuntimeError):
     """Compute cannot be started; the message is one line for people."""
 
 
+class NoProcess(ComputeError):
+    """The host can start no process just now, whatever is to run in it."""
+
+
 @define(eq=False)
 class Forked:
     """A compute process, as its template knows it."""
@@ -186,7 +190,7 @@ class Template:
                         self.lost = True
                         control.close()  # tells it to end everything, and with that all its output to us
         except (ProcessStartError, OSError) as error:
-            raise ComputeError(f"cannot start the template of compute processes: {error}") from error
+            raise NoProcess(f"cannot start the template of compute processes: {error}") from error
         finally:
             with trio.CancelScope(shield=True):
                 await self._clear_up(process)
@@ -202,7 +206,7 @@ class Template:
         """Fork a compute process and hand it the descriptors; return None if the template died meanwhile.
 
         Raises:
-            ComputeError: the host has no room for another process.
+            NoProcess: the host has no room for another process.
         """
         forked = Forked(self._numbers.next(), self, self._job_file(job))
         self._forked[forked.number] = forked
@@ -217,7 +221,7 @@ class Template:
             if not sent:
                 self._forget(forked)
         if forked.problem:
-            raise ComputeError(f"cannot start a compute process: {forked.problem}")
+            raise NoProcess(f"cannot start a compute process: {forked.problem}")
         return forked if forked.pid else None
 
     async def kill(self, forked: Forked) -> None:

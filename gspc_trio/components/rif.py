@@ -55,7 +55,7 @@ from gspc_trio.nursery.drive import Inbox, drive
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import IncomingCall, Peer
 from gspc_trio.nursery.scope import open_scope, open_service
-from gspc_trio.protocol.messages import CloseJobEverywhere, Done, RecordBatch, RifHello, StopRif
+from gspc_trio.protocol.messages import CannotStart, CloseJobEverywhere, Done, RecordBatch, RifHello, StopRif
 from gspc_trio.protocol.return_messages import RifBack
 from gspc_trio.version import VERSION
 
@@ -281,7 +281,13 @@ class RifService:
 
     def _start_worker(self, action: StartWorker) -> None:
         self._shells[action.resource.resource_id] = WorkerShell(
-            action.resource, self._jobs, self._backend, self._inbox.put, self._nursery, clock=self._clock
+            action.resource,
+            self._jobs,
+            self._backend,
+            self._inbox.put,
+            self._nursery,
+            self._clock,
+            lambda detail: self._rts.post(CannotStart(detail)),
         )
 
     def _deliver(self, finished: Finished) -> None:

@@ -184,7 +184,13 @@ class RtsService:
     def explain(self, job: JobId) -> list[dict[str, Any]]:
         """Return why each request of a job waits, and how long (``waited_s``); IllegalEvent without job."""
         now = trio.current_time()
-        return [{**entry, "waited_s": now - entry["since_s"]} for entry in self.rm.machine.explain(job)]
+        unused = "".join(
+            f"; {rif.host} is {rif.shown[0]}: {rif.shown[1]}" for rif in self.machine.rifs if rif.quarantine
+        )
+        return [
+            {**entry, "reason": entry["reason"] + unused, "waited_s": now - entry["since_s"]}
+            for entry in self.rm.machine.explain(job)
+        ]
 
     def status(self) -> dict[str, Any]:
         """Return the state as plain data, see :func:`~gspc_trio.components.rts_status.describe`."""

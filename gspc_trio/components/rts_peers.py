@@ -114,6 +114,8 @@ class PeerServer:
                         put(events.RevokedBy(link, message))
                     elif isinstance(message, messages.RecordBatch):
                         late_s = self._take_records(message, late_s)
+                    elif isinstance(message, messages.CannotStart):
+                        put(events.RifUnfit(link, message.detail))
                     else:
                         drop_offender(peer, f"a RIF does not say {_name_of(message)}")
                 more = await peer.receive()

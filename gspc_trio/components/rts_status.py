@@ -16,7 +16,8 @@ def describe(
     """Return the state as ``gspc-rts status --json`` prints it.
 
     ``version``, ``pid``, ``addresses``, ``uptime_s``;
-    ``rifs``: a list of ``rif_id``, ``host``, ``state`` (starting, up, lost, failed, stopping),
+    ``rifs``: a list of ``rif_id``, ``host``, ``state`` (starting, up, quarantined, away, lost, failed,
+    stopping),
     ``incarnation``, ``strategy``, ``address``, ``pid``, ``workers`` (their number), ``detail`` (why not up);
     ``hosts``: host -> list of resource ids;
     ``classes``: class -> ``total``, ``free``, ``held``, ``blocked`` (by a held relative);
@@ -36,13 +37,13 @@ def describe(
             {
                 "rif_id": rif.rif_id,
                 "host": rif.host,
-                "state": str(rif.state),
+                "state": rif.shown[0],
                 "incarnation": rif.incarnation,
                 "strategy": rif.strategy,
                 "address": rif.address,
                 "pid": rif.pid,
                 "workers": len(rif.resources),
-                "detail": rif.reason,
+                "detail": rif.shown[1],
             }
             for rif in rts.rifs
         ],

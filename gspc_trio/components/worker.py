@@ -14,7 +14,7 @@ from typing import Any
 import trio
 from attrs import define, field
 
-from gspc_trio.components.compute import Compute, ComputeBackend, ComputeError
+from gspc_trio.components.compute import Compute, ComputeBackend, ComputeError, NoProcess
 from gspc_trio.components.staging import NoStaging, Staging, Stagings
 from gspc_trio.core import work
 from gspc_trio.core.exchange import Finished, OpenJob, Submission
@@ -60,8 +60,14 @@ class JobCompute:
     """
 
     def __init__(
-        self, resource: Resource, job: JobCode, backend: ComputeBackend, put: Callable[[Any], None]
+        self,
+        resource: Resource,
+        job: JobCode,
+        backend: ComputeBackend,
+        put: Callable[[Any], None],
+        cannot_start: Callable[[str], None],
     ) -> None:
+        self._cannot_start = cannot_start
         self.job = job
         self.over = False
         self.lost_work = False
@@ -83,18 +89,20 @@ class JobCompute:
 
     async def open(self) -> None:
         """Open the compute and hand over what has gathered."""
-        problem = ""
+        problem, begun = "", True
         try:
             with self._opening:
                 settle = self.job.settle
                 opening = self.job.opening if settle is None else await settle()
                 self._compute = await self._backend.open(self._resource, opening, self)
         except (ComputeError, ImlError, OSError) as error:
-            problem = str(error) or type(error).__name__
+            problem, begun = str(error) or type(error).__name__, not isinstance(error, NoProcess)
         finally:
             self._opened.set()
         if problem:
-            self.compute_lost(problem)
+            self.compute_lost(problem, begun)
+            if not begun:
+                self._cannot_start(problem)
         elif self._compute is not None and not self.over and self._gone is None:
             unsent, self._unsent = self._unsent, []
             self._outstanding = 0
@@ -132,13 +140,13 @@ class JobCompute:
             self._outstanding -= len(outcomes)
             self._put(work.Computed(outcomes))
 
-    def compute_lost(self, detail: str) -> None:
-        """The process is gone without having been asked (called by the compute)."""
+    def compute_lost(self, detail: str, begun: bool = True) -> None:
+        """The process is gone without having been asked (called by the compute), or none could be made."""
         if not self.over:
             self.over = True
             self.lost_work = self._outstanding > 0
             if self.lost_work:
-                self._put(work.ComputeLost(detail))
+                self._put(work.ComputeLost(detail, begun))
 
     async def printed(self) -> tuple[bytes, bytes]:
         """Return the last of what the task in compute has printed so far: standard output and error."""
@@ -175,6 +183,7 @@ class WorkerShell:
         put: takes an event for the machine, with the worker's name on it.
         nursery: in which it starts what takes time.
         clock: seconds since 1970, as compute processes of this host count them.
+        cannot_start: told why, whenever the host cannot start a process.
     """
 
     def __init__(
@@ -185,8 +194,10 @@ class WorkerShell:
         put: Callable[[AtWorker], None],
         nursery: trio.Nursery,
         clock: Callable[[], float] = time.time,
+        cannot_start: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.resource = resource
+        self._cannot_start = cannot_start
         self._jobs = jobs
         self._backend = backend
         self._put_at_worker = put
@@ -240,7 +251,9 @@ class WorkerShell:
         if compute is None or (compute.over and not compute.lost_work):
             if compute is not None:  # it died while it had nothing to do
                 self._living.pop(compute, None)
-            compute = JobCompute(self.resource, self._jobs[action.job], self._backend, self._put)
+            compute = JobCompute(
+                self.resource, self._jobs[action.job], self._backend, self._put, self._cannot_start
+            )
             self._computes[action.job] = compute
             self._living[compute] = None
             self._nursery.start_soon(compute.open)

@@ -289,6 +289,13 @@ class Watch:
 
 
 @frozen
+class CannotStart:
+    """RIF to RTS: its host could not start a process; ``detail`` says why."""
+
+    detail: str
+
+
+@frozen
 class RecordBatch:
     """Records in order.
 
@@ -389,5 +396,5 @@ MESSAGE_TYPES: tuple[type, ...] = (
     WaitJob, StopJob, ApplicationCall, ApplicationReply, Watch, RecordBatch, Explain,
     SetWeight, GetResources, ResourceList, GetTask, FindTasks, GetNet, CancelTask, RetryFailed,
     exchange.Orphans,
-    GetMemory, exchange.GetAttempt, exchange.AttemptStatus,
+    GetMemory, exchange.GetAttempt, exchange.AttemptStatus, CannotStart,
 )  # fmt: skip

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from random import Random
 from typing import TypeAlias
 
 import trio
 from attrs import define, frozen
 
-from gspc_trio.components.compute import ComputeError, ComputeEvents
+from gspc_trio.components.compute import ComputeEvents, NoProcess
 from gspc_trio.core.exchange import OpenJob, Submission
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, TaskError
+from gspc_trio.protocol.compute_channel import UNDEFINED
 
 
 @frozen
@@ -81,6 +83,8 @@ class SimulatedCompute:
         self._backend = backend
         self._events = events
         self._codes: dict[int, bytes] = {}
+        self._read: set[int] = set()
+        self._unread: set[tuple[TaskId, Attempt]] = set()
         self._queue: deque[Submission] = deque()
         self._more = trio.Event()
         self._scope = trio.CancelScope()
@@ -100,12 +104,18 @@ class SimulatedCompute:
         self._more.set()
 
     def retract(self) -> tuple[tuple[TaskId, Attempt], ...]:
-        """Take back all but what has begun and the ``read_ahead`` that follow."""
+        """Take back all but what has begun and the ``read_ahead`` that follow; maybe all but one."""
         kept = [self._queue.popleft() for _ in range(min(self._backend.read_ahead + 1, len(self._queue)))]
-        taken = tuple((s.task_id, s.attempt) for s in self._queue)
-        self._queue.clear()
-        self._queue.extend(kept)
-        return taken
+        self._read.update([submission.code_id for submission in kept])
+        races, rest = self._backend.races, list(self._queue)
+        if rest and races is not None and races.random() < 0.5:
+            # What was handed over is taken back packet by packet, and this one was being read meanwhile.
+            stray = rest.pop(races.randrange(len(rest)))
+            kept.append(stray)
+            if stray.code_id not in self._read:
+                self._unread.add((stray.task_id, stray.attempt))
+        self._queue = deque(kept)
+        return tuple((submission.task_id, submission.attempt) for submission in rest)
 
     async def printed(self) -> tuple[bytes, bytes]:
         """Return what the task in compute has printed."""
@@ -144,8 +154,12 @@ class SimulatedCompute:
             self._events.compute_lost(self._dying)
 
     async def _compute_head(self) -> None:
-        head = self._queue[0]
-        now = trio.current_time()
+        head, now = self._queue[0], trio.current_time()
+        if (head.task_id, head.attempt) in self._unread:
+            await trio.lowlevel.checkpoint()
+            self._give_back(self._queue.popleft())
+            return
+        self._read.add(head.code_id)
         run = Run(self.resource.resource_id, self.job.job, head.task_id, head.attempt, now)
         self._backend.runs.append(run)
         self._backend.on_begin(run, self)
@@ -172,6 +186,13 @@ class SimulatedCompute:
             )
         )  # fmt: skip
 
+    def _give_back(self, submission: Submission) -> None:
+        """The process has this one, and not its code."""
+        key = (submission.task_id, submission.attempt)
+        self._unread.discard(key)
+        why = TaskError(UNDEFINED, "its code was taken back before it")
+        self._events.computed((Outcome(*key, Reason.RETURNED, error=why),))
+
 
 class SimulatedBackend:
     """A ComputeBackend without processes; made by :func:`open_simulated_backend`.
@@ -181,6 +202,9 @@ class SimulatedBackend:
         read_ahead: how many submissions a compute has read beyond the one that it computes.
         open_s: how long it takes to open a compute.
         open_error: why none can be opened, or "".
+        short_until_s: until when none can be opened for a shortage.
+        races: draws whether a compute reads one submission just as its queue is taken back, and which; None:
+            it never does.
         runs: every task that was in compute, in the order of their begin.
         on_begin, on_end: told of each of them.
         computes: those that live now.
@@ -191,6 +215,8 @@ class SimulatedBackend:
         self.read_ahead = read_ahead
         self.open_s = open_s
         self.open_error = ""
+        self.short_until_s = 0.0
+        self.races: Random | None = None
         self.runs: list[Run] = []
         self.on_begin: Callable[[Run, SimulatedCompute], object] = lambda _run, _compute: None
         self.on_end: Callable[[Run], object] = lambda _run: None
@@ -202,11 +228,13 @@ class SimulatedBackend:
         """Open a compute.
 
         Raises:
-            ComputeError: ``open_error`` says so.
+            NoProcess: ``open_error`` says so, or there is a shortage.
         """
         await trio.sleep(self.open_s)
         if self.open_error:
-            raise ComputeError(self.open_error)
+            raise NoProcess(self.open_error)
+        if trio.current_time() < self.short_until_s:
+            raise NoProcess("cannot start a compute process: too many open files")
         self._pids += 1
         compute = SimulatedCompute(self, resource, job, events, self._pids)
         self.computes.append(compute)

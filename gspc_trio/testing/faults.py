@@ -28,10 +28,11 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "teardown": ("rif",),
     "cancel": ("job",),
     "full": ("job",),
+    "shortage": ("rif",),
 }
 """Kind of fault -> roles that it may happen to."""
 
-LASTING = frozenset({"partition", "pause", "jump", "full"})
+LASTING = frozenset({"partition", "pause", "jump", "full", "shortage"})
 """Kinds that last for a while."""
 
 LASTING_S = (0.2, 1.0, 3.0, 5.5, 7.0, 13.0, 20.0)
@@ -95,6 +96,8 @@ class Faults:
         teardowns: RIFs that somebody takes down.
         cancels: tasks cancelled by their user, who also changes the weight of their job.
         fulls: disks with journals that take no more for a while.
+        shortages: hosts that can start no process for a while.
+        races: whether compute processes may read a task just as their queue is taken back.
         tight: whether frames, credit for calls and buffers may be small.
         states: whether the run-time system may have ``--state``, so that RIFs and jobs await the next one.
         journals: whether jobs may have journals, of which a kill leaves what it likes of the last write.
@@ -115,6 +118,8 @@ class Faults:
     teardowns: int = 1
     cancels: int = 1
     fulls: int = 1
+    shortages: int = 1
+    races: bool = True
     tight: bool = True
     states: bool = True
     journals: bool = True
@@ -122,7 +127,9 @@ class Faults:
     @classmethod
     def none(cls) -> Faults:
         """Return the empty menu."""
-        return cls(**dict.fromkeys(_COUNTS.values(), 0), tight=False, states=False, journals=False)
+        return cls(
+            **dict.fromkeys(_COUNTS.values(), 0), races=False, tight=False, states=False, journals=False
+        )
 
     def draw(self, random: Random, steps: Mapping[str, int]) -> tuple[Fault, ...]:
         """Make a schedule.
@@ -175,6 +182,7 @@ _COUNTS = {
     "teardown": "teardowns",
     "cancel": "cancels",
     "full": "fulls",
+    "shortage": "shortages",
 }
 
 

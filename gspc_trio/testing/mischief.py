@@ -72,6 +72,7 @@ class Mischief:
             "teardown": lambda _, process: clients.tear_down(process),
             "cancel": self._cancel,
             "full": self._full,
+            "shortage": self._shortage,
         }
 
     def happen(self, fault: Fault, process: SimulatedProcess) -> None:
@@ -122,6 +123,11 @@ class Mischief:
         disk = self._cluster.disks.get(process)
         if disk is not None:
             disk.full_until_s = trio.current_time() + fault.lasts_s
+
+    def _shortage(self, fault: Fault, process: SimulatedProcess) -> None:
+        backend = self._cluster.backends.get(process)
+        if backend is not None:
+            backend.short_until_s = trio.current_time() + fault.lasts_s
 
     def _echo(self, _fault: Fault, process: SimulatedProcess) -> None:
         self._cluster.outside.run(self._nursery.start_soon, self._repeat, process)

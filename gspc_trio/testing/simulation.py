@@ -321,6 +321,8 @@ class Simulation:
                 self._happens(fault, f"{process.name} {compute.resource.resource_id}")
                 compute.die("killed by signal 9")
 
+        if self.options.faults.races:
+            backend.races = Random(f"{self._cluster_seed} {process.name}")
         backend.on_begin = begun
         backend.on_end = lambda run: self.observer.ended(process, run)
 

@@ -25,7 +25,7 @@ from gspc_trio.core.exchange import (
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, TaskError, TaskOptions
 from gspc_trio.nursery.rpc import RemoteError
-from gspc_trio.protocol.messages import CloseJobEverywhere, GetStatus, StopRif
+from gspc_trio.protocol.messages import CannotStart, CloseJobEverywhere, GetStatus, StopRif
 from gspc_trio.testing.backend import Behaviour, by_task, open_simulated_backend
 
 # The clock of a test is found among its own arguments.
@@ -165,12 +165,15 @@ async def test_a_dead_compute_process_is_replaced_and_costs_one_task_an_attempt(
         assert (await job.wait(3))[2] == (3, "finished")
 
 
-async def test_compute_that_cannot_be_opened_is_a_loss_each_time(autojump_clock: MockClock) -> None:
+async def test_compute_that_cannot_be_opened_costs_no_attempt_and_the_rts_is_told(
+    autojump_clock: MockClock,
+) -> None:
     async with open_simulated_backend() as backend, open_stage(backend) as stage, stage.job() as job:
         backend.open_error = "out of memory"
         job.submit("r1.core0", 1, 2)
-        assert await job.wait(2) == [(1, "lost"), (2, "lost")]
-        assert job.outcomes[1].error == TaskError("lost", "out of memory")
+        assert await job.wait(2) == [(1, "returned"), (2, "returned")]
+        assert job.outcomes[1].error == TaskError("refused", "out of memory")
+        assert CannotStart("out of memory") in stage.rts.said
         backend.open_error = ""
         job.submit("r1.core0", 3)
         assert (await job.wait(3))[2] == (3, "finished")

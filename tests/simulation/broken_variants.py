@@ -15,6 +15,7 @@ from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.components.takeover import Takeover
 from gspc_trio.core.exchange import Demand, Finished, Interrupt, Release
 from gspc_trio.core.fence import Fence
+from gspc_trio.core.phases import Phases
 from gspc_trio.core.rif import Rif
 from gspc_trio.core.rm import ResourceManager, lapse
 from gspc_trio.core.rm.jobs import Want
@@ -337,6 +338,17 @@ def names_given_again(patch: Patch) -> None:
     patch(Rts, "skip_names", lambda rts, rifs, _jobs: skip(rts, rifs, 0))
 
 
+def only_the_tail_is_taken_back(patch: Patch) -> None:
+    """A RIF counts on a compute process having read all that was handed to it before what is taken back."""
+    take_back = Phases.take_back
+
+    def tail(phases: Phases, keys: Any, now: float) -> Any:
+        handed = [(submission.task_id, submission.attempt) for submission in phases.handed]
+        return take_back(phases, keys, now) if not keys or handed[-len(keys) :] == list(keys) else None
+
+    patch(Phases, "take_back", tail)
+
+
 VARIANTS = [
     double_grant,
     forgotten_release,
@@ -366,4 +378,5 @@ VARIANTS = [
     tasks_begun_twice_after_a_restart,
     parted_rif_waits,
     names_given_again,
+    only_the_tail_is_taken_back,
 ]

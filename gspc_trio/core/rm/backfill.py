@@ -14,7 +14,7 @@ def from_reservation(state: State, reservation: Reservation, holding: Holding, n
         return holding if _all_of_it(state.pool, reservation, holding) else None
     form = holding.want.form
     single = form.plain or (form.preferring and not form.needs[0].hard)
-    if not single or state.pool.leaving:
+    if not single or state.pool.leaving or state.pool.resting:
         return None
     estimate_s = form.shape.estimate_s
     if estimate_s is None or now + estimate_s > gap_ends_at(state.pool, reservation, now):

@@ -172,7 +172,9 @@ def _check_wants(state: State) -> None:
     assert all(want.owner.job in state.jobs for want in state.waiting)
     if state.reservation is not None:
         assert state.reservation.want in state.waiting
-    assert bool(state.pool.closed) <= (state.reservation is not None or bool(state.pool.leaving))
+    assert bool(state.pool.closed) <= bool(state.reservation or state.pool.leaving or state.pool.resting)
+    assert set(state.pool.resting) <= set(state.pool.closed)
+    assert set(state.pool.resting) <= set(state.pool.resources.values())
     assert set(state.pool.leaving) <= set(state.pool.resources.values())
 
 

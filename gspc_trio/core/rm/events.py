@@ -44,6 +44,20 @@ class Removed:
 
 
 @frozen
+class Rested:
+    """Give out nothing of these, and of what hangs below, and have it given back, until :class:`Resumed`."""
+
+    resource_ids: tuple[ResourceId, ...]
+
+
+@frozen
+class Resumed:
+    """These may be used again; those that are gone meanwhile do not matter."""
+
+    resource_ids: tuple[ResourceId, ...]
+
+
+@frozen
 class Coming:
     """Resources are on their way (a RIF is being bootstrapped): refuse nothing until they came or failed.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from gspc_trio.core.exchange import Lapsed, Recall, Revoke, Revoked
-from gspc_trio.core.ids import GrantId, JobId
+from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.rm.errors import BadPolicy, ResourceHeld, UnknownGrant
-from gspc_trio.core.rm.events import REMOVE_POLICIES, Removed
+from gspc_trio.core.rm.events import REMOVE_POLICIES, Removed, Rested, Resumed
 from gspc_trio.core.rm.jobs import Holding, Job
 from gspc_trio.core.rm.parts import Vertex
 from gspc_trio.core.rm.recall import recall_holding
@@ -90,6 +91,35 @@ def removed(state: State, event: Removed, now: float, actions: list[Any]) -> Non
     _wait(state, vertices, now, actions)
 
 
+def rested(state: State, event: Rested, actions: list[Any]) -> None:
+    """Give out nothing more of these, and have it given back."""
+    vertices = _there(state, event.resource_ids)
+    state.pool.resting.update(dict.fromkeys(vertices))
+    state.reservation = None
+    state.close_again()
+    actions += _recalls(state, vertices)
+
+
+def resumed(state: State, event: Resumed) -> None:
+    """These may be given out again."""
+    for vertex in _there(state, event.resource_ids):
+        state.pool.resting.pop(vertex, None)
+    state.close_again()
+
+
+def _there(state: State, names: Iterable[ResourceId]) -> list[Vertex]:
+    return [state.pool.resources[name] for name in names if name in state.pool.resources]
+
+
+def _recalls(state: State, vertices: Iterable[Vertex]) -> list[Recall]:
+    """Return what has all that is held of these, or related to them, given back."""
+    chosen: dict[JobId, list[GrantId]] = {}
+    for vertex in vertices:
+        for holding in state.pool.related_holdings(vertex, limit=4096):
+            recall_holding(holding, chosen)
+    return [Recall(job, tuple(sorted(grant_ids))) for job, grant_ids in chosen.items()]
+
+
 def _lose(state: State, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
     """The resources are gone: grants that hold one of them lapse, and what else they hold is revoked."""
     going = set(vertices)
@@ -119,15 +149,11 @@ def _wait(state: State, vertices: list[Vertex], now: float, actions: list[Any]) 
     """Remove what is free, give out nothing more of the rest, and have it given back."""
     for vertex in vertices:
         state.pool.leaving[vertex] = None
-    chosen: dict[JobId, list[GrantId]] = {}
-    for vertex in vertices:
-        for holding in state.pool.related_holdings(vertex, limit=4096):
-            recall_holding(holding, chosen)
+    recalls = _recalls(state, vertices)
     if state.reservation is not None and any(
         vertex in state.pool.leaving for vertex in state.reservation.targets
     ):
         state.reservation = None
     state.close_again()
     state.leave(state.pool.leaving, now, actions)
-    for job, grant_ids in chosen.items():
-        actions.append(Recall(job, tuple(sorted(grant_ids))))
+    actions += recalls

@@ -19,7 +19,18 @@ from gspc_trio.core.rm.errors import (
     TooManyShapes,
     UnknownGrant,
 )
-from gspc_trio.core.rm.events import Added, Claimed, Coming, JobGone, JobJoined, JobWeighed, Removed, Settled
+from gspc_trio.core.rm.events import (
+    Added,
+    Claimed,
+    Coming,
+    JobGone,
+    JobJoined,
+    JobWeighed,
+    Removed,
+    Rested,
+    Resumed,
+    Settled,
+)
 from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
 from gspc_trio.core.rm.placing import Placement
 from gspc_trio.core.rm.search import impossible
@@ -30,9 +41,9 @@ from gspc_trio.core.rm.state import Limits, State
 class ResourceManager:
     """Who holds which resource (GSPC19 2.4, RM-1 to RM-13).
 
-    Events: Added, Removed, Coming, Settled, JobJoined, JobWeighed, JobGone, Claimed, Demand, Release,
-    Interrupt, Revoked, Tick. Actions: Grant, Recall, Refuse, Lapsed to jobs; Revoke to the RIFs of the
-    resources; records GrantChanged and ResourceChanged.
+    Events: Added, Removed, Rested, Resumed, Coming, Settled, JobJoined, JobWeighed, JobGone, Claimed, Demand,
+    Release, Interrupt, Revoked, Tick. Actions: Grant, Recall, Refuse, Lapsed to jobs; Revoke to the RIFs of
+    the resources; records GrantChanged and ResourceChanged.
 
     Illegal events raise a subclass of :class:`~gspc_trio.core.rm.errors.RmError` that names what is wrong.
     """
@@ -54,6 +65,8 @@ class ResourceManager:
             Interrupt: self._interrupt,
             Added: self._added,
             Removed: self._removed,
+            Rested: self._rested,
+            Resumed: self._resumed,
             Coming: self._coming,
             Settled: self._settled,
             JobJoined: self._job_joined,
@@ -302,6 +315,14 @@ class ResourceManager:
 
     def _removed(self, event: Removed, now: float, actions: list[Any]) -> None:
         lapse.removed(self._state, event, now, actions)
+        self._after(now, actions)
+
+    def _rested(self, event: Rested, now: float, actions: list[Any]) -> None:
+        lapse.rested(self._state, event, actions)
+        self._after(now, actions)
+
+    def _resumed(self, event: Resumed, now: float, actions: list[Any]) -> None:
+        lapse.resumed(self._state, event)
         self._after(now, actions)
 
     def _coming(self, event: Coming, now: float, actions: list[Any]) -> None:

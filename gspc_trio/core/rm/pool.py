@@ -33,6 +33,7 @@ class Pool:
         loose: resource -> descendants that have it among their loose ancestors.
         lost: resource -> number of resources removed below it whose work may still run: it stays blocked.
         leaving: resources to be removed when they are released.
+        resting: resources not to be used for a while, with everything below them.
         closed: resources put aside for a reservation, with everything related to them.
         closed_above: their ancestors.
         shelf: entries of closed resources, by queue.
@@ -50,6 +51,7 @@ class Pool:
         self.loose: dict[Vertex, list[Vertex]] = {}
         self.lost: dict[Vertex, int] = {}
         self.leaving: dict[Vertex, None] = {}
+        self.resting: dict[Vertex, None] = {}
         self.closed: dict[Vertex, None] = {}
         self.closed_above: set[Vertex] = set()
         self.shelf: dict[ClassQueue, deque[Entry]] = {}

@@ -54,8 +54,11 @@ def _is_sound(state: State, reservation: Reservation) -> bool:
 
 
 def _is_hopeless(state: State, vertex: Vertex) -> bool:
-    """Whether the resource will not come free, because it goes or work below it cannot be stopped."""
-    return vertex.holding is GONE or vertex in state.pool.leaving or vertex in state.pool.lost
+    """Whether the resource will not come free, because it goes or rests, or work below cannot be stopped."""
+    pool = state.pool
+    if pool.resting and any(one in pool.resting for one in (vertex, *vertex.place.ancestors)):
+        return True
+    return vertex.holding is GONE or vertex in pool.leaving or vertex in pool.lost
 
 
 def _make(state: State, now: float) -> Reservation | None:

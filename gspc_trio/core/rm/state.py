@@ -193,10 +193,11 @@ class State:
         self.close_again()
 
     def close_again(self) -> None:
-        """Keep from being taken what is reserved and what is to leave, and nothing else."""
+        """Keep from being taken what is reserved, rests or is to leave, and nothing else."""
         pool = self.pool
         pool.reopen()
-        pool.close(self.pool.leaving)
+        pool.close(pool.leaving)
+        pool.close(pool.resting)
         if self.reservation is not None:
             pool.close(self.reservation.targets)
         for want in self.special:
@@ -316,10 +317,11 @@ class State:
     def remove(self, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
         """Take resources, none of them held by a live grant, out of the pool."""
         self.changer.remove(vertices)
-        closed = bool(self.pool.leaving)
+        closed = bool(self.pool.leaving or self.pool.resting)
         doubtful: dict[Want, None] = {}
         for vertex in vertices:
             self.pool.leaving.pop(vertex, None)
+            self.pool.resting.pop(vertex, None)
             doubtful.update(vertex.host.wanted.pop(vertex, {}))
             actions.append(
                 ResourceChanged(now, vertex.resource_id, vertex.queue.name, "removed", vertex.host.label)

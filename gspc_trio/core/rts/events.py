@@ -180,6 +180,14 @@ class RevokedBy:
     revoked: Revoked
 
 
+@frozen
+class RifUnfit:
+    """The host of a RIF could not start a process."""
+
+    link: int
+    reason: str
+
+
 # The resource manager ---------------------------------------------------------------------------------------
 
 

@@ -246,6 +246,7 @@ class LifeCycle:
         rif.leaving.clear()
         rif.left.clear()
         rif.owed.clear()
+        rif.quarantine = None
 
     def _settle(self, rif: Rif, now: float, out: Actions) -> None:
         """Nothing is left of a lost RIF: bootstrap it again after a pause, or give it up."""

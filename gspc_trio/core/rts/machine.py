@@ -27,6 +27,7 @@ from gspc_trio.core.rts.actions import (
     Weighed,
 )
 from gspc_trio.core.rts.lifecycle import Actions, LifeCycle
+from gspc_trio.core.rts.quarantine import Quarantines
 from gspc_trio.core.rts.requests import Requests
 from gspc_trio.core.rts.returns import Returns
 from gspc_trio.core.rts.state import JobEntry, Limits, Rif, RifState
@@ -43,6 +44,7 @@ class Rts:
     def __init__(self, strategies: frozenset[str], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self._lives = LifeCycle(strategies, self.limits)
+        self._quarantines = Quarantines(self._lives)
         self._requests = Requests(self._lives)
         self._names = Counter("j")
         self._job_links: dict[int, JobId] = {}
@@ -59,6 +61,7 @@ class Rts:
             events.Restored: self._returns.restored,
             events.RifLost: self._lives.link_lost,
             events.RifEnded: self._lives.ended,
+            events.RifUnfit: self._quarantines.unfit,
             events.RifAnswered: self._requests.answered,
             events.RifRefused: self._requests.refused,
             events.RevokedBy: self._revoked_by,
@@ -95,7 +98,8 @@ class Rts:
     def deadline(self) -> float | None:
         """Return the time at which ``Tick`` is due, or None."""
         times = [job.away_until for job in self._lives.jobs.values() if job.away_until is not None]
-        times += [due for due in (self._lives.deadline(),) if due is not None]
+        due = self._lives.deadline(), self._quarantines.deadline()
+        times += [due_s for due_s in due if due_s is not None]
         return min(times, default=None)
 
     def check(self) -> None:
@@ -236,6 +240,7 @@ class Rts:
 
     def _tick(self, _: Tick, now: float, out: Actions) -> None:
         self._lives.tick(now, out)
+        self._quarantines.tick(now, out)
         for entry in list(self._lives.jobs.values()):
             if entry.away_until is not None and entry.away_until <= now:
                 reason = f"nobody went on for it within {entry.grace_s:g} s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from enum import StrEnum
@@ -26,6 +27,8 @@ class Limits:
         stop_grace_s: how long a RIF that was asked to stop may take before it is killed.
         grace_s: how long a RIF or a job that cannot be heard is awaited, with all that it has; 0: not at all.
         adrift_end_s: after so long a RIF that no strategy can end, and that was given up, has ended itself.
+        quarantine_delays_s: how long a host that cannot start processes is not used: the first time, the
+            second, and so on; it begins anew when that did not happen for ``stable_after_s``.
         rifs_max: RIFs at one time.
         jobs_max: jobs at one time.
         requests_max: requests waiting for one RIF.
@@ -38,6 +41,7 @@ class Limits:
     stop_grace_s: float = 1.0
     grace_s: float = 0.0
     adrift_end_s: float = 8.0
+    quarantine_delays_s: tuple[float, ...] = (2.0, 10.0, 60.0)
     rifs_max: int = 20_000
     jobs_max: int = 10_000
     requests_max: int = 1_000
@@ -116,6 +120,21 @@ class Owed:
     resource_ids: set[ResourceId]
 
 
+@frozen
+class Quarantine:
+    """A host is not used, for it cannot start processes.
+
+    Attributes:
+        reason: what it says.
+        due_s: when it is tried again.
+        resource_ids: what the RM gives out nothing of.
+    """
+
+    reason: str
+    due_s: float
+    resource_ids: tuple[ResourceId, ...]
+
+
 @define(eq=False)
 class Rif:
     """One RIF through all its incarnations.
@@ -141,6 +160,8 @@ class Rif:
         report: what it said when it had done that; the RM's word is still to come.
         waiting: what it does after that.
         removals: those that wait for the RM.
+        quarantine: that its host is in, or None; ``quarantines``: how often it was in one lately.
+        fit_at: when the last one was over.
     """
 
     rif_id: RifId
@@ -172,6 +193,16 @@ class Rif:
     report: DagReport | None = None
     waiting: deque[Request] = field(factory=deque)
     removals: list[Removal] = field(factory=list)
+    quarantine: Quarantine | None = None
+    quarantines: int = 0
+    fit_at: float = -math.inf
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """What people are told of it: its state, and why it is not up."""
+        if self.quarantine is not None and self.state is RifState.UP:
+            return "quarantined", self.quarantine.reason
+        return str(self.state), self.reason
 
     def move(self, state: RifState) -> None:
         """Go on to another state, as :data:`TRANSITIONS` allows."""
@@ -270,6 +301,7 @@ def with_descendants(rif: Rif, resource_ids: tuple[ResourceId, ...]) -> tuple[Re
 def check_rif(rif: Rif) -> None:
     """Assert the invariants of one RIF."""
     state = rif.state
+    assert rif.quarantine is None or state in (RifState.UP, RifState.AWAY), rif
     assert rif.running or rif.adrift or state in (RifState.LOST, RifState.FAILED), rif
     assert not (rif.running and rif.adrift), rif
     assert not rif.running or state is not RifState.FAILED, rif

@@ -1,0 +1,103 @@
+"""Hosts that cannot start processes: taken out of use by the RTS machine, tried again after a while."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gspc_trio.core.exchange import DagReport
+from gspc_trio.core.machine import Tick
+from gspc_trio.core.records import RifChanged
+from gspc_trio.core.resources import MEMORY_CLASS, Resource
+from gspc_trio.core.rm.events import Added, Rested, Resumed
+from gspc_trio.core.rts import Limits, RifState, Rts, actions, events
+
+NODE = Resource("r1.node", "node", memory_bytes=100)
+CORES = tuple(Resource(f"r1.core{number}", "core", ("r1.node",)) for number in range(2))
+ARENA = Resource("r1.memory-1", MEMORY_CLASS)
+ALL = (NODE, *CORES, ARENA)
+WHY = "cannot start a compute process: too many open files"
+UNFIT = events.RifUnfit(1, WHY)
+QUARANTINED = RifChanged(10.0, "r1", "anna", "quarantined", WHY)
+
+
+class Bench:
+    """A machine with one host that is up."""
+
+    def __init__(self, grace_s: float = 0.0) -> None:
+        self.machine = Rts(frozenset({"local"}), Limits(grace_s=grace_s))
+        self.give(0.0, events.BootstrapAsked(1, ("anna",)))
+        self.give(0.0, events.RifUp(1, "r1", 1, "memory:r1", ALL, pid=7))
+        self.give(0.0, events.RifAnswered(1, 1, DagReport(())))
+        self.give(0.0, events.RmAnswered(Added(ALL, "anna")))
+
+    def give(self, now: float, event: Any) -> list[Any]:
+        out = self.machine.handle(event, now)
+        self.machine.check()
+        return out
+
+    @property
+    def rif(self) -> Any:
+        (rif,) = self.machine.rifs
+        return rif
+
+
+def test_nothing_of_it_is_given_out_but_its_memory_stays() -> None:
+    bench = Bench()
+    assert bench.give(10.0, UNFIT) == [QUARANTINED, actions.TellRm(Rested(("r1.node",)))]
+    assert bench.rif.state is RifState.UP
+    assert bench.rif.shown == ("quarantined", WHY)
+    assert bench.machine.deadline() == 12.0
+    assert bench.give(10.1, UNFIT) == [], "it is known"
+
+
+def test_it_is_tried_again_after_a_while() -> None:
+    bench = Bench()
+    bench.give(10.0, UNFIT)
+    assert bench.give(11.9, Tick()) == []
+    out = bench.give(12.0, Tick())
+    assert out == [RifChanged(12.0, "r1", "anna", "up"), actions.TellRm(Resumed(("r1.node",)))]
+    assert bench.rif.shown == ("up", "")
+    assert bench.machine.deadline() is None
+
+
+def test_the_pauses_grow_until_it_was_fit_for_a_while() -> None:
+    bench = Bench()
+    now, pauses = 10.0, []
+    for _ in range(4):
+        bench.give(now, UNFIT)
+        due_s = bench.machine.deadline()
+        assert due_s is not None
+        pauses.append(due_s - now)
+        bench.give(due_s, Tick())
+        now = due_s + 1.0
+    assert pauses == [2.0, 10.0, 60.0, 60.0]
+    now += 60.0
+    bench.give(now, UNFIT)
+    assert bench.machine.deadline() == now + 2.0
+
+
+def test_a_quarantine_ends_with_the_host() -> None:
+    bench = Bench()
+    bench.give(10.0, UNFIT)
+    bench.give(11.0, events.RifLost(1, "reset"))
+    assert bench.rif.shown[0] == "lost"
+    assert bench.machine.deadline() is None
+    bench.give(11.0, events.RifEnded("r1", 1))
+    bench = Bench()
+    bench.give(10.0, UNFIT)
+    assert actions.StopRif(1) in bench.give(11.0, events.TeardownAsked(2, ("r1",)))
+    assert bench.rif.quarantine is None
+
+
+def test_a_host_that_is_away_meanwhile_is_tried_again_all_the_same() -> None:
+    bench = Bench(grace_s=30.0)
+    bench.give(10.0, UNFIT)
+    bench.give(11.0, events.RifLost(1, "reset"))
+    assert bench.rif.shown == ("away", "reset")
+    out = bench.give(12.0, Tick())
+    assert out == [RifChanged(12.0, "r1", "anna", "away", "reset"), actions.TellRm(Resumed(("r1.node",)))]
+
+
+def test_nobody_else_is_quarantined() -> None:
+    bench = Bench()
+    assert bench.give(10.0, events.RifUnfit(9, WHY)) == []
