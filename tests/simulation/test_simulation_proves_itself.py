@@ -29,6 +29,7 @@ FOUND_AT = {
     "heir_waits_for_what_has_come": 9,
     "tasks_begun_twice_after_a_restart": 3,
     "parted_rif_waits": 31,
+    "only_the_tail_is_taken_back": 10,
 }
 """Where each was found when this was written: looked at first, to save time."""
 
