@@ -120,7 +120,7 @@ def _job(record: JobChanged, from_job: bool) -> tuple[Level, str, str] | None:
 def _rif(record: RifChanged) -> tuple[Level, str, str]:
     detail = f": {record.detail}" if record.detail else ""
     level = Level.ERROR if record.state in ("lost", "failed") else Level.INFO
-    if record.state == "away":
+    if record.state in ("away", "quarantined"):
         level = Level.WARNING
     return level, record.host, f"RIF {record.rif_id} is {record.state}{detail}"
 
@@ -135,8 +135,8 @@ def alerts(model: Model) -> list[tuple[Level, str]]:
 
 def _host_alerts(model: Model) -> Iterator[tuple[Level, str]]:
     for rif in model.rts.rifs.values():
-        if rif.state == "away":
-            yield Level.WARNING, f"{rif.host} ({rif.rif_id}) is away: {rif.detail}"
+        if rif.state in ("away", "quarantined"):
+            yield Level.WARNING, f"{rif.host} ({rif.rif_id}) is {rif.state}: {rif.detail}"
         if rif.state in ("lost", "failed"):
             yield Level.ERROR, f"{rif.host} ({rif.rif_id}) is {rif.state}: {rif.detail or 'no reason given'}"
     for worker in model.rts.workers.values():
