@@ -285,3 +285,16 @@ def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:
     if not (tls or where.is_loopback):
         raise CommandError(f"other hosts can reach {host}, and nothing would be encrypted: add --tls")
     return where
+
+
+def directory_option(directory: str) -> dict[str, str]:
+    """Return the options of a local RIF whose tasks with files run in this directory.
+
+    Raises:
+        CommandError: there is no such directory.
+    """
+    if not directory:
+        return {}
+    if not os.path.isdir(directory):
+        raise CommandError(f"--directory {directory}: there is no such directory")
+    return {"directory": os.path.abspath(directory)}

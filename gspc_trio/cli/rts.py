@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ from cyclopts import App, Parameter
 from gspc_trio.cli.common import (
     CommandError,
     connection_path,
+    directory_option,
     listen_address,
     print_json,
     run_command,
@@ -24,7 +24,14 @@ from gspc_trio.cli.waiting import describe_waiting
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.collector import tuned_collector
 from gspc_trio.components.rts import RtsService, open_rts_service
-from gspc_trio.components.rts_state import RESUME_GRACE_S, RtsState, SavedHost, StateKeeper, open_state
+from gspc_trio.components.rts_state import (
+    RESUME_GRACE_S,
+    RtsState,
+    SavedHost,
+    StateKeeper,
+    open_state,
+    starting_hosts,
+)
 from gspc_trio.components.ssh import SshStrategy
 from gspc_trio.components.strategies import find_strategies
 from gspc_trio.core.resources import Resource
@@ -70,6 +77,7 @@ async def start(
     state: Path | None = None,
     placement: str = "fifo",
     hosts: Annotated[list[str] | None, Parameter(name="--host", consume_multiple=False, negative=())] = None,
+    directory: str = "",
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> None:
@@ -97,13 +105,15 @@ async def start(
         fair (spread over hosts) or progressive (spread while there is room, then fill up).
     hosts
         Logical names of local RIFs to start; by default one with this host's name.
+    directory
+        Where their tasks with files run; by default the system's directory for temporary files.
     verbose
         Log everything, not only warnings.
     log_json
         Log as JSON, a line each.
     """
     set_up_logging(verbose, log_json)
-    rating = find_placement(placement)
+    rating, options = find_placement(placement), directory_option(directory)
     path = connection_path(connection_file)
     _refuse_second(await find_live_connection(path), path)
     with tuned_collector(), open_state(state) if state is not None else nullcontext() as keeper:
@@ -111,14 +121,12 @@ async def start(
         where = listen_address(listen, port or before.port, tls)
         issue = Authority((state or path.parent) / "tls").issue if tls else lambda _: ""
         network = Network(bytes.fromhex(before.token), credentials=issue("rts"))
-        strategies = {**find_strategies(), "ssh": SshStrategy()}
         network.instance = before.instance
-        epoch = keeper.state.epoch if keeper is not None else None
         async with open_rts_service(
             network,
             listen=(str(where),),
-            strategies=strategies,
-            epoch=epoch,
+            strategies={**find_strategies(), "ssh": SshStrategy()},
+            epoch=keeper.state.epoch if keeper is not None else None,
             issue=issue,
             placement=rating,
             **({} if keeper is None else restoring(keeper)),
@@ -126,7 +134,7 @@ async def start(
             info = ConnectionInfo.create(service.address, network.token, VERSION, issue("client"))
             _refuse_second(await claim_connection_file(path, info), path)
             try:
-                await _serve(service, hosts, cores, path, keeper)
+                await _serve(service, hosts, cores, options, path, keeper)
             finally:
                 remove_connection_file(path, info)
 
@@ -156,14 +164,19 @@ def _refuse_second(alive: ConnectionInfo | None, path: Path) -> None:
 
 
 async def _serve(
-    service: RtsService, hosts: list[str] | None, cores: int, path: Path, keeper: StateKeeper | None
+    service: RtsService,
+    hosts: list[str] | None,
+    cores: int,
+    options: dict[str, str],
+    path: Path,
+    keeper: StateKeeper | None,
 ) -> None:
     async with trio.open_nursery() as nursery:
         if keeper is not None:
             nursery.start_soon(keeper.follow, service)
         saved = keeper.hosts_to_start if keeper is not None else ()
         there = {rif.host for rif in service.machine.rifs}
-        orders = starting_hosts(hosts, cores, saved, there)
+        orders = starting_hosts(hosts, cores, saved, there, options)
         async with trio.open_nursery() as starting:
             for names, order in orders:
                 starting.start_soon(_start_hosts, service, names, order)
@@ -181,19 +194,6 @@ async def _let_come_back(service: RtsService) -> None:
     with trio.move_on_after(COME_BACK_S):
         while any(rif.state is not RifState.UP for rif in service.machine.rifs):  # noqa: ASYNC110
             await trio.sleep(COME_BACK_S / 20)
-
-
-def starting_hosts(
-    hosts: list[str] | None, cores: int, saved: tuple[SavedHost, ...], there: set[str]
-) -> list[tuple[list[str], SavedHost]]:
-    """Return which hosts to start together, and how: those of before, and local ones that are not there."""
-    new = hosts or ([] if saved or there else [socket.gethostname()])
-    there = there | {host.host for host in saved}
-    together: dict[str, tuple[list[str], SavedHost]] = {}
-    for host in (*saved, *(SavedHost(name, "local", cores, {}) for name in new if name not in there)):
-        key = repr((host.strategy, host.cores, sorted(host.options.items())))
-        together.setdefault(key, ([], host))[0].append(host.host)
-    return list(together.values())
 
 
 async def _start_hosts(service: RtsService, hosts: list[str], order: SavedHost) -> None:
@@ -285,7 +285,7 @@ async def bootstrap(
         Cores that each offers; 0 for what its hardware has.
     settings
         name=value, an option of the strategy; may be given several times. Of ssh: python (the interpreter
-        there), config (in place of ~/.ssh/config).
+        there), config (in place of ~/.ssh/config). Of both: directory (where tasks with files run).
     """
     options = dict(parse_option(text) for text in settings or [])
     async with join_rts(running_connection(connection_file)) as rts:

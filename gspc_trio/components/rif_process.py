@@ -3,7 +3,7 @@
 It reads one line of JSON on standard input: ``rts`` (address), ``token`` (base64), ``rif_id``,
 ``incarnation``, ``host``, ``cores``, ``options``; ``credentials`` (for TLS) and ``grace_s`` (how long it
 waits for a run-time system that is gone) may be missing. It prints nothing and logs to standard error.
-Options: ``listen``, the address for schedulers; ``log_level``.
+Options: ``listen``, the address for schedulers; ``log_level``; ``directory``, in which tasks with files run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import binascii
 import gc
 import json
 import logging
+import os
 import signal
 import sys
+import tempfile
 from typing import Any
 
 import trio
@@ -130,6 +132,12 @@ def main() -> int:
         return 2
     level = logging.getLevelNamesMapping().get(order.options.get("log_level", "").upper(), logging.WARNING)
     logging.basicConfig(level=level, stream=sys.stderr, format=f"{order.rif_id}: %(levelname)s: %(message)s")
+    directory = order.options.get("directory", "")
+    if directory:
+        if not os.access(directory, os.W_OK | os.X_OK):
+            print(f"{order.rif_id} ends: it cannot write to the directory {directory}", file=sys.stderr)
+            return 1
+        tempfile.tempdir = directory  # of this process, not of the tasks
     # Nobody else's garbage collector: this process does nothing but pass messages on.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import secrets
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -239,3 +240,28 @@ def _load(path: Path) -> RtsState:
         return RtsState()
     except (ValueError, TypeError, KeyError) as error:
         raise StateError(f"{path} is damaged ({error}): remove it, and bootstrap the hosts again") from error
+
+
+def starting_hosts(
+    hosts: list[str] | None,
+    cores: int,
+    saved: tuple[SavedHost, ...],
+    there: set[str],
+    options: dict[str, str] | None = None,
+) -> list[tuple[list[str], SavedHost]]:
+    """Return which hosts to start together, and how: those of before, and local ones that are not there.
+
+    Args:
+        hosts: names of local ones, None for this host if there are no others.
+        cores, options: of local ones.
+        saved: those of before.
+        there: names of those that need not be started.
+    """
+    new = hosts or ([] if saved or there else [socket.gethostname()])
+    there = there | {host.host for host in saved}
+    together: dict[str, tuple[list[str], SavedHost]] = {}
+    local = (SavedHost(name, "local", cores, options or {}) for name in new if name not in there)
+    for host in (*saved, *local):
+        key = repr((host.strategy, host.cores, sorted(host.options.items())))
+        together.setdefault(key, ([], host))[0].append(host.host)
+    return list(together.values())

@@ -11,6 +11,7 @@ from gspc_trio.core.machine import Tick
 from gspc_trio.nursery.gate import Gate
 from gspc_trio.nursery.rpc import CLOSED_HERE, CLOSED_THERE, SIGNED_OFF, Peer
 from gspc_trio.nursery.scope import open_scope
+from gspc_trio.nursery.witness import Fill, show_queue
 from gspc_trio.protocol.codec import Codec, DecodeError, Encoded
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import SILENT, Session
@@ -51,6 +52,7 @@ class WebSocketLink:
         self._closing = False
         self._over = trio.Event()
         self._reason = ""
+        show_queue(self)
 
     # Link ----
 
@@ -84,6 +86,31 @@ class WebSocketLink:
         self._over.set()
         if self._drained is not None:
             self._drained.set()
+
+    def fills(self) -> tuple[Fill, ...]:
+        """Return what waits for the writer and for the receiver."""
+        if self._over.is_set():
+            return ()
+        limits, waiting = self._limits, self.peer.waiting_items
+        unreceived = self._unreceived_bytes if waiting else 0
+        inbox_items, inbox_bytes = limits.inbox_items_max, limits.inbox_bytes_max
+        return (
+            Fill(
+                "the outbox",
+                len(self._outbox),
+                limits.outbox_items_max,
+                self._outbox_bytes,
+                limits.outbox_bytes_max,
+            ),
+            # It is after a frame that one sees that no more is to be read.
+            Fill(
+                "the inbox",
+                waiting,
+                inbox_items + limits.frame_items_max,
+                unreceived,
+                inbox_bytes + limits.frame_bytes_max,
+            ),
+        )
 
     async def flush(self) -> None:
         """Wait until the outbox is sent and the other side has said goodbye too, at most ``flush_s``."""

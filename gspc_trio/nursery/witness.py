@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 M = TypeVar("M")
 
 
+class Fill(NamedTuple):
+    """How much waits in a queue, and how much may: items and their bytes."""
+
+    name: str
+    items: int
+    items_max: int
+    size_bytes: int
+    bytes_max: int
+
+
+class Queue(Protocol):
+    """Where something may wait."""
+
+    def fills(self) -> Sequence[Fill]:
+        """Return how much waits; nothing once it is over."""
+        ...
+
+
 class Witness(Protocol):
-    """Sees what machines do."""
+    """Sees what machines do, and where something waits."""
 
     def saw(self, machine: Any, event: Any, now: float, actions: list[Any]) -> None:
         """``machine`` took ``event`` at time ``now`` (seconds) and answered with ``actions``."""
+        ...
+
+    def holds(self, queue: Queue) -> None:
+        """There is a new queue."""
         ...
 
 
@@ -46,3 +69,10 @@ def witnessed(machine: M) -> M:
     """Return the machine, behind the witness of this context if there is one."""
     witness = WITNESS.get()
     return machine if witness is None else cast(M, _Witnessed(machine, witness))
+
+
+def show_queue(queue: Queue) -> None:
+    """Let the witness of this context know of a queue."""
+    witness = WITNESS.get()
+    if witness is not None:
+        witness.holds(queue)

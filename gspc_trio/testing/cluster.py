@@ -24,7 +24,7 @@ from gspc_trio.core.records import HostLoad
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rts import Limits as RtsLimits
 from gspc_trio.core.rts.state import RifState
-from gspc_trio.nursery.witness import Witness
+from gspc_trio.nursery.witness import Queue, Witness
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.backend import Behave, SimulatedBackend, open_simulated_backend
 from gspc_trio.testing.disk import SimulatedDisk
@@ -49,6 +49,9 @@ class Blind:
     """A witness that looks away."""
 
     def saw(self, machine: Any, event: Any, now: float, actions: list[Any]) -> None:
+        """Nothing."""
+
+    def holds(self, queue: Queue) -> None:
         """Nothing."""
 
 

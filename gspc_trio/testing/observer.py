@@ -21,6 +21,7 @@ from gspc_trio.core.task import Task, TaskState
 from gspc_trio.protocol.session import Session
 from gspc_trio.testing.backend import Run
 from gspc_trio.testing.checkers.base import Broken, Family
+from gspc_trio.testing.checkers.bounds import Bounds
 from gspc_trio.testing.checkers.durable import Durable
 from gspc_trio.testing.checkers.grants import Grants
 from gspc_trio.testing.checkers.tasks import Tasks
@@ -52,14 +53,18 @@ class Observer:
 
     Args:
         quiet_since: returns the time of the last fault.
+        things: returns the number of processes and ends of connections.
         full_checks: machines check themselves after each event, however large they are.
 
     Attributes:
         grace_s: for how long the run-time system awaits jobs that it does not hear.
     """
 
-    def __init__(self, quiet_since: Callable[[], float], full_checks: bool = False) -> None:
+    def __init__(
+        self, quiet_since: Callable[[], float], things: Callable[[], int], full_checks: bool = False
+    ) -> None:
         self.hash = EventHash()
+        self.bounds = Bounds(things)
         self._full_checks = full_checks
         self._unchecked: dict[tuple[SimulatedProcess, type], float] = {}
         self._quiet_since = quiet_since
@@ -88,6 +93,7 @@ class Observer:
         name = kind.__name__
         self.hash.add(process.name, name, event, now, actions)
         self._history.append((now, process, name, event, actions))
+        self.bounds.event()
         if kind is Session:
             machine.check()
             return
@@ -120,15 +126,15 @@ class Observer:
         self, process: SimulatedProcess, machine: Any, kind: type, event: Any, actions: list[Any]
     ) -> None:
         """Let the machine count everything anew; a large one does it less often, for it takes long."""
-        if not self._full_checks:
-            size = self._size(process, machine, kind)
-            if size > CHECKED_ALWAYS:
-                weight = 1.0 if actions or type(event) is not Tick else IDLE_TICK
-                unchecked = self._unchecked.get((process, kind), 0.0) + weight
-                is_due = unchecked >= size / CHECKED_ALWAYS
-                self._unchecked[process, kind] = 0.0 if is_due else unchecked
-                if not is_due:
-                    return
+        size = self._size(process, machine, kind)
+        self.bounds.machine(process, machine, size)
+        if size > CHECKED_ALWAYS and not self._full_checks:
+            weight = 1.0 if actions or type(event) is not Tick else IDLE_TICK
+            unchecked = self._unchecked.get((process, kind), 0.0) + weight
+            is_due = unchecked >= size / CHECKED_ALWAYS
+            self._unchecked[process, kind] = 0.0 if is_due else unchecked
+            if not is_due:
+                return
         machine.check()
 
     def _size(self, process: SimulatedProcess, machine: Any, kind: type) -> int:

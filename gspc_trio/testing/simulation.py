@@ -14,6 +14,7 @@ from trio.testing import MockClock
 from gspc_trio.components.rts_state import RESUME_GRACE_S
 from gspc_trio.core.rts.state import RifState
 from gspc_trio.nursery.scope import leaves
+from gspc_trio.nursery.witness import Queue
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.backend import Run, SimulatedBackend, SimulatedCompute
 from gspc_trio.testing.checkers.base import Broken
@@ -135,7 +136,7 @@ class Simulation:
         self.schedule = drawn if options.schedule is None else options.schedule
         self._trigger = Trigger(self.schedule)
         self.happened: list[str] = []
-        self.observer = Observer(lambda: self._last_fault_s, options.full_checks)
+        self.observer = Observer(lambda: self._last_fault_s, self._things, options.full_checks)
         self.failure: BaseException | None = None
         self._scope = trio.CancelScope()
         self._last_fault_s = 0.0
@@ -171,6 +172,17 @@ class Simulation:
             self.fail(error)
             raise
         process.step()
+
+    def holds(self, queue: Queue) -> None:
+        """Know of a queue."""
+        process = RUNNING.get()
+        assert process is not None
+        self.observer.bounds.holds(process, queue)
+
+    def _things(self) -> int:
+        """Return the number of processes and ends of connections."""
+        processes = self.cluster.processes
+        return len(processes) + sum(len(process.ends) for process in processes)
 
     def fail(self, error: BaseException) -> None:
         """End the run: something does not hold."""
