@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -57,11 +58,23 @@ class Requirement:
         preferences: ids in order of preference; an id of an ancestor stands for any resource of the class
             below it.
         hard: only preferred resources will do.
+        patience_s: how long a request for this one resource leaves others free for the sake of those it
+            prefers; 0: not at all, None: as the resource manager has it (0.05 s).
+
+    Raises:
+        TypeError: preferences are a single id.
+        ValueError: the patience is no finite number of seconds, 0 or more.
     """
 
     resource_class: str = "core"
     preferences: tuple[ResourceId, ...] = field(default=(), converter=_ids)
     hard: bool = False
+    patience_s: float | None = field(default=None)
+
+    @patience_s.validator
+    def _check_patience(self, _: object, patience_s: float | None) -> None:
+        if patience_s is not None and not 0 <= patience_s < math.inf:
+            raise ValueError(f"patience_s is a number of seconds, 0 or more, not {patience_s!r}")
 
 
 @frozen(cache_hash=True)

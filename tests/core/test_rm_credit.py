@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rm_support import NODE, SOCKET, Driver, cores, host
+import pytest
+from rm_support import NODE, SOCKET, Driver, any_of, cores, host, several
 
 from gspc_trio.core.exchange import Demand, Grant, Interrupt, Recall, Refuse, Release
 from gspc_trio.core.ids import NO_GRANT
@@ -122,6 +123,28 @@ def test_others_waiting_recall_what_a_job_keeps_but_not_before_it_was_held_for_a
     assert driver.wait(0.02) == [Recall("a", ((1, 1),))]
     assert driver.wait(1.0) == [], "one waits, one is asked for, once"
     assert driver.release("a") == [Grant("b", CORE, (1, 3), ("r1.core0",))]
+
+
+@pytest.mark.parametrize("wanted", [CORE, NODE, several("core", "core"), any_of("core", "r1.core0")])
+def test_while_nothing_happens_the_machine_does_not_look_again_and_again(wanted: Shape) -> None:
+    driver = Driver(*host("r1"), reserve_after_s=0.5)
+    driver.demand("a", 4)
+    driver.demand("b", 1, wanted)
+    driver.wait(1.0)
+    assert driver.rm.deadline() is None, "who waits has all that time alone can do for it"
+    driver.release("a")
+    driver.wait(10.0)
+    assert driver.rm.deadline() is None
+
+
+def test_a_grant_too_young_to_be_recalled_is_recalled_when_it_is_old_enough() -> None:
+    driver = Driver(*cores(2), recall_after_s=3.0)
+    driver.demand("a", 1)
+    driver.demand("b", 3)
+    driver.wait(2.0)
+    assert driver.release("b") == [Grant("b", CORE, (1, 3), ("r1.core1",))]
+    assert driver.wait(0.9) == []
+    assert driver.wait(0.2) == [Recall("a", ((1, 1),))]
 
 
 def test_a_job_that_has_more_than_its_share_and_waits_is_asked_for_no_more_than_the_difference() -> None:

@@ -80,6 +80,43 @@ def test_the_wait_for_a_preferred_resource_is_bounded() -> None:
     assert driver.wait(0.02) == [Grant("a", any_of("core", "r1.core0"), (1, 2), ("r1.core1",))]
 
 
+def test_a_requirement_says_how_long_its_preferences_are_worth_waiting_for() -> None:
+    driver = Driver(*cores(6), jobs=("a", "b", "c"), patience_s=0.1, recall_after_s=60)
+
+    def preferring(patience_s: float | None) -> Shape:
+        return Shape((Requirement("core", ("r1.core0",), patience_s=patience_s),))
+
+    driver.take("b")
+    assert driver.take("a", preferring(0)) == ("r1.core1",), "others will do at once"
+    assert driver.take("a", preferring(0.5)) is None
+    assert driver.take("a", preferring(2.0)) is None
+    assert driver.take("a", preferring(None)) is None
+    assert driver.wait(0.09) == []
+    assert driver.wait(0.02) == [Grant("a", preferring(None), (1, 3), ("r1.core2",))]
+    assert driver.wait(0.38) == []
+    assert driver.wait(0.02) == [Grant("a", preferring(0.5), (1, 4), ("r1.core3",))]
+    assert driver.wait(1.4) == []
+    assert driver.release("b") == [Grant("a", preferring(2.0), (1, 5), ("r1.core0",))]
+
+
+def test_different_patience_runs_from_when_others_come_free() -> None:
+    driver = Driver(*cores(4), patience_s=0.1, recall_after_s=60)
+    shapes = [Shape((Requirement("core", ("r1.core0",), patience_s=some_s),)) for some_s in (3.0, 1.0, 2.0)]
+    driver.demand("b", 4)
+    for shape in shapes:
+        driver.demand("a", 1, shape)
+    driver.wait(10)
+    for name in ("r1.core1", "r1.core2", "r1.core3"):
+        assert driver.release("b", name) == []
+    assert [grant.shape for grant in driver.wait(2.5)] == shapes[1:]
+
+
+@pytest.mark.parametrize("patience_s", [-1, float("nan"), float("inf")])
+def test_patience_is_a_finite_time(patience_s: float) -> None:
+    with pytest.raises(ValueError, match="patience_s is a number of seconds, 0 or more, not"):
+        Requirement("core", ("r1.core0",), patience_s=patience_s)
+
+
 def test_patience_runs_only_while_others_are_free() -> None:
     driver = Driver(*cores(1, "r1"), *cores(1, "r2"), patience_s=0.1, recall_after_s=60)
     shape = any_of("core", "r1.core0")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gspc_trio.core.rm.parts import GONE, Chunk, Entry, Vertex
 from gspc_trio.core.rm.pool import Pool
-from gspc_trio.core.rm.serve import takes_any
+from gspc_trio.core.rm.serve import may_starve, takes_any
 from gspc_trio.core.rm.state import State
 
 
@@ -155,6 +155,7 @@ def _check_wants(state: State) -> None:
             assert want.fresh == 0, "credit of an event that is over"
             assert (want.unmet > 0) == (want in state.waiting)
             assert (want in state.special) == (want in state.waiting and not want.form.plain)
+            assert (want in state.starving) == (want in state.waiting and may_starve(want))
             assert (want in state.gangs) == (want in state.special and not want.form.preferring)
             assert want not in state.woken or want in state.special
             if want in state.special and want.patient and not want.form.needs[0].hard:

@@ -10,7 +10,7 @@ from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
 from gspc_trio.core.rm.parts import ClassQueue, Vertex
 from gspc_trio.core.rm.pool import Pool
-from gspc_trio.core.task import Shape
+from gspc_trio.core.task import Requirement, Shape
 
 NEVER = float("inf")
 
@@ -67,12 +67,13 @@ GRANT_TRANSITIONS: dict[GrantState, frozenset[GrantState]] = {
 class Need:
     """One requirement of a shape, with its queue."""
 
-    __slots__ = ("hard", "preferences", "queue")
+    __slots__ = ("hard", "patience_s", "preferences", "queue")
 
-    def __init__(self, queue: ClassQueue, preferences: tuple[ResourceId, ...], hard: bool) -> None:
+    def __init__(self, queue: ClassQueue, requirement: Requirement) -> None:
         self.queue = queue
-        self.preferences = preferences
-        self.hard = hard
+        self.preferences = requirement.preferences
+        self.hard = requirement.hard
+        self.patience_s = requirement.patience_s
 
 
 class Form:
@@ -99,8 +100,7 @@ class Form:
     def __init__(self, shape: Shape, pool: Pool) -> None:
         self.shape = shape
         self.needs = tuple(
-            Need(pool.queue(requirement.resource_class), requirement.preferences, requirement.hard)
-            for requirement in shape.requirements
+            Need(pool.queue(requirement.resource_class), requirement) for requirement in shape.requirements
         )
         self.counts: dict[ClassQueue, int] = {}
         for need in self.needs:

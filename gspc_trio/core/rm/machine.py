@@ -34,7 +34,7 @@ from gspc_trio.core.rm.events import (
 from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
 from gspc_trio.core.rm.placing import Placement
 from gspc_trio.core.rm.search import impossible
-from gspc_trio.core.rm.serve import give_at_once, lose_patience, serve, start_waiting
+from gspc_trio.core.rm.serve import give_at_once, lose_patience, may_starve, serve, start_waiting
 from gspc_trio.core.rm.state import Limits, State
 
 
@@ -305,6 +305,8 @@ class ResourceManager:
             claims.there(state, now, actions)
         for want in state.waiting:
             want.form.sort()
+            if may_starve(want):
+                state.starving[want] = None
         for want in state.special:
             state.wake(want)
             if want.form.preferring:
@@ -348,10 +350,10 @@ class ResourceManager:
 
     def _tick(self, _event: Tick, now: float, actions: list[Any]) -> None:
         lapse.expire(self._state, now, actions)
-        self._after(now, actions)
+        self._after(now, actions, happened=False)
 
-    def _after(self, now: float, actions: list[Any]) -> None:
-        """After whatever may have freed or asked for something: give, reserve, recall."""
+    def _after(self, now: float, actions: list[Any], happened: bool = True) -> None:
+        """After whatever may have freed or asked for something, or after some time: give, reserve, recall."""
         state = self._state
         self._refuse_hopeless(actions)
         if not state.waiting:
@@ -361,9 +363,11 @@ class ResourceManager:
         serve(state, now, actions)
         state.patience.look(now)
         if state.waiting:
+            if happened or actions:
+                reserve.later(state, now)
             reserve.reserve(state, now, actions)
-            if state.recall_at is None and recall.may_help(state):
-                state.recall_at = max(now, state.recalled_at + recall.pause_s(state))
+            if happened or actions:
+                recall.later(state, now)
             if state.recall_at is not None and now >= state.recall_at:
                 recall.recall(state, now, actions)
         if not state.waiting:

@@ -1,5 +1,5 @@
 """How long a request waits for a resource that it prefers: only while others are free does that cost
-anything, and only for ``patience_s``.
+anything, and only for ``patience_s``, which the requirement says or else the resource manager's limits.
 
 The time runs from when others have come free, or the request has come, whichever is later. While all
 resources of the class are in use there is nothing to decline, however long the request has waited for its
@@ -32,8 +32,9 @@ class Patience:
         self._patience_s = patience_s
         self._timed: list[tuple[float, int, Want]] = []
         """Heap of those that came while others were free, or that are in doubt: when to decide anew."""
-        self._together: dict[ClassQueue, dict[Want, None]] = {}
-        """The others: those of a queue lose patience together, so long after something has come free."""
+        self._together: dict[ClassQueue, dict[float, dict[Want, None]]] = {}
+        """The others, by their patience: those with the same for a queue lose it together, so long after
+        something has come free."""
 
     def decide(self, want: Want, now: float) -> None:
         """Let the want wait for what it prefers (for ever if it must), or for any resource of the class."""
@@ -43,12 +44,17 @@ class Patience:
             want.patient = True
             return
         idle_since = self.idle.get(queue, NEVER)
-        until = NEVER if idle_since == NEVER else max(want.since, idle_since) + self._patience_s
-        want.patient = self._patience_s > 0 and now < until and bool(preferred(self._pool, need))
+        patience_s = self._patience_of(want)
+        until = NEVER if idle_since == NEVER else max(want.since, idle_since) + patience_s
+        want.patient = patience_s > 0 and now < until and bool(preferred(self._pool, need))
         if want.patient and want.since > idle_since:
             self.doubt(want, until)
         elif want.patient:
-            self._together.setdefault(queue, {})[want] = None
+            self._together.setdefault(queue, {}).setdefault(patience_s, {})[want] = None
+
+    def _patience_of(self, want: Want) -> float:
+        stated_s = want.form.needs[0].patience_s
+        return self._patience_s if stated_s is None else stated_s
 
     def doubt(self, want: Want, until: float) -> None:
         """Decide then whether the want goes on waiting for what it prefers."""
@@ -56,11 +62,14 @@ class Patience:
 
     def forget(self, want: Want) -> None:
         """The want waits no more (an entry in the heap goes when it comes up)."""
-        queue = want.form.queue
-        together = self._together.get(queue)
-        if together is not None and want in together:
+        queue, patience_s = want.form.queue, self._patience_of(want)
+        groups = self._together.get(queue, {})
+        together = groups.get(patience_s, {})
+        if want in together:
             del together[want]
             if not together:
+                del groups[patience_s]
+            if not groups:
                 del self._together[queue]
 
     def due(self, now: float) -> list[Want]:
@@ -70,8 +79,9 @@ class Patience:
         while timed and timed[0][0] <= now:
             found.append(heappop(timed)[2])
         for queue, since in self.idle.items():
-            if now >= since + self._patience_s:
-                found += self._together.get(queue, ())
+            for patience_s, together in self._together.get(queue, {}).items():
+                if now >= since + patience_s:
+                    found += together
         return found
 
     def look(self, now: float) -> None:
@@ -84,7 +94,8 @@ class Patience:
                 if not queue.free:
                     self.idle.pop(queue, None)
                 elif queue in self._together:
-                    ends_at = min(ends_at, self.idle.setdefault(queue, now) + self._patience_s)
+                    shortest_s = min(self._together[queue])
+                    ends_at = min(ends_at, self.idle.setdefault(queue, now) + shortest_s)
                 else:
                     self.idle.setdefault(queue, now)
         self.ends_at = None if ends_at == NEVER else ends_at
@@ -98,6 +109,5 @@ class Patience:
 
     def watches(self, want: Want) -> bool:
         """Whether the want's patience will be looked at again."""
-        return want in self._together.get(want.form.queue, ()) or any(
-            entry[2] is want for entry in self._timed
-        )
+        together = self._together.get(want.form.queue, {}).get(self._patience_of(want), {})
+        return want in together or any(entry[2] is want for entry in self._timed)

@@ -14,7 +14,7 @@ from typing import Any
 
 from gspc_trio.core.exchange import Recall
 from gspc_trio.core.ids import GrantId, JobId
-from gspc_trio.core.rm.jobs import Holding, Job, Want
+from gspc_trio.core.rm.jobs import NEVER, Holding, Job, Want
 from gspc_trio.core.rm.parts import ClassQueue, Vertex
 from gspc_trio.core.rm.search import preferred
 from gspc_trio.core.rm.state import State
@@ -36,33 +36,37 @@ LOOKS_PER_QUANTUM = 5
 
 
 def recall(state: State, now: float, actions: list[Any]) -> None:
-    """Recall what those who wait are entitled to, and note when to look again."""
+    """Recall what those who wait are entitled to, and note when to look again if nothing else happens."""
     state.recalled_at = now
     state.recall_at = None
     look = _Look(state, now)
-    again = False
     only = next(iter(state.holders)) if len(state.holders) == 1 else None
     for want in sorted(state.waiting, key=lambda want: (want.owner.ratio, want.since, want.number)):
         if want is only or not state.holders:
             continue
-        again = True
         underway = sum(want.called.values()) if want.called else 0
         for queue, count in want.form.counts.items():
             missing = min(want.unmet * count - queue.free, GRANTS_AT_ONCE) - underway
             if missing > 0:
                 look.call(want, queue, missing)
-    if again:
-        state.recall_at = now + pause_s(state)
+    if look.again_at < NEVER:
+        state.recall_at = max(look.again_at, now + pause_s(state))
     for job, grant_ids in look.chosen.items():
         actions.append(Recall(job, tuple(sorted(grant_ids))))
 
 
 def soon(state: State, now: float) -> None:
     """Somebody new waits: look soon, but not at every demand."""
-    if not may_help(state):
-        return
-    due = max(now, state.recalled_at + pause_s(state) / LOOKS_PER_QUANTUM)
-    if state.recall_at is None or due < state.recall_at:
+    _look_by(state, max(now, state.recalled_at + pause_s(state) / LOOKS_PER_QUANTUM))
+
+
+def later(state: State, now: float) -> None:
+    """Something has happened that may entitle somebody who waits to what others hold."""
+    _look_by(state, max(now, state.recalled_at + pause_s(state)))
+
+
+def _look_by(state: State, due: float) -> None:
+    if (state.recall_at is None or due < state.recall_at) and may_help(state):
         state.recall_at = due
 
 
@@ -115,6 +119,8 @@ class _Look:
 
     Attributes:
         chosen: job -> grants recalled by this look.
+        again_at: when another look can find more by itself: when a grant is no longer too young to be
+            recalled, or at once since not all hosts were looked at, or what was recalled entitles others.
     """
 
     def __init__(self, state: State, now: float) -> None:
@@ -124,6 +130,7 @@ class _Look:
         self.want: Want
         self.queue: ClassQueue
         self.missing = 0
+        self.again_at = NEVER
         self._balance = _Balance(state)
         # Those who cannot use more first: what they hold may be idle. Then those with most for their weight.
         self._holders = sorted(
@@ -153,6 +160,8 @@ class _Look:
                 self._call_from(holder, lambda vertex: dict(vertex.kinds.counts).get(queue, 0))
         if self.missing > 0 and queue.contains:
             hosts = self.state.pool.hosts_in_turn(HOSTS_SAMPLED)
+            if len(hosts) < len(self.state.pool.hosts):
+                self.again_at = self.now
             roots = [root for host in hosts for root in host.roots]
             above = [vertex for root in roots for vertex in _of_class_below(root, queue) if vertex.below]
             self._free_one_of(sorted(above, key=lambda vertex: vertex.below))
@@ -181,7 +190,7 @@ class _Look:
                 return
             if holding.recalled or holding.lease_until is not None:
                 continue
-            if self.now < holding.since + self.state.limits.recall_after_s:
+            if self._is_young(holding):
                 return
             gained = sum(map(gain, holding.vertices))
             if not gained:
@@ -208,7 +217,7 @@ class _Look:
         if holding.recalled or holding.lease_until is not None:
             return True
         want, holder = self.want, holding.want
-        if holder is want or self.now < holding.since + self.state.limits.recall_after_s:
+        if holder is want or self._is_young(holding):
             return False
         if not holder.unmet:
             return True
@@ -220,7 +229,16 @@ class _Look:
         weight = 1.0 if holder.owner is want.owner else want.owner.weight
         return not mine or (mine + units) / weight <= theirs
 
+    def _is_young(self, holding: Holding) -> bool:
+        """Whether it is too early to recall the grant."""
+        until = holding.since + self.state.limits.recall_after_s
+        if self.now >= until:
+            return False
+        self.again_at = min(self.again_at, until)
+        return True
+
     def _take(self, holding: Holding, gained: int) -> None:
+        self.again_at = self.now
         self.want.called[holding] = gained
         self.missing -= gained
         if not holding.recalled:

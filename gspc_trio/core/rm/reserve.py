@@ -19,7 +19,6 @@ from gspc_trio.core.rm.jobs import Want
 from gspc_trio.core.rm.parts import GONE, Host, Vertex
 from gspc_trio.core.rm.recall import SHORTEST_PAUSE_S, recall_holding
 from gspc_trio.core.rm.search import Search, host_has_room
-from gspc_trio.core.rm.serve import may_reserve
 from gspc_trio.core.rm.state import Reservation, State
 
 
@@ -28,23 +27,37 @@ def reserve(state: State, now: float, actions: list[Any]) -> None:
     if state.reserve_at is None or now < state.reserve_at:
         return
     state.reserve_at = None
+    state.reserved_at = now
     reservation = state.reservation
     if reservation is not None and not _is_sound(state, reservation):
         state.end_reservation()
-        reservation = None
+        state.reserve_at = now  # after those have been served who were kept from it
+        return
     if reservation is None:
         reservation = _make(state, now)
         if reservation is None:
             return
     chosen: dict[JobId, list[GrantId]] = {}
-    quantum_s = state.limits.recall_after_s
     for vertex in reservation.targets:
         for holding in state.pool.related_holdings(vertex, limit=4096):
-            if now >= holding.since + quantum_s:
+            until = holding.since + state.limits.recall_after_s
+            if now >= until:
                 recall_holding(holding, chosen)
-    state.reserve_at = now + _look_again_s(state)
+            elif state.reserve_at is None or until < state.reserve_at:
+                state.reserve_at = until
+    if state.reserve_at is not None:
+        state.reserve_at = max(state.reserve_at, now + _look_again_s(state))
     for job, grant_ids in chosen.items():
         actions.append(Recall(job, tuple(sorted(grant_ids))))
+
+
+def later(state: State, now: float) -> None:
+    """Something has happened that may let something be put aside, or recalled for what has been."""
+    if not state.starving or (state.reservation is None and state.reserve_at is not None):
+        return  # nobody waits like that, or nobody for long enough
+    due = max(now, state.reserved_at + _look_again_s(state))
+    if state.reserve_at is None or due < state.reserve_at:
+        state.reserve_at = due
 
 
 def _is_sound(state: State, reservation: Reservation) -> bool:
@@ -64,9 +77,7 @@ def _is_hopeless(state: State, vertex: Vertex) -> bool:
 def _make(state: State, now: float) -> Reservation | None:
     """Reserve for the request that has waited longest, if that is long enough; note when to look again."""
     after_s = state.limits.reserve_after_s
-    due = sorted(
-        (want for want in state.waiting if may_reserve(want)), key=lambda want: (want.since, want.number)
-    )
+    due = sorted(state.starving, key=lambda want: (want.since, want.number))
     for want in due:
         if now < want.since + after_s:
             state.reserve_at = want.since + after_s
@@ -76,7 +87,7 @@ def _make(state: State, now: float) -> Reservation | None:
             state.reservation = Reservation(want, targets, now)
             state.pool.close(targets)
             return state.reservation
-    if due:
+    if due and len(state.pool.hosts) > HOSTS_TRIED:  # the next look is at others
         state.reserve_at = now + _look_again_s(state)
     return None
 

@@ -20,7 +20,8 @@ def start_waiting(state: State, want: Want, now: float) -> None:
     before = want.since
     want.settle(now)
     state.waiting[want] = None
-    if fresh and may_reserve(want):
+    if fresh and may_starve(want):
+        state.starving[want] = None
         due = now + state.limits.reserve_after_s
         if state.reserve_at is None or due < state.reserve_at:
             state.reserve_at = due
@@ -37,7 +38,7 @@ def start_waiting(state: State, want: Want, now: float) -> None:
         state.wake(want)
 
 
-def may_reserve(want: Want) -> bool:
+def may_starve(want: Want) -> bool:
     """Whether a stream of other requests could starve this one, so that resources may be put aside for it."""
     need = want.form.needs[0]
     if want.form.plain:

@@ -74,6 +74,7 @@ class State:
         waiting: wants with unmet credit, by first need.
         special: those of them that not any resource of one class satisfies.
         gangs: those of these that want more than one resource.
+        starving: those of ``waiting`` for which resources may be put aside.
         woken: those that prefer resources of which one may have come free.
         patience: of those that wait for what they prefer.
         hungry: queues for which plain wants wait.
@@ -82,7 +83,7 @@ class State:
         coming: class -> number that are on their way; None when nothing is.
         reservation: at most one.
         recall_at, recalled_at: when to look next whom to recall, and when that was last done.
-        reserve_at: when to look next whether a reservation is due.
+        reserve_at, reserved_at: when to look next whether a reservation is due, and when that was last done.
         wants_made: number of wants so far.
     """
 
@@ -98,6 +99,7 @@ class State:
         self.waiting: dict[Want, None] = {}
         self.special: dict[Want, None] = {}
         self.gangs: dict[Want, None] = {}
+        self.starving: dict[Want, None] = {}
         self.woken: dict[Want, None] = {}
         self.patience = Patience(self.pool, limits.patience_s)
         self.hungry: dict[ClassQueue, None] = {}
@@ -108,6 +110,7 @@ class State:
         self.recall_at: float | None = None
         self.recalled_at = float("-inf")
         self.reserve_at: float | None = None
+        self.reserved_at = float("-inf")
         self.wants_made = 0
 
     def job(self, job: JobId) -> Job:
@@ -149,6 +152,7 @@ class State:
     def not_waiting(self, want: Want) -> None:
         """The want has no unmet credit (an entry in a heap goes when it comes up)."""
         self.waiting.pop(want, None)
+        self.starving.pop(want, None)
         if want in self.special:
             del self.special[want]
             self.gangs.pop(want, None)
@@ -202,6 +206,7 @@ class State:
             pool.close(self.reservation.targets)
         for want in self.special:
             self.wake(want)
+        self.reserve_at = None
 
     # Grants -------------------------------------------------------------------------------------------------
 
