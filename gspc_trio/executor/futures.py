@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, InvalidStateError
 from contextlib import suppress
 from time import monotonic
@@ -21,6 +22,14 @@ _CANCELLED = frozenset({"CANCELLED", "CANCELLED_AND_NOTIFIED"})
 _UNDECODED = object()
 _locks = threading.Lock()
 """Held for a moment by whoever makes the condition of a future, or finishes one that has none."""
+
+
+_MADE_LATE: dict[str, Callable[[], Any]] = {
+    "_condition": threading.Condition,
+    "_waiters": list,
+    "_done_callbacks": list,
+}
+"""Attributes of the base class that most futures never need."""
 
 
 class TaskFailed(RuntimeError):
@@ -64,25 +73,23 @@ class TaskFuture(Future[T]):
     _encoded: bytes | None = None
     _told = False
     _has_condition = False
+    _waker: Any = None
 
     def __init__(self, owner: TaskOwner) -> None:
-        # Not the base class's: that makes a condition at once, which costs more than all else of a future;
-        # here one is made when it is first used, and most futures have ended before they are waited for.
+        # Not the base class's: that makes a condition and two lists at once, which cost more than all else of
+        # a future; here they are made when they are first used, which is seldom, for :meth:`result` does not.
         self._owner = owner
         self._state = PENDING
         self._result: Any = None
         self._exception: BaseException | None = None
-        self._waiters: list[Any] = []
-        self._done_callbacks: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name != "_condition":
+        if name not in _MADE_LATE:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         with _locks:
-            if not self._has_condition:
-                self._condition = threading.Condition()
+            if name == "_condition":
                 self._has_condition = True
-        return self._condition
+            return self.__dict__.setdefault(name, _MADE_LATE[name]())
 
     def cancel(self) -> bool:
         """Cancel the task, also when it is running; return False if it had ended."""
@@ -110,19 +117,40 @@ class TaskFuture(Future[T]):
             TimeoutError: it did not end in time.
             Exception: what the task raised, with its traceback as cause; TaskFailed if that cannot be had.
         """
+        if self._state is PENDING and not self._owner.forked:
+            self._wait(timeout)
         data: Any
         if self._state == _FINISHED and self._exception is None:
             data = self._result
         elif self._owner.forked:
             raise RuntimeError("the task of this future belongs to the process that this one was forked from")
         else:
-            data = super().result(timeout)
+            data = super().result(0)
         if self._decoded is _UNDECODED:
             self._decoded = loads(data)
             if len(data) > ENCODED_KEPT_BYTES_MAX:
                 self._encoded = self._result = None
         decoded: T = self._decoded
         return decoded
+
+    def _wait(self, timeout: float | None) -> None:
+        """Wait for the end: for a lock that is let go then, which costs less than a condition."""
+        with _locks:
+            if self._state is not PENDING:
+                return
+            waker = self._waker
+            if waker is None:
+                waker = self._waker = threading.Lock()
+                waker.acquire()
+        if waker.acquire(True, -1 if timeout is None else max(0.0, timeout)):
+            waker.release()  # for the next one who waits
+
+    def _wake(self) -> None:
+        """Let those go on who wait for the end."""
+        with _locks:
+            waker, self._waker = self._waker, None
+        if waker is not None:
+            waker.release()
 
     def encoded(self) -> bytes:
         """Return the result of a task that finished as it travels."""
@@ -134,26 +162,31 @@ class TaskFuture(Future[T]):
     def finish(self, data: bytes) -> bool:
         """The task has returned this; return False if it was cancelled meanwhile."""
         with _locks:
-            if not self._has_condition:  # so nobody waits, nor has added a callback
+            is_simple = not self._has_condition
+            if is_simple:  # so it was not cancelled, and nobody has added a callback
                 self._encoded = self._result = data
                 self._state = _FINISHED
-                return True
-        self._encoded = data
-        try:
-            self.set_result(data)  # type: ignore[arg-type]
-        except InvalidStateError:
-            return False
+        if not is_simple:
+            self._encoded = data
+            try:
+                self.set_result(data)  # type: ignore[arg-type]
+            except InvalidStateError:
+                return False
+        if self._waker is not None:
+            self._wake()
         return True
 
     def fail(self, error: BaseException) -> None:
         """The task has failed, unless the future was cancelled meanwhile."""
         with suppress(InvalidStateError):
             self.set_exception(error)
+        self._wake()
 
     def give_up(self) -> bool:
         """Become cancelled and tell those who wait; return False if it was or had ended."""
         if not super().cancel():
             return False
+        self._wake()
         with _locks:
             told, self._told = self._told, True
         if not told:

@@ -1,0 +1,71 @@
+"""Who waits for a future goes on when its task has ended, however that was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import pytest
+from e2e_world import wait_until
+
+from gspc_trio import TaskFuture
+from gspc_trio.protocol.values import dumps
+
+PATIENCE_S = 60.0
+WAITING = 3
+
+
+class Nobody:
+    """Owns futures whose tasks the test ends."""
+
+    forked = False
+
+    def cancel(self, future: TaskFuture[Any]) -> None:
+        """Nothing runs."""
+
+    def is_running(self, future: TaskFuture[Any]) -> bool:
+        """Nothing runs."""
+        del future
+        return False
+
+
+ENDS: list[tuple[Callable[[TaskFuture[Any]], Any], type[Exception] | None]] = [
+    (lambda future: future.finish(dumps(7)), None),
+    (lambda future: future.fail(KeyError("k")), KeyError),
+    (lambda future: future.cancel(), CancelledError),
+]
+
+
+@pytest.mark.parametrize("has_callback", [False, True])
+@pytest.mark.parametrize(("end", "raised"), ENDS)
+def test_all_who_wait_go_on(
+    end: Callable[[TaskFuture[Any]], Any], raised: type[Exception] | None, has_callback: bool
+) -> None:
+    future: TaskFuture[Any] = TaskFuture(Nobody())
+    seen: list[Future[Any]] = []
+    if has_callback:
+        future.add_done_callback(seen.append)
+    with ThreadPoolExecutor(WAITING) as threads:
+        results = [threads.submit(future.result, PATIENCE_S) for _ in range(WAITING)]
+        wait_until(lambda: future._waker and all(it.running() for it in results), "they wait")
+        end(future)
+        wait(results, PATIENCE_S)
+        for result in (*results, future):
+            if raised is None:
+                assert result.result(0) == 7
+            else:
+                with pytest.raises(raised):
+                    result.result(0)
+    assert seen == ([future] if has_callback else [])
+    assert future._waker is None
+
+
+def test_who_waits_no_longer_does_not_keep_the_others_from_it() -> None:
+    future: TaskFuture[int] = TaskFuture(Nobody())
+    for timeout_s in (-1.0, 0, 0.001):
+        with pytest.raises(TimeoutError):
+            future.result(timeout_s)
+    assert future.finish(dumps(7))
+    assert future.result(0) == 7
+    assert not future.cancel()
