@@ -50,6 +50,7 @@ def location(
     level: Level,
     hosts: Mapping[int, RankedHost],
     resource_class: str = "core",
+    patience_s: float | None = None,
 ) -> Requirement:
     """Return what a task requires that is to run at a rank.
 
@@ -63,6 +64,7 @@ def location(
         target, level: how strict, and what is named.
         hosts: rank -> host, see ``gspc_trio.components.iml_host.ranked_hosts``.
         resource_class: of the resource that the task needs.
+        patience_s: how long a soft place is waited for, see :class:`~gspc_trio.core.task.Requirement`.
 
     Raises:
         UnknownRank: no host has this rank.
@@ -73,6 +75,6 @@ def location(
         raise UnknownRank(f"no host with workers has the rank {rank}; there are: {there}")
     hard = target is Target.HARD
     if level is Level.NODE:
-        return Requirement(resource_class, host.node, hard)
+        return Requirement(resource_class, host.node, hard, patience_s)
     preferences = (host.worker,) if hard else (host.worker, *host.node)
-    return Requirement(resource_class, preferences, hard)
+    return Requirement(resource_class, preferences, hard, patience_s)

@@ -81,6 +81,16 @@ async def test_several_with_preferences_and_with_memory(place, autojump_clock):
         assert (await resources.acquire("node")).resources == ("r1.node",)
 
 
+@pytest.mark.parametrize("patience_s", [0.0, 2.0])
+async def test_a_preferred_resource_is_waited_for_as_long_as_it_says(place, autojump_clock, patience_s):
+    async with place.client() as resources, place.client() as other:
+        await other.acquire("core")
+        begun = trio.current_time()
+        held = await resources.acquire(Requirement("core", ("r1.core0",), patience_s=patience_s))
+        assert held.resources == ("r1.core1",)
+        assert trio.current_time() - begun == pytest.approx(patience_s, abs=0.01)
+
+
 async def test_a_time_out_withdraws_the_request(place, autojump_clock):
     async with place.client("one") as one, place.client("other") as other:
         node = await one.acquire("node")

@@ -23,6 +23,11 @@ def test_each_mode_names_its_place(target: Target, level: Level, expected: Requi
     assert location(2, target, level, HOSTS) == expected
 
 
+def test_a_soft_place_is_waited_for_as_long_as_it_is_worth() -> None:
+    place = location(2, Target.SOFT, Level.NODE, HOSTS, patience_s=3.0)
+    assert place == Requirement("core", ("r2.node",), patience_s=3.0)
+
+
 def test_a_rank_without_a_host_is_refused() -> None:
     with pytest.raises(UnknownRank, match="no host with workers has the rank 1; there are: 0, 2"):
         location(1, Target.SOFT, Level.NODE, HOSTS)

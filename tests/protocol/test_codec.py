@@ -335,6 +335,15 @@ def test_a_value_that_equals_another_of_a_wrong_type_is_not_let_in_by_the_cache(
     assert type(demand.shape.requirements[0].hard) is bool
 
 
+def test_a_patience_that_is_no_time_is_refused() -> None:
+    frame = frame_of(exchange.Demand, "j", [[["core", [], False, 1.5]]], 1, [0, 0])
+    shape = Shape((Requirement(patience_s=1.5),))
+    assert CODEC.decode_batch(frame) == [exchange.Demand("j", shape, 1, (0, 0))]
+    for patience_s in (-1.0, float("nan"), float("inf"), "1"):
+        with pytest.raises(DecodeError):
+            CODEC.decode_batch(frame_of(exchange.Demand, "j", [[["core", [], False, patience_s]]], 1, [0, 0]))
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_never_do_worse_than_an_error(data: bytes) -> None:
