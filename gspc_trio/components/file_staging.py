@@ -232,7 +232,8 @@ class JobStaging:
             content = decode_reference(value) if is_reference(value) else _bytes_of(value)
             await self._data.put(decode_reference(where), content)
         except BadValue as error:
-            raise StagingError(f"what is to be put into a range: {error}") from None
+            hint = "return bytes, or memoryview(...) of an array"
+            raise StagingError(f"what is to be put into a range: {error}; {hint}") from None
         outputs[output] = (where,)
 
     async def _send_file(self, source: int, size_bytes: int, path: str) -> None:

@@ -155,6 +155,10 @@ def spread(value: Any, bytes_min: int) -> Spread | bytes:
     Raises:
         BadValue: it cannot be sent to another process.
     """
+    if type(value) is memoryview:
+        if value.nbytes >= bytes_min and value.c_contiguous:
+            return Spread(_RAW, [value.cast("B")])
+        value = bytes(value)
     if type(value) is bytes:
         return Spread(_RAW, [memoryview(value)]) if len(value) >= bytes_min else values.dumps(value)
     data = values.dumps_plain(value)

@@ -38,7 +38,7 @@ def dumps(value: Any) -> bytes:
 
     Lists, tuples, dicts, str, bytes, int of 64 bits, float, bool and None (exactly these types, nested up to
     DEPTH_MAX) become msgpack; anything else is pickled (protocol 5), by cloudpickle if need be (lambdas,
-    classes of ``__main__``).
+    classes of ``__main__``). A memoryview is sent as the bytes that it shows.
 
     Raises:
         BadValue: it cannot be pickled either; the message says why.
@@ -50,6 +50,8 @@ def dumps(value: Any) -> bytes:
             pass  # an int beyond 64 bits
         else:
             return short
+    if type(value) is memoryview:
+        value = bytes(value)
     if type(value) is bytes and LONG_BYTES < len(value) < BYTES_MAX - 5:
         return b"\xc6" + len(value).to_bytes(4, "big") + value  # as msgpack does, but copied only once
     if type(value).__name__ == "Placed":

@@ -219,6 +219,21 @@ def test_a_small_value_travels_as_ever(value: Any) -> None:
     assert spread(value, BYTES_MIN) == dumps(value)
 
 
+@pytest.mark.parametrize("size_bytes", [0, 100, BYTES_MIN, 3 * BYTES_MIN])
+def test_a_view_travels_as_the_bytes_that_it_shows(size_bytes: int) -> None:
+    content = bytes(range(256)) * (size_bytes // 256 + 1)
+    for view in (memoryview(content)[:size_bytes], memoryview(content + content)[: 2 * size_bytes : 2]):
+        parts = spread(view, BYTES_MIN)
+        if isinstance(parts, bytes):
+            assert parts == dumps(view) == dumps(bytes(view))
+            assert loads(parts) == bytes(view)
+        else:
+            reference = decode_reference(parts.reference("d1", "a"))
+            back = gather(reference, memoryview(b"".join(parts.pieces)))
+            assert type(back) is bytes
+            assert back == bytes(view)
+
+
 @pytest.mark.parametrize("data", [b"\xc1\0", b"\xc1\0\xff", b"\xc1\0\x91\1"])
 def test_bytes_that_are_no_reference_are_a_bad_value(data: bytes) -> None:
     with pytest.raises(BadValue):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -111,3 +112,45 @@ async def test_a_range_of_data_that_was_freed_is_refused() -> None:
         with pytest.raises(JobFailed, match="its range cannot be written"):
             async with open_job(filling(), rts=rts, values=values) as job:
                 await job.wait()
+
+
+def fill_array(count: int) -> dict[str, memoryview]:
+    numbers = array("d", range(count))
+    return {"rows": memoryview(numbers)}
+
+
+def last_of(view: memoryview) -> float:
+    last: float = view.cast("d")[-1]
+    return last
+
+
+@pytest.mark.parametrize("count", [100, MIB // 8])
+async def test_an_array_is_given_and_seen_by_its_buffer(count: int) -> None:
+    net = Net("arrays")
+    inputs = {"count": net.input("counts"), "_where": net.input("ranges")}
+    filled = net.place("filled")
+    net.transition("fill", fill_array, inputs, {"rows": filled}, output_ranges={"rows": "_where"})
+    net.transition("look", last_of, [filled], net.output("seen"))
+    async with layer() as (rts, iml):
+        data = await iml.alloc(8 * count)
+        values: dict[str, Any] = {"counts": [count], "ranges": [await iml.placed(data)]}
+        async with open_job(net, rts=rts, values=values) as job:
+            assert (await job.wait()).outputs == {"seen": [float(count - 1)]}
+        assert array("d", await iml.get(data)) == array("d", range(count))
+
+
+async def test_what_is_no_buffer_is_refused_with_a_hint() -> None:
+    net = Net("lists")
+    inputs = {"count": net.input("counts"), "_where": net.input("ranges")}
+    net.transition("fill", fill_list, inputs, {"rows": net.output("n")}, output_ranges={"rows": "_where"})
+    async with layer() as (rts, iml):
+        data = await iml.alloc(3, b"...")
+        values: dict[str, Any] = {"counts": [3], "ranges": [await iml.placed(data)]}
+        with pytest.raises(JobFailed, match=r"return bytes, or memoryview\(\.\.\.\) of an array"):
+            async with open_job(net, rts=rts, values=values) as job:
+                await job.wait()
+        assert await iml.get(data) == b"..."
+
+
+def fill_list(count: int) -> dict[str, list[int]]:
+    return {"rows": list(range(count))}
