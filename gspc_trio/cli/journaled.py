@@ -21,7 +21,7 @@ def new_journal(
     """The journal of a run that begins, for the time of a block; None without a directory.
 
     Raises:
-        JournalError: the directory has one already, or others can write to it.
+        JournalError: the directory has one already, or others can look into it.
     """
     if directory is None:
         yield None

@@ -207,10 +207,9 @@ def create_journal(directory: Path, about: About, file_bytes_max: int = FILE_BYT
     """A new journal for the time of a block.
 
     Raises:
-        JournalError: there is one in the directory, or others can write to it.
+        JournalError: there is one in the directory, or others can look into it.
         OSError: the directory cannot be made.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked(directory):
         if has_journal(directory):
             raise JournalError(

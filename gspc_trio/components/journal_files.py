@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
 import trio
+
+from gspc_trio.components.own_directory import own_directory
 
 _PREFIX = "journal."
 _NOTE = "job"
@@ -157,24 +157,10 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-@contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Keep other job servers out for the time of a block; the lock goes with the process.
+def locked(directory: Path) -> AbstractContextManager[None]:
+    """Keep other users and job servers out of a journal's directory for the time of a block.
 
     Raises:
-        JournalError: others can write to the directory, or another job server uses it.
+        JournalError: others can look into it, or another job server uses it.
     """
-    status = directory.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise JournalError(f"others can write to {directory}: chmod 700 it, or name another directory")
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise JournalError(f"a job server that runs uses the journal {directory}") from None
-        yield
-    finally:
-        os.close(descriptor)
+    return own_directory(directory, "a job server that runs uses the journal", JournalError)

@@ -6,7 +6,6 @@ they and the job servers hold they say themselves.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -21,6 +20,7 @@ from typing import Any
 import trio
 from attrs import asdict, evolve, field, frozen
 
+from gspc_trio.components.own_directory import own_directory
 from gspc_trio.components.rts import RtsService
 from gspc_trio.core.ids import RifId
 from gspc_trio.core.rts import RifState
@@ -211,22 +211,11 @@ def open_state(folder: Path) -> Iterator[StateKeeper]:
     """The state in a directory, for one run-time system at a time.
 
     Raises:
-        StateError: others can write to the directory, another run-time system uses it, or it is damaged.
+        StateError: others can look into the directory, another run-time system uses it, or it is damaged.
         OSError: the directory cannot be made.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise StateError(f"others can look into {folder}: chmod 700 it, or name another directory")
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StateError(f"a run-time system that runs uses the state {folder}") from None
+    with own_directory(folder, "a run-time system that runs uses the state", StateError):
         yield StateKeeper(folder, _load(folder / _FILE))
-    finally:
-        os.close(descriptor)
 
 
 def _load(path: Path) -> RtsState:

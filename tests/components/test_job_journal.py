@@ -192,14 +192,6 @@ def test_what_is_no_journal_is_not_resumed(tmp_path: Path) -> None:
         pass
 
 
-def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "open"
-    folder.mkdir()
-    folder.chmod(0o777)
-    with pytest.raises(JournalError, match="others can write"), create_journal(folder, ABOUT):
-        pass
-
-
 async def test_a_symbolic_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
     folder, victim = tmp_path / "j", tmp_path / "victim"
     victim.write_text("precious")
