@@ -22,11 +22,11 @@ def rifs(world: World) -> dict[str, Any]:
 
 
 @contextmanager
-def short_of_descriptors(pid: int) -> Iterator[None]:
-    """Let a process open hardly anything more for the time of a block."""
+def short_of_descriptors(pid: int, left: int = ENOUGH_FOR_A_CONNECTION) -> Iterator[None]:
+    """Let a process open no more than so many files for the time of a block."""
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     newest = max(map(int, os.listdir(f"/proc/{pid}/fd")))
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (newest + 1 + ENOUGH_FOR_A_CONNECTION, before[1]))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (newest + 1 + left, before[1]))
     try:
         yield
     finally:

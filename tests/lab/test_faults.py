@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from e2e_world import MARKING, World, completed, wait_until
+from e2e_world import HANG_S, MARKING, World, completed, wait_until
 from netlab import Lab
 from test_hosts import WHO, connection, result_of, rifs, start, stop
 from test_resume import traces
+from test_short_of_descriptors import short_of_descriptors
 
 
 def marking(world: World, number: int, seconds: float) -> tuple[Any, Path]:
@@ -82,6 +83,32 @@ def test_a_slow_link_makes_nobody_lost(world: World, lab: Lab) -> None:
         stop(world)
     finally:
         lab.hosts[2].delay(0.0)
+
+
+def test_a_run_time_system_that_is_short_of_descriptors_goes_on_when_it_has_some_again(
+    world: World, lab: Lab
+) -> None:
+    """It serves those who are there, says what its limit is, and lets others in later."""
+    start(world, lab, "h1", "h2", options=("--state", str(world.folder / "state")))
+    before = known(world)
+    rts = world.started[0]
+    process, marks = marking(world, 120, 0.25)
+    wait_until(lambda: len(traces(marks)) >= 6, "tasks run")
+    with short_of_descriptors(rts.pid, left=0):
+        refused = world.run("rts", "status")
+        assert refused.returncode != 0
+        assert "does not answer" in refused.stderr or "closed the connection" in refused.stderr
+        count = len(traces(marks))
+        wait_until(lambda: len(traces(marks)) >= count + 20, "tasks go on")
+    assert known(world) == before, "nobody was lost"
+    flow = world.workflow(WHO)
+    given = ("--rts", connection(world), "--set", "n=20", "--json")
+    numbers, _ = result_of(world.start("jobserver", "run", flow, *given))
+    assert numbers == list(range(20))
+    finish(process, marks, 120)
+    stop(world)
+    _, said = rts.communicate(timeout=HANG_S)
+    assert "cannot accept connections: too many open files, the limit of this process is" in said
 
 
 def test_a_host_that_is_short_of_descriptors_does_not_stop_the_work(world: World, lab: Lab) -> None:
