@@ -11,9 +11,9 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.journal import Journal
+from gspc_trio.components.rif import RifService
 from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.components.takeover import Takeover
-from gspc_trio.components.worker import WorkerShell
 from gspc_trio.core.exchange import Demand, Finished, Interrupt, Release
 from gspc_trio.core.fence import Fence
 from gspc_trio.core.phases import Phases
@@ -28,7 +28,6 @@ from gspc_trio.core.scheduler import machine as scheduler_machine
 from gspc_trio.core.task import Reason
 from gspc_trio.core.verdict import Verdict
 from gspc_trio.core.worker import Worker
-from gspc_trio.nursery.link import WebSocketLink
 from gspc_trio.protocol import handshake
 from gspc_trio.protocol.session import Session
 from gspc_trio.workflow.job import JobMachine
@@ -351,31 +350,26 @@ def only_the_tail_is_taken_back(patch: Patch) -> None:
     patch(Phases, "take_back", tail)
 
 
-def reads_on_though_nobody_takes(patch: Patch) -> None:
-    """A connection goes on reading while its receiver takes nothing."""
-    patch(WebSocketLink, "_is_full", lambda _link: False)
-
-
 def events_kept_for_ever(patch: Patch) -> None:
     """The resource manager keeps all that it has ever heard."""
     handle = ResourceManager.handle
 
     def keep(rm: ResourceManager, event: Any, now: float) -> list[Any]:
-        vars(rm.state).setdefault("heard", []).append([event])
+        vars(rm).setdefault("heard", []).extend(([event], [now], [event]))
         return handle(rm, event, now)
 
     patch(ResourceManager, "handle", keep)
 
 
 def tasks_left_behind(patch: Patch) -> None:
-    """A worker starts a trio task for all that it computes, and ends none."""
-    compute = WorkerShell._compute
+    """A RIF starts a trio task for all that it does, and ends none."""
+    perform = RifService._perform
 
-    def leave(shell: WorkerShell, action: Any) -> None:
-        shell._nursery.start_soon(trio.sleep_forever)
-        compute(shell, action)
+    def leave(rif: RifService, action: Any) -> None:
+        rif._nursery.start_soon(trio.sleep_forever)
+        perform(rif, action)
 
-    patch(WorkerShell, "_compute", leave)
+    patch(RifService, "_perform", leave)
 
 
 VARIANTS = [
@@ -408,7 +402,6 @@ VARIANTS = [
     parted_rif_waits,
     names_given_again,
     only_the_tail_is_taken_back,
-    reads_on_though_nobody_takes,
     events_kept_for_ever,
     tasks_left_behind,
 ]

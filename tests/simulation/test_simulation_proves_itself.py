@@ -30,6 +30,7 @@ FOUND_AT = {
     "tasks_begun_twice_after_a_restart": 3,
     "parted_rif_waits": 31,
     "only_the_tail_is_taken_back": 10,
+    "events_kept_for_ever": 8,
 }
 """Where each was found when this was written: looked at first, to save time."""
 
