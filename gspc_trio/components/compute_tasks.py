@@ -144,11 +144,11 @@ class TaskChannel:
                     size_bytes += len(self._codes[code_id]) + _ITEM_HEAD_BYTES
                     defined.append(code_id)
                     items.append((DEFINE, code_id, self._codes[code_id]))
-            arguments = submission.arguments
-            size_bytes += _ITEM_HEAD_BYTES + _ARGUMENT_HEAD_BYTES * len(arguments) + sum(map(len, arguments))
-            if submission.held:
-                size_bytes += len(pack(submission.held))
-            size_bytes += len(submission.directory)
+            size_bytes += _ITEM_HEAD_BYTES
+            for argument in submission.arguments:
+                size_bytes += _ARGUMENT_HEAD_BYTES + len(argument)
+            if submission.held or submission.directory:
+                size_bytes += len(pack(submission.held)) + len(submission.directory)
             if (count and work_s + task_s > PACKET_S) or size_bytes > PACKET_BYTES_MAX:
                 break
             items.append(_run_item(submission))

@@ -81,7 +81,13 @@ def make_layers(host: str, nursery: trio.Nursery, network: Network, rts: str) ->
 
 def measured(submit: Submit) -> Submit:
     """Return what a RIF was given, with the bytes of data that each stage-in fetches."""
-    if not any(one.options.stage_in for one in submit.submissions):
+    options = None
+    for one in submit.submissions:
+        if one.options is not options:  # most have the same
+            options = one.options
+            if options.stage_in:
+                break
+    else:
         return submit
     return evolve(
         submit,

@@ -47,7 +47,7 @@ STOP_S = 1.0
 _STEP_MS = 1
 
 _FIRST_MS = 100
-"""So long the first compute process is waited for: most often it is wanted at once, and libraries can wait."""
+"""So long the first compute process is waited for: most often it is wanted at once, libraries are not."""
 
 
 def _do_nothing(number: int, frame: object) -> None:

@@ -208,12 +208,13 @@ class Phases:
         may_hand = may_hand and self.incoming is None
         beside_plain = may_hand and self._plain_may_enter()
         waiting = self.waiting
-        stage_in = None
+        stage_in = options = None
         while waiting:
             submission = waiting[0]
-            if self.plain(submission):
+            if submission.options is options or self.plain(submission):
                 if not beside_plain:
                     break
+                options = submission.options  # what is plain is so by them
                 run.append(waiting.popleft())
                 continue
             others = blocked or bool(run or self.handed) or any(True for _ in self.slots())

@@ -69,6 +69,7 @@ class TaskFuture(Future[T]):
     """A future whose task runs elsewhere: ``cancel`` really cancels, results are decoded when asked for."""
 
     _task_id = 0
+    _ref: Any = None
     _decoded: Any = _UNDECODED
     _encoded: bytes | None = None
     _told = False

@@ -275,7 +275,10 @@ class Loop:
                 continue
             ours = type(argument) is TaskFuture and futures.get(argument._task_id) is argument
             if ours and argument._state is PENDING:
-                arguments[position] = Ref(argument._task_id)
+                ref = argument._ref
+                if ref is None:
+                    ref = argument._ref = Ref(argument._task_id)
+                arguments[position] = ref
             elif argument.done():
                 try:
                     arguments[position] = value_of(argument)

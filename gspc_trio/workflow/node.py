@@ -88,7 +88,9 @@ class Node:
     ) -> None:
         self.task = task
         self.arguments = arguments
-        self.references = references if len(references) < 2 else tuple(dict.fromkeys(references))
+        if len(references) > 1 and len(set(references)) < len(references):
+            references = tuple(dict.fromkeys(references))
+        self.references = references
         self.keep = keep
         self.state = TaskState.READY
         self.missing = 0
