@@ -11,6 +11,7 @@ from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm import Added, Coming, JobGone, Removed
 from gspc_trio.core.rm.errors import ResourceHeld, UnknownJob
+from gspc_trio.core.rm.events import Awaited
 from gspc_trio.core.task import CORE, Shape
 
 
@@ -50,6 +51,18 @@ def test_a_grant_on_several_hosts_comes_back_host_by_host() -> None:
     assert driver.rm.status()["revoking"] == [[1, 1]]
     assert driver.send(Revoked((1, 1), ("r1.core0",))) == [Grant("b", CORE, (1, 3), ("r1.core0",))]
     assert driver.send(Revoked((1, 1), ("r1.core0",))) == [], "said twice"
+
+
+def test_whoever_is_awaited_has_more_time_to_confirm() -> None:
+    driver = Driver(*host("r1"), lease_s=6.0)
+    driver.demand("a", 1)
+    driver.demand("b", 1, NODE)
+    driver.send(JobGone("a"))
+    driver.send(Awaited((1, 1), 40.0))
+    driver.send(Awaited((1, 1), 3.0))  # never less
+    driver.send(Awaited((1, 7), 50.0))  # is not being revoked
+    assert driver.wait(30.0) == []
+    assert driver.send(Revoked((1, 1), ("r1.core0",))) == [Grant("b", NODE, (1, 2), ("r1.node",))]
 
 
 def test_without_an_answer_the_resources_are_removed_and_all_above_stays_blocked() -> None:

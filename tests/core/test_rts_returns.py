@@ -6,12 +6,21 @@ from typing import Any
 
 import pytest
 
-from gspc_trio.core.exchange import Claim, DagReport, Grant, Interrupt, WorkerEndpoint
+from gspc_trio.core.exchange import (
+    Claim,
+    DagReport,
+    Grant,
+    Interrupt,
+    Revoke,
+    Revoked,
+    WorkerEndpoint,
+)
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import JobChanged, RifChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm.events import (
     Added,
+    Awaited,
     Claimed,
     Coming,
     JobGone,
@@ -244,3 +253,33 @@ def test_a_job_that_is_gone_without_silence_is_over() -> None:
 def test_work_of_a_job_that_ended_meanwhile_is_ended() -> None:
     machine, _ = run(*BOOT, (4.0, events.RifLost(1, "nothing heard")))
     assert machine.handle(BACK, 5.0) == [UP, actions.CloseJobAt((5,), "j1")]
+
+
+REVOKE = Revoke((1, 4), ("r1.core0",))
+AWAITED = actions.TellRm(Awaited((1, 4), 44.0))
+AGAIN = actions.TellRif(5, REVOKE)
+
+
+def test_what_is_revoked_while_a_rif_is_away_is_said_when_it_is_back() -> None:
+    machine, out = run(*BOOT, (4.0, events.RifLost(1, "nothing heard")), (5.0, REVOKE))
+    assert out == [AWAITED], "the RM gives it all the time that it is awaited, and the usual time to answer"
+    assert AGAIN in machine.handle(BACK, 33.0)
+    machine.check()
+    assert machine.deadline() == 38.0
+    revoked = events.RevokedBy(5, Revoked((1, 4), ("r1.core0",)))
+    assert machine.handle(revoked, 33.5) == [actions.TellRm(Revoked((1, 4), ("r1.core0",)))]
+    machine.check()
+    assert machine.deadline() is None
+
+
+def test_what_was_being_revoked_when_a_rif_went_away_is_said_again() -> None:
+    machine, out = run(*BOOT, (3.0, REVOKE), (4.0, events.RifLost(1, "nothing heard")))
+    assert out == [AWAITED, RifChanged(4.0, "r1", "anna", "away", "nothing heard")]
+    assert AGAIN in machine.handle(BACK, 5.0)
+    machine.check()
+
+
+def test_nothing_is_left_to_say_to_a_rif_that_does_not_come_back() -> None:
+    machine, _ = run(*BOOT, (4.0, events.RifLost(1, "nothing heard")), (5.0, REVOKE), (34.0, Tick()))
+    machine.check()
+    assert machine.rifs[0].unsaid == {}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from attrs import field
 
 from gspc_trio.core.exchange import Grant
-from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.value import frozen
 
@@ -55,6 +55,14 @@ class Resumed:
     """These may be used again; those that are gone meanwhile do not matter."""
 
     resource_ids: tuple[ResourceId, ...]
+
+
+@frozen
+class Awaited:
+    """Whoever has to confirm the revocation of a grant cannot be heard, and is awaited until then."""
+
+    grant_id: GrantId
+    until_s: float
 
 
 @frozen

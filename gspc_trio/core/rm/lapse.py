@@ -8,7 +8,7 @@ from typing import Any
 from gspc_trio.core.exchange import Lapsed, Recall, Revoke, Revoked
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.rm.errors import BadPolicy, ResourceHeld, UnknownGrant
-from gspc_trio.core.rm.events import REMOVE_POLICIES, Removed, Rested, Resumed
+from gspc_trio.core.rm.events import REMOVE_POLICIES, Awaited, Removed, Rested, Resumed
 from gspc_trio.core.rm.jobs import Holding, Job
 from gspc_trio.core.rm.parts import Vertex
 from gspc_trio.core.rm.recall import recall_holding
@@ -65,6 +65,13 @@ def expire(state: State, now: float, actions: list[Any]) -> None:
     for holding in list(state.lapsing.values()):
         if holding.lease_until is not None and now >= holding.lease_until:
             state.condemn(holding, now, actions)
+
+
+def awaited(state: State, event: Awaited) -> None:
+    """Give whoever has to confirm a revocation more time."""
+    holding = state.lapsing.get(event.grant_id)
+    if holding is not None and holding.lease_until is not None:
+        holding.lease_until = max(holding.lease_until, event.until_s)
 
 
 def removed(state: State, event: Removed, now: float, actions: list[Any]) -> None:

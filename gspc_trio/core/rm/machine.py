@@ -21,6 +21,7 @@ from gspc_trio.core.rm.errors import (
 )
 from gspc_trio.core.rm.events import (
     Added,
+    Awaited,
     Claimed,
     Coming,
     JobGone,
@@ -42,8 +43,8 @@ class ResourceManager:
     """Who holds which resource (GSPC19 2.4, RM-1 to RM-13).
 
     Events: Added, Removed, Rested, Resumed, Coming, Settled, JobJoined, JobWeighed, JobGone, Claimed, Demand,
-    Release, Interrupt, Revoked, Tick. Actions: Grant, Recall, Refuse, Lapsed to jobs; Revoke to the RIFs of
-    the resources; records GrantChanged and ResourceChanged.
+    Release, Interrupt, Revoked, Awaited, Tick. Actions: Grant, Recall, Refuse, Lapsed to jobs; Revoke to the
+    RIFs of the resources; records GrantChanged and ResourceChanged.
 
     Illegal events raise a subclass of :class:`~gspc_trio.core.rm.errors.RmError` that names what is wrong.
     """
@@ -67,6 +68,7 @@ class ResourceManager:
             Removed: self._removed,
             Rested: self._rested,
             Resumed: self._resumed,
+            Awaited: lambda event, _now, _actions: lapse.awaited(self._state, event),
             Coming: self._coming,
             Settled: self._settled,
             JobJoined: self._job_joined,

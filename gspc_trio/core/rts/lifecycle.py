@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import define, field
 
-from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
+from gspc_trio.core.ids import Counter, JobId, RifId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import RifChanged
 from gspc_trio.core.resources import BadResources
@@ -27,6 +27,7 @@ from gspc_trio.core.rts.actions import (
 from gspc_trio.core.rts.asking import refusal_of
 from gspc_trio.core.rts.events import BootstrapAsked, RifEnded, RifLost, RifUp, TeardownAsked
 from gspc_trio.core.rts.expected import Expected
+from gspc_trio.core.rts.revoking import make_up, put_off
 from gspc_trio.core.rts.state import Add, JobEntry, Limits, Rif, RifState, check_rif, checked_dag
 
 Actions = list[Any]
@@ -179,9 +180,9 @@ class LifeCycle:
         if not (self.limits.grace_s and rif.state is RifState.UP and rif.is_idle):
             self.lose(rif, reason, now, out)
             return
-        rif.owed.clear()  # who does not answer in time loses its resources at the RM, and so is lost
         rif.move(RifState.AWAY)
         rif.reason, rif.timer_at = reason, now + self.limits.grace_s
+        put_off(rif, self.limits, now, out)
         self._record(rif, now, out)
 
     def adopt(self, rif: Rif) -> None:
@@ -197,6 +198,7 @@ class LifeCycle:
         rif.up_at, rif.timer_at, rif.reason = now, None, ""
         self._record(rif, now, out)
         self.announce(rif, out)
+        make_up(rif, self.limits, now, out)
 
     def ended(self, event: RifEnded, now: float, out: Actions) -> None:
         """Nothing is left of an incarnation."""
@@ -239,13 +241,10 @@ class LifeCycle:
         if self.jobs:
             out.append(AnnounceGone(tuple(self.jobs), rif.rif_id, rif.incarnation, reason))
         self.expected.tell(out)  # first, or the RM would refuse who waits for what comes back
-        ids: tuple[ResourceId, ...] = tuple(resource.resource_id for resource in rif.usable())
-        if ids:
-            out.append(TellRm(Removed(ids, "lose")))
-        rif.resources.clear()
-        rif.leaving.clear()
-        rif.left.clear()
-        rif.owed.clear()
+        if usable := rif.usable():
+            out.append(TellRm(Removed(tuple(resource.resource_id for resource in usable), "lose")))
+        for what in (rif.resources, rif.leaving, rif.left, rif.owed, rif.unsaid):
+            what.clear()
         rif.quarantine = None
 
     def _settle(self, rif: Rif, now: float, out: Actions) -> None:

@@ -22,7 +22,6 @@ from gspc_trio.core.rts.actions import (
     Refused,
     RefuseJob,
     Stopped,
-    TellRif,
     TellRm,
     Weighed,
 )
@@ -30,6 +29,7 @@ from gspc_trio.core.rts.lifecycle import Actions, LifeCycle
 from gspc_trio.core.rts.quarantine import Quarantines
 from gspc_trio.core.rts.requests import Requests
 from gspc_trio.core.rts.returns import Returns
+from gspc_trio.core.rts.revoking import revoke
 from gspc_trio.core.rts.state import JobEntry, Limits, Rif, RifState
 
 
@@ -263,12 +263,11 @@ class Rts:
             parts.setdefault(resource_id.partition(".")[0], []).append(resource_id)
         for rif_id, ids in parts.items():
             rif = self._lives.rifs.get(rif_id)
-            if rif is None or rif.state is not RifState.UP or rif.link is None:
+            if rif is None or rif.state not in (RifState.UP, RifState.AWAY):
                 continue
             there = tuple(name for name in ids if name in rif.resources and name not in rif.left)
             if there:
-                rif.owe(event.grant_id, there, now + self.limits.revoke_timeout_s)
-                out.append(TellRif(rif.link, Revoke(event.grant_id, there)))
+                revoke(rif, event.grant_id, there, self.limits, now, out)
 
     def _revoked_by(self, event: events.RevokedBy, _: float, out: Actions) -> None:
         rif = self._lives.by_link.get(event.link)

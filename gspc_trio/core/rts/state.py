@@ -160,6 +160,7 @@ class Rif:
         report: what it said when it had done that; the RM's word is still to come.
         waiting: what it does after that.
         removals: those that wait for the RM.
+        unsaid: revokes that it is to be told of when it is back.
         quarantine: that its host is in, or None; ``quarantines``: how often it was in one lately.
         fit_at: when the last one was over.
     """
@@ -193,6 +194,7 @@ class Rif:
     report: DagReport | None = None
     waiting: deque[Request] = field(factory=deque)
     removals: list[Removal] = field(factory=list)
+    unsaid: dict[GrantId, tuple[ResourceId, ...]] = field(factory=dict)
     quarantine: Quarantine | None = None
     quarantines: int = 0
     fit_at: float = -math.inf
@@ -301,6 +303,7 @@ def with_descendants(rif: Rif, resource_ids: tuple[ResourceId, ...]) -> tuple[Re
 def check_rif(rif: Rif) -> None:
     """Assert the invariants of one RIF."""
     state = rif.state
+    assert not rif.unsaid or state is RifState.AWAY, rif
     assert rif.quarantine is None or state in (RifState.UP, RifState.AWAY), rif
     assert rif.running or rif.adrift or state in (RifState.LOST, RifState.FAILED), rif
     assert not (rif.running and rif.adrift), rif
