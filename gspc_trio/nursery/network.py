@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import ssl
 
     from gspc_trio.nursery.bulk import BulkStream
+    from gspc_trio.nursery.websocket import Dialer
     from gspc_trio.protocol.codec import Codec
 
 __all__ = [
@@ -194,7 +195,7 @@ class Network:
     @asynccontextmanager
     async def _open(
         self,
-        connect: Callable[..., AbstractAsyncContextManager[T]],
+        connect: Callable[[trio.abc.Stream, Dialer], AbstractAsyncContextManager[T]],
         where: WebSocketAddress,
         role: str,
         name: str,
@@ -204,9 +205,9 @@ class Network:
         tls = self._tls(where, server=False)
         stream = await self._dial(where)
         identity = self.identity(role, name, dialer=True, expect=expect)
-        async with connect(
-            stream, identity, self.codec, address=str(where), host=where.authority, tls=tls
-        ) as opened:
+        from gspc_trio.nursery.websocket import Dialer
+
+        async with connect(stream, Dialer(identity, self.codec, str(where), where.authority, tls)) as opened:
             yield opened
 
     def identity(self, role: str, name: str, *, dialer: bool, expect: str = "") -> Identity:

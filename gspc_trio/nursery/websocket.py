@@ -87,6 +87,25 @@ class Doorkeeper:
 
 
 @frozen
+class Dialer:
+    """Who dials, and where to.
+
+    Attributes:
+        identity: of this side, with a fresh nonce.
+        codec: of this side, with the limits.
+        address: of the listener, for people.
+        host: for the Host header.
+        tls: to encrypt with, or None.
+    """
+
+    identity: Identity
+    codec: Codec
+    address: str
+    host: str
+    tls: ssl.SSLContext | None = None
+
+
+@frozen
 class _Dialed:
     """A connection on which both sides have proved themselves, seen from the side that dialled."""
 
@@ -98,25 +117,18 @@ class _Dialed:
 
 
 @asynccontextmanager
-async def _dial(
-    stream: trio.abc.Stream,
-    identity: Identity,
-    codec: Codec,
-    *,
-    address: str,
-    host: str,
-    tls: ssl.SSLContext | None = None,
-) -> AsyncIterator[_Dialed]:
+async def _dial(stream: trio.abc.Stream, dialer: Dialer) -> AsyncIterator[_Dialed]:
     """Carry out both handshakes over a stream, which is closed at the end; see :func:`connect_stream`."""
-    limits = codec.limits
+    limits, tls, address = dialer.codec.limits, dialer.tls, dialer.address
     gate = _gate(stream, limits, tls)
-    session = witnessed(Session(identity, limits))
+    session = witnessed(Session(dialer.identity, limits))
     async with _closing(gate), open_scope() as nursery:
         end: Dead | None = None
         with trio.move_on_after(limits.handshake_s) as scope:
             starter = _Starter(nursery, scope.cancel)
             inner = gate if tls is None else await wrap_stream(gate, tls, server=False)
-            connection = await wrap_client_stream(starter.as_nursery, inner, host, "/", **_options(limits))  # type: ignore[arg-type]
+            arguments = starter.as_nursery, inner, dialer.host, "/"
+            connection = await wrap_client_stream(*arguments, **_options(limits))  # type: ignore[arg-type]
             starter.upgraded = True
             end = await _shake(connection, session)
         if scope.cancelled_caught:
@@ -131,24 +143,12 @@ async def _dial(
 
 
 @asynccontextmanager
-async def connect_stream(
-    stream: trio.abc.Stream,
-    identity: Identity,
-    codec: Codec,
-    *,
-    address: str,
-    host: str,
-    tls: ssl.SSLContext | None = None,
-) -> AsyncIterator[Peer]:
+async def connect_stream(stream: trio.abc.Stream, dialer: Dialer) -> AsyncIterator[Peer]:
     """Dial over a stream, which is closed at the end.
 
     Args:
         stream: connected to a listener.
-        identity: of this side, with a fresh nonce.
-        codec: of this side, with the limits.
-        address: of the listener, for people.
-        host: for the Host header.
-        tls: to encrypt with, or None.
+        dialer: what we say of ourselves, and expect.
 
     Raises:
         TlsFailed: the other side does not speak TLS, or knows nothing of our authority.
@@ -157,29 +157,21 @@ async def connect_stream(
         VersionMismatch: it speaks no version that we speak.
     """
     async with (
-        _dial(stream, identity, codec, address=address, host=host, tls=tls) as dialed,
-        _carry(dialed.connection, dialed.gate, dialed.session, codec, address) as peer,
+        _dial(stream, dialer) as dialed,
+        _carry(dialed.connection, dialed.gate, dialed.session, dialer.codec, dialer.address) as peer,
     ):
         yield peer
 
 
 @asynccontextmanager
-async def connect_bulk(
-    stream: trio.abc.Stream,
-    identity: Identity,
-    codec: Codec,
-    *,
-    address: str,
-    host: str,
-    tls: ssl.SSLContext | None = None,
-) -> AsyncIterator[BulkStream]:
+async def connect_bulk(stream: trio.abc.Stream, dialer: Dialer) -> AsyncIterator[BulkStream]:
     """Dial for large bytes; arguments and errors as of :func:`connect_stream`."""
-    async with _dial(stream, identity, codec, address=address, host=host, tls=tls) as dialed:
+    async with _dial(stream, dialer) as dialed:
         ready: object = None
-        with trio.move_on_after(codec.limits.handshake_s), suppress(ConnectionClosed):
+        with trio.move_on_after(dialer.codec.limits.handshake_s), suppress(ConnectionClosed):
             ready = await dialed.connection.get_message()
         if ready != b"":
-            raise ConnectFailed(address, f"{address} sends no large bytes")
+            raise ConnectFailed(dialer.address, f"{dialer.address} sends no large bytes")
         await dialed.starter.stop()  # the listener is silent until it is asked for something
         yield BulkStream(dialed.plain, dialer=True)
 

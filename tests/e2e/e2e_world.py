@@ -143,6 +143,16 @@ class World:
         _, err = process.communicate(timeout=HANG_S)
         raise AssertionError(f"the run-time system did not start: {err}")
 
+    def start_memory(
+        self, *arguments: str, start: Callable[..., subprocess.Popen[str]] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a memory server, maybe by another way, and wait until it says that it is there."""
+        process = (start or self.start)("iml", "start", "--memory", "64MiB", *arguments)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("memory server of host"), process.communicate(timeout=HANG_S)[1]
+        return process
+
     @property
     def connection_file(self) -> str:
         """Where a run-time system is published when nothing else is said."""

@@ -46,9 +46,7 @@ def taken_bytes(world: World) -> int:
 def test_a_memory_server_holds_its_memory_in_a_run_time_system_that_comes_back(world: World) -> None:
     state, file = str(world.folder / "state"), str(world.folder / "iml.json")
     first = world.start_rts("--state", state, "--cores", "2", "--host", "anna")
-    layer = world.start("iml", "start", "--host", "north", "--memory", "64MiB", "--connection-file", file)
-    assert layer.stdout is not None
-    assert layer.stdout.readline().startswith("memory server")
+    world.start_memory("--host", "north", "--connection-file", file)
     assert taken_bytes(world) == 0
     gate = world.folder / "gate"
     given = ("--set", f"gate={gate}", "--rts", world.connection_file, "--iml", file, "--json")

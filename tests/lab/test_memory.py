@@ -99,16 +99,13 @@ class Memory:
 
     def start(self, host: str, *arguments: str) -> subprocess.Popen[str]:
         """Start the server of a host, "" for this one; return when it says that it is there."""
-        command = ("start", *arguments, "--memory", "64MiB", "--connection-file", str(self.file))
-        if host:
-            program = f"{sys.executable} -m gspc_trio.cli.iml {' '.join(command)}"
-            process = self.world.start_program("ssh", "-F", str(self.lab.ssh_config), host, program)
-        else:
-            process = self.world.start("iml", *command)
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("memory server of host"), process.communicate()[1]
-        return process
+
+        def there(command: str, *given: str) -> subprocess.Popen[str]:
+            program = f"{sys.executable} -m gspc_trio.cli.{command} {' '.join(given)}"
+            return self.world.start_program("ssh", "-F", str(self.lab.ssh_config), host, program)
+
+        given = (*arguments, "--connection-file", str(self.file))
+        return self.world.start_memory(*given, start=there if host else None)
 
     def tell(self, host: str, *what: str) -> subprocess.CompletedProcess[str]:
         """Have a host make or read data."""

@@ -15,7 +15,7 @@ from gspc_trio.core.exchange import Release
 from gspc_trio.nursery.gate import Gate, Vestibule
 from gspc_trio.nursery.network import ConnectFailed, Network
 from gspc_trio.nursery.rpc import Peer, PeerGone
-from gspc_trio.nursery.websocket import Doorkeeper, connect_stream, serve_stream
+from gspc_trio.nursery.websocket import Dialer, Doorkeeper, connect_stream, serve_stream
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.messages import Done
 
@@ -72,7 +72,7 @@ async def pair(
 
         nursery.start_soon(serve)
         identity = network.identity("job", "j1", dialer=True, expect="rts")
-        async with connect_stream(here, identity, network.codec, address="here", host="here") as peer:
+        async with connect_stream(here, Dialer(identity, network.codec, "here", "here")) as peer:
             yield peer, here, there
         nursery.cancel_scope.cancel()
 
@@ -184,7 +184,7 @@ async def test_a_listener_that_says_nothing_is_given_up_at_the_deadline(autojump
     here, _ = memory_stream_pair()
     identity = network.identity("job", "j1", dialer=True)
     with pytest.raises(ConnectFailed, match="here does not answer"):
-        async with connect_stream(here, identity, network.codec, address="here", host="here"):
+        async with connect_stream(here, Dialer(identity, network.codec, "here", "here")):
             raise AssertionError
     assert trio.current_time() == 5
 
@@ -267,6 +267,6 @@ async def test_a_connection_cut_at_any_byte_ends_cleanly(cut: int, autojump_cloc
 
 async def _talk_for_ever(network: Network, stream: trio.abc.Stream) -> None:
     identity = network.identity("job", "j1", dialer=True)
-    async with connect_stream(stream, identity, network.codec, address="here", host="here") as peer:
+    async with connect_stream(stream, Dialer(identity, network.codec, "here", "here")) as peer:
         while True:
             await peer.call(Release("j1", (1, 1)))
