@@ -84,11 +84,20 @@ class _InProcess:
         if operation == local.READ:
             data_id, part, offset, size_bytes = fields
             return list(await store.read((data_id, part), offset, size_bytes)), -1
+        if operation == local.LEND:
+            key = await self._server.lend(*fields)
+            return [*key, self._server.address], (await store.writer(key))[0]
+        if operation == local.SHOW:
+            store.seal((fields[0], fields[1]))
+            return [], -1
         assert operation == local.WRITER
         descriptor, size_bytes = await store.writer((fields[0], fields[1]))
         return [size_bytes], descriptor
 
     def tell_soon(self, operation: int, *fields: Any) -> None:
+        if operation == local.TAKE_BACK:
+            self._server.store.drop((fields[0], fields[1]))
+            return
         assert operation == local.UNMAP
         self._server.store.unpin((fields[0], fields[1]), Use.MAP)
 

@@ -9,13 +9,16 @@ from typing import Any, Protocol
 import trio
 
 from gspc_trio.components.iml_store import IN_THREAD_BYTES_MIN
-from gspc_trio.components.iml_transfer import Into, ServerLinks, fetch, push
+from gspc_trio.components.iml_transfer import Into, ServerLink, ServerLinks, fetch, push
 from gspc_trio.core.iml import exchange as x
 from gspc_trio.core.iml.errors import DataLost, ImlError, LayerGone, NoRoom, UnknownData
 from gspc_trio.core.iml.layout import Range, extents
 from gspc_trio.iml import local
 from gspc_trio.iml.fresh import FreshBytes
 from gspc_trio.iml.segment import read_full, write_all
+
+LENT_BYTES_MIN = 1 << 20
+"""From here on the server of another host fetches what it is to have: what it asks for comes unmasked."""
 
 TRIES = 10
 """How often bytes are read again because a put came between."""
@@ -148,18 +151,43 @@ class Access:
     ) -> None:
         if self.near is not None and entry.host == self.host:
             _, descriptor = await self.near.ask(local.WRITER, data_id, part)
-            try:
-                if sum(map(len, pieces)) < IN_THREAD_BYTES_MIN:
-                    write_all(descriptor, pieces, 0)
-                else:
-                    with trio.CancelScope(shield=True):
-                        await trio.to_thread.run_sync(write_all, descriptor, pieces, 0)
-            finally:
-                os.close(descriptor)
+            await _write_to(descriptor, pieces)
             return
         link = self.links.to(entry)
+        size_bytes = sum(map(len, pieces))
+        if self.near is not None and size_bytes >= LENT_BYTES_MIN and link.sends_bulk:
+            try:
+                await self._lend(self.near, link, data_id, part, pieces, size_bytes)
+                return
+            except ImlError:
+                pass  # there is no room to lend it, or no way between those two: there is a slower one
         whole = pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
         await push(link, data_id, part, 0, whole)
+
+    async def _lend(
+        self, near: Near, link: ServerLink, data_id: str, part: int, pieces: list[memoryview], size_bytes: int
+    ) -> None:
+        """Have a server fetch bytes from the one of this host."""
+        (lent_id, lent_part, address, *_), descriptor = await near.ask(local.LEND, size_bytes)
+        try:
+            await _write_to(descriptor, pieces)
+            await near.ask(local.SHOW, lent_id, lent_part)
+            source = x.ServerEntry(-1, self.host, address, "", 0)
+            await link.call(x.PutFrom(data_id, part, size_bytes, source, lent_id, lent_part))
+        finally:
+            near.tell_soon(local.TAKE_BACK, lent_id, lent_part)
+
+
+async def _write_to(descriptor: int, pieces: list[memoryview]) -> None:
+    """Write the pieces, and close the descriptor."""
+    try:
+        if sum(map(len, pieces)) < IN_THREAD_BYTES_MIN:
+            write_all(descriptor, pieces, 0)
+        else:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(write_all, descriptor, pieces, 0)
+    finally:
+        os.close(descriptor)
 
 
 async def _read_in_pieces(near: Near, data_id: str, part: int, offset: int, size_bytes: int) -> bytes:

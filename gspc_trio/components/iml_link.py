@@ -117,6 +117,8 @@ class LocalLink:
             self.tell_soon(local.UNMAP, data_id, message[3])
         elif operation == local.NEW:
             self.tell_soon(local.ABORT, message[2])
+        elif operation == local.LEND:
+            self.tell_soon(local.TAKE_BACK, message[2], message[3])
 
     def _end(self) -> None:
         self.is_over = True

@@ -97,6 +97,7 @@ class _Guest:
         self._connection = connection
         self._pins: Multiset[Key] = Multiset()
         self._writing: set[str] = set()
+        self._lent: set[Key] = set()
         self._outbox: deque[tuple[bytes, int]] = deque()
         self._wake = trio.Event()
 
@@ -128,6 +129,8 @@ class _Guest:
     def _take(self, nursery: trio.Nursery, operation: int, number: int, *fields: Any) -> None:
         if operation == local.UNMAP:
             self._unpin(*fields)
+        elif operation == local.TAKE_BACK:
+            self._take_back((fields[0], fields[1]))
         elif not self._answer_now(operation, number, fields):
             nursery.start_soon(self._answer, operation, number, fields)
 
@@ -172,6 +175,8 @@ class _Guest:
         for _, descriptor in self._outbox:
             if descriptor >= 0:
                 os.close(descriptor)
+        for key in list(self._lent):
+            self._take_back(key)
         self._server.abandon(self._writing)
 
     async def _answer(self, operation: int, number: int, fields: Sequence[Any]) -> None:
@@ -235,6 +240,11 @@ class _Guest:
             there = partition(found).items()
             places = [(host, sum(part.size_bytes for part in parts)) for host, parts in there]
             return [found.data_id, found.size_bytes, places], -1
+        if operation == local.LEND:
+            return await self._lend(*fields)
+        if operation == local.SHOW:
+            store.seal((fields[0], fields[1]))
+            return [], -1
         (data_id,) = fields
         if operation == local.COMMIT:
             await self._server.ask(CommitData(data_id))
@@ -251,6 +261,17 @@ class _Guest:
         self._writing.add(made)
         descriptor, _ = await self._server.store.writer((made, 0))
         return [made], descriptor
+
+    async def _lend(self, size_bytes: int) -> tuple[list[Any], int]:
+        key = await self._server.lend(size_bytes)
+        self._lent.add(key)
+        descriptor, _ = await self._server.store.writer(key)
+        return [*key, self._server.address], descriptor
+
+    def _take_back(self, key: Key) -> None:
+        if key in self._lent:
+            self._lent.discard(key)
+            self._server.store.drop(key)
 
     def _unpin(self, data_id: str, part: int) -> None:
         key = (data_id, part)

@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 EVERY_JOB = "*"
 """May read what is published."""
 
+LENT = "lent"
+"""Stands for the id of data in what is lent to other servers."""
+
 TRIES = 10
 """How often bytes are fetched again because a put came between."""
 
@@ -236,6 +239,17 @@ class ImlServer:
         self._readers[found.data_id] = job
         return found.data_id
 
+    async def lend(self, size_bytes: int) -> Key:
+        """Make a part that no directory knows, to be written here and fetched by another server.
+
+        Raises:
+            NoRoom: it does not fit.
+        """
+        self._gathered -= 1
+        key = (LENT, self._gathered)
+        await self.store.create(key, size_bytes, writing=True)
+        return key
+
     def abandon(self, data_ids: Iterable[str]) -> None:
         """Whoever was writing this data is gone."""
         for data_id in data_ids:
@@ -342,6 +356,12 @@ class ImlServer:
                 call.reply(x.Chunk(version, data))
             elif isinstance(body, x.PutChunk):
                 self.store.write((body.data_id, body.part), body.offset, body.data)
+                call.reply(x.ImlDone())
+            elif isinstance(body, x.PutFrom):
+                sink = By(partial(self.store.write, (body.data_id, body.part)))
+                await fetch(
+                    self._links.to(body.source), body.lent_id, body.lent_part, 0, body.size_bytes, sink
+                )
                 call.reply(x.ImlDone())
             elif isinstance(body, GetStatus):
                 call.reply(Status(self.store.status()))

@@ -44,6 +44,7 @@ class ServerLink:
 
     Attributes:
         bytes_per_s: measured with transfers that are long enough; 0: not yet.
+        sends_bulk: whether long chunks have a connection of their own.
     """
 
     def __init__(self, entry: ServerEntry) -> None:
@@ -53,7 +54,7 @@ class ServerLink:
         self._peer: Peer | None = None
         self._problem = ""
         self._ready = trio.Event()
-        self._sends_bulk = not entry.address.startswith("memory:")
+        self.sends_bulk = not entry.address.startswith("memory:")
         self._bulk: BulkLink | None = None
         self._dial_bulk: Callable[[BulkLink], None] = lambda _: None
 
@@ -87,7 +88,7 @@ class ServerLink:
             ImlError: what the server refused with.
             LayerGone: the server is gone.
         """
-        if not self._sends_bulk or len(target) < BULK_BYTES_MIN:
+        if not self.sends_bulk or len(target) < BULK_BYTES_MIN:
             chunk = await self.call(GetChunk(data_id, part, offset, len(target)))
             if type(chunk) is not Chunk or len(chunk.data) != len(target):
                 size_bytes = len(target)

@@ -28,12 +28,15 @@ READ_BYTES_MAX = 1 << 16
 
 # Requests: (operation, number, ...); each is answered by (number, "", ...) or (number, error, message).
 MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING, FETCH, COPY, SEVERAL, LOOK_UP = range(12)
+LEND, SHOW, TAKE_BACK = range(12, 15)
 # MAP data_id part -> size part + descriptor for reading; UNMAP data_id part (no answer);
 # READ data_id part offset size -> bytes; NEW job data_id size -> data_id + descriptor for writing;
 # WRITER data_id part -> size + descriptor for writing; COMMIT data_id; ABORT data_id;
 # BRING job data_id -> size part + descriptor for reading: as MAP of a part that is all of the data;
 # FETCH job data_id: so much of it is here after that as BRING needs; COPY job data_id copies;
 # SEVERAL requests, each with its number; LOOK_UP name -> data_id size ((host, bytes), ...)
+# LEND size -> data_id part address + descriptor for writing: for another host to fetch, once it is shown;
+# SHOW data_id part; TAKE_BACK data_id part (no answer)
 
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4)
 _INT = struct.Struct("i")

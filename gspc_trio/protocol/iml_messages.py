@@ -9,6 +9,7 @@ IML_MESSAGE_TYPES: tuple[type, ...] = (
     x.AbortData, x.Free, x.Replicate, x.Publish, x.GetRank, x.SetRank, x.RankOf, x.GetServers, x.ServerList,
     x.ImlDone, x.LostData, x.ServerHello, x.ServerJoined, x.Evicted, x.CreatePart, x.SealPart, x.DropPart,
     x.ApplyPut, x.CopyPart, x.KeepPart, x.PartDone, x.GetChunk, x.Chunk, x.PutChunk,
+    x.PutFrom,
 )  # fmt: skip
 
 BULK_TYPES = frozenset({x.Chunk, x.PutChunk})

@@ -14,7 +14,9 @@ import trio.testing
 from iml_stage import Stage, open_stage, segments_open
 
 from gspc_trio.components.iml import open_iml
+from gspc_trio.components.iml_access import LENT_BYTES_MIN
 from gspc_trio.components.iml_bulk import CHUNK_BYTES_MAX
+from gspc_trio.components.iml_server import ImlServer
 from gspc_trio.components.iml_transfer import CHUNK_BYTES
 from gspc_trio.core.iml.errors import (
     BadLayout,
@@ -179,6 +181,39 @@ async def test_chunks_that_cannot_be_had_are_refused_with_their_own_error() -> N
         with pytest.raises(BadSize, match="are allowed"):
             await link.read(data.data_id, 0, 0, memoryview(bytearray(CHUNK_BYTES_MAX + 1)))
         assert await link.read(data.data_id, 0, 1000, target) > 0  # the connection has survived all that
+
+
+async def test_what_goes_to_another_host_is_fetched_from_this_one() -> None:
+    size_bytes = 5 * CHUNK_BYTES // 2
+    content = os.urandom(size_bytes)
+    async with open_far_stage("a", "b", "c") as stage, stage.client(host="a") as iml:
+        here = stage.servers["a"]
+        for layout in (Layout(("b",)), replicated(2, ("b", "c")), striped(CHUNK_BYTES // 2, ("b", "c"))):
+            data = await iml.alloc(size_bytes, content, layout=layout)
+            assert await iml.get(data) == content
+            await iml.put(data.range(100, LENT_BYTES_MIN), bytes(LENT_BYTES_MIN))
+            expected = content[:100] + bytes(LENT_BYTES_MIN) + content[100 + LENT_BYTES_MIN :]
+            assert await iml.get(data) == expected
+            await iml.free(data)
+        assert here.store.status()["pooled_bytes"] > 0  # what it has lent
+        await until_unused(here)
+
+
+async def test_what_cannot_be_lent_is_sent() -> None:
+    size_bytes = 2 * LENT_BYTES_MIN
+    content = os.urandom(size_bytes)
+    async with open_far_stage("a", "b") as stage, stage.client(host="a") as iml:
+        full = await iml.alloc(1 << 26, layout=Layout(("a",)))
+        data = await iml.alloc(size_bytes, content, layout=Layout(("b",)))
+        assert await iml.get(data) == content
+        await iml.free(full)
+        assert stage.servers["a"].machine.used_bytes == 0
+
+
+async def until_unused(server: ImlServer) -> None:
+    with trio.fail_after(60):
+        while server.machine.used_bytes:  # noqa: ASYNC110
+            await trio.sleep(0.01)
 
 
 async def test_a_server_that_dies_ends_the_gets_from_it() -> None:

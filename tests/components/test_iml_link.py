@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -102,13 +103,14 @@ async def test_what_was_brought_for_somebody_who_was_cancelled_is_given_back(ope
         nursery.cancel_scope.cancel()
 
 
-async def test_what_was_made_for_somebody_who_was_cancelled_goes() -> None:
+@pytest.mark.parametrize("question", [(local.NEW, "", "", SIZE // 2), (local.LEND, SIZE // 2)])
+async def test_what_was_made_for_somebody_who_was_cancelled_goes(question: tuple[Any, ...]) -> None:
     async with linked() as (link, _, _), trio.open_nursery() as nursery:
         nursery.start_soon(link.run)
         for _ in range(2):
             with trio.CancelScope() as scope:
                 scope.cancel()
-                await link.ask(local.NEW, "", "", SIZE // 2)
+                await link.ask(*question)
             assert scope.cancelled_caught
         with trio.fail_after(20):
             while True:
@@ -151,3 +153,18 @@ async def test_the_end_of_the_server_ends_it_whether_somebody_asks_or_not(asked:
         await until(lambda: link.is_over)
         with pytest.raises(LayerGone):
             await link.ask(local.READ, data.data_id, 0, 0, 1)
+
+
+async def test_what_somebody_has_lent_goes_with_its_connection() -> None:
+    async with linked() as (link, server, _), trio.open_nursery() as nursery:
+        nursery.start_soon(link.run)
+        (lent_id, part, address), descriptor = await link.ask(local.LEND, SIZE // 2)
+        assert address == server.address
+        os.pwrite(descriptor, b"x" * (SIZE // 2), 0)
+        os.close(descriptor)
+        await link.ask(local.SHOW, lent_id, part)
+        assert (await server.store.read((lent_id, part), SIZE // 2 - 1, 1))[0] == b"x"
+        server_machine = server.machine
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await until(lambda: server_machine.used_bytes == SIZE)

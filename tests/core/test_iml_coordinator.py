@@ -297,23 +297,10 @@ def test_lost_data_comes_back_under_its_own_id() -> None:
     assert layer.refusal(x.Alloc(JOB, 10, data_id="t7.0"))[0] == "DuplicateData"
     layer.feed(ServerDown(1, "killed"))
     assert layer.refusal(x.Alloc("j2", 10, data_id="t7.0"), OTHER)[0] == "DuplicateData"
-    assert layer.do(x.Alloc(JOB, 10, data_id="t7.0")).parts == ((0,),)
+    layer.do(x.Alloc(JOB, 10, writing=True, data_id="t7.0"))
+    assert layer.refusal(x.Locate(JOB, "t7.0")) == ("DataLost", "data t7.0 was lost: host b is gone (killed)")
+    assert layer.do(x.CommitData("t7.0")) == x.ImlDone()
     assert layer.do(x.Locate(JOB, "t7.0")).parts == ((0,),)
-
-
-def test_lost_data_counts_as_lost_until_it_is_there_again() -> None:
-    layer = Layer("a", "b")
-    assert layer.refusal(x.Locate(JOB, "d1"))[0] == "UnknownData"
-    layer.do(x.Alloc(JOB, 10, replicated(1, ("b",))))
-    layer.feed(ServerDown(1, "killed"))
-    lost = ("DataLost", "data d1 was lost: host b is gone (killed)")
-    actions = layer.ask(x.Alloc(JOB, 10, writing=True, data_id="d1"))
-    assert layer.refusal(x.Locate(JOB, "d1")) == lost
-    layer.answer(actions)
-    assert layer.refusal(x.Locate(JOB, "d1")) == lost
-    assert layer.refusal(x.Locate("j2", "d1"), OTHER)[0] == "WrongJob"
-    assert layer.do(x.CommitData("d1")) == x.ImlDone()
-    assert layer.do(x.Locate(JOB, "d1")).parts == ((0,),)
 
 
 def test_a_call_to_a_host_that_goes_has_failed() -> None:

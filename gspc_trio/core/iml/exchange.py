@@ -362,3 +362,18 @@ class PutChunk:
     part: int
     offset: int
     data: bytes
+
+
+@frozen
+class PutFrom:
+    """Fetch all bytes of what another server lends, for a part that is being written; answered by ImlDone.
+
+    So they travel as chunks do that are asked for: what asks need not be masked.
+    """
+
+    data_id: str
+    part: int
+    size_bytes: int
+    source: ServerEntry
+    lent_id: str
+    lent_part: int
