@@ -204,12 +204,13 @@ class Trigger:
         for fault in sorted(schedule, key=lambda fault: -fault.step):
             self._waiting[fault.role].append(fault)
 
-    def step(self, role: str) -> list[Fault]:
+    def step(self, role: str) -> Sequence[Fault]:
         """Count one step of a role; return the faults that are due with it."""
-        if role not in self.steps:
-            return []
+        waiting = self._waiting.get(role)
+        if not waiting:  # what is over need not be counted, and a long run has many steps
+            return ()
         number = self.steps[role] = self.steps[role] + 1
-        waiting, due = self._waiting[role], []
+        due = []
         while waiting and waiting[-1].step <= number:
             due.append(waiting.pop())
         return due

@@ -14,10 +14,10 @@ from gspc_trio.nursery.witness import Queue
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.process import SimulatedProcess
 
-QUEUE_EVENTS = 4
+QUEUE_EVENTS = 16
 """After so many events the next queue is looked at."""
 
-TASKS_EVENTS = 50
+TASKS_EVENTS = 200
 """After so many events trio's tasks are counted."""
 
 TABLE_EVENTS = 50
