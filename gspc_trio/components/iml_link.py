@@ -7,6 +7,7 @@ nobody else does waits for the socket itself; with several questions at a time o
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -136,19 +137,17 @@ class LocalLink:
         self._news.set()
 
     async def tell_now(self) -> None:
-        """Send what waits to be sent."""
+        """Send what waits to be sent; a server that is gone need not hear it."""
         if self._later:
-            await self._send()
+            with suppress(LayerGone):
+                await self._send()
 
     async def _tell(self) -> None:
         while True:
             await self._news.wait()
             await trio.sleep(SOON_S)
             self._news = trio.Event()
-            try:
-                await self.tell_now()
-            except LayerGone:
-                return
+            await self.tell_now()
 
     async def _send(self, *messages: tuple[Any, ...]) -> None:
         """Send these, and what waits to be sent."""

@@ -151,6 +151,8 @@ async def test_the_end_of_the_server_ends_it_whether_somebody_asks_or_not(asked:
             await link.ask(local.READ, data.data_id, 0, 0, 1)
         ended.set()
         await until(lambda: link.is_over)
+        link.tell_soon(local.UNMAP, data.data_id, 0)
+        await link.tell_now()  # nobody is there to hear it, which is no error
         with pytest.raises(LayerGone):
             await link.ask(local.READ, data.data_id, 0, 0, 1)
 
