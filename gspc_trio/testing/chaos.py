@@ -1,10 +1,11 @@
 """Kill and stop real processes while real work runs: ``python -m gspc_trio.testing.chaos``.
 
-A run-time system with three hosts, and two job servers that run one job after the other. Every few seconds
+A run-time system with four hosts, and two job servers that run one job after the other. Every few seconds
 one process is struck: a compute process, a RIF, a job server or the run-time system, by SIGKILL, or by
-SIGSTOP for one lease or three. The connection of one job server goes through a forwarder, which now and then
-forgets it: it is half-open then. A job that was not struck itself and kept its run-time system must have
-every result once; in the end nothing is left.
+SIGSTOP for one lease or three. The connections of one job server and of one RIF go through forwarders, which
+now and then forget them: they are half-open then. Everything happens once, then again in another order. A job
+that was not struck itself and kept its run-time system must have every result once; in the end nothing is
+left.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 
 import attrs
 import psutil
-from attrs import define, field, frozen
+from attrs import define, field
 
 from gspc_trio.nursery.connection_file import (
     ConnectionFileError,
@@ -35,11 +36,8 @@ from gspc_trio.nursery.connection_file import (
     write_connection_file,
 )
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
-from gspc_trio.protocol.limits import DEFAULT_LIMITS
-from gspc_trio.testing.half_open import Forwarder
-
-STOPS_S = (0.0, 0.0, 0.0, 0.0, DEFAULT_LIMITS.lease_s, 3 * DEFAULT_LIMITS.lease_s)
-"""How long what is struck is stopped; 0: it is killed."""
+from gspc_trio.testing.half_open import STRATEGY, Forwarder, offer_strategy
+from gspc_trio.testing.strikes import KINDS, LINKS, Deck, Strike
 
 FLOW = """
 import time
@@ -61,8 +59,8 @@ FORWARDED = 1
 HOSTS = ("chaos-a", "chaos-b")
 """Besides the one that the run-time system starts with."""
 
-ROLES = ("compute", "compute", "rif", "rif", "job", "link", "rts")
-"""Whom to strike; the first ones more often. A link is the connection of a job server."""
+FORWARDED_HOST = "chaos-c"
+"""The host whose RIF reaches the run-time system through a forwarder."""
 
 COMMAND_S = 60.0
 """How long a command may take, and a job that nobody disturbs any more."""
@@ -72,22 +70,6 @@ MENDS_S = 15.0
 
 FOLLOWS_S = 10.0
 """A loss that is recorded so long after a strike, and before the next one, is its consequence."""
-
-
-@frozen
-class Strike:
-    """Something that was done to a process at a time (wall clock)."""
-
-    at_s: float
-    role: str
-    pid: int
-    stopped_s: float
-
-    def __str__(self) -> str:
-        if self.role == "link":
-            return f"connection of {self.pid} half-open"
-        how = f"stopped for {self.stopped_s:g} s" if self.stopped_s else "killed"
-        return f"{self.role} {self.pid} {how}"
 
 
 @define(eq=False)
@@ -119,13 +101,17 @@ class Chaos:
         self._tasks = tasks
         self._mark = f"GSPC_CHAOS={os.getpid()}"
         name, _, value = self._mark.partition("=")
-        self._environment = {**os.environ, name: value, "TMPDIR": str(folder), "XDG_RUNTIME_DIR": str(folder)}
+        offer_strategy(folder)
+        path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+        own = {"TMPDIR": str(folder), "XDG_RUNTIME_DIR": str(folder), "PYTHONPATH": path}
+        self._environment = {**os.environ, name: value, **own}
         self._connection_file = folder / "rts.json"
         self._flow = folder / "flow.py"
         self._flow.write_text(FLOW)
         self._rts: subprocess.Popen[str]
         self._jobs: dict[int, int] = {}
-        self._forwarder = Forwarder(self._rts_port)
+        self._forwarder, self._rif_forwarder = Forwarder(self._rts_port), Forwarder(self._rts_port)
+        self._deck = Deck(random)
         self._forwarded_file = folder / "forwarded" / "rts.json"
         self._over = threading.Event()
 
@@ -146,7 +132,8 @@ class Chaos:
             thread.join()
         self._command("rts", "stop", "--connection-file", str(self._connection_file))
         self._rts.communicate(timeout=COMMAND_S)
-        self._forwarder.close()
+        for forwarder in (self._forwarder, self._rif_forwarder):
+            forwarder.close()
         self._nothing_is_left(shared_before)
         return self.findings
 
@@ -178,7 +165,7 @@ class Chaos:
         else:
             raise AssertionError("the run-time system did not start")
         threading.Thread(target=self._rts.stdout.read, daemon=True).start()
-        self._bootstrap(HOSTS)
+        self._bootstrap((*HOSTS, FORWARDED_HOST))
 
     def _rts_port(self) -> int:
         try:
@@ -197,7 +184,11 @@ class Chaos:
         return self._forwarded_file
 
     def _bootstrap(self, hosts: Sequence[str]) -> None:
-        self._command("rts", "bootstrap", *hosts, "--cores", "1", "--rts", str(self._connection_file))
+        forwarded = ["--strategy", STRATEGY, "--set", f"port={self._rif_forwarder.port}"]
+        for host in hosts:
+            options = forwarded if host == FORWARDED_HOST else []
+            rts = ["--rts", str(self._connection_file)]
+            self._command("rts", "bootstrap", host, "--cores", "1", *options, *rts)
 
     def _mend(self) -> None:
         """Start the run-time system again if it is gone, and hosts that were given up."""
@@ -208,7 +199,7 @@ class Chaos:
         if status == 0:
             rifs = json.loads(printed)["rifs"]
             failed = [rif["host"] for rif in rifs if rif["state"] == "failed"]
-            missing = [host for host in HOSTS if host not in {rif["host"] for rif in rifs}]
+            missing = [host for host in (*HOSTS, FORWARDED_HOST) if host not in {rif["host"] for rif in rifs}]
             if failed or missing:
                 self._bootstrap([*failed, *missing])
 
@@ -217,8 +208,11 @@ class Chaos:
             return [self._rts.pid] if self._rts.poll() is None else []
         if role == "job":
             return list(self._jobs)
-        if role == "link":
+        if role == "job link":
             return [pid for pid, number in self._jobs.items() if number == FORWARDED]
+        if role == "rif link":
+            forwarded = self._forwarded()
+            return [rif.pid for rif in self._children("rif_process") if rif.pid in forwarded]
         found = []
         for rif in self._children("rif_process"):
             if role == "rif":
@@ -226,6 +220,11 @@ class Chaos:
             else:
                 found += [one.pid for child in rif.children() for one in child.children()]
         return found
+
+    def _forwarded(self) -> set[int | None]:
+        """Return the processes that have a connection to the forwarder of RIFs."""
+        port = self._rif_forwarder.port
+        return {one.pid for one in psutil.net_connections("tcp") if one.raddr and one.raddr.port == port}
 
     def _children(self, word: str) -> list[psutil.Process]:
         try:
@@ -237,15 +236,15 @@ class Chaos:
     # Strikes ----
 
     def _strike(self) -> None:
-        role = self._random.choice(ROLES)
+        role, stopped_s = self._deck.draw()
         pids = self._pids(role)
         if not pids:
+            self._deck.put_back((role, stopped_s))
             return
-        stopped_s = self._random.choice(STOPS_S) if role != "link" else 0.0
         strike = Strike(time.time(), role, self._random.choice(pids), stopped_s)
         try:
-            if role == "link":
-                self._forwarder.forget()
+            if role in LINKS:
+                (self._forwarder if role == "job link" else self._rif_forwarder).forget()
             else:
                 os.kill(strike.pid, signal.SIGSTOP if stopped_s else signal.SIGKILL)
         except ProcessLookupError:
@@ -364,9 +363,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, values in (("chaos.detect_ms", found.detect_ms), ("chaos.reschedule_ms", found.reschedule_ms)):
         if values:
             _print_figure(name, statistics.median(values), len(values), chosen.json)
+    kinds = len({strike.kind for strike in found.strikes})
     print(
-        f"{len(found.strikes)} strikes; {found.finished} jobs with {found.tasks} tasks finished, "
-        f"{found.disturbed} were disturbed; {len(found.wrong)} things are wrong",
+        f"{len(found.strikes)} strikes of {kinds} kinds (there are {len(KINDS)}); "
+        f"{found.finished} jobs with {found.tasks} tasks finished, {found.disturbed} were disturbed; "
+        f"{len(found.wrong)} things are wrong",
         file=sys.stderr if chosen.json else sys.stdout,
     )
     for line in found.wrong:

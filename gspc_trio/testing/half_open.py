@@ -6,8 +6,35 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+
+from attrs import evolve
+
+from gspc_trio.components.strategies import ENTRY_POINTS, LocalStrategy
+from gspc_trio.components.strategy import RifOrder
 
 CHUNK_BYTES = 64 * 1024
+
+STRATEGY = "forwarded"
+"""Name of the strategy that :func:`offer_strategy` offers."""
+
+
+class Forwarded(LocalStrategy):
+    """Starts RIFs on this host that reach the run-time system through a forwarder, at the option ``port``."""
+
+    async def run(self, order: RifOrder) -> str:
+        """Run the process until it ends or this is cancelled."""
+        address = f"ws://127.0.0.1:{order.options['port']}"
+        return await super().run(evolve(order, rts_addresses=(address,)))
+
+
+def offer_strategy(folder: Path) -> None:
+    """Have run-time systems with this folder in their PYTHONPATH offer the strategy, as a package would."""
+    about = folder / "forwarded-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: forwarded\nVersion: 1\n")
+    entry = f"{STRATEGY} = {Forwarded.__module__}:{Forwarded.__name__}"
+    (about / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\n{entry}\n")
 
 
 class Forwarder:

@@ -11,7 +11,6 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.journal import Journal
-from gspc_trio.components.rif import RifService
 from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.components.takeover import Takeover
 from gspc_trio.core.exchange import Demand, Finished, Interrupt, Release
@@ -350,28 +349,6 @@ def only_the_tail_is_taken_back(patch: Patch) -> None:
     patch(Phases, "take_back", tail)
 
 
-def events_kept_for_ever(patch: Patch) -> None:
-    """The resource manager keeps all that it has ever heard."""
-    handle = ResourceManager.handle
-
-    def keep(rm: ResourceManager, event: Any, now: float) -> list[Any]:
-        vars(rm).setdefault("heard", []).extend(([event], [now], [event]))
-        return handle(rm, event, now)
-
-    patch(ResourceManager, "handle", keep)
-
-
-def tasks_left_behind(patch: Patch) -> None:
-    """A RIF starts a trio task for all that it does, and ends none."""
-    perform = RifService._perform
-
-    def leave(rif: RifService, action: Any) -> None:
-        rif._nursery.start_soon(trio.sleep_forever)
-        perform(rif, action)
-
-    patch(RifService, "_perform", leave)
-
-
 VARIANTS = [
     double_grant,
     forgotten_release,
@@ -402,6 +379,4 @@ VARIANTS = [
     parted_rif_waits,
     names_given_again,
     only_the_tail_is_taken_back,
-    events_kept_for_ever,
-    tasks_left_behind,
 ]

@@ -10,8 +10,9 @@ from random import Random
 
 import pytest
 
-from gspc_trio.testing.chaos import Chaos, Strike
+from gspc_trio.testing.chaos import Chaos
 from gspc_trio.testing.half_open import Forwarder
+from gspc_trio.testing.strikes import KINDS, MORE_KILLS, Deck, Strike
 
 HANG_S = 300.0
 
@@ -80,4 +81,14 @@ def connect_through(forwarder: Forwarder, server: socket.socket) -> tuple[socket
 def test_strikes_are_told_in_words():
     assert str(Strike(0.0, "rif", 12, 0.0)) == "rif 12 killed"
     assert str(Strike(0.0, "job", 13, 6.0)) == "job 13 stopped for 6 s"
-    assert str(Strike(0.0, "link", 14, 0.0)) == "connection of 14 half-open"
+    assert str(Strike(0.0, "job link", 14, 0.0)) == "connection of job 14 half-open"
+
+
+def test_everything_happens_before_anything_happens_once_more_but_for_kills():
+    deck = Deck(Random(0))
+    first = [deck.draw() for _ in range(len(KINDS) + 2 * MORE_KILLS)]
+    assert set(first) == set(KINDS) == {deck.draw() for _ in first}
+    last = [deck.draw() for _ in range(len(first) - 1)]
+    deck.put_back(last[0])
+    assert len({deck.draw(), deck.draw()} & {last[0]}) == 1
+    assert {role for role, _ in KINDS} == {"compute", "rif", "job", "rts", "job link", "rif link"}

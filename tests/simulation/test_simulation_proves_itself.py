@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from broken_variants import VARIANTS
+from growing_variants import GROWING
 
 from gspc_trio.testing.simulation import Report, simulate
 
@@ -43,7 +44,7 @@ def find() -> Report | None:
     return None
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.__name__)
+@pytest.mark.parametrize("variant", [*VARIANTS, *GROWING], ids=lambda variant: variant.__name__)
 def test_a_broken_machine_is_found(variant, monkeypatch):
     variant(monkeypatch.setattr)
     report = simulate(FOUND_AT.get(variant.__name__, 0))
