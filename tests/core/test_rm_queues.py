@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
 from rm_support import GPU, NODE, SOCKET, Driver, any_of, cores, host
 
 from gspc_trio.core.exchange import Demand, Grant, Refuse, Release
 from gspc_trio.core.ids import NO_GRANT
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm import Added, JobJoined, Limits, Removed, ResourceManager
-from gspc_trio.core.task import CORE, Shape
+from gspc_trio.core.task import CORE, Requirement, Shape
 
 
 def counts(driver: Driver, name: str) -> tuple[int, int, int, int]:
@@ -214,6 +216,29 @@ def effort_beside_waiting(shapes: int) -> int:
 
 def test_a_pair_costs_no_more_when_many_wait_for_what_they_prefer() -> None:
     assert effort_beside_waiting(20) == effort_beside_waiting(400)
+
+
+def effort_beside_gangs(shapes: int, reserve_after_s: float) -> int:
+    """Return how much work a release takes while so many lists of different shapes wait, in lines run."""
+    rm = ResourceManager(1, Limits(recall_after_s=1000, reserve_after_s=reserve_after_s))
+    rm.handle(Added((*cores(20, "r1"), *host("r2"))), 0.0)
+    for job in "ab":
+        rm.handle(JobJoined(job), 0.0)
+    rm.handle(Demand("a", CORE, 24, NO_GRANT), 0.0)
+    for number in range(shapes):
+        needs = (Requirement("core"),) * (6 + number % 7) + (Requirement("socket"),) * (number % 2)
+        rm.handle(Demand("b", Shape(needs, estimate_s=float(2**number)), 1, NO_GRANT), 0.0)
+    rm.handle(Tick(), 1.0)
+    assert (rm.status()["reserved"] is not None) == (reserve_after_s < 1)
+    before = [rm.handle(Release("a", (1, number)), 1.0) for number in (1, 2, 3, 4)]
+    assert sum(map(len, before)) == 4, "nothing is given"
+    return lines_run(rm, Release("a", (1, 5)))[0]
+
+
+@pytest.mark.parametrize("reserve_after_s", [0.5, 1000.0])
+def test_a_release_tries_no_list_that_it_cannot_complete(reserve_after_s: float) -> None:
+    few, many = effort_beside_gangs(20, reserve_after_s), effort_beside_gangs(600, reserve_after_s)
+    assert few == many
 
 
 def test_a_class_that_is_not_there_is_refused_at_once_with_what_there_is() -> None:

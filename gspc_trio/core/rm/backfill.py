@@ -23,6 +23,7 @@ def from_reservation(state: State, reservation: Reservation, holding: Holding, n
     if vertex is None:
         return None
     state.pool.hold(vertex, holding)
+    state.gangs.wake_all()  # there is one less that is free, but not one less that they may have
     holding.vertices = (vertex,)
     return holding
 

@@ -177,6 +177,7 @@ def _check_wants(state: State) -> None:
     assert set(state.pool.resting) <= set(state.pool.closed)
     assert set(state.pool.resting) <= set(state.pool.resources.values())
     assert set(state.pool.leaving) <= set(state.pool.resources.values())
+    state.gangs.check(state.pool.is_open, state.pool.resources.values())
 
 
 def _check_memories(state: State) -> None:

@@ -84,6 +84,7 @@ def _hold(state: State, job: Job, grant: Grant, now: float, actions: list[Any]) 
     else:
         state.claims.pop(grant_id, None)
     if new:
+        state.gangs.wake_all()
         holding = holding or _begin(state, job, grant, now)
         for vertex in new:
             pool.hold(vertex, holding)

@@ -69,8 +69,10 @@ def open_preferred(pool: Pool, need: Need, host: Host | None) -> Vertex | None:
 
 def _assemble(pool: Pool, holding: Holding, form: Form) -> bool:
     """Hold a resource for each need, and allocate the memory; or leave everything as it was."""
-    if any(queue.free < count for queue, count in form.counts.items()):
-        return False
+    for queue, count in form.counts.items():
+        if queue.free < count:
+            form.lacked = count - queue.free
+            return False
     if not form.shape.same_host and not form.sizes:
         return _pick_all(pool, holding, form, None) or _search(pool, holding, form, None)
     for host in _hosts(pool, form):
@@ -118,6 +120,7 @@ def _pick_all(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bo
         bound = host if form.shape.same_host or position == 0 else None
         vertex = _pick(pool, form.needs[position], bound)
         if vertex is None:
+            form.lacked = len(form.needs) - len(taken)
             _release_all(pool, taken)
             return False
         pool.hold(vertex, holding)

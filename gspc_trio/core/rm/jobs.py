@@ -88,13 +88,15 @@ class Form:
         single: it needs one resource.
         plain: any one resource of the class will do.
         preferring: one resource, with preferences and nothing else.
+        lacked: how many of its resources were missing when it was tried last.
         order: positions of the needs, those first that leave the least choice.
         possible_at: version of the pool's resources for which it is known that it can be met by what there
             is.
     """
 
     __slots__ = (
-        "counts", "needs", "order", "plain", "possible_at", "preferring", "queue", "shape", "single", "sizes",
+        "counts", "lacked", "needs", "order", "plain", "possible_at", "preferring", "queue", "shape",
+        "single", "sizes",
     )  # fmt: skip
 
     def __init__(self, shape: Shape, pool: Pool) -> None:
@@ -113,8 +115,16 @@ class Form:
         self.plain = alone and not first.preferences and not first.hard
         self.preferring = alone and not self.plain
         self.possible_at = -1
+        self.lacked = 0
         self.order: tuple[int, ...] = ()
         self.sort()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it needs several resources and any so many of one class will do, wherever they are."""
+        if self.single or len(self.counts) > 1 or self.queue.nested:
+            return False
+        return not (self.sizes or self.shape.same_host or any(need.hard for need in self.needs))
 
     def sort(self) -> None:
         """Order the needs: bound to some resources first, then large before small."""

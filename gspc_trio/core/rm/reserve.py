@@ -85,6 +85,8 @@ def _make(state: State, now: float) -> Reservation | None:
         targets = _choose(state, want)
         if targets is not None:
             state.reservation = Reservation(want, targets, now)
+            if want in state.gangs:
+                state.gangs.wake(want)
             state.pool.close(targets)
             return state.reservation
     if due and len(state.pool.hosts) > HOSTS_TRIED:  # the next look is at others

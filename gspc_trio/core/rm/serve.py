@@ -33,8 +33,6 @@ def start_waiting(state: State, want: Want, now: float) -> None:
         if want.form.preferring:
             state.watch(want)
             _decide_patience(state, want, now)
-        else:
-            state.gangs[want] = None
         state.wake(want)
 
 
@@ -98,6 +96,9 @@ def serve(state: State, now: float, actions: list[Any]) -> None:
         if want is reserved or not takes_any(want):
             passed.add(want)
             want.tried = version
+            queue = want.form.queue
+            if want.form.is_flat and want is not reserved:
+                state.gangs.put_aside(want, queue, queue.free + want.form.lacked)
         else:
             queue = want.form.queue
             failed[queue] = min(_estimate_s(want), failed.get(queue, NEVER))
@@ -139,11 +140,16 @@ def _others(state: State, reserved: Want | None, passed: set[Want]) -> list[Want
     found = []
     if reserved is not None and takes_any(reserved) and reserved not in passed:
         found.append(reserved)
-    version = state.pool.version
-    for want in state.gangs:
+    gangs, version = state.gangs, state.pool.version
+    gangs.look()
+    for want in list(gangs.ready):
         if want in passed or want.tried == version:
             continue
-        if all(queue.free >= count for queue, count in want.form.counts.items()):
+        for queue, count in want.form.counts.items():
+            if queue.free < count:
+                gangs.put_aside(want, queue, count)
+                break
+        else:
             found.append(want)
     return found
 

@@ -11,6 +11,7 @@ from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.rm.change import Changer
 from gspc_trio.core.rm.errors import UnknownJob
 from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
+from gspc_trio.core.rm.lacking import Lacking
 from gspc_trio.core.rm.parts import ClassQueue, Vertex
 from gspc_trio.core.rm.patience import Patience
 from gspc_trio.core.rm.placing import Placement, Placer
@@ -73,7 +74,7 @@ class State:
         holders: wants that hold something.
         waiting: wants with unmet credit, by first need.
         special: those of them that not any resource of one class satisfies.
-        gangs: those of these that want more than one resource.
+        gangs: those of these that want more than one resource, or memory.
         starving: those of ``waiting`` for which resources may be put aside.
         woken: those that prefer resources of which one may have come free.
         patience: of those that wait for what they prefer.
@@ -98,7 +99,7 @@ class State:
         self.holders: dict[Want, None] = {}
         self.waiting: dict[Want, None] = {}
         self.special: dict[Want, None] = {}
-        self.gangs: dict[Want, None] = {}
+        self.gangs = Lacking()
         self.starving: dict[Want, None] = {}
         self.woken: dict[Want, None] = {}
         self.patience = Patience(self.pool, limits.patience_s)
@@ -155,7 +156,7 @@ class State:
         self.starving.pop(want, None)
         if want in self.special:
             del self.special[want]
-            self.gangs.pop(want, None)
+            self.gangs.forget(want)
             self.woken.pop(want, None)
             if want.form.preferring:
                 self.patience.forget(want)
@@ -167,6 +168,8 @@ class State:
         want.tried = -1
         if want.form.preferring:
             self.woken[want] = None
+        else:
+            self.gangs.wake(want)
 
     def rest(self) -> None:
         """Nobody waits: nothing is to be done when time passes."""
@@ -322,6 +325,7 @@ class State:
     def remove(self, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
         """Take resources, none of them held by a live grant, out of the pool."""
         self.changer.remove(vertices)
+        self.gangs.wake_all()
         closed = bool(self.pool.leaving or self.pool.resting)
         doubtful: dict[Want, None] = {}
         for vertex in vertices:
