@@ -294,6 +294,11 @@ class Iml:
         """End the whole layer, with all data in it."""
         await self._ask(StopRts())
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the layer has ended, or cannot be heard any more."""
+        return self._peer.lost.is_set()
+
     async def wait_ended(self) -> None:
         """Wait until the layer has ended."""
         await self._peer.lost.wait()

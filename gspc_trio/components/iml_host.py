@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 PAUSE_S = 0.05
 """How long to wait until the layer knows that a server has come or died."""
 
+TRIES = 6
+"""How often to look for a layer that does not answer; each time after a pause that is twice as long."""
+
 
 Arena: TypeAlias = Callable[[str, str, int], AbstractAsyncContextManager[None]]
 """Holds memory of a host for a server: takes the host, the server's name and its bytes; may raise NoRoom."""
@@ -121,14 +124,21 @@ class HostLayers:
 
     async def _hold(self, layer: DataLayer, door: _Door) -> None:
         """Find the server or start one, and again when it has died: its data is lost, but not its place."""
+        tries = 0
         try:
             while True:
-                if await self._is_there(layer):
-                    await self._watch(door)
-                else:
-                    with suppress(DuplicateData):  # somebody was faster
-                        await self._run_server(layer, door)
-                await trio.sleep(PAUSE_S)
+                try:
+                    is_there, tries = await self._is_there(layer), 0
+                    if is_there:
+                        await self._watch(door)
+                    else:
+                        with suppress(DuplicateData):  # somebody was faster
+                            await self._run_server(layer, door)
+                except (LayerGone, ConnectionProblem):  # a connection may break, and the layer be there
+                    tries += 1
+                    if tries == TRIES:
+                        raise
+                await trio.sleep(PAUSE_S * 2**tries)
         except (ImlError, ConnectionProblem) as error:
             log.warning("host %s has no memory server: %s", self.host, error)
             door.problem = str(error)

@@ -223,6 +223,8 @@ class JobData:
         else:
             tracked.keep = keep = _Keep(self, tracked.reference.data_id, origin)
             self.recovery.kept[keep.data_id] = keep
+            if keep.data_id in self.iml.lost:  # before its task was reported
+                self._soon(partial(self.recovery.lost, (keep.data_id,)))
         tracked.open_data = self.open_data
         return tracked
 

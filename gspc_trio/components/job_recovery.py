@@ -18,7 +18,7 @@ from attrs import evolve
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_platform import platform
 from gspc_trio.core.ids import TaskId
-from gspc_trio.core.iml.errors import DataLost, ImlError
+from gspc_trio.core.iml.errors import DataLost, ImlError, LayerGone
 from gspc_trio.core.iml.lineage import Forgotten, Lineage, Origin, ancestors, plan
 from gspc_trio.core.staging import split_plan
 from gspc_trio.core.task import Outcome, Reason, Task
@@ -83,6 +83,11 @@ class Recovery:
         while self._lost or self._restoring:
             await self._idle.wait()
         await trio.lowlevel.checkpoint()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the layer has ended, or cannot be heard any more."""
+        return self._iml.is_over
 
     @property
     def busy(self) -> bool:
@@ -288,8 +293,10 @@ class Harvest:
                     await self._recovery.wait_idle()
                     await platform().in_thread(self._read)
                     break
-                except DataLost:  # this is told to everybody, also to us, and then it is made again
-                    if self._recovery.forgotten:
+                except (DataLost, LayerGone):
+                    # What is lost is told to everybody, also to us, and then it is made again. A server of
+                    # this host that has died is started again.
+                    if self._recovery.forgotten or self._recovery.is_over:
                         break
                     await trio.sleep(PAUSE_S)
                 except Exception as error:  # whoever reads them next will say so

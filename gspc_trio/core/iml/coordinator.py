@@ -16,9 +16,9 @@ from gspc_trio.core.iml.errors import (
     BadLayout,
     DuplicateData,
     ImlError,
-    UnknownData,
     UnknownHost,
     UnknownName,
+    WrongJob,
     error_of,
 )
 from gspc_trio.core.iml.ledger import Ledger, Operation
@@ -218,6 +218,8 @@ class Coordinator:
         return visible(self._ledger.data.get(data_id), data_id, job)
 
     def _alloc(self, client: int, ask: int, request: x.Alloc) -> None:
+        if request.job and request.job not in self._jobs:  # e.g. of a task that has not heard of its end
+            raise WrongJob(f"job {request.job} is no client, or not any more: its data would never go")
         first = None
         if request.name:
             self._check_name(request.name, request.data_id)
@@ -337,7 +339,7 @@ class Coordinator:
                 ledger.tell(rank, x.DropPart(data.data_id, number))
         try:
             if data.state is State.GONE:
-                raise UnknownData(f"data {data.data_id} was freed meanwhile")
+                raise ledger.why_gone(data)
             visible(data, data.data_id, "")
             for kind, message in operation.failed.values():
                 raise error_of(kind, message)

@@ -11,7 +11,7 @@ from gspc_trio.core.ids import Counter
 from gspc_trio.core.iml import events
 from gspc_trio.core.iml import exchange as x
 from gspc_trio.core.iml.directory import Data, Server, State
-from gspc_trio.core.iml.errors import ImlError
+from gspc_trio.core.iml.errors import DataLost, ImlError, UnknownData
 
 
 @define(eq=False)
@@ -148,6 +148,12 @@ class Ledger:
             if self.names.get(data.published) == data.data_id:
                 del self.names[data.published]
         return places
+
+    def why_gone(self, data: Data) -> ImlError:
+        """Return why data that is gone cannot be used: it was freed, or was lost and is made again."""
+        if data.data_id in self.data:
+            return DataLost(f"data {data.data_id} was lost meanwhile, and is made again")
+        return UnknownData(f"data {data.data_id} was freed meanwhile")
 
     def discard(self, data: Data) -> None:
         """Remove data, without waiting for the servers."""
