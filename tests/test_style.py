@@ -28,7 +28,7 @@ ALLOWED["iml"] -= {"policies", "workflow", "nursery"}  # compute processes use i
 ALLOWED["executor"] = {*LAYERS, "version", "executor"}
 ALLOWED["cli"] = {*LAYERS, "executor", "version", "cli", "tui"}
 ALLOWED["tui"] = {"core", "protocol", "nursery", "version", "tui"}
-ALLOWED["testing"] = {*LAYERS, "executor", "version", "testing"}
+ALLOWED["testing"] = {*LAYERS, "compute", "executor", "version", "testing"}
 ALLOWED["__init__"] = set(ALLOWED) - {"cli", "tui", "testing", "compute"}
 
 PURE = {"core", "policies", "workflow", "protocol"}

@@ -108,12 +108,11 @@ class Courier:
     def _with_server(self, work: Callable[[LocalClient], T]) -> T:
         """Do something with the server of this host; when it has died, with the one that takes its place."""
         from gspc_trio.core.iml.errors import LayerGone
-        from gspc_trio.iml.local import LocalClient
 
         for left in reversed(range(TRIES)):
             try:
                 if self._client is None:
-                    self._client = LocalClient(self._address, self._job)
+                    self._client = self._connect(self._address, self._job)
                 return work(self._client)
             except LayerGone:
                 if self._client is not None:
@@ -122,8 +121,16 @@ class Courier:
                 self._mapped.clear()
                 if not left:
                     raise
-                sleep(PAUSE_S)
+                self._pause(PAUSE_S)
         raise AssertionError("unreachable")
+
+    def _connect(self, address: str, job: str) -> LocalClient:
+        from gspc_trio.iml.local import LocalClient
+
+        return LocalClient(address, job)
+
+    def _pause(self, pause_s: float) -> None:
+        sleep(pause_s)
 
 
 courier = Courier()

@@ -103,10 +103,12 @@ class SegmentPool:
 
     Args:
         bytes_max: how much it keeps at most.
+        pooled_bytes_min: what is smaller is not kept.
     """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, pooled_bytes_min: int = POOLED_BYTES_MIN) -> None:
         self.bytes_max = bytes_max
+        self._pooled_bytes_min = pooled_bytes_min
         self.size_bytes = 0
         self._idle: list[Segment] = []
 
@@ -121,16 +123,24 @@ class SegmentPool:
         Raises:
             OSError: too many open files, or no memory.
         """
-        found = self._take(size_bytes) if overwritten and size_bytes >= POOLED_BYTES_MIN else None
+        found = self._take(size_bytes) if overwritten and size_bytes >= self._pooled_bytes_min else None
         self._shrink(min(spare_bytes, self.bytes_max))
         if found is None:
-            return Segment(size_bytes)
+            return self.new(size_bytes)
         found.resize(size_bytes)
         return found
 
+    def new(self, size_bytes: int) -> Segment:
+        """Return a segment of zeros.
+
+        Raises:
+            OSError: as :meth:`make`.
+        """
+        return Segment(size_bytes)
+
     def give(self, segment: Segment, spare_bytes: int) -> None:
         """Take back a segment that nobody else has; ``spare_bytes`` is what the pool may have."""
-        if segment.size_bytes < POOLED_BYTES_MIN:
+        if segment.size_bytes < self._pooled_bytes_min:
             segment.close()
             return
         self._idle.append(segment)

@@ -9,14 +9,16 @@ from random import Random
 from typing import TypeAlias
 
 import trio
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from gspc_trio.components.compute import ComputeEvents, NoProcess
 from gspc_trio.core.exchange import OpenJob, Submission
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
+from gspc_trio.core.iml.errors import ImlError
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.protocol.compute_channel import UNDEFINED
+from gspc_trio.testing.layer.work import DataWork
 
 
 @frozen
@@ -91,6 +93,7 @@ class SimulatedCompute:
         self._dying = ""
         self._killed = False
         self._stdout = b""
+        self._work = backend.work(job)
 
     def define(self, code_id: int, data: bytes) -> None:
         """Make an entry of the code table known."""
@@ -125,18 +128,23 @@ class SimulatedCompute:
     async def kill(self) -> None:
         """End it; what it had computed has been reported."""
         self._killed = True
-        self._scope.cancel()
+        self._stop()
         await self.gone.wait()
+
+    def _stop(self) -> None:
+        if self._work is not None:
+            self._work.kill()
+        self._scope.cancel()
 
     def die(self, detail: str) -> None:
         """End it as if its process had died."""
         self._dying = detail
-        self._scope.cancel()
+        self._stop()
 
     def vanish(self) -> None:
         """End it; nobody is told."""
         self._killed = True
-        self._scope.cancel()
+        self._stop()
 
     async def run(self) -> None:
         """Compute until it is killed or dies."""
@@ -153,6 +161,28 @@ class SimulatedCompute:
         if self._dying and not self._killed:
             self._events.compute_lost(self._dying)
 
+    async def _behave(self, head: Submission, run: Run) -> Behaviour:
+        """Take the time, and end, as the task does; its large values may come from a memory layer."""
+        code, work = self._codes[head.code_id], self._work
+        try:
+            if work is not None:
+                head = evolve(head, arguments=await work.open(head.arguments))
+            self._backend.on_open(run)
+            behaviour = self._backend.behave(head, code)
+            self._stdout = behaviour.stdout
+            await trio.sleep(behaviour.duration_s)
+            if behaviour.dies:
+                self.die(behaviour.dies)
+                await trio.lowlevel.checkpoint()
+            if work is not None and behaviour.error is None:
+                behaviour = evolve(behaviour, values=await work.make(behaviour.values))
+        except ImlError as error:
+            return Behaviour(error=TaskError(type(error).__name__, str(error)))
+        finally:
+            if work is not None and not self._scope.cancel_called:
+                await work.end()
+        return behaviour
+
     async def _compute_head(self) -> None:
         head, now = self._queue[0], trio.current_time()
         if (head.task_id, head.attempt) in self._unread:
@@ -164,12 +194,7 @@ class SimulatedCompute:
         self._backend.runs.append(run)
         self._backend.on_begin(run, self)
         try:
-            behaviour = self._backend.behave(head, self._codes[head.code_id])
-            self._stdout = behaviour.stdout
-            await trio.sleep(behaviour.duration_s)
-            if behaviour.dies:
-                self.die(behaviour.dies)
-                await trio.lowlevel.checkpoint()
+            behaviour = await self._behave(head, run)
             run.how = "failed" if behaviour.error else "finished"
         finally:
             run.end_s = trio.current_time()
@@ -205,13 +230,23 @@ class SimulatedBackend:
         short_until_s: until when none can be opened for a shortage.
         races: draws whether a compute reads one submission just as its queue is taken back, and which; None:
             it never does.
+        work: returns what opens a job's large values, None for a job without a memory layer.
         runs: every task that was in compute, in the order of their begin.
-        on_begin, on_end: told of each of them.
+        on_begin, on_open, on_end: told of each of them: also when its arguments are there.
         computes: those that live now.
     """
 
-    def __init__(self, nursery: trio.Nursery, behave: Behave, *, read_ahead: int, open_s: float) -> None:
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        behave: Behave,
+        *,
+        read_ahead: int,
+        open_s: float,
+        work: Callable[[OpenJob], DataWork | None],
+    ) -> None:
         self.behave = behave
+        self.work = work
         self.read_ahead = read_ahead
         self.open_s = open_s
         self.open_error = ""
@@ -219,6 +254,7 @@ class SimulatedBackend:
         self.races: Random | None = None
         self.runs: list[Run] = []
         self.on_begin: Callable[[Run, SimulatedCompute], object] = lambda _run, _compute: None
+        self.on_open: Callable[[Run], object] = lambda _run: None
         self.on_end: Callable[[Run], object] = lambda _run: None
         self.computes: list[SimulatedCompute] = []
         self._nursery = nursery
@@ -260,7 +296,11 @@ class SimulatedBackend:
 
 @asynccontextmanager
 async def open_simulated_backend(
-    behave: Behave | None = None, *, read_ahead: int = 0, open_s: float = 0.0
+    behave: Behave | None = None,
+    *,
+    read_ahead: int = 0,
+    open_s: float = 0.0,
+    work: Callable[[OpenJob], DataWork | None] | None = None,
 ) -> AsyncIterator[SimulatedBackend]:
     """A simulated backend for as long as the block lasts.
 
@@ -268,7 +308,14 @@ async def open_simulated_backend(
         behave: says what each submission does; None: every task finishes at once and returns nothing.
         read_ahead: see :class:`SimulatedBackend`.
         open_s: see :class:`SimulatedBackend`.
+        work: see :class:`SimulatedBackend`; None: no job has a memory layer.
     """
     async with trio.open_nursery() as nursery:
-        yield SimulatedBackend(nursery, behave or by_task({}), read_ahead=read_ahead, open_s=open_s)
+        yield SimulatedBackend(
+            nursery,
+            behave or by_task({}),
+            read_ahead=read_ahead,
+            open_s=open_s,
+            work=work or (lambda _opening: None),
+        )
         nursery.cancel_scope.cancel()

@@ -29,6 +29,7 @@ from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.backend import Behave, SimulatedBackend, open_simulated_backend
 from gspc_trio.testing.disk import SimulatedDisk
 from gspc_trio.testing.jobs import SimulatedJob, Wrap
+from gspc_trio.testing.layer.world import LayerWorld
 from gspc_trio.testing.process import RUNNING, SimulatedProcess
 from gspc_trio.testing.rts_memory import RtsMemory
 from gspc_trio.testing.staging import SimulatedStaging
@@ -76,6 +77,7 @@ class Cluster:
         twins: how many RIFs are yet to be started twice.
         wires: all connections.
         memory: what run-time systems leave behind, or None.
+        layers: memory layers, or None.
         outside: context of what runs in the name of no process.
     """
 
@@ -93,8 +95,12 @@ class Cluster:
         buffer_bytes: int,
         limits: Limits,
         memory: RtsMemory | None,
+        layers: LayerWorld | None,
     ) -> None:
         self.memory = memory
+        self.layers = layers
+        if layers is not None:
+            layers.attach(self)
         self.hosts = tuple(f"h{number + 1}" for number in range(hosts))
         self.cores = cores
         self.rts: RtsService | None = None
@@ -138,6 +144,8 @@ class Cluster:
         self, process: SimulatedProcess, main: Callable[[SimulatedProcess], Awaitable[Any]]
     ) -> None:
         self.processes[process] = None
+        if self.layers is not None:
+            self.layers.enter(process)
         try:
             await process.run(lambda: main(process))
         finally:
@@ -148,10 +156,10 @@ class Cluster:
                 self.deserted.set()
                 self.deserted = trio.Event()
 
-    def network(self, process: SimulatedProcess) -> SimulatedNetwork:
+    def network(self, process: SimulatedProcess, token: bytes = TOKEN) -> SimulatedNetwork:
         """Return the network of a process."""
         random = Random(self._random.getrandbits(64))
-        return SimulatedNetwork(process, self.wires, TOKEN, random, self._limits)
+        return SimulatedNetwork(process, self.wires, token, random, self._limits)
 
     # The run-time system ----
 
@@ -227,7 +235,8 @@ class Cluster:
         return process
 
     async def _rif(self, process: SimulatedProcess, order: RifOrder, port: int) -> None:
-        async with open_simulated_backend(self._behave, open_s=0.002) as backend:
+        work = self.layers.work if self.layers is not None else None
+        async with open_simulated_backend(self._behave, open_s=0.002, work=work) as backend:
             self.backends[process] = backend
             process.on_kill.append(backend.vanish)
             self.on_backend(process, backend)
@@ -322,6 +331,7 @@ async def open_cluster(
     buffer_bytes: int = BUFFER_BYTES,
     limits: Limits = DEFAULT_LIMITS,
     memory: RtsMemory | None = None,
+    layers: LayerWorld | None = None,
 ) -> AsyncIterator[Cluster]:
     """A cluster for as long as the block lasts; whatever runs at its end is killed.
 
@@ -336,6 +346,7 @@ async def open_cluster(
         buffer_bytes: what each direction of a connection holds.
         limits: of every connection.
         memory: what run-time systems leave for the next one, as with ``--state``; None: nothing.
+        layers: memory layers that jobs may keep large values in; None: there are none.
     """
     async with trio.open_nursery() as nursery:
         cluster = Cluster(
@@ -350,6 +361,7 @@ async def open_cluster(
             buffer_bytes=buffer_bytes,
             limits=limits,
             memory=memory,
+            layers=layers,
         )
         try:
             yield cluster

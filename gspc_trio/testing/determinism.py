@@ -23,6 +23,7 @@ from gspc_trio.core.rts import events
 from gspc_trio.core.scheduler import TasksReady
 from gspc_trio.protocol.signals import CallOut, Heard, ItemsReceived, Sent
 from gspc_trio.testing.alarm import sleep_until
+from gspc_trio.testing.layer.packets import PacketEnd
 from gspc_trio.testing.process import RUNNING, SimulatedProcess
 
 A_WHILE_S = 1e9
@@ -55,6 +56,27 @@ class _NoIo:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._manager, name)
+
+    async def wait_readable(self, connection: Any) -> None:
+        """Wait for a simulated connection, or a real one of trio's own."""
+        if isinstance(connection, PacketEnd):
+            await connection.wait_readable()
+        else:
+            await self._manager.wait_readable(connection)
+
+    async def wait_writable(self, connection: Any) -> None:
+        """A simulated connection takes everything."""
+        if isinstance(connection, PacketEnd):
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._manager.wait_writable(connection)
+
+    def notify_closing(self, connection: Any) -> None:
+        """Let nobody wait for a connection any more."""
+        if isinstance(connection, PacketEnd):
+            connection.close()
+        else:
+            self._manager.notify_closing(connection)
 
     def get_events(self, timeout: float) -> Any:
         self._spared += 1

@@ -9,11 +9,14 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-ROLES = ("rts", "rif", "job", "compute")
+LAYER_ROLES = ("iml", "store", "tenant")
+"""A memory layer's first process, with its coordinator; its servers on other hosts; its other clients."""
+
+ROLES = ("rts", "rif", "job", "compute", *LAYER_ROLES)
 """What faults happen to."""
 
 KINDS: Mapping[str, tuple[str, ...]] = {
-    "kill": ROLES,
+    "kill": ("rts", "rif", "job", "compute"),
     "crash": ("rts", "rif", "job"),
     "cut": ("rts", "rif", "job"),
     "partition": ("rts", "rif", "job"),
@@ -31,6 +34,16 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "shortage": ("rif",),
 }
 """Kind of fault -> roles that it may happen to."""
+
+LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
+    "kill": ("store", "store", "store", "iml", "tenant"),
+    "crash": ("store", "store", "iml"),
+    "cut": ("store", "store", "tenant", "iml"),
+    "partition": ("store", "store", "tenant", "iml"),
+    "pause": ("store", "store", "tenant", "iml"),
+    "stranger": ("store", "iml"),
+}
+"""The same for what happens to a memory layer; a role that is named more often is drawn more often."""
 
 LASTING = frozenset({"partition", "pause", "jump", "full", "shortage"})
 """Kinds that last for a while."""
@@ -66,8 +79,9 @@ class Fault:
         if kind not in KINDS:
             raise ValueError(f"no fault {kind!r}; there are: {', '.join(KINDS)}")
         role, _, rest = rest.partition(":")
-        if role not in KINDS[kind]:
-            raise ValueError(f"{kind} does not happen to {role!r}, but to {', '.join(KINDS[kind])}")
+        roles = dict.fromkeys((*KINDS[kind], *LAYER_KINDS.get(kind, ())))
+        if role not in roles:
+            raise ValueError(f"{kind} does not happen to {role!r}, but to {', '.join(roles)}")
         step, _, lasts = rest.partition(":")
         return cls(kind, role, int(step), float(lasts or 0))
 
@@ -101,6 +115,7 @@ class Faults:
         tight: whether frames, credit for calls and buffers may be small.
         states: whether the run-time system may have ``--state``, so that RIFs and jobs await the next one.
         journals: whether jobs may have journals, of which a kill leaves what it likes of the last write.
+        layers: whether jobs may keep large values in a memory layer, with faults of its own.
     """
 
     kills: int = 3
@@ -123,23 +138,26 @@ class Faults:
     tight: bool = True
     states: bool = True
     journals: bool = True
+    layers: bool = True
 
     @classmethod
     def none(cls) -> Faults:
         """Return the empty menu."""
-        return cls(
-            **dict.fromkeys(_COUNTS.values(), 0), races=False, tight=False, states=False, journals=False
-        )
+        counts: dict[str, Any] = dict.fromkeys(_COUNTS.values(), 0)
+        return cls(**counts, races=False, tight=False, states=False, journals=False, layers=False)
 
-    def draw(self, random: Random, steps: Mapping[str, int]) -> tuple[Fault, ...]:
+    def draw(
+        self, random: Random, steps: Mapping[str, int], kinds: Mapping[str, Sequence[str]] = KINDS
+    ) -> tuple[Fault, ...]:
         """Make a schedule.
 
         Args:
             random: to draw from.
             steps: about how many steps each role makes.
+            kinds: what may happen to whom.
         """
         faults: list[Fault] = []
-        for kind, roles in KINDS.items():
+        for kind, roles in kinds.items():
             for _ in range(random.randint(0, getattr(self, _COUNTS[kind]))):
                 role = random.choice(roles)
                 lasts_s = random.choice(LASTING_S) if kind in LASTING else 0.0

@@ -10,11 +10,13 @@ import trio
 from gspc_trio.components.job import JobFailed, JobResult, RtsLost
 from gspc_trio.components.jobserver import RESUME_GRACE_S
 from gspc_trio.components.journal_files import JournalError
+from gspc_trio.core.iml.errors import LayerGone
 from gspc_trio.nursery.rpc import PeerGone
 from gspc_trio.nursery.scope import leaves
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.checkers.durable import Durable
 from gspc_trio.testing.disk import SimulatedDisk
+from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.observer import WatchedEngine
 from gspc_trio.testing.process import SimulatedProcess
 from gspc_trio.testing.workload import Workload, in_order
@@ -41,20 +43,31 @@ class JobLife:
         workload: what it computes.
         random: to draw from.
         journaled: whether it has a journal.
+        layers: memory layers for large values; one with a journal keeps none there.
 
     Attributes:
         disk: where its journal is, or None.
+        layers: where its large values are, or None.
     """
 
     def __init__(
-        self, simulation: Simulation, name: str, workload: Workload, random: Random, *, journaled: bool
+        self,
+        simulation: Simulation,
+        name: str,
+        workload: Workload,
+        random: Random,
+        *,
+        journaled: bool,
+        layers: LayerLife | None = None,
     ) -> None:
         self._simulation = simulation
         self._random = random
         self.name = name
         self._net, self._expected = workload.net(), workload.results()
+        self._runs_once = any(not settings.get("may_rerun", True) for settings in workload.settings)
         self._durable: Durable | None = None
         self.disk: SimulatedDisk | None = None
+        self.layers = None if journaled else layers
         if journaled:
             self.disk = SimulatedDisk(f"the disk of {name}", random, random.choice(FILE_BYTES))
             self.disk.on_read = self._look_at_journal
@@ -66,7 +79,10 @@ class JobLife:
         while True:
             rts_ended = simulation.rts_ended
             was_full = disk.was_full if disk is not None else 0
-            job = simulation.cluster.start_job(self.name, self._net, wrap=self._watch, disk=disk)
+            data: dict[str, Any] = {}
+            if self.layers is not None:
+                data = {"data": await self.layers.settled()}
+            job = simulation.cluster.start_job(self.name, self._net, wrap=self._watch, disk=disk, **data)
             await job.process.ended.wait()
             result = job.result
             if result is not None and result.state == "finished":
@@ -76,7 +92,11 @@ class JobLife:
                 return
             # One that is killed while it says why its job failed does not come to say it.
             disturbed = job.process.killed or job.process in simulation.mischief.stopped or rts_ended.is_set()
+            disturbed = disturbed or job.parted
+            disturbed = disturbed or (self.layers is not None and self.layers.world.layer is not data["data"])
             disturbed = disturbed or (disk is not None and disk.was_full > was_full)
+            # What may not run again cannot make its data again.
+            disturbed = disturbed or (self._runs_once and bool(job.forgotten or _lost_its_data(result)))
             if result is not None and not disturbed and not is_explained(result, job.process.error):
                 simulation.fail(Broken(f"{self.name} {result.state}: {result.detail} {result.failures}"))
             await trio.sleep(AGAIN_S if disk is None else self._random.choice(LATE_S))
@@ -94,6 +114,13 @@ class JobLife:
         return self._simulation.observer.watch(process, engine, self._durable)
 
 
+def _lost_its_data(result: JobResult | None) -> bool:
+    """Whether what had only one attempt missed data, or could not leave its own anywhere."""
+    failures = result.failures if result is not None else ()
+    kinds = {failure.outcome.error.kind for failure in failures if failure.outcome.error}
+    return bool(kinds) and kinds <= {"unknown", "staging", "DataLost", "LayerGone"}
+
+
 def is_explained(result: JobResult, error: BaseException | None) -> bool:
     """Whether faults explain why a job failed: its run-time system went, or a task that may not run again."""
     if error is not None and any(isinstance(leaf, RtsLost) for leaf in leaves(error)):
@@ -105,7 +132,7 @@ def is_explained(result: JobResult, error: BaseException | None) -> bool:
 
 def is_expected(error: BaseException, *, disk_was_full: bool) -> bool:
     """Whether a process may end with this error when faults happen."""
-    allowed: tuple[type[BaseException], ...] = (OSError, PeerGone, JobFailed, trio.Cancelled)
+    allowed: tuple[type[BaseException], ...] = (OSError, PeerGone, JobFailed, trio.Cancelled, LayerGone)
     if disk_was_full:
         allowed = (*allowed, JournalError)
     return all(isinstance(leaf, allowed) for leaf in leaves(error))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.job import Job, JobResult
+from gspc_trio.components.job_data import JobData
 from gspc_trio.components.jobserver import JobSettings, run_job
 from gspc_trio.components.journal import Journal
 from gspc_trio.components.outliving import outlive_rts
@@ -40,6 +41,8 @@ class SimulatedJob:
     Attributes:
         process: the job server.
         result: None if it was killed or could not begin.
+        parted: whether the job had lost its memory layer when it ended.
+        forgotten: why some of its data could not be made again.
     """
 
     process: SimulatedProcess
@@ -55,6 +58,8 @@ class SimulatedJob:
         settings: dict[str, Any],
     ) -> None:
         self.result: JobResult | None = None
+        self.parted = False
+        self.forgotten: tuple[str, ...] = ()
         self.disk = disk
         self._cluster = cluster
         self._net = net
@@ -104,4 +109,8 @@ class SimulatedJob:
             del self._cluster.running_jobs[process]
         if process.alive:
             self.result = result
+            data = getattr(running.ask_memory, "__self__", None)
+            if isinstance(data, JobData):
+                self.parted = data.iml.is_over
+                self.forgotten = tuple(data.recovery.forgotten.values())
         return result

@@ -11,7 +11,7 @@ import trio
 
 from gspc_trio.components.jobserver import RESUME_GRACE_S
 from gspc_trio.core.exchange import Finished, Revoked, Submit
-from gspc_trio.core.ids import NO_GRANT, JobId
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.rif_host import RifHost
 from gspc_trio.core.rts import Rts
@@ -78,6 +78,7 @@ class Observer:
         self._rm_of: dict[SimulatedProcess, Grants | None] = {}
         self._by_job: dict[tuple[JobId, int], Tasks] = {}
         self._durable: dict[SimulatedProcess, Durable] = {}
+        self._grant_of: dict[tuple[JobId, int, int], GrantId] = {}
         self.grace_s = 0.0
 
     def saw(
@@ -168,8 +169,12 @@ class Observer:
     def began(self, process: SimulatedProcess, run: Run) -> None:
         """An attempt begins in compute."""
         self._history.append((run.begin_s, process, "compute", run, []))
-        grant_id = self.work.began(process, run)
-        tasks = self._by_job.get((run.job, grant_id[0]))
+        self._grant_of[run.job, run.task_id, run.attempt] = self.work.began(process, run)
+
+    def opened(self, run: Run) -> None:
+        """The arguments of an attempt in compute are there: what it runs begins."""
+        epoch, _ = self._grant_of.pop((run.job, run.task_id, run.attempt))
+        tasks = self._by_job.get((run.job, epoch))
         if tasks is not None:
             tasks.began(run)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 from typing import Any
 
 import trio
-from attrs import field, frozen
 from trio.testing import MockClock
 
 from gspc_trio.components.rts_state import RESUME_GRACE_S
@@ -20,14 +19,16 @@ from gspc_trio.testing.backend import Run, SimulatedBackend, SimulatedCompute
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, first_of, open_cluster
 from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
-from gspc_trio.testing.faults import Fault, Faults, Trigger
+from gspc_trio.testing.faults import Fault, Trigger
 from gspc_trio.testing.job_life import JobLife, is_expected
+from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.mischief import Mischief
 from gspc_trio.testing.observer import Observer
+from gspc_trio.testing.options import Options, Report
 from gspc_trio.testing.process import RUNNING, SimulatedProcess
 from gspc_trio.testing.rts_memory import RtsMemory
 from gspc_trio.testing.wires import BUFFER_BYTES
-from gspc_trio.testing.workload import FAILURES_MAX, TASK_S, Workload, behave
+from gspc_trio.testing.workload import KINDS, KINDS_OUTSIDE, TASK_S, TASK_SETTINGS, Workload, behave
 
 FINISH_S = 300.0
 """Simulated seconds after the last fault within which everything has to be finished (invariant 10)."""
@@ -38,73 +39,11 @@ KEEPER_S = 5.0
 SLACK = 8.0
 """How much longer than work that keeps one core of each host busy everything may take besides."""
 
+LAYERED = 0.2
+"""In so many of the runs jobs keep large values in a memory layer."""
+
 REST_S = 60.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished."""
-
-
-@frozen
-class Options:
-    """What is simulated.
-
-    Attributes:
-        hosts, cores: number of hosts, and of cores on each.
-        jobs: number of jobs at one time.
-        tasks: about how many tasks each job has.
-        faults: what may happen.
-        latency_s: mean latency of connections.
-        schedule: what happens, instead of what the seed says.
-        task_s: mean time of a task, about, in seconds.
-        full_checks: machines check themselves after each event; else large ones do it less often.
-    """
-
-    hosts: int = 3
-    cores: int = 2
-    jobs: int = 2
-    tasks: int = 20
-    faults: Faults = field(factory=Faults)
-    latency_s: float = 0.0005
-    schedule: tuple[Fault, ...] | None = None
-    task_s: float = TASK_S
-    full_checks: bool = False
-
-
-@frozen
-class Report:
-    """How a run went.
-
-    Attributes:
-        seed, options: of the run.
-        schedule: the faults that were to happen; ``happened`` says which did, and when.
-        digest: fingerprint of all events.
-        events: their number.
-        simulated_s: time that passed in the simulation.
-        broken: what did not hold, or "".
-        story: what happened to the task or resource concerned.
-    """
-
-    seed: int
-    options: Options
-    schedule: tuple[Fault, ...]
-    happened: tuple[str, ...]
-    digest: str
-    events: int
-    simulated_s: float
-    broken: str = ""
-    story: tuple[str, ...] = ()
-
-
-_ENOUGH: Mapping[str, Any] = {"attempts": FAILURES_MAX + 3, "loss_attempts": 50, "wait": True}
-
-TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
-    _ENOUGH,
-    {**_ENOUGH, "estimate_s": 0.1},
-    {**_ENOUGH, "requires": "node"},
-    {**_ENOUGH, "requires": ["core", "core"]},
-    {**_ENOUGH, "stage_in": True, "stage_out": True},
-    {**_ENOUGH, "stage_in": True},
-    {**_ENOUGH, "may_rerun": False, "attempts": 1},
-)
-"""What tasks ask for; enough attempts for all that the faults may take."""
 
 
 class Simulation:
@@ -117,7 +56,13 @@ class Simulation:
         work_s = options.jobs * options.tasks * options.task_s
         self._finish_s = FINISH_S + SLACK * work_s / options.hosts
         self._cluster_seed = random.getrandbits(64)
-        workloads = [Workload.make(random, options.tasks, TASK_SETTINGS) for _ in range(options.jobs)]
+        layered = options.faults.layers and Random(self._cluster_seed + 3).random() < LAYERED
+        self._layers = LayerLife(Random(self._cluster_seed + 4)) if layered else None
+        kinds, padded = (KINDS_OUTSIDE, random.random() < 0.5) if layered else (KINDS, False)
+        workloads = [
+            Workload.make(random, options.tasks, TASK_SETTINGS, kinds=kinds, padded=padded)
+            for _ in range(options.jobs)
+        ]
         steps = {
             "rts": 100 + 10 * options.tasks * options.jobs,
             "rif": 100 + 10 * options.tasks * options.jobs,
@@ -125,6 +70,8 @@ class Simulation:
             "compute": 2 * options.tasks * options.jobs,
         }
         drawn = options.faults.draw(random, steps)
+        if self._layers is not None:
+            drawn += self._layers.draw(options.faults, steps["rif"])
         self._buffer_bytes, self._limits = BUFFER_BYTES, DEFAULT_LIMITS
         if options.faults.tight and random.random() < 0.5:
             self._buffer_bytes = random.choice((2000, 20_000))
@@ -145,7 +92,6 @@ class Simulation:
         self._memory = RtsMemory() if stateful else None
         self.observer.grace_s = RESUME_GRACE_S if stateful else 0.0
         self._running = set(self._lives)
-        self._finished = trio.Event()
         self.rts_ended = trio.Event()
         self.cluster: Cluster
         self.mischief: Mischief
@@ -155,8 +101,15 @@ class Simulation:
         for number, workload in enumerate(workloads):
             journaled = self.options.faults.journals and random.random() < 0.5
             own = Random(random.getrandbits(64))
-            lives.append(JobLife(self, f"job{number + 1}", workload, own, journaled=journaled))
+            lives.append(
+                JobLife(self, f"job{number + 1}", workload, own, journaled=journaled, layers=self._layers)
+            )
         return lives
+
+    def close(self) -> None:
+        """Give back what outlives trio."""
+        if self._layers is not None:
+            self._layers.world.close()
 
     # What is seen ----
 
@@ -208,6 +161,8 @@ class Simulation:
         with self._scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch_time)
+                if self._layers is not None:
+                    nursery.start_soon(self._layers.collect)
                 async with open_cluster(
                     self._cluster_seed,
                     hosts=self.options.hosts,
@@ -219,6 +174,7 @@ class Simulation:
                     buffer_bytes=self._buffer_bytes,
                     limits=self._limits,
                     memory=self._memory,
+                    layers=self._layers.world if self._layers is not None else None,
                 ) as self.cluster:
                     self.mischief = Mischief(
                         self.cluster,
@@ -242,11 +198,17 @@ class Simulation:
     async def _see_through(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_rts)
+            if self._layers is not None:
+                nursery.start_soon(self._layers.keep)
             nursery.start_soon(self._keep_resources)
-            for life in self._lives:
-                nursery.start_soon(self._run_job, life)
-            await self._finished.wait()
+            async with trio.open_nursery() as working:
+                if self._layers is not None:
+                    working.start_soon(self._layers.keep_tenants, self.fail)
+                for life in self._lives:
+                    working.start_soon(self._run_job, life)
             await self._everything_is_back()
+            if self._layers is not None:
+                await self._layers.come_to_rest()
             nursery.cancel_scope.cancel()
 
     async def _keep_rts(self) -> None:
@@ -261,12 +223,12 @@ class Simulation:
     async def _run_job(self, life: JobLife) -> None:
         await life.run()
         self._running.discard(life)
-        if not self._running:
-            self._finished.set()
 
     def _ended(self, process: SimulatedProcess) -> None:
         """A process is over: it was killed, or stopped with an error that a fault explains."""
         self.observer.gone(process, trio.current_time())
+        if self._layers is not None:
+            self._layers.gone(process)
         was_full = any(life.disk is not None and life.disk.was_full for life in self._lives)
         error = None if process.killed else process.error
         if error is not None and not is_expected(error, disk_was_full=was_full):
@@ -299,6 +261,8 @@ class Simulation:
         """Stop the run-time system: nothing is left."""
         assert self.cluster.rts is not None
         self.cluster.rts.stopped.set()
+        if self._layers is not None:
+            self._layers.stop()
         with trio.move_on_after(REST_S):
             if self.cluster.processes:
                 await self.cluster.deserted.wait()
@@ -335,7 +299,15 @@ class Simulation:
 
         if self.options.faults.races:
             backend.races = Random(f"{self._cluster_seed} {process.name}")
-        backend.on_begin = begun
+
+        def opened(run: Run) -> None:
+            try:
+                self.observer.opened(run)
+            except Broken as error:
+                self.fail(error)
+                raise
+
+        backend.on_begin, backend.on_open = begun, opened
         backend.on_end = lambda run: self.observer.ended(process, run)
 
 
@@ -367,6 +339,7 @@ def simulate(seed: int, options: Options | None = None) -> Report:
 
     with seeded_trio(seed), rare_collections():
         trio.run(main, clock=clock)
+    simulation.close()
     broken = ""
     story: tuple[str, ...] = ()
     if simulation.failure is not None:

@@ -21,7 +21,7 @@ from gspc_trio.workflow.arcs import Place, each
 from gspc_trio.workflow.net import Net
 
 Token: TypeAlias = dict[str, Any]
-"""``key`` is unique in its place, ``value`` a number."""
+"""``key`` is unique in its place, ``value`` a number; large ones have a ``pad`` that follows from that."""
 
 TASK_S = 0.15
 """Mean time of a task that :func:`behave` makes up, about."""
@@ -29,21 +29,50 @@ TASK_S = 0.15
 FAILURES_MAX = 2
 """How often a task of these workflows fails at most before it finishes."""
 
+_ENOUGH: Mapping[str, Any] = {"attempts": FAILURES_MAX + 3, "loss_attempts": 50, "wait": True}
+
+TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
+    _ENOUGH,
+    {**_ENOUGH, "estimate_s": 0.1},
+    {**_ENOUGH, "requires": "node"},
+    {**_ENOUGH, "requires": ["core", "core"]},
+    {**_ENOUGH, "stage_in": True, "stage_out": True},
+    {**_ENOUGH, "stage_in": True},
+    {**_ENOUGH, "may_rerun": False, "attempts": 1},
+)
+"""What tasks ask for; enough attempts for all that the faults may take."""
+
+
+KINDS = ("bump", "bump", "bump", "relay", "spread", "twin", "sort")
+"""Of stages, as often as they are drawn."""
+
+KINDS_OUTSIDE = ("bump", "bump", "spread", "fork")
+"""Those whose tokens nobody looks at but tasks."""
+
+PAD_BYTES_MAX = 9_000
+
+
+def _made(like: Token, key: str, value: int) -> Token:
+    """Make a token; it has a pad if that of which it is made has one."""
+    if "pad" not in like:
+        return {"key": key, "value": value}
+    return {"key": key, "value": value, "pad": bytes((value % 251,)) * (value * 7919 % PAD_BYTES_MAX)}
+
 
 def bump(token: Token) -> Token:
     """Change the number."""
-    return {"key": token["key"], "value": (token["value"] * 31 + 7) % 1009}
+    return _made(token, token["key"], (token["value"] * 31 + 7) % 1009)
 
 
 def spread(token: Token) -> list[Token]:
     """Make none, one or two of one."""
     number = token["value"] % 3
-    return [{"key": f"{token['key']}.{index}", "value": token["value"] + index} for index in range(number)]
+    return [_made(token, f"{token['key']}.{index}", token["value"] + index) for index in range(number)]
 
 
 def twin(token: Token) -> dict[str, Token]:
     """Make one for each of two places."""
-    return {"left": dict(token), "right": {"key": token["key"], "value": token["value"] + 1}}
+    return {"left": dict(token), "right": _made(token, token["key"], token["value"] + 1)}
 
 
 def merge(left: Token, right: Token) -> Token:
@@ -63,7 +92,7 @@ def is_odd(token: Token) -> bool:
 
 @frozen
 class Stage:
-    """Some transitions: ``kind`` is bump, relay, spread, twin (and merge) or sort; places are numbers."""
+    """Some transitions: ``kind`` is one of :data:`KINDS` (twin is two) or fork; places are numbers."""
 
     kind: str
     source: int
@@ -86,7 +115,13 @@ class Workload:
 
     @classmethod
     def make(
-        cls, random: Random, tasks: int, settings: Sequence[Mapping[str, Any]] = ({},), stages_max: int = 6
+        cls,
+        random: Random,
+        tasks: int,
+        settings: Sequence[Mapping[str, Any]] = ({},),
+        stages_max: int = 6,
+        kinds: Sequence[str] = KINDS,
+        padded: bool = False,
     ) -> Workload:
         """Make one up.
 
@@ -95,19 +130,22 @@ class Workload:
             tasks: about how many tasks it is to have.
             settings: what the tasks of a stage may state; one is drawn for each.
             stages_max: number of stages.
+            kinds: of stages, to draw from.
+            padded: tokens have some kilobytes.
         """
         open_places, places, stages = [0], 1, []
         for _ in range(random.randint(1, stages_max)):
             source = open_places.pop(random.randrange(len(open_places)))
-            kind = random.choice(["bump", "bump", "bump", "relay", "spread", "twin", "sort"])
-            number = {"sort": 2, "twin": 3}.get(kind, 1)
+            kind = random.choice(kinds)
+            number = {"sort": 2, "twin": 3, "fork": 2}.get(kind, 1)
             targets = tuple(range(places, places + number))
             places += number
             stages.append(Stage(kind, source, targets))
             open_places += targets[-1:] if kind == "twin" else targets
         weight = sum({"relay": 0, "sort": 0, "twin": 2}.get(stage.kind, 1) for stage in stages) or 1
         count = max(1, tasks // weight)
-        tokens = tuple({"key": f"k{index}", "value": random.randrange(1000)} for index in range(count))
+        like: Token = {"pad": b""} if padded else {}
+        tokens = tuple(_made(like, f"k{index}", random.randrange(1000)) for index in range(count))
         return cls(tuple(stages), tokens, tuple(random.choice(settings) for _ in stages))
 
     def net(self) -> Net:
@@ -141,6 +179,9 @@ class Workload:
             net.transition(name, twin, {"token": source}, outputs, **settings)
             inputs = {"left": targets[0], "right": targets[1]}
             net.transition(f"merge{number}", merge, inputs, targets[2], match="key", **settings)
+        elif stage.kind == "fork":
+            outputs = {"left": targets[0], "right": targets[1]}
+            net.transition(name, twin, {"token": source}, outputs, **settings)
         else:
             net.transition(f"even{number}", None, {"token": source}, targets[0], condition=is_even)
             net.transition(f"odd{number}", None, {"token": source}, targets[1], condition=is_odd)
@@ -162,6 +203,11 @@ class Workload:
                 ends -= set(stage.targets[:2])
                 pairs = map(twin, tokens)
                 places[stage.targets[2]] += [merge(pair["left"], pair["right"]) for pair in pairs]
+            elif stage.kind == "fork":
+                pairs = map(twin, tokens)
+                for pair in pairs:
+                    places[stage.targets[0]].append(pair["left"])
+                    places[stage.targets[1]].append(pair["right"])
             else:
                 places[stage.targets[0]] += filter(is_even, tokens)
                 places[stage.targets[1]] += filter(is_odd, tokens)

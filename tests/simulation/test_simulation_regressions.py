@@ -50,6 +50,8 @@ FOUND = [
     (2103, {}, "cancel:job:1,kill:job:22,pause:job:124:7,crash:job:148"),
     # Another one: a task that failed while its job was being ended counted as the reason.
     (2864, {}, "pause:job:108:20,kill:rts:9,partition:rts:51:0.2"),
+    # A job's connection to its memory layer broke: what its tasks made after that stayed there for ever.
+    (50, {}, "cut:job:21,cut:job:158"),
 ]
 
 

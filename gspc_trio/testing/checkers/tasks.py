@@ -6,6 +6,7 @@ from typing import Any
 
 from attrs import define, field
 
+from gspc_trio.components.job_recovery import FIRST_TASK_ID
 from gspc_trio.core.exchange import Finished, Lapsed, Release, Submission, Submit
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.records import GrantChanged
@@ -43,6 +44,14 @@ class Tasks:
         self.job = job
         self._journaled = journaled
         self._tasks: dict[TaskId, _Task] = {}
+
+    def again(self, task_id: TaskId) -> None:
+        """A task is run again for data that was lost."""
+        if task_id in self._tasks:
+            raise Broken(
+                f"{self._words(task_id)} is run again under an id that was used", self._words(task_id)
+            )
+        self._tasks[task_id] = _Task()
 
     def saw(self, event: Any, actions: list[Any]) -> None:
         """The job's machine took an event."""
@@ -85,6 +94,8 @@ class Tasks:
     def injected(self, task_id: TaskId) -> None:
         """The engine has got a result."""
         task, words = self._tasks.get(task_id), self._words(task_id)
+        if task_id >= FIRST_TASK_ID:
+            raise Broken(f"{words}, which ran again for its data, was injected", words)
         if task is None or task.state is not (TaskState.FINISHED if self._journaled else None):
             raise Broken(f"{words} was injected, and is {task and task.state}", words)
         if task.taken_in:
@@ -130,6 +141,8 @@ class Tasks:
 
     def _submit(self, submission: Submission, submit: Submit) -> None:
         words = self._words(submission.task_id)
+        if submission.task_id >= FIRST_TASK_ID and submission.task_id not in self._tasks:
+            self.again(submission.task_id)
         task = self._tasks.get(submission.task_id)
         if task is None or task.state is not None:
             raise Broken(f"{words} is submitted, and is {task and task.state}", words)

@@ -44,6 +44,8 @@ class Work:
             key = (process, finished.job, outcome.task_id, outcome.attempt)
             if outcome.reason in (Reason.FINISHED, Reason.FAILED):
                 ends = self._ends.get(key, ())
+                if outcome.error is not None and outcome.error.kind == "staging" and "finished" in ends:
+                    continue  # copies of its results could not be made
                 if outcome.reason.value not in ends:
                     task = f"task {outcome.task_id} of {finished.job}"
                     raise Broken(

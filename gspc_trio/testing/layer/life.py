@@ -1,0 +1,150 @@
+"""The memory layers of one simulated run: one after another, each until it is struck."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+
+from gspc_trio.core.exchange import DataLayer
+from gspc_trio.testing.checkers.base import Broken
+from gspc_trio.testing.faults import LAYER_KINDS, LAYER_ROLES, Fault, Faults
+from gspc_trio.testing.layer.tenants import Tenant, free_published
+from gspc_trio.testing.layer.world import LayerWorld
+
+if TYPE_CHECKING:
+    from gspc_trio.testing.process import SimulatedProcess
+
+AGAIN_S = 0.3
+"""Pause before another layer is started."""
+
+REST_S = 100.0
+"""Within so many seconds after the last job all its data is gone."""
+
+COLLECT_S = 1.0
+"""Between two collections of cyclic garbage."""
+
+TENANTS = 2
+"""Clients that use the layer beside the jobs."""
+
+LIVES = 1
+"""How often each of them comes."""
+
+MEMORY_BYTES = 1 << 22
+
+
+class LayerLife:
+    """Starts memory layers.
+
+    Args:
+        random: to draw from.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self.world = LayerWorld(
+            random,
+            memory_bytes=MEMORY_BYTES,
+            bytes_min=random.choice((1, 1, 30, 5000)),
+            copies=random.choice((1, 1, 1, 2)),
+        )
+        self._random = random
+        self._up = trio.Event()
+
+    def draw(self, menu: Faults, steps: int) -> tuple[Fault, ...]:
+        """Make a schedule of what happens to the layer's own processes, with about so many steps each."""
+        return menu.draw(self._random, dict.fromkeys(LAYER_ROLES, steps), LAYER_KINDS)
+
+    async def keep(self) -> None:
+        """Start a layer, another one when it is gone, until cancelled."""
+        while True:
+            process = await self.world.start_layer()
+            if self.world.layer is not None:
+                self._up.set()
+            await process.ended.wait()
+            if self.world.layer is not None:
+                self.world.layer = None
+                self._up = trio.Event()
+            await trio.sleep(AGAIN_S)
+
+    async def collect(self) -> None:
+        """Collect cyclic garbage at times that follow from the seed: what it keeps mapped is not free."""
+        gc.disable()
+        try:
+            while True:
+                await trio.sleep(COLLECT_S)
+                gc.collect(0)
+        finally:
+            gc.enable()
+
+    async def keep_tenants(self, fail: Callable[[BaseException], None]) -> None:
+        """Let other clients use the layers, until they have done what they want or it is cancelled."""
+        async with trio.open_nursery() as nursery:
+            for number in range(TENANTS):
+                nursery.start_soon(self._keep_tenant, number, fail)
+
+    async def _keep_tenant(self, number: int, fail: Callable[[BaseException], None]) -> None:
+        for life in range(LIVES):
+            layer, random = await self.settled(), Random(self._random.getrandbits(64))
+            host = random.choice(("store", "desk", "h1"))
+            tenant, job = Tenant(self.world, random, host, fail), f"tenant{number}.{life}"
+            process = self.world.spawn("tenant", "tenant", host, partial(tenant.run, layer=layer, job=job))
+            await process.ended.wait()
+            await trio.sleep(AGAIN_S)
+
+    async def settled(self) -> DataLayer:
+        """Return the layer that is there, once one is."""
+        while self.world.layer is None:
+            await self._up.wait()
+            await trio.lowlevel.checkpoint()
+        return self.world.layer
+
+    async def come_to_rest(self) -> None:
+        """Nothing is allocated when no job is left.
+
+        Raises:
+            Broken: something is.
+        """
+        deadline_s = trio.current_time() + REST_S
+        if self.world.layer is not None:  # what was published stays until somebody frees it
+            main = partial(free_published, self.world, self.world.layer)
+            await self.world.spawn("janitor", "client", "desk", main).ended.wait()
+        while True:
+            left = self._left()
+            if not left:
+                break
+            gc.collect()
+            if trio.current_time() > deadline_s:
+                raise Broken(f"memory is not all back: {'; '.join(left)}", *left)
+            await trio.sleep(1.0)
+
+    def _left(self) -> list[str]:
+        """Return what is still allocated in the layer that is there."""
+        if self.world.layer is None or self.world.coordinator is None:
+            return []
+        status = self.world.coordinator.machine.status()
+        found = [f"data {entry['data_id']} of {entry['job']}" for entry in status["data"]]
+        for process, server in self.world.servers.items():
+            store = server.machine.status()
+            if process.alive and (store["parts"] or store["used_bytes"] or store["pinned"]):
+                found.append(f"{process.name} has {store}")
+        return found
+
+    def stop(self) -> None:
+        """End the layer."""
+        if self.world.coordinator is not None:
+            self.world.coordinator.stopped.set()
+
+    def gone(self, process: SimulatedProcess) -> None:
+        """A process is over: nothing of its memory is left.
+
+        Raises:
+            Broken: something is.
+        """
+        self.world.servers.pop(process, None)
+        for pool in self.world.pools.pop(process, ()):
+            if pool.living:
+                raise Broken(f"{process.name} is over, and {pool.living} segments of it are left")

@@ -1,0 +1,123 @@
+"""The memory layer of a simulated cluster: its coordinator, what its hosts have, what its jobs keep there."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+
+from gspc_trio.components.iml_coordinator import CoordinatorService
+from gspc_trio.components.iml_platform import PLATFORM
+from gspc_trio.components.iml_server import ImlServer
+from gspc_trio.core.exchange import DataLayer, OpenJob
+from gspc_trio.nursery.network import Network
+from gspc_trio.testing.layer.packets import Doors
+from gspc_trio.testing.layer.platform import PoisonedPool, SimulatedPlatform
+from gspc_trio.testing.layer.strands import Strands
+from gspc_trio.testing.layer.work import DataWork
+from gspc_trio.testing.process import SimulatedProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from gspc_trio.testing.cluster import Cluster
+
+HOST = "store"
+"""Where the coordinator runs, and a server with it."""
+
+FIRST_PORT = 7100
+
+
+class LayerWorld:
+    """What all processes of a simulated memory layer have in common.
+
+    Args:
+        random: to draw from.
+        memory_bytes: quota of each server.
+        bytes_min: values of so many bytes or more go into the layer.
+        copies: on how many hosts each of them is to lie.
+
+    Attributes:
+        layer: the layer that is there now, or None.
+        coordinator: that of it.
+        servers: process -> the memory server that it is.
+        doors, strands: sockets and blocking functions of all processes.
+        pools: process -> memory of its servers.
+    """
+
+    def __init__(self, random: Random, *, memory_bytes: int, bytes_min: int, copies: int = 1) -> None:
+        self.random = random
+        self.memory_bytes = memory_bytes
+        self.bytes_min = bytes_min
+        self.copies = copies
+        self.layer: DataLayer | None = None
+        self.coordinator: CoordinatorService | None = None
+        self.doors = Doors(Random(random.getrandbits(64)))
+        self.strands = Strands()
+        self.servers: dict[SimulatedProcess, ImlServer] = {}
+        self.pools: dict[SimulatedProcess, list[PoisonedPool]] = {}
+        self._cluster: Cluster
+        self._port = FIRST_PORT
+
+    def attach(self, cluster: Cluster) -> None:
+        """Say of which cluster it is part."""
+        self._cluster = cluster
+
+    def enter(self, process: SimulatedProcess) -> None:
+        """Let what runs from now on in this context use the machine of a simulated process."""
+        PLATFORM.set(SimulatedPlatform(self, process))
+
+    def network(self, process: SimulatedProcess, token: bytes) -> Network:
+        """Return the network of a process for a layer."""
+        return self._cluster.network(process, token)
+
+    def spawn(
+        self, name: str, role: str, host: str, main: Callable[[SimulatedProcess], Awaitable[object]]
+    ) -> SimulatedProcess:
+        """Start a process."""
+        return self._cluster.spawn(name, role, host, main)
+
+    async def first_of(self, *events: trio.Event) -> None:
+        """Wait until one of the events is set."""
+        async with trio.open_nursery() as nursery:
+
+            async def wait(event: trio.Event) -> None:
+                await event.wait()
+                nursery.cancel_scope.cancel()
+
+            for event in events:
+                nursery.start_soon(wait, event)
+
+    def work(self, opening: OpenJob) -> DataWork | None:
+        """Return what opens and keeps values for a job's tasks in compute, None for a job without a layer."""
+        return None if opening.data is None else DataWork(opening.data, self.strands)
+
+    async def start_layer(self) -> SimulatedProcess:
+        """Start a layer of its own; return its first process when it is up, or over."""
+        up = trio.Event()
+        self._port += 1
+        token = self.random.randbytes(32)
+        address = f"ws://{HOST}:{self._port}"
+
+        async def main(process: SimulatedProcess) -> None:
+            network = self._cluster.network(process, token)
+            coordinator = CoordinatorService(network)
+            async with trio.open_nursery() as nursery:
+                await nursery.start(coordinator.run, address)
+                server = ImlServer(network, HOST, self.memory_bytes)
+                await nursery.start(server.run, f"ws://{HOST}:0", address)
+                self.servers[process] = server
+                self.coordinator = coordinator
+                self.layer = DataLayer(address, token, bytes_min=self.bytes_min, copies=self.copies)
+                up.set()
+                await coordinator.stopped.wait()
+                nursery.cancel_scope.cancel()
+
+        process = self.spawn("iml", "iml", HOST, main)
+        await self.first_of(up, process.ended)
+        return process
+
+    def close(self) -> None:
+        """The simulation is over."""
+        self.strands.close()

@@ -1,0 +1,99 @@
+"""Memory layers that are wrong on purpose: each must be found by simulating."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from gspc_trio.components import iml_store
+from gspc_trio.components.iml_server import ImlServer
+from gspc_trio.components.job_data import JobData
+from gspc_trio.core.iml.coordinator import Coordinator
+from gspc_trio.core.iml.ledger import Ledger
+from gspc_trio.core.iml.writes import Writes
+from gspc_trio.iml.segment import Segment
+
+Patch = Callable[[Any, str, Any], None]
+"""``monkeypatch.setattr``."""
+
+
+def freed_while_tasks_refer(patch: Patch) -> None:
+    """A job frees every tenth of its data though tasks need it."""
+    track, numbers = JobData.track, count(1)
+
+    def free(data: JobData, value: bytes, origin: Any = None) -> Any:
+        tracked = track(data, value, origin)
+        if next(numbers) % 10 == 0:
+            data.unneeded(tracked.reference.data_id)
+        return tracked
+
+    patch(JobData, "track", free)
+
+
+def half_of_a_put(patch: Patch) -> None:
+    """A server copies only the first half of what is put, and says that it is done."""
+    copy = iml_store._copy_bytes
+
+    def half(source: int, begin: int, target: int, offset: int, size_bytes: int) -> None:
+        copy(source, begin, target, offset, (size_bytes + 1) // 2)
+
+    patch(iml_store, "_copy_bytes", half)
+
+
+def copy_without_a_put(patch: Patch) -> None:
+    """A put is applied on one holder; the other copies stay as they were."""
+    call = Ledger.call
+
+    def first_only(ledger: Ledger, operation: Any, rank: int, part: int, message: Any) -> None:
+        is_put = type(message).__name__ == "ApplyPut"
+        if not is_put or all(other != part for _, other in operation.calls.values()):
+            call(ledger, operation, rank, part, message)
+
+    patch(Ledger, "call", first_only)
+
+
+def freed_data_kept(patch: Patch) -> None:
+    """A server says that it has dropped a part, and keeps it."""
+    patch(ImlServer, "_drop", lambda server, order: server._done(order.call))
+
+
+def mapped_memory_used_again(patch: Patch) -> None:
+    """A server does not look whether somebody still maps what was freed."""
+    patch(Segment, "is_shared", lambda _segment: False)
+
+
+def data_outlives_its_job(patch: Patch) -> None:
+    """The coordinator does not drop the data of a job when its last client goes."""
+    down = Coordinator._client_down
+
+    def keep(machine: Coordinator, event: Any) -> None:
+        entries = machine._ledger.data
+        machine._ledger.data = {}
+        down(machine, event)
+        machine._ledger.data = entries
+
+    patch(Coordinator, "_client_down", keep)
+
+
+def loss_unsaid(patch: Patch) -> None:
+    """The coordinator does not tell a job which of its data is lost."""
+    patch(Ledger, "take_losses", lambda ledger: ledger._lost.clear() or {})
+
+
+def put_without_turns(patch: Patch) -> None:
+    """A put that was refused because its holders are gone is acknowledged."""
+    end_put = Writes._end_put
+    patch(Writes, "_end_put", lambda writes, ask, staging, _error: end_put(writes, ask, staging, None))
+
+
+LAYER_VARIANTS = [
+    freed_while_tasks_refer,
+    half_of_a_put,
+    copy_without_a_put,
+    freed_data_kept,
+    mapped_memory_used_again,
+    data_outlives_its_job,
+    loss_unsaid,
+    put_without_turns,
+]
