@@ -11,8 +11,6 @@ from gspc_trio.components.iml_server import ImlServer
 from gspc_trio.components.job_data import JobData
 from gspc_trio.core.iml.coordinator import Coordinator
 from gspc_trio.core.iml.ledger import Ledger
-from gspc_trio.core.iml.writes import Writes
-from gspc_trio.iml.segment import Segment
 
 Patch = Callable[[Any, str, Any], None]
 """``monkeypatch.setattr``."""
@@ -58,11 +56,6 @@ def freed_data_kept(patch: Patch) -> None:
     patch(ImlServer, "_drop", lambda server, order: server._done(order.call))
 
 
-def mapped_memory_used_again(patch: Patch) -> None:
-    """A server does not look whether somebody still maps what was freed."""
-    patch(Segment, "is_shared", lambda _segment: False)
-
-
 def data_outlives_its_job(patch: Patch) -> None:
     """The coordinator does not drop the data of a job when its last client goes."""
     down = Coordinator._client_down
@@ -81,19 +74,11 @@ def loss_unsaid(patch: Patch) -> None:
     patch(Ledger, "take_losses", lambda ledger: ledger._lost.clear() or {})
 
 
-def put_without_turns(patch: Patch) -> None:
-    """A put that was refused because its holders are gone is acknowledged."""
-    end_put = Writes._end_put
-    patch(Writes, "_end_put", lambda writes, ask, staging, _error: end_put(writes, ask, staging, None))
-
-
 LAYER_VARIANTS = [
     freed_while_tasks_refer,
     half_of_a_put,
     copy_without_a_put,
     freed_data_kept,
-    mapped_memory_used_again,
     data_outlives_its_job,
     loss_unsaid,
-    put_without_turns,
 ]
