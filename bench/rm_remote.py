@@ -33,8 +33,8 @@ from pathlib import Path
 from statistics import median
 
 import trio
-from attrs import frozen
 from figures import Figures, tree_pss_mib
+from msgspec import Struct
 
 from gspc_trio.components.client import RunTimeSystem, join_rts
 from gspc_trio.components.collector import tuned_collector
@@ -155,8 +155,7 @@ async def rate(clients: list[Greedy], seconds: float) -> float:
     return (sum(client.pairs for client in clients) - before) / (trio.current_time() - begun)
 
 
-@frozen
-class Throughput:
+class Throughput(Struct, frozen=True):
     """What one client gets.
 
     Attributes:

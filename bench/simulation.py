@@ -16,8 +16,8 @@ import argparse
 import statistics
 import time
 
-import attrs
 from figures import Figures
+from msgspec.structs import replace
 
 from gspc_trio.testing.faults import Faults
 from gspc_trio.testing.hunt import quiet
@@ -25,7 +25,7 @@ from gspc_trio.testing.simulation import Options, simulate
 
 SEEDS = (3, 12, 21)
 OPTIONS = Options(hosts=20, cores=2, jobs=1, tasks=1000, task_s=5.0, faults=Faults.none())
-SMALL = attrs.evolve(OPTIONS, hosts=4, tasks=50)
+SMALL = replace(OPTIONS, hosts=4, tasks=50)
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="see that it works; the figures mean little")
     parser.add_argument("--full-checks", action="store_true", help="let machines check themselves always")
     chosen = parser.parse_args()
-    options = attrs.evolve(SMALL if chosen.small else OPTIONS, full_checks=chosen.full_checks)
+    options = replace(SMALL if chosen.small else OPTIONS, full_checks=chosen.full_checks)
     quiet()
     simulate(0, Options(tasks=2))  # what is made once is not measured
     rates, speedups = [], []

@@ -16,8 +16,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
 from cyclopts import App
+from msgspec import Struct
 
 DOCS = Path(__file__).parent
 WIDTH = 96
@@ -27,8 +27,7 @@ MARKER = "<!-- What follows is generated: make docs -->"
 APPS = ("gspc_trio.cli.rts", "gspc_trio.cli.jobserver", "gspc_trio.cli.top", "gspc_trio.cli.iml")
 
 
-@frozen
-class Machine:
+class Machine(Struct, frozen=True):
     """A machine with a table of transitions.
 
     Attributes:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import trio
-from attrs import evolve
 from cyclopts import App, Parameter
+from msgspec.structs import replace
 
 from gspc_trio.cli.common import (
     CommandError,
@@ -158,7 +158,7 @@ async def _lead(
     """Run the first server of a layer, until it is stopped."""
     async with trio.open_nursery() as nursery:
         coordinator = CoordinatorService(network)
-        await nursery.start(coordinator.run, str(evolve(where, port=0)))
+        await nursery.start(coordinator.run, str(replace(where, port=0)))
         info = ConnectionInfo.create(coordinator.address, network.token, VERSION, credentials)
         other = await claim_connection_file(path, info)
         if other is not None:
@@ -182,7 +182,7 @@ def _listen_address(listen: str, port: int, tls: bool, alive: ConnectionInfo | N
     towards = parse_address(address_towards(alive.address))
     assert isinstance(towards, WebSocketAddress)
     if not listen:
-        return evolve(towards, port=port)
+        return replace(towards, port=port)
     return listen_address(listen, port, towards.secure)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgpack
 import trio
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.components.compute_tasks import CodeTimes, TaskChannel
 from gspc_trio.core.exchange import Submission
@@ -90,8 +90,7 @@ class Origin(Protocol):
         ...
 
 
-@frozen(eq=False)
-class Channels:
+class Channels(Struct, frozen=True, eq=False):
     """Both ends of the two socket pairs.
 
     Attributes:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.staging import StagedInput, StagingError
 from gspc_trio.core.exchange import Submission
@@ -102,7 +102,7 @@ class JobStaging:
             directory = staged.folder.path
         key = (resource.resource_id, (submission.task_id, submission.attempt))
         self._works[key] = staged
-        told = evolve(submission, arguments=(*values[: plan.arguments], *behind), directory=directory)
+        told = replace(submission, arguments=(*values[: plan.arguments], *behind), directory=directory)
         return StagedInput(told, partial(self._release, key), moved)
 
     async def stage_out(
@@ -117,7 +117,7 @@ class JobStaging:
         staged = self._works.get((resource.resource_id, (submission.task_id, submission.attempt)))
         changed = None
         if staged is not None and (staged.plan.store or staged.plan.ranges):
-            changed = outcome = evolve(outcome, values=await self._store(staged, outcome.values))
+            changed = outcome = replace(outcome, values=await self._store(staged, outcome.values))
         if self._data is not None:
             await self._data.copy(outcome)
         await trio.lowlevel.checkpoint()

@@ -13,14 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.core.ids import RifId
 from gspc_trio.core.resources import Resource
 
 
-@frozen
-class NumaNode:
+class NumaNode(Struct, frozen=True):
     """Memory and the CPUs that are near it."""
 
     number: int
@@ -28,8 +27,7 @@ class NumaNode:
     memory_bytes: int
 
 
-@frozen
-class HostFacts:
+class HostFacts(Struct, frozen=True):
     """What was found on a host.
 
     Attributes:

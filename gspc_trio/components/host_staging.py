@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.file_staging import JobStaging  # here: a fork in the midst of it could never end it
 from gspc_trio.components.staging import Staging
@@ -89,10 +89,10 @@ def measured(submit: Submit) -> Submit:
                 break
     else:
         return submit
-    return evolve(
+    return replace(
         submit,
         submissions=tuple(
-            evolve(one, input_bytes=sum(map(_size_of, set(filter(is_reference, one.arguments)))))
+            replace(one, input_bytes=sum(map(_size_of, set(filter(is_reference, one.arguments)))))
             if one.options.stage_in
             else one
             for one in submit.submissions

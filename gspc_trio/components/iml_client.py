@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 import trio
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.components.iml_access import Access, Near
 from gspc_trio.components.iml_transfer import ServerLinks
@@ -29,8 +29,7 @@ LOCATIONS_MAX = 10_000
 """How many locations of data a client remembers."""
 
 
-@frozen
-class Allocation:
+class Allocation(Struct, frozen=True):
     """Data in the global address space.
 
     Attributes:

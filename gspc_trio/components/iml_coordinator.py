@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.core.ids import Counter
 from gspc_trio.core.iml import events
@@ -56,7 +56,7 @@ class CoordinatorService:
                 error_of(action.kind, action.message)
             ),
             events.CallServer: lambda action: self._post(
-                action.link, evolve(action.message, call=action.call)
+                action.link, replace(action.message, call=action.call)
             ),
             events.TellServer: lambda action: self._post(action.link, action.message),
             events.TellClient: lambda action: self._post(action.client, action.message),

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import trio
 from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.iml import join_layer
@@ -107,7 +108,7 @@ class HostLayers:
         if opening.data is None:
             return opening
         self.prepare(opening.data)
-        return evolve(opening, data=self._named(opening.data))
+        return replace(opening, data=self._named(opening.data))
 
     async def link(self, layer: DataLayer) -> LocalLink:
         """Return a connection to this host's server of the layer.

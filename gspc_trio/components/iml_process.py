@@ -23,7 +23,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
-from attrs import evolve, frozen
+from attrs import evolve
+from msgspec import Struct
 
 from gspc_trio.components.iml_coordinator import CoordinatorService
 from gspc_trio.components.iml_server import ImlServer
@@ -39,8 +40,7 @@ START_S = 30.0
 LISTEN = "ws://127.0.0.1:0"
 
 
-@frozen
-class ServerProcess:
+class ServerProcess(Struct, frozen=True):
     """A memory server in a process of its own.
 
     Attributes:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import trio
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.components.job_details import PrintedOutput
 from gspc_trio.components.records import RecordStream
@@ -24,8 +24,7 @@ SHOWN_LINES_MAX, SHOWN_CHARACTERS_MAX = 40, 4_000
 """How much of what a failed task printed is told with its failure; the result has all that was kept."""
 
 
-@frozen
-class JobResult:
+class JobResult(Struct, frozen=True):
     """How a job ended.
 
     Attributes:

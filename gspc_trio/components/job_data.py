@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any, TypeVar, cast
 
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.iml import join_layer
@@ -131,9 +131,9 @@ class JobData:
         if not (copies or fetch):
             return task
         options = task.options
-        wanted = evolve(options, stage_in=options.stage_in or fetch, stage_out=options.stage_out or copies)
+        wanted = replace(options, stage_in=options.stage_in or fetch, stage_out=options.stage_out or copies)
         shape = self.policy.shape_of(task) if fetch and self.near_data else task.shape
-        return evolve(task, shape=shape, options=self._options.setdefault(wanted, wanted))
+        return replace(task, shape=shape, options=self._options.setdefault(wanted, wanted))
 
     def but_for_again(self, on_done: Callable[[TaskDone], None]) -> Callable[[TaskDone], None]:
         """Return what is told of tasks that are done, but not of those that ran again for their data."""
@@ -193,7 +193,7 @@ class JobData:
         """Return what a worker has reported, its references tracked."""
         outcomes = tuple(map(self._take_outcome, finished.outcomes))
         same = all(map(operator.is_, outcomes, finished.outcomes))
-        return finished if same else evolve(finished, outcomes=outcomes)
+        return finished if same else replace(finished, outcomes=outcomes)
 
     def _take_outcome(self, outcome: Outcome) -> Outcome:
         if outcome.reason is not Reason.FINISHED:
@@ -207,7 +207,7 @@ class JobData:
             tuple(self.track(token, origin) if is_reference(token) else token for token in values)
             for values in outcome.values
         )
-        return evolve(outcome, values=values)
+        return replace(outcome, values=values)
 
     def track(self, value: bytes, origin: Origin | None = None) -> TrackedReference:
         """Return a reference that keeps its data as long as it lives.

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import msgpack
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_platform import platform
@@ -123,7 +123,7 @@ class Recovery:
             for value in values
             if is_reference(value) and not is_range(decode_reference(value))
         )
-        plain = evolve(task, arguments=tuple(map(bytes, task.arguments)))
+        plain = replace(task, arguments=tuple(map(bytes, task.arguments)))
         return self._lineage.origin(plain, made, given)
 
     def excuse(self, outcome: Outcome) -> Outcome:
@@ -141,7 +141,7 @@ class Recovery:
         foreign = [data_id for data_id in needed if data_id not in self.kept]
         if again is None and any(f"data {data_id} " in error.message for data_id in foreign):
             return outcome  # somebody else's: nobody will make that again
-        return evolve(outcome, reason=Reason.RETURNED)
+        return replace(outcome, reason=Reason.RETURNED)
 
     # Values that are put again
 
@@ -239,7 +239,7 @@ class Recovery:
                 assert origin.task is not None
                 self._last_id += 1
                 ids = _RESTORE + msgpack.packb(origin.made)
-                task = evolve(origin.task, task_id=self._last_id, arguments=(*origin.task.arguments, ids))
+                task = replace(origin.task, task_id=self._last_id, arguments=(*origin.task.arguments, ids))
                 event, result = trio.Event(), list[bool]()
                 self._running[task.task_id] = (task, event, result)
                 self._ready.append(task)

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import trio
-from attrs import evolve, field, frozen
+from attrs import evolve
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.job import Job
@@ -44,8 +46,7 @@ LEAVE_TIMEOUT_S = 1.0
 """How long a job may take to stop what runs and say goodbye to the RTS when its scope is left."""
 
 
-@frozen
-class JobSettings:
+class JobSettings(Struct, frozen=True):
     """What a job says about itself.
 
     Attributes:
@@ -70,7 +71,7 @@ class JobSettings:
     fate: bool = True
     threads: bool = False
     listen: str = ""
-    modules: dict[str, tuple[str, str]] = field(factory=dict)
+    modules: dict[str, tuple[str, str]] = field(default_factory=dict)
     data: DataLayer | None = None
     near_data: bool = True
     directory: str = ""
@@ -85,7 +86,7 @@ class JobSettings:
             rts: address of the run-time system; in memory: only this host can reach the job.
         """
         here = rts.startswith("memory:")
-        return evolve(self, listen="ws://127.0.0.1:0" if here else address_towards(rts))
+        return replace(self, listen="ws://127.0.0.1:0" if here else address_towards(rts))
 
 
 @asynccontextmanager

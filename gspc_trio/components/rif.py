@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.attempt_details import answer_job
 from gspc_trio.components.compute import ComputeBackend
@@ -355,7 +355,7 @@ class RifService:
     def _with_pid(self, record: WorkerChanged) -> WorkerChanged:
         shell = self._shells.get(record.resource_id)
         pid = shell.pid_for(record.job) if shell is not None and record.job else 0
-        return evolve(record, pid=pid) if pid else record
+        return replace(record, pid=pid) if pid else record
 
 
 @asynccontextmanager

@@ -20,7 +20,8 @@ import tempfile
 from typing import Any
 
 import trio
-from attrs import evolve, field, frozen
+from attrs import field, frozen
+from msgspec.structs import replace
 
 from gspc_trio.components.compute import open_process_backend
 from gspc_trio.components.hardware import discover_hardware
@@ -96,7 +97,7 @@ def read_order(line: bytes) -> Order:
 
 async def run_rif(order: Order) -> str:
     """Run the RIF until its RTS is gone, it is told to stop, or a signal comes; return why it ended."""
-    limits = evolve(DEFAULT_LIMITS, lease_s=RTS_SILENCE_S)
+    limits = replace(DEFAULT_LIMITS, lease_s=RTS_SILENCE_S)
     network = Network(order.token, limits=limits, credentials=order.credentials)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with open_process_backend() as backend:

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import trio
 from attrs import define, field
+from msgspec.structs import replace
 
 from gspc_trio.components.records import Watcher
 from gspc_trio.components.rm import FROM_JOBS, drop_offender
@@ -130,7 +130,7 @@ class PeerServer:
             if isinstance(record, StreamOpened):
                 late_s = record.wall_offset_s - records.opened.wall_offset_s
             else:
-                records.append(attrs.evolve(record, at_s=record.at_s + late_s) if late_s else record)
+                records.append(replace(record, at_s=record.at_s + late_s) if late_s else record)
         return late_s
 
     # Jobs ---------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import Any
 
 import trio
 from attrs import asdict, evolve, field, frozen
+from msgspec import Struct
 
 from gspc_trio.components.own_directory import own_directory
 from gspc_trio.components.rts import RtsService
@@ -51,8 +52,7 @@ class StateError(ValueError):
     """The state cannot be used; one line says why, and what to do."""
 
 
-@frozen
-class SavedHost:
+class SavedHost(Struct, frozen=True):
     """A host that has a RIF, or is to have one.
 
     Attributes:

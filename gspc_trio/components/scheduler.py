@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 import trio
-from attrs import define, evolve, field
+from attrs import define, field
+from msgspec.structs import replace
 
 from gspc_trio.components.job_files import JobFiles, take_message
 from gspc_trio.components.rts_contact import RtsContact
@@ -90,7 +91,7 @@ class _RifLink:
             submissions = message.submissions
             if len(submissions) > 1:
                 for submission in submissions:
-                    self.post(peer, evolve(message, submissions=(submission,)))
+                    self.post(peer, replace(message, submissions=(submission,)))
             else:
                 why = TaskError(type(error).__name__, f"it cannot be sent: {error}")
                 failed = Outcome(submissions[0].task_id, submissions[0].attempt, Reason.FAILED, error=why)
@@ -224,8 +225,8 @@ class SchedulerRoutes:
             return
         if len(submit.resources) > 1:
             held = describe_held([self._find(name) for name in submit.resources])
-            told = tuple(evolve(submission, held=held) for submission in submit.submissions)
-            submit = evolve(submit, submissions=told)
+            told = tuple(replace(submission, held=held) for submission in submit.submissions)
+            submit = replace(submit, submissions=told)
         for submission in submit.submissions:
             code_id = submission.code_id
             if code_id not in link.defined:
@@ -379,7 +380,7 @@ class SchedulerRoutes:
             for one in message.submissions
         }
         attempts = tuple(one for one in self.sent_to(names) if one[1:] not in waiting)
-        peer.post(WorkBack(evolve(self.opening, adopts=""), attempts))
+        peer.post(WorkBack(replace(self.opening, adopts=""), attempts))
         for code_id in link.defined:
             peer.post(DefineCode(self.job, code_id, self._code(code_id)))
 

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import trio
-from attrs import evolve
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.core import work
 from gspc_trio.core.exchange import Finished, Submission
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, TaskError
-from gspc_trio.core.value import frozen
 from gspc_trio.core.verdict import is_refusal
 from gspc_trio.core.work import AttemptKey
 
@@ -31,8 +31,7 @@ class StagingError(Exception):
         self.returned = returned
 
 
-@frozen
-class StagedInput:
+class StagedInput(Struct, frozen=True):
     """What stage-in has brought about.
 
     Attributes:
@@ -146,11 +145,11 @@ class Stagings:
             key = (outcome.task_id, outcome.attempt)
             known = None if is_refusal(outcome) else staged.pop(key, None)
             if known is not None:
-                outcome = evolve(outcome, staged_s=tuple(known.times_s), moved=known.found.moved)
+                outcome = replace(outcome, staged_s=tuple(known.times_s), moved=known.found.moved)
                 if known.found.release is not None:
                     self._nursery.start_soon(known.found.release)
             outcomes.append(outcome)
-        return evolve(finished, outcomes=tuple(outcomes))
+        return replace(finished, outcomes=tuple(outcomes))
 
     def _begin(self, way: Any, key: AttemptKey, run: Callable[[], Awaitable[Any]]) -> None:
         self._running[key] = trio.CancelScope()

@@ -15,7 +15,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.workflow.definition import Workflow, build_workflow
 
@@ -30,8 +30,7 @@ class WorkflowFileError(ValueError):
     """The workflow file cannot be used; the message says why."""
 
 
-@frozen
-class LoadedWorkflow:
+class LoadedWorkflow(Struct, frozen=True):
     """A workflow, the file it is from, and the sources to ship: module name -> (file name, text).
 
     ``fingerprint`` is that of the workflow file and of what it has imported from its directory.

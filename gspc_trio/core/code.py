@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import field, frozen
+from msgspec import Struct
 
 from gspc_trio.core.rules import WHOLE, BadResult, Output, fill, placeholders, split_outputs
 
@@ -86,8 +87,7 @@ class SourceFile:
     function: str = "main"
 
 
-@frozen(eq=False)
-class CodeEntry:
+class CodeEntry(Struct, frozen=True, eq=False):
     """An entry of a job's code table, before it is encoded (``protocol.code``).
 
     Attributes:

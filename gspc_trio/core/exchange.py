@@ -4,19 +4,19 @@ between them.
 
 from __future__ import annotations
 
-from attrs import field
+import msgspec
+from attrs import field, frozen
+from msgspec import Struct
 
 from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import DEFAULT_LIMITS, StageLimits
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Shape, TaskOptions
-from gspc_trio.core.value import frozen, value
 
 # Scheduler to resource manager ------------------------------------------------------------------------------
 
 
-@value
-class Demand:
+class Demand(Struct, frozen=True):
     """Job ``job`` can use ``credit`` more grants of ``shape`` than it had when it last received grant
     ``seen``.
     """
@@ -27,8 +27,7 @@ class Demand:
     seen: GrantId
 
 
-@value
-class Release:
+class Release(Struct, frozen=True):
     """Give back a grant, or the named part of it (empty: all)."""
 
     job: JobId
@@ -36,8 +35,7 @@ class Release:
     resources: tuple[ResourceId, ...] = ()
 
 
-@frozen
-class Interrupt:
+class Interrupt(Struct, frozen=True):
     """Withdraw every demand of the job; whoever waits is told so (RM-9)."""
 
     job: JobId
@@ -46,8 +44,7 @@ class Interrupt:
 # Resource manager to scheduler ------------------------------------------------------------------------------
 
 
-@value
-class Grant:
+class Grant(Struct, frozen=True):
     """The job holds these resources, one for each requirement of the shape, until it releases the grant.
 
     ``memories`` are (memory id, offset) for each piece of memory that the shape asked for (RM-8).
@@ -60,16 +57,14 @@ class Grant:
     memories: tuple[tuple[str, int], ...] = ()
 
 
-@frozen
-class Recall:
+class Recall(Struct, frozen=True):
     """Others wait: give these grants back when the task in compute ends."""
 
     job: JobId
     grant_ids: tuple[GrantId, ...]
 
 
-@frozen
-class Refuse:
+class Refuse(Struct, frozen=True):
     """No grant of this shape will come: the reason says what was asked and what there is.
 
     ``kind`` is ``impossible``, ``unknown class``, ``unknown resource`` or ``interrupted``.
@@ -81,8 +76,7 @@ class Refuse:
     kind: str = "impossible"
 
 
-@frozen
-class Lapsed:
+class Lapsed(Struct, frozen=True):
     """These grants are no longer the job's: resources removed, or revoked. What ran there is lost."""
 
     job: JobId
@@ -117,8 +111,7 @@ class DataLayer:
     credentials: str = field(default="", repr=False)
 
 
-@frozen
-class OpenJob:
+class OpenJob(Struct, frozen=True):
     """A job will submit to this RIF.
 
     Attributes:
@@ -137,7 +130,7 @@ class OpenJob:
     job: JobId
     sys_path: tuple[str, ...] = ()
     cwd: str = ""
-    modules: dict[str, tuple[str, str]] = field(factory=dict)
+    modules: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     fate: bool = True
     threads: bool = False
     data: DataLayer | None = None
@@ -146,15 +139,13 @@ class OpenJob:
     stage: StageLimits = DEFAULT_LIMITS
 
 
-@frozen
-class CloseJob:
+class CloseJob(Struct, frozen=True):
     """The job is over: what it still runs is stopped, its compute processes go."""
 
     job: JobId
 
 
-@frozen
-class DefineCode:
+class DefineCode(Struct, frozen=True):
     """Entry ``code_id`` of a job's code table (``protocol.code``), opaque to all but the compute process."""
 
     job: JobId
@@ -162,8 +153,7 @@ class DefineCode:
     data: bytes
 
 
-@value
-class Submission:
+class Submission(Struct, frozen=True):
     """One attempt of a task, on its way to a worker.
 
     ``held`` describes the resources of a co-allocated grant to the task (``core.held``). At its
@@ -180,8 +170,7 @@ class Submission:
     input_bytes: int = 0
 
 
-@value
-class Submit:
+class Submit(Struct, frozen=True):
     """Run these, in order, on the worker of ``resources[0]`` under the grant; the other resources are held by
     it.
 
@@ -196,8 +185,7 @@ class Submit:
     resource_class: str = ""
 
 
-@frozen
-class Cancel:
+class Cancel(Struct, frozen=True):
     """Stop these attempts, wherever they are on the worker; each is reported ``cancelled`` unless it had
     ended.
     """
@@ -207,8 +195,7 @@ class Cancel:
     attempts: tuple[tuple[TaskId, Attempt], ...]
 
 
-@frozen
-class TakeBack:
+class TakeBack(Struct, frozen=True):
     """Return those of these attempts that have not begun; each of those is reported ``returned``."""
 
     job: JobId
@@ -216,8 +203,7 @@ class TakeBack:
     attempts: tuple[tuple[TaskId, Attempt], ...]
 
 
-@frozen
-class Hold:
+class Hold(Struct, frozen=True):
     """These resources of the RIF belong to a co-allocated grant that runs elsewhere: refuse other submits."""
 
     job: JobId
@@ -225,8 +211,7 @@ class Hold:
     resources: tuple[ResourceId, ...]
 
 
-@frozen
-class GetAttempt:
+class GetAttempt(Struct, frozen=True):
     """A call: how is this attempt, and what has it printed so far? Answered by an AttemptStatus."""
 
     job: JobId
@@ -238,8 +223,7 @@ class GetAttempt:
 # RIF to scheduler -------------------------------------------------------------------------------------------
 
 
-@value
-class Finished:
+class Finished(Struct, frozen=True):
     """Attempts that ended (WRK-5: finished(task_id, reason)), in the order in which they ended on each
     worker.
     """
@@ -249,8 +233,7 @@ class Finished:
     outcomes: tuple[Outcome, ...]
 
 
-@frozen
-class AttemptStatus:
+class AttemptStatus(Struct, frozen=True):
     """Where an attempt is at its worker.
 
     Attributes:
@@ -265,8 +248,7 @@ class AttemptStatus:
     stderr: bytes = b""
 
 
-@frozen
-class Orphans:
+class Orphans(Struct, frozen=True):
     """What becomes of the tasks of a job that ``job`` has adopted.
 
     Attributes:
@@ -285,38 +267,33 @@ class Orphans:
 # RTS to RIF and back ----------------------------------------------------------------------------------------
 
 
-@frozen
-class AddResources:
+class AddResources(Struct, frozen=True):
     """Start a worker for each of these resources (RIF-1)."""
 
     resources: tuple[Resource, ...]
 
 
-@frozen
-class RemoveResources:
+class RemoveResources(Struct, frozen=True):
     """Stop the workers of these resources; what they run is lost."""
 
     resource_ids: tuple[ResourceId, ...]
 
 
-@frozen
-class Revoke:
+class Revoke(Struct, frozen=True):
     """Kill what runs under the grant on these resources, raise their fence to it, and answer Revoked."""
 
     grant_id: GrantId
     resources: tuple[ResourceId, ...]
 
 
-@frozen
-class Revoked:
+class Revoked(Struct, frozen=True):
     """Nothing runs any more under the grant on these resources, nor will."""
 
     grant_id: GrantId
     resources: tuple[ResourceId, ...]
 
 
-@frozen
-class Claim:
+class Claim(Struct, frozen=True):
     """A RIF says what is in use under a grant, for a run-time system that was started again."""
 
     job: JobId
@@ -324,8 +301,7 @@ class Claim:
     resources: tuple[ResourceId, ...]
 
 
-@frozen
-class WorkerEndpoint:
+class WorkerEndpoint(Struct, frozen=True):
     """How to reach the worker of a resource: through the RIF at ``address`` (RIF-4, proxy)."""
 
     resource_id: ResourceId
@@ -335,8 +311,7 @@ class WorkerEndpoint:
     address: str
 
 
-@frozen
-class DagReport:
+class DagReport(Struct, frozen=True):
     """What ``add`` started or ``remove`` removed (RTS-2)."""
 
     workers: tuple[WorkerEndpoint, ...]

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from gspc_trio.core.value import frozen
+from msgspec import Struct
 
 
 class IllegalEvent(Exception):
     """The event is unknown to the machine or impossible in its present state; nothing was changed."""
 
 
-@frozen
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed: the machine looks at its deadlines."""
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.task import TaskState
-from gspc_trio.core.value import frozen, value
 
 
-@frozen
-class StreamOpened:
+class StreamOpened(Struct, frozen=True):
     """First record of a stream; wall-clock time is ``at_s + wall_offset_s``."""
 
     at_s: float
@@ -22,8 +22,7 @@ class StreamOpened:
     version: str
 
 
-@frozen
-class JobChanged:
+class JobChanged(Struct, frozen=True):
     """A job is ``running``, ``finished``, ``failed`` or ``stopped``."""
 
     at_s: float
@@ -33,8 +32,7 @@ class JobChanged:
     detail: str = ""
 
 
-@value
-class TaskChanged:
+class TaskChanged(Struct, frozen=True):
     """A task is now in ``state``.
 
     Attributes:
@@ -59,8 +57,7 @@ class TaskChanged:
     staged_s: tuple[float, ...] = ()
 
 
-@frozen
-class TaskCounts:
+class TaskCounts(Struct, frozen=True):
     """What a snapshot says of a job's tasks that it does not name; ``at_s`` is that of its last record.
 
     Whatever was known of the job's tasks before is forgotten, unless ``keep``.
@@ -84,8 +81,7 @@ class TaskCounts:
     keep: bool = False
 
 
-@value
-class GrantChanged:
+class GrantChanged(Struct, frozen=True):
     """A job holds (or no longer holds) resources under a grant."""
 
     at_s: float
@@ -95,8 +91,7 @@ class GrantChanged:
     held: bool
 
 
-@value
-class ResourceChanged:
+class ResourceChanged(Struct, frozen=True):
     """A resource was ``added`` below ``parents``, or ``removed``."""
 
     at_s: float
@@ -107,8 +102,7 @@ class ResourceChanged:
     parents: tuple[ResourceId, ...] = ()
 
 
-@value
-class WorkerChanged:
+class WorkerChanged(Struct, frozen=True):
     """A worker is ``idle``, ``busy`` (for ``job``), ``lost`` (its compute process died) or ``stopped``."""
 
     at_s: float
@@ -119,8 +113,7 @@ class WorkerChanged:
     detail: str = ""
 
 
-@frozen
-class RifChanged:
+class RifChanged(Struct, frozen=True):
     """A RIF is ``starting``, ``up``, ``quarantined``, ``away``, ``lost``, ``failed`` or ``down``."""
 
     at_s: float
@@ -130,8 +123,7 @@ class RifChanged:
     detail: str = ""
 
 
-@frozen
-class HostLoad:
+class HostLoad(Struct, frozen=True):
     """How busy a host is.
 
     Attributes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from attrs import field, frozen
+from msgspec import Struct
 
 from gspc_trio.core.ids import ResourceId
 
@@ -16,8 +17,7 @@ class BadResources(ValueError):
     """A resource description contradicts itself or what is there already."""
 
 
-@frozen
-class Resource:
+class Resource(Struct, frozen=True):
     """A thing that one worker stands for.
 
     Attributes:

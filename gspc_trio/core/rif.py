@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.core.at_work import AtWork, Use, Work
 from gspc_trio.core.exchange import (
@@ -58,16 +60,14 @@ class _Job:
     codes: set[int] = field(factory=set)
 
 
-@frozen
-class _Hold:
+class _Hold(Struct, frozen=True):
     """A resource that is part of a grant whose task runs at another worker, here or elsewhere."""
 
     job: JobId
     grant_id: GrantId
 
 
-@define(eq=False)
-class _Pending:
+class _Pending(Struct, eq=False):
     """An answer that waits for workers to have nothing left."""
 
     answer: Any
@@ -188,7 +188,7 @@ class Rif:
         if self._stopping is not None:
             raise BadResources(f"{self.rif_id} is stopping: {self._stopping}")
         # What is there was in order when it was added, also where a parent has been removed since.
-        there = [evolve(resource, parents=()) for resource in self._resources.values()]
+        there = [replace(resource, parents=()) for resource in self._resources.values()]
         for resource in ResourceDag((*there, *resources)):
             if resource.resource_id not in self._resources:
                 self._resources[resource.resource_id] = resource

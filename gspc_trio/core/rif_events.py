@@ -4,39 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from gspc_trio.core.exchange import AddResources, DagReport, RemoveResources
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.value import frozen, value
 
 # Events -----------------------------------------------------------------------------------------------------
 
 
-@frozen
-class Called:
+class Called(Struct, frozen=True):
     """The RTS asks for this; answered by Reply or ReplyError with the same number."""
 
     call: int
     body: AddResources | RemoveResources
 
 
-@frozen
-class EndJob:
+class EndJob(Struct, frozen=True):
     """The job is gone, with or without a word: end what it runs."""
 
     job: JobId
     reason: str
 
 
-@frozen
-class Stop:
+class Stop(Struct, frozen=True):
     """The RIF is to end: it was asked to, or its RTS is gone."""
 
     reason: str
 
 
-@value
-class AtWorker:
+class AtWorker(Struct, frozen=True):
     """An event of one worker (``core.work``), from its shell."""
 
     resource_id: ResourceId
@@ -46,53 +43,46 @@ class AtWorker:
 # Actions ----------------------------------------------------------------------------------------------------
 
 
-@frozen
-class Reply:
+class Reply(Struct, frozen=True):
     """Answer call number ``call`` of the RTS."""
 
     call: int
     report: DagReport
 
 
-@frozen
-class ReplyError:
+class ReplyError(Struct, frozen=True):
     """Refuse call number ``call`` of the RTS; nothing was changed."""
 
     call: int
     message: str
 
 
-@frozen
-class StartWorker:
+class StartWorker(Struct, frozen=True):
     """There is a worker for this resource now."""
 
     resource: Resource
 
 
-@frozen
-class StopWorker:
+class StopWorker(Struct, frozen=True):
     """The worker of this resource has nothing left and is no more."""
 
     resource_id: ResourceId
 
 
-@value
-class Forward:
+class Forward(Struct, frozen=True):
     """Give the event to the worker's machine."""
 
     resource_id: ResourceId
     event: Any
 
 
-@frozen
-class ForgetJob:
+class ForgetJob(Struct, frozen=True):
     """The job is over here: its code and its idle compute processes go."""
 
     job: JobId
 
 
-@frozen
-class Stopped:
+class Stopped(Struct, frozen=True):
     """No worker is left: the shell may go."""
 
     reason: str

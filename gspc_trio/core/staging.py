@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import msgpack
+from msgspec import Struct
 
 from gspc_trio.core.rules import fill
-from gspc_trio.core.value import frozen
 
 PLAN_MARK = b"\xc1\3"
 """Begins an argument that is none: the plan of the task's files."""
@@ -31,8 +31,7 @@ class BadFileName(ValueError):
     """The name of a file would lead out of its directory, or is none; the message says why."""
 
 
-@frozen
-class Data:
+class Data(Struct, frozen=True):
     """Stands for a value where a file could stand: an input, or a port of the outputs.
 
     Attributes:
@@ -42,8 +41,7 @@ class Data:
     name: str
 
 
-@frozen
-class Named:
+class Named(Struct, frozen=True):
     """Stands for data that was published in the job's memory layer: an input of tasks, a token, or a file.
 
     Tasks see it as read-only memory. It is looked up once, before anything runs.
@@ -59,8 +57,7 @@ Staged: TypeAlias = "Mapping[str, str | Data | Named]"
 """File in the task's directory -> file on the host of its job, or the value or data that it is."""
 
 
-@frozen
-class StageLimits:
+class StageLimits(Struct, frozen=True):
     """How much the tasks of a job may stage at one worker.
 
     Attributes:
@@ -78,8 +75,7 @@ class StageLimits:
 DEFAULT_LIMITS = StageLimits()
 
 
-@frozen
-class FilePlan:
+class FilePlan(Struct, frozen=True):
     """What is to be staged for one task.
 
     Attributes:
@@ -105,8 +101,7 @@ class FilePlan:
         return PLAN_MARK + packed
 
 
-@frozen
-class Stage:
+class Stage(Struct, frozen=True):
     """What a transition says about the files and ranges of its tasks.
 
     Attributes:
@@ -145,8 +140,7 @@ class Stage:
         )
 
 
-@frozen
-class FilePatterns:
+class FilePatterns(Struct, frozen=True):
     """Which files of its host the tasks of a job may ask for: no others are read or written for them.
 
     Attributes:
@@ -230,8 +224,7 @@ def parts_of(path: str) -> tuple[str, ...]:
 # RIF to job server (calls) ----------------------------------------------------------------------------------
 
 
-@frozen
-class ReadFile:
+class ReadFile(Struct, frozen=True):
     """Give a piece of a file of the job's directory (call, answered by FilePiece)."""
 
     path: str
@@ -239,8 +232,7 @@ class ReadFile:
     size_bytes: int
 
 
-@frozen
-class FilePiece:
+class FilePiece(Struct, frozen=True):
     """A piece of a file, the size of all of it, and a mark that changes when the file does."""
 
     size_bytes: int
@@ -248,8 +240,7 @@ class FilePiece:
     data: bytes
 
 
-@frozen
-class WriteFile:
+class WriteFile(Struct, frozen=True):
     """A piece of a file for the job's directory (call, answered by Done).
 
     The pieces of one transfer come in order; the file is seen when the last has come, and then whole.
@@ -269,8 +260,7 @@ class WriteFile:
     data: bytes
 
 
-@frozen
-class DropFile:
+class DropFile(Struct, frozen=True):
     """Give up a transfer."""
 
     transfer: int

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from attrs import field, frozen
+from msgspec import Struct
 
 from gspc_trio.core.ids import Attempt, ResourceId, TaskId
-from gspc_trio.core.value import value
 
 
 class TaskState(StrEnum):
@@ -77,8 +77,7 @@ class Requirement:
             raise ValueError(f"patience_s is a number of seconds, 0 or more, not {patience_s!r}")
 
 
-@frozen(cache_hash=True)
-class Shape:
+class Shape(Struct, frozen=True, cache_hash=True):
     """What a grant is asked for: equal shapes share one queue in scheduler and RM.
 
     Attributes:
@@ -117,8 +116,7 @@ CORE = Shape()
 """One core: what a task asks for that says nothing."""
 
 
-@frozen
-class TaskOptions:
+class TaskOptions(Struct, frozen=True):
     """What a task states about itself.
 
     Attributes:
@@ -146,8 +144,7 @@ class TaskOptions:
 DEFAULT_OPTIONS = TaskOptions()
 
 
-@value
-class Task:
+class Task(Struct, frozen=True):
     """One activity of a workflow, as the engine hands it out.
 
     Attributes:
@@ -167,8 +164,7 @@ class Task:
     options: TaskOptions = DEFAULT_OPTIONS
 
 
-@frozen
-class TaskError:
+class TaskError(Struct, frozen=True):
     """Why an attempt did not finish.
 
     Attributes:
@@ -185,8 +181,7 @@ class TaskError:
     pickled: bytes = b""
 
 
-@value
-class Outcome:
+class Outcome(Struct, frozen=True):
     """How one attempt ended, as a worker reports it.
 
     Attributes:

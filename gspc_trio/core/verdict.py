@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from gspc_trio.core.exchange import Finished, Submission, Submit
 from gspc_trio.core.task import Outcome, Reason, TaskError
-from gspc_trio.core.value import frozen
 
 REFUSED = "refused"
 """Kind of the error of attempts that were not taken."""
 
 
-@frozen
-class Verdict:
+class Verdict(Struct, frozen=True):
     """How an attempt that is being stopped will be reported, unless it ends before."""
 
     reason: Reason

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from gspc_trio.core.exchange import Submission, Submit
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.staging import DEFAULT_LIMITS
 from gspc_trio.core.task import Outcome, Reason, TaskError
-from gspc_trio.core.value import frozen, value
 from gspc_trio.core.verdict import Verdict
 
 AttemptKey: TypeAlias = tuple[TaskId, Attempt]
@@ -17,8 +18,7 @@ AttemptKey: TypeAlias = tuple[TaskId, Attempt]
 # Events ----------------------------------------------------------------------------------------------------
 
 
-@value
-class Assign:
+class Assign(Struct, frozen=True):
     """Take the submissions of ``submit``.
 
     ``fate`` says whether its tasks share it in the phases (WRK-3), ``inputs_bytes_max`` how much data those
@@ -30,24 +30,21 @@ class Assign:
     inputs_bytes_max: int = DEFAULT_LIMITS.inputs_bytes_max
 
 
-@frozen
-class StagedIn:
+class StagedIn(Struct, frozen=True):
     """The data of the attempt is there; ``submission`` is what is to be computed instead, if given."""
 
     key: AttemptKey
     submission: Submission | None = None
 
 
-@frozen
-class StagedOut:
+class StagedOut(Struct, frozen=True):
     """The results of the attempt are stored; ``outcome`` is what is to be reported instead, if given."""
 
     key: AttemptKey
     outcome: Outcome | None = None
 
 
-@frozen
-class StagingFailed:
+class StagingFailed(Struct, frozen=True):
     """Stage-in or stage-out of the attempt failed; ``returned``: through no doing of its own."""
 
     key: AttemptKey
@@ -60,32 +57,27 @@ class StagingFailed:
         return Reason.RETURNED if self.returned else Reason.FAILED
 
 
-@frozen
-class Aborted:
+class Aborted(Struct, frozen=True):
     """Answer to :class:`Abort`: nothing is being staged for the attempt any more."""
 
     key: AttemptKey
 
 
-@frozen
-class ComputeOpening:
+class ComputeOpening(Struct, frozen=True):
     """There is no compute process yet for what was handed over: no time counts before ComputeReady."""
 
 
-@frozen
-class ComputeReady:
+class ComputeReady(Struct, frozen=True):
     """The compute process is there: what it was handed begins now."""
 
 
-@value
-class Computed:
+class Computed(Struct, frozen=True):
     """Attempts whose compute ended, in the order in which they were handed over."""
 
     outcomes: tuple[Outcome, ...]
 
 
-@frozen
-class ComputeLost:
+class ComputeLost(Struct, frozen=True):
     """The compute process is gone without having been asked; ``begun``: there was one."""
 
     detail: str
@@ -99,13 +91,11 @@ class ComputeLost:
         return Verdict(Reason.RETURNED, TaskError("refused", self.detail))
 
 
-@frozen
-class ComputeKilled:
+class ComputeKilled(Struct, frozen=True):
     """Answer to :class:`Kill`: the compute process and its descendants are gone; its results came before."""
 
 
-@frozen
-class Retracted:
+class Retracted(Struct, frozen=True):
     """Answer to :class:`Retract`: these attempts were taken back unread, in order.
 
     They are mostly the last ones handed over; but the compute process reads on meanwhile, and may have read
@@ -115,8 +105,7 @@ class Retracted:
     keys: tuple[AttemptKey, ...]
 
 
-@frozen
-class EndWork:
+class EndWork(Struct, frozen=True):
     """End all that the worker has.
 
     Attributes:
@@ -133,8 +122,7 @@ class EndWork:
 # Actions ---------------------------------------------------------------------------------------------------
 
 
-@frozen
-class StageIn:
+class StageIn(Struct, frozen=True):
     """Fetch the data of this attempt; answer StagedIn or StagingFailed."""
 
     resource_id: ResourceId
@@ -142,8 +130,7 @@ class StageIn:
     submission: Submission
 
 
-@frozen
-class StageOut:
+class StageOut(Struct, frozen=True):
     """Store the results of this attempt; answer StagedOut or StagingFailed."""
 
     resource_id: ResourceId
@@ -152,16 +139,14 @@ class StageOut:
     outcome: Outcome
 
 
-@frozen
-class Abort:
+class Abort(Struct, frozen=True):
     """Stop staging for this attempt, drop what was staged; answer Aborted, also if it has just ended."""
 
     resource_id: ResourceId
     key: AttemptKey
 
 
-@value
-class Compute:
+class Compute(Struct, frozen=True):
     """Hand these to the job's compute process, to be run in order; open it first if there is none.
 
     If that process is lost, they are lost with it until ForgetCompute.
@@ -172,39 +157,34 @@ class Compute:
     submissions: tuple[Submission, ...]
 
 
-@frozen
-class Retract:
+class Retract(Struct, frozen=True):
     """Take back all that the compute process has not read; answer Retracted before anything else is done."""
 
     resource_id: ResourceId
     job: JobId
 
 
-@frozen
-class Kill:
+class Kill(Struct, frozen=True):
     """Kill the compute process with all its descendants; answer ComputeKilled, also if it was gone before."""
 
     resource_id: ResourceId
     job: JobId
 
 
-@frozen
-class ForgetCompute:
+class ForgetCompute(Struct, frozen=True):
     """The loss of the compute process has been seen to: the next Compute is for another one."""
 
     resource_id: ResourceId
     job: JobId
 
 
-@value
-class WorkerIdle:
+class WorkerIdle(Struct, frozen=True):
     """The worker has nothing left: no attempt, no staging, and no compute process being killed."""
 
     resource_id: ResourceId
 
 
-@frozen
-class WorkerStopped:
+class WorkerStopped(Struct, frozen=True):
     """The worker was closed and has nothing left."""
 
     resource_id: ResourceId

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 import trio
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.nursery.rpc import Handler, Peer
 
@@ -209,8 +209,7 @@ BulkHandler: TypeAlias = Callable[[BulkStream], Awaitable[None]]
 """Serves the other end of such a connection."""
 
 
-@frozen
-class BulkAndCalls:
+class BulkAndCalls(Struct, frozen=True):
     """A handler of a listener that sends large bytes, too.
 
     Attributes:

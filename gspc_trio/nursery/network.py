@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
-from attrs import define, frozen
+from attrs import define
+from msgspec import Struct
 
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, ConnectionProblem, VersionMismatch
 from gspc_trio.nursery.gate import Vestibule
@@ -52,8 +53,7 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 T = TypeVar("T")
 
 
-@frozen
-class Whereabouts:
+class Whereabouts(Struct, frozen=True):
     """What a process tells others of itself.
 
     Attributes:

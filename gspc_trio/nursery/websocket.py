@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import trio
-from attrs import field, frozen
+from msgspec import Struct
 from trio_websocket import (
     ConnectionClosed,
     ConnectionRejected,
@@ -59,8 +59,7 @@ _PROBLEMS: dict[str, type[ConnectionProblem]] = {
 }
 
 
-@frozen
-class Doorkeeper:
+class Doorkeeper(Struct, frozen=True):
     """Whom a listener lets in.
 
     Attributes:
@@ -72,7 +71,7 @@ class Doorkeeper:
 
     vestibule: Vestibule
     hosts: frozenset[str] | None = None
-    origins: frozenset[str] = field(default=frozenset())
+    origins: frozenset[str] = frozenset()
 
     def objection(self, request: WebSocketRequest) -> str:
         """Return what is wrong with a request, or ""."""
@@ -86,8 +85,7 @@ class Doorkeeper:
         return ""
 
 
-@frozen
-class Dialer:
+class Dialer(Struct, frozen=True):
     """Who dials, and where to.
 
     Attributes:
@@ -105,8 +103,7 @@ class Dialer:
     tls: ssl.SSLContext | None = None
 
 
-@frozen
-class _Dialed:
+class _Dialed(Struct, frozen=True):
     """A connection on which both sides have proved themselves, seen from the side that dialled."""
 
     connection: WebSocketConnection

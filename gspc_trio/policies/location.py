@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.core.ids import ResourceId
 from gspc_trio.core.task import Requirement
@@ -25,8 +25,7 @@ class Level(Enum):
     NODE = "node"
 
 
-@frozen
-class RankedHost:
+class RankedHost(Struct, frozen=True):
     """A host of a memory layer and what a run-time system has there.
 
     Attributes:

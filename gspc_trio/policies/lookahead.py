@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import ceil, log2
 from random import Random
 
-from attrs import evolve, frozen
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.scheduler import Scheduler
@@ -23,8 +24,7 @@ def rounded_estimate_s(seconds: float) -> float:
     return float(2.0 ** ceil(log2(seconds)))
 
 
-@frozen
-class LookAhead:
+class LookAhead(Struct, frozen=True):
     """One queue for each shape; tell of it when the number has changed by half.
 
     Attributes:
@@ -38,7 +38,7 @@ class LookAhead:
         estimate_s = task.options.estimate_s
         if estimate_s is None or estimate_s <= 0 or task.shape.estimate_s is not None:
             return task.shape
-        return evolve(task.shape, estimate_s=rounded_estimate_s(estimate_s))
+        return replace(task.shape, estimate_s=rounded_estimate_s(estimate_s))
 
     def credit(self, waiting: int) -> int:
         """Return how many more grants ``waiting`` tasks can use: one each, within the bound."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from msgspec import Struct
+
 from gspc_trio.core.task import TaskOptions
-from gspc_trio.core.value import frozen
 
 
 def back_off_s(number: int, first_s: float, longest_s: float, rng: Random | None = None) -> float:
@@ -21,8 +22,7 @@ def back_off_s(number: int, first_s: float, longest_s: float, rng: Random | None
     return delay_s if rng is None else delay_s * (1.0 - rng.random() / 2)
 
 
-@frozen
-class Retry:
+class Retry(Struct, frozen=True):
     """Back off from a task's own failures; try again at once what was lost.
 
     Attributes:

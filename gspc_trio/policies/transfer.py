@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from attrs import define, evolve, field
+from msgspec.structs import replace
 
 from gspc_trio.core.ids import ResourceId
 from gspc_trio.core.task import Shape, Task
@@ -120,5 +121,5 @@ class TransferCost:
         if not preferences and not hard:
             return shape
         requirement = evolve(first, preferences=preferences, hard=hard)
-        wanted = evolve(shape, requirements=(requirement, *shape.requirements[1:]))
+        wanted = replace(shape, requirements=(requirement, *shape.requirements[1:]))
         return self._shapes.setdefault(wanted, wanted)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from math import ceil
 
-from gspc_trio.core.value import frozen
+from msgspec import Struct
 
 
-@frozen
-class WorkAhead:
+class WorkAhead(Struct, frozen=True):
     """Send ahead by measured time.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from gspc_trio.core.value import frozen
+from msgspec import Struct
 
 _WEBSOCKET = re.compile(
     r"ws(?P<secure>s?)://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/@?#\s]+)):(?P<port>[0-9]{1,5})/?\Z"
@@ -16,8 +16,7 @@ class BadAddress(ValueError):
     """Not an address of ours."""
 
 
-@frozen
-class MemoryAddress:
+class MemoryAddress(Struct, frozen=True):
     """A listener in the same process."""
 
     name: str
@@ -26,8 +25,7 @@ class MemoryAddress:
         return f"memory:{self.name}"
 
 
-@frozen
-class WebSocketAddress:
+class WebSocketAddress(Struct, frozen=True):
     """A listener on a network, with TLS or without; port 0 stands for any free one."""
 
     host: str

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgpack
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.core.exchange import Finished, Submit
 from gspc_trio.core.records import RECORD_TYPES, Record
@@ -51,8 +51,7 @@ class DecodeError(ValueError):
     """These bytes are no frame of ours; the message says why, in one line."""
 
 
-@frozen
-class Encoded:
+class Encoded(Struct, frozen=True):
     """A message as it travels."""
 
     data: bytes

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from gspc_trio.core.value import frozen
+from msgspec import Struct
 
 
 class EncodeError(ValueError):
     """This message cannot travel; the message says why."""
 
 
-@frozen
-class Call:
+class Call(Struct, frozen=True):
     """A message that wants an answer; ``call_id`` is counted by the caller from 1 on each connection."""
 
     call_id: int
     body: Any
 
 
-@frozen
-class Reply:
+class Reply(Struct, frozen=True):
     """The answer to a call."""
 
     call_id: int
     body: Any
 
 
-@frozen
-class Failure:
+class Failure(Struct, frozen=True):
     """The call was refused: ``kind`` names the exception's type, ``message`` is one line."""
 
     call_id: int
@@ -36,8 +33,7 @@ class Failure:
     message: str
 
 
-@frozen
-class Beat:
+class Beat(Struct, frozen=True):
     """Nothing else had to be said for a heartbeat."""
 
 

@@ -20,8 +20,8 @@ import hmac
 from typing import Any, TypeAlias
 
 import msgpack
+from msgspec import Struct
 
-from gspc_trio.core.value import frozen
 from gspc_trio.protocol.limits import Limits
 
 MAGIC = "gspc-trio"
@@ -36,8 +36,7 @@ class BadHandshake(ValueError):
     """What arrived is no handshake message."""
 
 
-@frozen
-class Hello:
+class Hello(Struct, frozen=True):
     """First message of the side that dials."""
 
     version_min: int
@@ -50,8 +49,7 @@ class Hello:
     call_credit: int
 
 
-@frozen
-class Welcome:
+class Welcome(Struct, frozen=True):
     """Answer of the side that listens; ``signed`` is what the proofs cover, as it travelled."""
 
     version: int
@@ -64,15 +62,13 @@ class Welcome:
     proof: bytes
 
 
-@frozen
-class Proof:
+class Proof(Struct, frozen=True):
     """Last message of the side that dials."""
 
     proof: bytes
 
 
-@frozen
-class Refused:
+class Refused(Struct, frozen=True):
     """One side's reason for not going on; ``kind`` is version, token, role, protocol or overload."""
 
     kind: str

@@ -1,4 +1,4 @@
-"""How attrs classes become arrays and come back, with the type of every field checked.
+"""How values become arrays and come back, with the type of every field checked.
 
 cattrs finds the hook for each type once; the hooks are ours. A class is the array of its fields in order,
 trailing ones left out while they have their default (so fields may be appended). A field of a wrong type
@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import attrs
 from cattrs import Converter
+from msgspec import NODEFAULT, Struct, structs
 
 from gspc_trio.protocol.limits import Limits
 
@@ -51,7 +52,11 @@ def make_converter(
             lambda kind, converter: tagged_reader(unions[kind], converter),
             lambda kind, converter: tagged_writer(unions[kind], converter),
         ),
-        (lambda kind: isinstance(kind, type) and attrs.has(kind), class_reader, class_writer),
+        (
+            lambda kind: isinstance(kind, type) and (issubclass(kind, Struct) or attrs.has(kind)),
+            class_reader,
+            class_writer,
+        ),
     ]
     for kind in (*_EXACT, float):  # cattrs would convert what is of another type
         converter.register_structure_hook(kind, _read_float if kind is float else _exact_reader(kind))
@@ -66,8 +71,9 @@ def make_converter(
 
 
 def class_reader(kind: Any, converter: Converter) -> Read:
-    """Return the hook that makes an instance of an attrs class from the array of its fields."""
-    names, hints, required = _fields_of(kind)
+    """Return the hook that makes a value from the array of its fields."""
+    names, hints, defaults = _fields_of(kind)
+    required = len(names) - len(defaults)
     fields = [(hint if hint in _EXACT else None, converter.get_structure_hook(hint), hint) for hint in hints]
     total = len(names)
 
@@ -87,14 +93,14 @@ def class_reader(kind: Any, converter: Converter) -> Read:
 
 def class_writer(kind: Any, converter: Converter) -> Write:
     """Return the hook that makes the array of an instance's fields."""
-    names, hints, required = _fields_of(kind)
+    names, hints, defaults = _fields_of(kind)
+    required = len(names) - len(defaults)
     writers = [converter.get_unstructure_hook(hint) for hint in hints]
     special = [(place, writer) for place, writer in enumerate(writers) if writer is not as_it_is]
-    defaults = [_default_of(field) for field in attrs.fields(kind)]
 
     def write(message: Any) -> list[Any]:
         values = [getattr(message, name) for name in names]
-        while len(values) > required and values[-1] == defaults[len(values) - 1]:
+        while len(values) > required and values[-1] == defaults[len(values) - 1 - required]:
             values.pop()
         for place, writer in special:
             if place < len(values):
@@ -104,17 +110,16 @@ def class_writer(kind: Any, converter: Converter) -> Write:
     return write
 
 
-def _fields_of(kind: Any) -> tuple[tuple[str, ...], tuple[Any, ...], int]:
-    """Return names, types and the number of those without a default."""
-    fields = attrs.fields(kind)
+def _fields_of(kind: Any) -> tuple[tuple[str, ...], tuple[Any, ...], tuple[Any, ...]]:
+    """Return names and types of all fields, and the defaults of the last ones."""
     hints = get_type_hints(kind)
-    required = sum(1 for field in fields if field.default is attrs.NOTHING)
-    return tuple(field.name for field in fields), tuple(hints[field.name] for field in fields), required
-
-
-def _default_of(field: Any) -> Any:
-    default = field.default
-    return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
+    names: tuple[str, ...] = kind.__match_args__
+    if issubclass(kind, Struct):
+        optional = [field for field in structs.fields(kind) if not field.required]
+        given = [it.default if it.default_factory is NODEFAULT else it.default_factory() for it in optional]
+    else:
+        given = [field.default for field in attrs.fields(kind) if field.default is not attrs.NOTHING]
+    return names, tuple(hints[name] for name in names), tuple(given)
 
 
 # Unions ----

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgpack
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.workflow.journal import JournalRecord, Outcomes, Snapshot, Step
 
@@ -90,8 +90,7 @@ class Frames:
             yield bytes(payload)
 
 
-@frozen
-class About:
+class About(Struct, frozen=True):
     """Whose journal it is: the first record of each file.
 
     Attributes:

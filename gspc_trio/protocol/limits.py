@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from gspc_trio.core.value import frozen
+from msgspec import Struct
 
 KIB = 1024
 MIB = 1024 * KIB
 
 
-@frozen
-class Limits:
+class Limits(Struct, frozen=True):
     """What one connection may take.
 
     Attributes:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import field
+from msgspec import Struct, field
 
 from gspc_trio.core import exchange, records
 from gspc_trio.core.ids import JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.value import frozen
 
 PROTOCOL_VERSION = 1
 """Raised when a message changes; peers agree on the highest version that both speak."""
@@ -24,8 +23,7 @@ PROTOCOL_VERSION_MIN = 1
 # Job server to RTS ------------------------------------------------------------------------------------------
 
 
-@frozen
-class RegisterJob:
+class RegisterJob(Struct, frozen=True):
     """A job server joins (call, answered by JobRegistered).
 
     Attributes:
@@ -46,8 +44,7 @@ class RegisterJob:
     adopts: JobId = ""
 
 
-@frozen
-class RifEndpoint:
+class RifEndpoint(Struct, frozen=True):
     """A RIF that is up, its address for schedulers and its resources."""
 
     rif_id: RifId
@@ -57,16 +54,14 @@ class RifEndpoint:
     resources: tuple[Resource, ...]
 
 
-@frozen
-class JobRegistered:
+class JobRegistered(Struct, frozen=True):
     """The job's id, and whether there is anything to adopt; the RIFs follow as RifUp."""
 
     job: JobId
     adopted: bool = False
 
 
-@frozen
-class LeaveJob:
+class LeaveJob(Struct, frozen=True):
     """The job, or the one it has adopted, is over (call, answered by Done): what it holds is given back."""
 
     adopted: JobId = ""
@@ -75,15 +70,13 @@ class LeaveJob:
 # RTS to job server ------------------------------------------------------------------------------------------
 
 
-@frozen
-class RifUp:
+class RifUp(Struct, frozen=True):
     """A RIF is there, or its resources have changed."""
 
     endpoint: RifEndpoint
 
 
-@frozen
-class RifGone:
+class RifGone(Struct, frozen=True):
     """A RIF is gone, with everything that ran on it."""
 
     rif_id: RifId
@@ -94,25 +87,21 @@ class RifGone:
 # Control of the RTS (calls) ---------------------------------------------------------------------------------
 
 
-@frozen
-class Done:
+class Done(Struct, frozen=True):
     """The call was carried out."""
 
 
-@frozen
-class GetStatus:
+class GetStatus(Struct, frozen=True):
     """Answered by a Status."""
 
 
-@frozen
-class Status:
+class Status(Struct, frozen=True):
     """State for people and scripts: plain data."""
 
     data: dict[str, Any]
 
 
-@frozen
-class Bootstrap:
+class Bootstrap(Struct, frozen=True):
     """Start a RIF on each host (RTS-1, answered by a BootstrapReport).
 
     Attributes:
@@ -125,41 +114,36 @@ class Bootstrap:
     hosts: tuple[str, ...]
     strategy: str = "local"
     cores: int = 0
-    options: dict[str, str] = field(factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
 
 
-@frozen
-class BootstrapReport:
+class BootstrapReport(Struct, frozen=True):
     """host -> RIF id of those that came up, host -> reason of those that failed; none is missing (RTS-1)."""
 
     started: dict[str, RifId]
     failed: dict[str, str]
 
 
-@frozen
-class Teardown:
+class Teardown(Struct, frozen=True):
     """Stop these RIFs (RTS-1, answered by a TeardownReport)."""
 
     rif_ids: tuple[RifId, ...]
 
 
-@frozen
-class TeardownReport:
+class TeardownReport(Struct, frozen=True):
     """Ids of the RIFs that were taken down."""
 
     stopped: tuple[RifId, ...]
 
 
-@frozen
-class AddDag:
+class AddDag(Struct, frozen=True):
     """Add resources to a RIF (RTS-2, answered by a DagReport)."""
 
     rif_id: RifId
     resources: tuple[Resource, ...]
 
 
-@frozen
-class RemoveDag:
+class RemoveDag(Struct, frozen=True):
     """Remove resources from a RIF (RTS-2, answered by a DagReport).
 
     Attributes:
@@ -171,25 +155,21 @@ class RemoveDag:
     policy: str = "lose"
 
 
-@frozen
-class GetHostToResource:
+class GetHostToResource(Struct, frozen=True):
     """Answered by a HostToResource (RTS-3)."""
 
 
-@frozen
-class HostToResource:
+class HostToResource(Struct, frozen=True):
     """host -> ids of its resources."""
 
     hosts: dict[str, tuple[ResourceId, ...]]
 
 
-@frozen
-class ListJobs:
+class ListJobs(Struct, frozen=True):
     """Answered by a JobList."""
 
 
-@frozen
-class JobEntry:
+class JobEntry(Struct, frozen=True):
     """One registered job."""
 
     job: JobId
@@ -200,23 +180,20 @@ class JobEntry:
     weight: float
 
 
-@frozen
-class JobList:
+class JobList(Struct, frozen=True):
     """The jobs registered now, oldest first."""
 
     jobs: tuple[JobEntry, ...]
 
 
-@frozen
-class StopRts:
+class StopRts(Struct, frozen=True):
     """Take the run-time system down (answered by Done before it goes)."""
 
 
 # RIF and RTS ------------------------------------------------------------------------------------------------
 
 
-@frozen
-class RifHello:
+class RifHello(Struct, frozen=True):
     """First message of a RIF to its RTS.
 
     Attributes:
@@ -234,69 +211,59 @@ class RifHello:
     hardware: tuple[Resource, ...]
 
 
-@frozen
-class CloseJobEverywhere:
+class CloseJobEverywhere(Struct, frozen=True):
     """RTS to RIF: the job is gone; stop what it runs."""
 
     job: JobId
 
 
-@frozen
-class StopRif:
+class StopRif(Struct, frozen=True):
     """RTS to RIF: stop all workers and go."""
 
 
 # Job server's own listener (calls) --------------------------------------------------------------------------
 
 
-@frozen
-class GetJobStatus:
+class GetJobStatus(Struct, frozen=True):
     """Answered by a Status."""
 
 
-@frozen
-class WaitJob:
+class WaitJob(Struct, frozen=True):
     """Answered by a Status when the job is over."""
 
 
-@frozen
-class StopJob:
+class StopJob(Struct, frozen=True):
     """Stop the job: start nothing more, and cancel what runs or (``drain``) let it end. Answered by Done."""
 
     drain: bool = False
 
 
-@frozen
-class ApplicationCall:
+class ApplicationCall(Struct, frozen=True):
     """Application-specific RPC (APP-2): an encoded value in, an ApplicationReply out."""
 
     name: str
     argument: bytes
 
 
-@frozen
-class ApplicationReply:
+class ApplicationReply(Struct, frozen=True):
     """What the application's function returned, encoded."""
 
     value: bytes
 
 
-@frozen
-class Watch:
+class Watch(Struct, frozen=True):
     """Send a snapshot, then records: at most ``credit`` batches until Watch comes again."""
 
     credit: int
 
 
-@frozen
-class CannotStart:
+class CannotStart(Struct, frozen=True):
     """RIF to RTS: its host could not start a process; ``detail`` says why."""
 
     detail: str
 
 
-@frozen
-class RecordBatch:
+class RecordBatch(Struct, frozen=True):
     """Records in order.
 
     Attributes:
@@ -310,44 +277,38 @@ class RecordBatch:
     more: bool = False
 
 
-@frozen
-class Explain:
+class Explain(Struct, frozen=True):
     """Ask the RTS why requests of a job wait; answered by a Status: ``waiting`` has an entry for each."""
 
     job: JobId
 
 
-@frozen
-class SetWeight:
+class SetWeight(Struct, frozen=True):
     """RTS: change a job's share of the resources. Answered by Done."""
 
     job: JobId
     weight: float
 
 
-@frozen
-class GetResources:
+class GetResources(Struct, frozen=True):
     """RTS: what a RIF has. Answered by a ResourceList."""
 
     rif_id: RifId
 
 
-@frozen
-class ResourceList:
+class ResourceList(Struct, frozen=True):
     """Resources, parents before children."""
 
     resources: tuple[Resource, ...]
 
 
-@frozen
-class GetTask:
+class GetTask(Struct, frozen=True):
     """Job server: everything about one task. Answered by a Status."""
 
     task_id: TaskId
 
 
-@frozen
-class FindTasks:
+class FindTasks(Struct, frozen=True):
     """Job server: the tasks that it knows by name. Answered by a Status with a list ``tasks``, and ``more``.
 
     Attributes:
@@ -361,25 +322,21 @@ class FindTasks:
     limit: int = 200
 
 
-@frozen
-class GetNet:
+class GetNet(Struct, frozen=True):
     """Job server: the workflow and how far it is. Answered by a Status."""
 
 
-@frozen
-class GetMemory:
+class GetMemory(Struct, frozen=True):
     """Job server: state of the memory layer that holds its data. Answered by a Status, empty if none."""
 
 
-@frozen
-class CancelTask:
+class CancelTask(Struct, frozen=True):
     """Job server: cancel these tasks, wherever they are. Answered by Done."""
 
     task_ids: tuple[TaskId, ...]
 
 
-@frozen
-class RetryFailed:
+class RetryFailed(Struct, frozen=True):
     """Job server: give a failed task a new attempt. Answered by Done."""
 
     task_id: TaskId

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-import attrs
+from msgspec.structs import replace
 
 from gspc_trio.core.records import RECORD_TYPES, Record, TaskChanged, TaskCounts
 from gspc_trio.core.task import TaskState
@@ -104,7 +104,7 @@ def _read_task(data: dict[str, Any]) -> TaskChanged:
 
 def _read_counts(data: dict[str, Any]) -> Record:
     lately = [_read_task({k: v for k, v in one.items() if k != "record"}) for one in data.pop("lately", ())]
-    record: TaskCounts = attrs.evolve(_read_plain_counts(data), lately=tuple(lately))
+    record: TaskCounts = replace(_read_plain_counts(data), lately=tuple(lately))
     return record
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import msgpack
+from msgspec import Struct
 
-from gspc_trio.core.value import frozen
 from gspc_trio.protocol import values
 
 BYTES_MIN = 1 << 16
@@ -26,8 +26,7 @@ _MARK = b"\xc1\x00"
 _RAW, _PICKLE, _ENCODED, _VIEW = range(4)
 
 
-@frozen
-class Reference:
+class Reference(Struct, frozen=True):
     """Where a value lies.
 
     Attributes:
@@ -108,8 +107,7 @@ def plain_range(reference: Reference) -> tuple[int, int]:
     raise values.BadValue("it is neither bytes nor a range of data")
 
 
-@frozen
-class Spread:
+class Spread(Struct, frozen=True):
     """A value taken apart: the pieces to be written one after another."""
 
     kind: int
@@ -127,8 +125,7 @@ class Spread:
         return encode_reference(Reference(data_id, self.size_bytes, places, self.kind, self.ends))
 
 
-@frozen
-class Placed:
+class Placed(Struct, frozen=True):
     """A range of data in a memory layer as a value: a task that is given it sees read-only memory.
 
     Attributes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from gspc_trio.core.exchange import Claim, Grant, OpenJob
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
-from gspc_trio.core.value import frozen
 from gspc_trio.protocol.messages import RegisterJob, RifHello
 
 
-@frozen
-class RifBack:
+class RifBack(Struct, frozen=True):
     """First message of a RIF that has connected again.
 
     Attributes:
@@ -21,8 +21,7 @@ class RifBack:
     claims: tuple[Claim, ...]
 
 
-@frozen
-class JobBack:
+class JobBack(Struct, frozen=True):
     """First message of a job server that has connected again.
 
     Answered by a JobRegistered, which is no answer to a call: what follows may be sent at once.
@@ -38,8 +37,7 @@ class JobBack:
     grants: tuple[Grant, ...]
 
 
-@frozen
-class WorkBack:
+class WorkBack(Struct, frozen=True):
     """First message of a job server to a RIF that it could not hear for a while.
 
     What ended meanwhile is reported again, and what the RIF does not know any more as lost.
@@ -53,8 +51,7 @@ class WorkBack:
     attempts: tuple[tuple[ResourceId, TaskId, Attempt], ...]
 
 
-@frozen
-class Await:
+class Await(Struct, frozen=True):
     """RTS to job: should this connection end, wait for the RTS so long, it may be back; 0: it will not."""
 
     grace_s: float

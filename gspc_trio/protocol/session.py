@@ -7,6 +7,7 @@ means that our own shell has erred.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -118,7 +119,7 @@ class Session:
         self._heard_s = 0.0
         self._sent_s = 0.0
         self.calls = Calls(limits)
-        self._handlers = {
+        self._handlers: dict[type, Callable[[Any, float], list[Action]]] = {
             Begin: self._begin,
             HandshakeReceived: self._handshake_received,
             ItemsReceived: self._items_received,
@@ -153,8 +154,7 @@ class Session:
         handler = self._handlers.get(type(event))
         if handler is None:
             raise IllegalEvent(f"a session knows no {type(event).__name__}")
-        actions: list[Action] = handler(event, now)  # type: ignore[operator]
-        return actions
+        return handler(event, now)
 
     def deadline(self) -> float | None:
         """Return when the handshake ends, a heartbeat is due or the lease ends, whichever is next."""

@@ -4,72 +4,63 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from gspc_trio.core.value import frozen
+from msgspec import Struct
+
 from gspc_trio.protocol.envelope import Envelope
 
 # Events ----
 
 
-@frozen
-class Begin:
+class Begin(Struct, frozen=True):
     """The bytes of the other side can be reached; the handshake's time runs from now."""
 
 
-@frozen
-class HandshakeReceived:
+class HandshakeReceived(Struct, frozen=True):
     """A message arrived before the session was open."""
 
     data: bytes
 
 
-@frozen
-class ItemsReceived:
+class ItemsReceived(Struct, frozen=True):
     """The messages and envelopes of a frame arrived."""
 
     items: list[Any]
 
 
-@frozen
-class Garbled:
+class Garbled(Struct, frozen=True):
     """What arrived could not be decoded."""
 
     reason: str
 
 
-@frozen
-class Heard:
+class Heard(Struct, frozen=True):
     """Some bytes arrived: the other side lives."""
 
 
-@frozen
-class Sent:
+class Sent(Struct, frozen=True):
     """Something was handed to the network."""
 
 
-@frozen
-class CallOut:
+class CallOut(Struct, frozen=True):
     """Call the other side."""
 
     body: Any
 
 
-@frozen
-class CallAbandoned:
+class CallAbandoned(Struct, frozen=True):
     """Nobody waits for the answer any more; it is dropped when it comes."""
 
     call_id: int
 
 
-@frozen
-class AnswerCall:
+class AnswerCall(Struct, frozen=True):
     """Answer a call of the other side."""
 
     call_id: int
     body: Any
 
 
-@frozen
-class RefuseCall:
+class RefuseCall(Struct, frozen=True):
     """Refuse a call of the other side."""
 
     call_id: int
@@ -77,8 +68,7 @@ class RefuseCall:
     message: str
 
 
-@frozen
-class Lost:
+class Lost(Struct, frozen=True):
     """The connection is over, for a reason seen outside."""
 
     reason: str
@@ -87,15 +77,13 @@ class Lost:
 # Actions ----
 
 
-@frozen
-class SendHandshake:
+class SendHandshake(Struct, frozen=True):
     """Send these bytes as one message."""
 
     data: bytes
 
 
-@frozen
-class Opened:
+class Opened(Struct, frozen=True):
     """Both sides have proved that they know the token; messages may flow."""
 
     version: int
@@ -104,37 +92,32 @@ class Opened:
     instance: str
 
 
-@frozen
-class CallNumbered:
+class CallNumbered(Struct, frozen=True):
     """The number of the call that was just made."""
 
     call_id: int
 
 
-@frozen
-class Send:
+class Send(Struct, frozen=True):
     """Queue this envelope for the other side."""
 
     envelope: Envelope
 
 
-@frozen
-class Deliver:
+class Deliver(Struct, frozen=True):
     """Give these to the receiver, in order: messages, and calls as :class:`Call`."""
 
     items: list[Any]
 
 
-@frozen
-class Answered:
+class Answered(Struct, frozen=True):
     """Our call was answered."""
 
     call_id: int
     body: Any
 
 
-@frozen
-class CallFailed:
+class CallFailed(Struct, frozen=True):
     """Our call was refused."""
 
     call_id: int
@@ -142,8 +125,7 @@ class CallFailed:
     message: str
 
 
-@frozen
-class Dead:
+class Dead(Struct, frozen=True):
     """The session is over; nothing more is sent or delivered.
 
     Attributes:

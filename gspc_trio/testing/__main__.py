@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-import attrs
+from msgspec.structs import asdict
 
 from gspc_trio.testing.faults import Faults
 from gspc_trio.testing.hunt import describe_schedule, hunt, parse_schedule, quiet, shrink
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cores", type=int, default=usual.cores, help="cores of each host")
     parser.add_argument("--jobs", type=int, default=usual.jobs, help="jobs at one time")
     parser.add_argument("--tasks", type=int, default=usual.tasks, help="tasks of each job, about")
-    names = ", ".join(attrs.fields_dict(Faults))
+    names = ", ".join(Faults.__struct_fields__)
     parser.add_argument("--faults", default="", help=f"at most so many of each, kills=5,cuts=0: {names}")
     parser.add_argument("--schedule", default="", help="exactly these faults, as a failing run prints them")
     parser.add_argument("--seconds", type=float, default=usual.task_s, help="mean time of a task")
@@ -89,7 +89,7 @@ def _command(report: Report) -> str:
             words.append(f"--{name} {getattr(options, name)}")
     different = [
         f"{name}={int(value)}"
-        for name, value in attrs.asdict(options.faults).items()
+        for name, value in asdict(options.faults).items()
         if value != getattr(usual.faults, name)
     ]
     if options.task_s != usual.task_s:

@@ -9,7 +9,9 @@ from random import Random
 from typing import TypeAlias
 
 import trio
-from attrs import define, evolve, frozen
+from attrs import define
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.components.compute import ComputeEvents, NoProcess
 from gspc_trio.core.exchange import OpenJob, Submission
@@ -21,8 +23,7 @@ from gspc_trio.protocol.compute_channel import UNDEFINED
 from gspc_trio.testing.layer.work import DataWork
 
 
-@frozen
-class Behaviour:
+class Behaviour(Struct, frozen=True):
     """What a simulated task does.
 
     Attributes:
@@ -44,9 +45,10 @@ Behave: TypeAlias = Callable[[Submission, bytes], Behaviour]
 """Says what a submission does, given its code."""
 
 
-def by_task(
-    table: Mapping[TaskId, Behaviour | Sequence[Behaviour]], default: Behaviour = Behaviour()
-) -> Behave:
+_USUAL = Behaviour()
+
+
+def by_task(table: Mapping[TaskId, Behaviour | Sequence[Behaviour]], default: Behaviour = _USUAL) -> Behave:
     """Return what to do by a table: task id -> behaviour, or one for each attempt (the last also later)."""
 
     def behave(submission: Submission, code: bytes) -> Behaviour:
@@ -166,7 +168,7 @@ class SimulatedCompute:
         code, work = self._codes[head.code_id], self._work
         try:
             if work is not None:
-                head = evolve(head, arguments=await work.open(head.arguments))
+                head = replace(head, arguments=await work.open(head.arguments))
             self._backend.on_open(run)
             behaviour = self._backend.behave(head, code)
             self._stdout = behaviour.stdout
@@ -175,7 +177,7 @@ class SimulatedCompute:
                 self.die(behaviour.dies)
                 await trio.lowlevel.checkpoint()
             if work is not None and behaviour.error is None:
-                behaviour = evolve(behaviour, values=await work.make(behaviour.values))
+                behaviour = replace(behaviour, values=await work.make(behaviour.values))
         except ImlError as error:
             return Behaviour(error=TaskError(type(error).__name__, str(error)))
         finally:

@@ -26,9 +26,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import attrs
 import psutil
-from attrs import define, field
+from attrs import define, evolve, field
 
 from gspc_trio.nursery.connection_file import (
     ConnectionFileError,
@@ -179,7 +178,7 @@ class Chaos:
         """Return a connection file that leads through the forwarder."""
         with suppress(ConnectionFileError):
             info = read_connection_file(self._connection_file)
-            through = attrs.evolve(info, address=f"ws://127.0.0.1:{self._forwarder.port}")
+            through = evolve(info, address=f"ws://127.0.0.1:{self._forwarder.port}")
             write_connection_file(self._forwarded_file, through)
         return self._forwarded_file
 

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.job import Job
 from gspc_trio.components.load import LOAD_INTERVAL_S
@@ -174,7 +174,7 @@ class Cluster:
             limits, prepare = self.limits, _no_matter
             if keeper is not None:
                 network.instance = keeper.before.instance
-                limits, prepare = evolve(limits, grace_s=RESUME_GRACE_S), keeper.restore
+                limits, prepare = replace(limits, grace_s=RESUME_GRACE_S), keeper.restore
             opening = open_rts_service(
                 network,
                 listen=(RTS_ADDRESS,),

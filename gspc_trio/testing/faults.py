@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-import attrs
-from attrs import frozen
+from msgspec import Struct
+from msgspec.structs import replace
 
 LAYER_ROLES = ("iml", "store", "tenant")
 """A memory layer's first process, with its coordinator; its servers on other hosts; its other clients."""
@@ -52,8 +52,7 @@ LASTING_S = (0.2, 1.0, 3.0, 5.5, 7.0, 13.0, 20.0)
 """How long what lasts may last: shorter and longer than heartbeat, lease and three leases."""
 
 
-@frozen
-class Fault:
+class Fault(Struct, frozen=True):
     """One thing that happens.
 
     Attributes:
@@ -90,8 +89,7 @@ class Fault:
         return f"{self.kind} {self.role} at step {self.step}{lasts}"
 
 
-@frozen
-class Faults:
+class Faults(Struct, frozen=True):
     """The fault menu: how many of each kind a run may meet, at most.
 
     Attributes:
@@ -176,11 +174,11 @@ class Faults:
             name, _, number = word.partition("=")
             if name == "none":
                 menu = cls.none()
-            elif name not in attrs.fields_dict(cls):
-                raise ValueError(f"no fault {name!r}; there are: {', '.join(attrs.fields_dict(cls))}")
+            elif name not in cls.__struct_fields__:
+                raise ValueError(f"no fault {name!r}; there are: {', '.join(cls.__struct_fields__)}")
             else:
                 changes: dict[str, Any] = {name: int(number or 1)}
-                menu = attrs.evolve(menu, **changes)
+                menu = replace(menu, **changes)
         return menu
 
 

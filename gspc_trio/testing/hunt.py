@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-import attrs
+from msgspec.structs import replace
 
 from gspc_trio.testing.faults import Fault
 from gspc_trio.testing.simulation import Options, Report, simulate
@@ -53,7 +53,7 @@ def shrink(report: Report, run: Callable[[int, Options], Report] = simulate) -> 
         position, shorter = 0, False
         while position < len(best.schedule) and runs < SHRINK_RUNS_MAX:
             schedule = best.schedule[:position] + best.schedule[position + size :]
-            tried = run(best.seed, attrs.evolve(best.options, schedule=schedule))
+            tried = run(best.seed, replace(best.options, schedule=schedule))
             runs += 1
             if _kind(tried) == _kind(report):
                 best, shorter = tried, True

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 import trio
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.executor import Executor
@@ -36,8 +36,7 @@ COMMAND_S = 60.0
 """How long a command may take."""
 
 
-@frozen
-class Left:
+class Left(Struct, frozen=True):
     """What there is: names of descriptors, threads, processes, files and shared memory, and MiB of memory."""
 
     descriptors: tuple[str, ...]

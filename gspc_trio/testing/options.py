@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from msgspec import Struct, field
 
 from gspc_trio.testing.faults import Fault, Faults
 from gspc_trio.testing.workload import TASK_S
 
 
-@frozen
-class Options:
+class Options(Struct, frozen=True):
     """What is simulated.
 
     Attributes:
@@ -27,15 +26,14 @@ class Options:
     cores: int = 2
     jobs: int = 2
     tasks: int = 20
-    faults: Faults = field(factory=Faults)
+    faults: Faults = field(default_factory=Faults)
     latency_s: float = 0.0005
     schedule: tuple[Fault, ...] | None = None
     task_s: float = TASK_S
     full_checks: bool = False
 
 
-@frozen
-class Report:
+class Report(Struct, frozen=True):
     """How a run went.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from random import Random
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
 
@@ -25,8 +25,7 @@ MORE_KILLS = 2
 """So often more are compute processes and RIFs killed: these kills give the figures."""
 
 
-@frozen
-class Strike:
+class Strike(Struct, frozen=True):
     """Something that was done to a process at a time (wall clock)."""
 
     at_s: float

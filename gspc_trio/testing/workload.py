@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, TypeAlias
 from zlib import crc32
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.core.exchange import Submission
 from gspc_trio.core.rules import split_outputs
@@ -90,8 +90,7 @@ def is_odd(token: Token) -> bool:
     return not is_even(token)
 
 
-@frozen
-class Stage:
+class Stage(Struct, frozen=True):
     """Some transitions: ``kind`` is one of :data:`KINDS` (twin is two) or fork; places are numbers."""
 
     kind: str
@@ -99,8 +98,7 @@ class Stage:
     targets: tuple[int, ...]
 
 
-@frozen
-class Workload:
+class Workload(Struct, frozen=True):
     """A random workflow.
 
     Attributes:

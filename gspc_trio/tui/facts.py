@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.task import FINAL_STATES, TaskState
 
 
-@frozen
-class JobFacts:
+class JobFacts(Struct, frozen=True):
     """One job, put together from what the RTS and the job's own stream tell.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.records import GrantChanged, ResourceChanged
@@ -19,8 +19,7 @@ class Use(StrEnum):
     BLOCKED = "blocked"
 
 
-@frozen
-class Holder:
+class Holder(Struct, frozen=True):
     """Who holds a resource, under which grant, since when (time of the stream)."""
 
     job: JobId
@@ -28,8 +27,7 @@ class Holder:
     since_s: float
 
 
-@frozen
-class Row:
+class Row(Struct, frozen=True):
     """One line of the tree; a host is a line of its own, without a resource."""
 
     key: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from attrs import define, field, frozen
+from attrs import define, field
+from msgspec import Struct
 
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.records import TaskChanged
@@ -21,8 +22,7 @@ SENT_MAX = 20_000
 """Tasks at workers of which it is known since when."""
 
 
-@frozen
-class Span:
+class Span(Struct, frozen=True):
     """A task in a lane, in wall-clock time; ``end_s`` is None while it lasts.
 
     ``staging``: its data is fetched or stored; without that it only waits at the worker, or is reported.

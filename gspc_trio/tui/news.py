@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.core.progress import Progress
 from gspc_trio.core.records import (
@@ -43,8 +43,7 @@ class Level(IntEnum):
     ERROR = 3
 
 
-@frozen
-class LogLine:
+class LogLine(Struct, frozen=True):
     """Something that happened, at a wall-clock time."""
 
     at_s: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeAlias
 
-from attrs import frozen
+from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
@@ -25,8 +25,7 @@ Part: TypeAlias = "tuple[str, str]"
 Cell: TypeAlias = "str | Part | list[Part]"
 
 
-@frozen
-class Column:
+class Column(Struct, frozen=True):
     """A column of a table.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.core.code import Output
 from gspc_trio.core.staging import Named
@@ -15,8 +15,7 @@ class WorkflowError(ValueError):
     """The description of a workflow is wrong; the message is one line for its author."""
 
 
-@frozen(eq=False)
-class Place:
+class Place(Struct, frozen=True, eq=False):
     """Where tokens wait, first in, first out.
 
     Attributes:
@@ -43,8 +42,7 @@ class Place:
 PlaceLike: TypeAlias = "Place | str"
 
 
-@frozen
-class Take:
+class Take(Struct, frozen=True):
     """Several tokens taken as one list; made by :func:`take`."""
 
     place: PlaceLike
@@ -52,15 +50,13 @@ class Take:
     most: int
 
 
-@frozen
-class Each:
+class Each(Struct, frozen=True):
     """Every element becomes a token; made by :func:`each`."""
 
     place: PlaceLike
 
 
-@frozen
-class Forward:
+class Forward(Struct, frozen=True):
     """An input token goes on as it is; made by :func:`forward`."""
 
     name: str | int
@@ -118,8 +114,7 @@ def place_name(place: PlaceLike) -> str:
     return place.name if isinstance(place, Place) else place
 
 
-@frozen
-class InputArc:
+class InputArc(Struct, frozen=True):
     """From a place to a transition.
 
     Attributes:
@@ -145,8 +140,7 @@ class InputArc:
         return self.name.startswith("_" + NAMED)
 
 
-@frozen
-class OutputArc:
+class OutputArc(Struct, frozen=True):
     """From a transition to a place.
 
     Attributes:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.core.code import Program, SourceFile
 from gspc_trio.workflow.arcs import InputArc, WorkflowError
@@ -14,8 +14,7 @@ from gspc_trio.workflow.arcs import InputArc, WorkflowError
 _PLAIN = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-@frozen
-class Call:
+class Call(Struct, frozen=True):
     """A function, and which arcs of its transition give its positional arguments.
 
     Attributes:

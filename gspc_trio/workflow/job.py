@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from attrs import define, field
+from msgspec import Struct
 
 from gspc_trio.core.exchange import Finished
 from gspc_trio.core.ids import JobId, TaskId
@@ -22,7 +23,6 @@ from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import JobChanged
 from gspc_trio.core.scheduler import FailedUnsent, RetryTask, Scheduler, Stop, Stopped, TaskDone, TasksReady
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
-from gspc_trio.core.value import frozen
 from gspc_trio.workflow.graph import FailedThrough
 from gspc_trio.workflow.runtime import TransitionFailed
 
@@ -99,37 +99,31 @@ class Engine(Protocol):
         ...
 
 
-@frozen
-class Begin:
+class Begin(Struct, frozen=True):
     """The job starts."""
 
 
-@frozen
-class Look:
+class Look(Struct, frozen=True):
     """The engine has something new."""
 
 
-@frozen
-class Close:
+class Close(Struct, frozen=True):
     """No more tasks will be added: the job ends when what there is has ended."""
 
 
-@frozen
-class Kept:
+class Kept(Struct, frozen=True):
     """The first ``count`` of the outcomes that wait for it are durable: they may be injected."""
 
     count: int
 
 
-@frozen
-class TakenOver:
+class TakenOver(Struct, frozen=True):
     """These tasks, which a journaled engine holds back, have finished under an earlier job server."""
 
     outcomes: tuple[Outcome, ...]
 
 
-@frozen
-class JobEnded:
+class JobEnded(Struct, frozen=True):
     """The job is over.
 
     Attributes:
@@ -141,8 +135,7 @@ class JobEnded:
     detail: str = ""
 
 
-@frozen
-class TaskFailure:
+class TaskFailure(Struct, frozen=True):
     """A task that failed for good."""
 
     task_id: TaskId

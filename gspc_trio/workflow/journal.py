@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Container, Sequence
 from typing import Any, TypeAlias
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
@@ -28,22 +28,19 @@ class JournalMismatch(ValueError):
     """The journal cannot be that of this workflow; one line says why."""
 
 
-@frozen
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """The whole state of an engine, as its ``dump`` gives it; what was recorded before is not needed."""
 
     state: dict[str, Any]
 
 
-@frozen
-class Outcomes:
+class Outcomes(Struct, frozen=True):
     """Results of tasks, in the order in which they are injected."""
 
     rows: tuple[tuple[TaskId, Values], ...]
 
 
-@frozen
-class Step:
+class Step(Struct, frozen=True):
     """The engine took in ``injected`` more outcomes, then handed out ``pulled`` new tasks.
 
     ``exhausted`` says that it was then asked for one more and had none: inline transitions have fired.

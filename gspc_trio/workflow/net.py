@@ -11,7 +11,8 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, Unpack
 
-from attrs import evolve, frozen
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.core.code import Output
 from gspc_trio.core.staging import Stage
@@ -39,8 +40,7 @@ Key: TypeAlias = "str | Callable[[Any], Any]"
 Match: TypeAlias = "Key | Mapping[str, Key]"
 
 
-@frozen(eq=False)
-class Transition:
+class Transition(Struct, frozen=True, eq=False):
     """A transition as the engine reads it; made by :meth:`Net.transition`.
 
     Attributes:
@@ -277,7 +277,7 @@ class Net:
         old = self.places.get(place_name(place))
         if old is None:
             raise WorkflowError(f"net {self.name!r} has no place {place_name(place)!r}")
-        self.places[old.name] = evolve(old, **changes)
+        self.places[old.name] = replace(old, **changes)
         return self.places[old.name]
 
     def check(self) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from attrs import astuple
+from msgspec import Struct
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import Requirement, Shape, Task, TaskError, TaskOptions, TaskState
-from gspc_trio.core.value import frozen, value
 
 ENDED = frozenset({TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED})
 """States in which a task no longer runs nor waits to run."""
@@ -26,8 +25,7 @@ TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
 """Where a task of a graph may go from where it is; one that is ready fails when one that it needs does."""
 
 
-@value
-class Ref:
+class Ref(Struct, frozen=True):
     """Stands for the result of another task among the arguments of a task."""
 
     task_id: TaskId
@@ -36,8 +34,7 @@ class Ref:
 Argument: TypeAlias = bytes | Ref
 
 
-@frozen
-class FailedThrough:
+class FailedThrough(Struct, frozen=True):
     """A task that failed because one that it depends on failed or was cancelled.
 
     Attributes:
@@ -109,12 +106,12 @@ def dump_node(node: Node) -> list[Any]:
         task.name,
         task.code_id,
         [item.task_id if isinstance(item, Ref) else item for item in arguments],
-        _plain(astuple(task.shape)),
-        _plain(astuple(task.options)),
+        _plain(task.shape),
+        _plain(task.options),
         node.keep,
         str(node.state),
         node.result,
-        None if node.error is None else _plain(astuple(node.error)),
+        None if node.error is None else _plain(node.error),
     ]
 
 
@@ -134,6 +131,8 @@ def load_node(row: list[Any]) -> Node:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Struct | Requirement):
+        value = [getattr(value, name) for name in type(value).__match_args__]
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.core.code import BadResult, split_outputs
 from gspc_trio.workflow.arcs import WorkflowError
@@ -29,8 +29,7 @@ class TransitionFailed(WorkflowError):
         super().__init__(f"transition {transition!r}: {what}: {type(error).__name__}: {error}")
 
 
-@frozen(eq=False)
-class Target:
+class Target(Struct, frozen=True, eq=False):
     """Where the tokens of one output arc go.
 
     Attributes:

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from gspc_trio.core.value import frozen
+from msgspec import Struct
+
 from gspc_trio.workflow.arcs import InputArc
 from gspc_trio.workflow.calls import Call
 from gspc_trio.workflow.chain import Chain, Entry
@@ -21,8 +22,7 @@ from gspc_trio.workflow.tokens import Codec, Token
 Binding: TypeAlias = list[Token]
 
 
-@frozen
-class Bound:
+class Bound(Struct, frozen=True):
     """An input arc and its place.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.core.code import Output
 from gspc_trio.core.rules import placeholders
@@ -32,7 +32,7 @@ def ports_last(
             )
     order = sorted(range(len(ports)), key=lambda index: ports[index][0] in names)
     place = {before: after for after, before in enumerate(order)}
-    moved = tuple(evolve(arc, output=place[arc.output]) if arc.output >= 0 else arc for arc in arcs)
+    moved = tuple(replace(arc, output=place[arc.output]) if arc.output >= 0 else arc for arc in arcs)
     return moved, tuple(ports[index] for index in order)
 
 

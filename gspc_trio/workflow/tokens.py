@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from gspc_trio.core.value import frozen
+from msgspec import Struct
 
 _UNDECODED: Any = object()
 
@@ -36,8 +36,7 @@ class Token:
         return Token(self.value, self.data)
 
 
-@frozen
-class Codec:
+class Codec(Struct, frozen=True):
     """How values become bytes and back; the layer above says how.
 
     Attributes:

@@ -7,10 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 import trio
-from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from iml_stage import Stage, open_stage
+from msgspec.structs import replace
 
 from gspc_trio.components.iml_client import Allocation, Iml
 from gspc_trio.core.iml.errors import DataLost, ImlError, NoRoom
@@ -67,7 +67,7 @@ class Model:
             return
         size_bytes, layout = (
             size_bytes * self.scale,
-            evolve(layout, block_bytes=layout.block_bytes * self.scale),
+            replace(layout, block_bytes=layout.block_bytes * self.scale),
         )
         data = self.fresh(size_bytes) if filled else None
         try:

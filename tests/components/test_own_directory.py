@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.components.journal import create_journal
 from gspc_trio.components.journal_files import JournalError
@@ -17,8 +17,7 @@ ABOUT = About("t", "t.py", "", (), {})
 USED = "somebody uses"
 
 
-@frozen
-class Refused(ValueError):
+class Refused(Struct, ValueError, frozen=True):
     message: str
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import trio
-from attrs import define, evolve, field
+from attrs import define, field
+from msgspec.structs import replace
 
 from gspc_trio.components.scheduler import SchedulerRoutes, _RifLink
 from gspc_trio.core.exchange import Cancel, Finished, OpenJob, Submission, Submit
@@ -85,7 +86,7 @@ async def test_what_was_never_sent_comes_back_before_the_loss() -> None:
         opening = OpenJob("j1", (), "/", {})
         routes = SchedulerRoutes(Network(), near, opening, lambda _: b"", events.append, {}, nursery)
         routes._rif_up(endpoint)
-        message = evolve(submit(10, 20), resources=("r1.core0",))
+        message = replace(submit(10, 20), resources=("r1.core0",))
         assert routes.send(message)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()

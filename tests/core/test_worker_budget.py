@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from attrs import evolve
+from msgspec.structs import replace
 from worker_driver import BOTH, IN, OUT, Bench, R, busy, compute, finished, idle, ok, sub, submit, with_reason
 
 from gspc_trio.core.exchange import Cancel, Submission
@@ -30,7 +30,7 @@ def bench() -> Bench:
 
 
 def needs(task_id: int, input_bytes: int, options: TaskOptions = IN) -> Submission:
-    return evolve(sub(task_id, options), input_bytes=input_bytes)
+    return replace(sub(task_id, options), input_bytes=input_bytes)
 
 
 def give(bench: Bench, *submissions: Submission, inputs_bytes_max: int = 10, fate: bool = True) -> list[Any]:
@@ -93,7 +93,7 @@ def test_what_is_cancelled_makes_room(bench: Bench) -> None:
 def test_stage_in_may_say_what_to_compute_instead(bench: Bench) -> None:
     first = needs(1, 1)
     give(bench, first)
-    told = evolve(first, arguments=(b"x",), directory="d")
+    told = replace(first, arguments=(b"x",), directory="d")
     assert bench(StagedIn((1, 1), told)) == [compute(told)]
     assert bench(Computed((ok(1),))) == [finished(ok(1)), *idle()]
 

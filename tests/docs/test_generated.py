@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import attrs
 import pytest
 
 from gspc_trio import JobSettings
@@ -77,5 +76,5 @@ def test_every_dependency_is_justified() -> None:
 def test_every_setting_of_a_job_is_told_with_its_default() -> None:
     table = (DOCS / "embedding.md").read_text(encoding="utf-8").partition("| `JobSettings(...)` |")[2]
     told = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", table.partition("\n\n")[0], re.MULTILINE))
-    defaults = {name: repr(getattr(JobSettings(), name)) for name in attrs.fields_dict(JobSettings)}
+    defaults = {name: repr(getattr(JobSettings(), name)) for name in JobSettings.__struct_fields__}
     assert told == {name: default.replace("'", '"') for name, default in defaults.items()}

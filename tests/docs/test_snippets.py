@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attrs import frozen
+from msgspec import Struct
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -25,8 +25,7 @@ NOT_RUN = "<!-- not run -->"
 PRINTS = "<!-- prints -->"
 
 
-@frozen
-class Snippet:
+class Snippet(Struct, frozen=True):
     """A block of Python.
 
     Attributes:
@@ -47,8 +46,7 @@ class Snippet:
         return f"{self.page.name}:{self.line}"
 
 
-@frozen
-class Block:
+class Block(Struct, frozen=True):
     """Anything between two fences."""
 
     line: int

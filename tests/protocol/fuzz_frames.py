@@ -16,7 +16,6 @@ import types
 from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import attrs
 import msgpack
 from session_world import dialer, listener, open_pair
 
@@ -56,7 +55,7 @@ def sample(kind: Any, source: random.Random) -> Any:
     if issubclass(kind, Enum):
         return source.choice(list(kind))
     hints = get_type_hints(kind)
-    return kind(*[sample(hints[field.name], source) for field in attrs.fields(kind)])
+    return kind(*[sample(hints[name], source) for name in kind.__match_args__])
 
 
 def corpus(source: random.Random, codec: Codec) -> list[bytes]:

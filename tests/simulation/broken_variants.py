@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 import trio
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.components.journal import Journal
 from gspc_trio.components.rts_contact import RtsContact
@@ -83,7 +83,7 @@ def stale_attempt_accepted(patch: Patch) -> None:
     def accept(state: Any, event: Finished) -> None:
         tasks = state.tasks
         outcomes = tuple(
-            evolve(outcome, attempt=tasks[outcome.task_id].attempt) if outcome.task_id in tasks else outcome
+            replace(outcome, attempt=tasks[outcome.task_id].attempt) if outcome.task_id in tasks else outcome
             for outcome in event.outcomes
         )
         finished(state, Finished(event.job, event.resource_id, outcomes))
@@ -133,7 +133,7 @@ def fate_eats_an_attempt(patch: Patch) -> None:
 
     def fail(worker: Worker, slot: Any, verdict: Verdict) -> None:
         fate = verdict.error.kind == "fate"
-        stop_slot(worker, slot, evolve(verdict, reason=Reason.FAILED) if fate else verdict)
+        stop_slot(worker, slot, replace(verdict, reason=Reason.FAILED) if fate else verdict)
 
     patch(Worker, "_stop_slot", fail)
 
@@ -190,7 +190,7 @@ def ambiguous_loss_repeated(patch: Patch) -> None:
 
     def again(state: Any, entry: Any, lost: Any, resource_id: str) -> None:
         options = entry.task.options
-        entry.task = evolve(entry.task, options=evolve(options, may_rerun=True))
+        entry.task = replace(entry.task, options=replace(options, may_rerun=True))
         lose(state, entry, lost, resource_id)
 
     patch(scheduler_grants, "lose", again)
@@ -293,7 +293,7 @@ def orphans_for_ever(patch: Patch) -> None:
         jobs = rts._lives.jobs
         for job, entry in list(jobs.items()):
             if entry.away_until is not None:
-                jobs[job] = evolve(entry, away_until=math.inf)
+                jobs[job] = replace(entry, away_until=math.inf)
         tick(rts, event, now, out)
 
     patch(Rts, "_tick", wait)

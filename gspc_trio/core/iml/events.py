@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from gspc_trio.core.iml.exchange import Evicted, JoinLayer, ServerHello
-from gspc_trio.core.value import frozen
 
 # Events ----------------------------------------------------------------------------------------------------
 
 
-@frozen
-class ServerUp:
+class ServerUp(Struct, frozen=True):
     """A server has come over ``link``; reply to ``ask``."""
 
     link: int
@@ -19,24 +19,21 @@ class ServerUp:
     hello: ServerHello
 
 
-@frozen
-class ServerDown:
+class ServerDown(Struct, frozen=True):
     """The server at ``link`` is gone, with all that it held."""
 
     link: int
     reason: str
 
 
-@frozen
-class ServerSays:
+class ServerSays(Struct, frozen=True):
     """The server at ``link`` has dropped a cached copy."""
 
     link: int
     message: Evicted
 
 
-@frozen
-class ClientUp:
+class ClientUp(Struct, frozen=True):
     """A client has come; reply to ``ask``."""
 
     client: int
@@ -44,15 +41,13 @@ class ClientUp:
     join: JoinLayer
 
 
-@frozen
-class ClientDown:
+class ClientDown(Struct, frozen=True):
     """A client is gone."""
 
     client: int
 
 
-@frozen
-class Asked:
+class Asked(Struct, frozen=True):
     """A client, or a server for a process of its host, asks for something; reply to ``ask``."""
 
     client: int
@@ -60,8 +55,7 @@ class Asked:
     request: Any
 
 
-@frozen
-class Answered:
+class Answered(Struct, frozen=True):
     """A server has answered ``call``; ``kind`` and ``message`` say why it did not do it."""
 
     call: int
@@ -72,16 +66,14 @@ class Answered:
 # Actions ---------------------------------------------------------------------------------------------------
 
 
-@frozen
-class Reply:
+class Reply(Struct, frozen=True):
     """Answer what was asked."""
 
     ask: int
     message: Any
 
 
-@frozen
-class Refuse:
+class Refuse(Struct, frozen=True):
     """Refuse what was asked: name of the error and its message."""
 
     ask: int
@@ -89,8 +81,7 @@ class Refuse:
     message: str
 
 
-@frozen
-class CallServer:
+class CallServer(Struct, frozen=True):
     """Ask the server of this link; Answered follows, unless ServerDown does."""
 
     link: int
@@ -98,16 +89,14 @@ class CallServer:
     message: Any
 
 
-@frozen
-class TellServer:
+class TellServer(Struct, frozen=True):
     """Tell the server of this link."""
 
     link: int
     message: Any
 
 
-@frozen
-class TellClient:
+class TellClient(Struct, frozen=True):
     """Tell a client."""
 
     client: int

@@ -6,29 +6,27 @@ Unless said otherwise each is a call, answered by what its text names or refused
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from gspc_trio.core.iml.layout import ONE_HOST, Layout
-from gspc_trio.core.value import frozen
 
 # Client to coordinator -------------------------------------------------------------------------------------
 
 
-@frozen
-class JoinLayer:
+class JoinLayer(Struct, frozen=True):
     """A client comes, answered by LayerJoined; data of ``job`` goes with the last client that named it."""
 
     job: str
     host: str = ""
 
 
-@frozen
-class LayerJoined:
+class LayerJoined(Struct, frozen=True):
     """The client takes part; ``instance`` is the layer's."""
 
     instance: str
 
 
-@frozen
-class Alloc:
+class Alloc(Struct, frozen=True):
     """Make data, answered by Located.
 
     Attributes:
@@ -48,8 +46,7 @@ class Alloc:
     data_id: str = ""
 
 
-@frozen
-class ServerEntry:
+class ServerEntry(Struct, frozen=True):
     """A server of the layer and how it is reached.
 
     Attributes:
@@ -67,8 +64,7 @@ class ServerEntry:
     memory_bytes: int
 
 
-@frozen
-class Located:
+class Located(Struct, frozen=True):
     """Where data lies.
 
     Attributes:
@@ -89,23 +85,20 @@ class Located:
     servers: tuple[ServerEntry, ...]
 
 
-@frozen
-class Locate:
+class Locate(Struct, frozen=True):
     """Answered by Located."""
 
     job: str
     data_id: str
 
 
-@frozen
-class LookUp:
+class LookUp(Struct, frozen=True):
     """Find data by the name under which it was published; answered by Located."""
 
     name: str
 
 
-@frozen
-class BeginPut:
+class BeginPut(Struct, frozen=True):
     """Prepare to overwrite a range; answered by PutBegun."""
 
     job: str
@@ -114,16 +107,14 @@ class BeginPut:
     size_bytes: int
 
 
-@frozen
-class PutBegun:
+class PutBegun(Struct, frozen=True):
     """The new bytes go into the parts of ``staging_id``, which has only those that the range touches."""
 
     staging_id: str
     located: Located
 
 
-@frozen
-class CommitData:
+class CommitData(Struct, frozen=True):
     """What was written becomes visible: new data, or a put; answered by ImlDone.
 
     ``without`` are the ranks of holders that could not be reached and do not have it all.
@@ -133,23 +124,20 @@ class CommitData:
     without: tuple[int, ...] = ()
 
 
-@frozen
-class AbortData:
+class AbortData(Struct, frozen=True):
     """What was written is dropped; answered by ImlDone, also when there is nothing."""
 
     data_id: str
 
 
-@frozen
-class Free:
+class Free(Struct, frozen=True):
     """Data goes: its id is unknown from now on; answered by ImlDone."""
 
     job: str
     data_id: str
 
 
-@frozen
-class Replicate:
+class Replicate(Struct, frozen=True):
     """Have copies of all parts elsewhere too; answered by Located.
 
     Attributes:
@@ -166,8 +154,7 @@ class Replicate:
     cached: bool = False
 
 
-@frozen
-class Publish:
+class Publish(Struct, frozen=True):
     """Give data a name: every job may read it, and it stays when its job goes; answered by ImlDone."""
 
     job: str
@@ -175,48 +162,41 @@ class Publish:
     name: str
 
 
-@frozen
-class GetRank:
+class GetRank(Struct, frozen=True):
     """Answered by RankOf: where data of this name lies or will lie (ASP-7)."""
 
     name: str
 
 
-@frozen
-class SetRank:
+class SetRank(Struct, frozen=True):
     """Data of this name, made later, will lie at this rank (ASP-7); answered by ImlDone."""
 
     name: str
     rank: int
 
 
-@frozen
-class RankOf:
+class RankOf(Struct, frozen=True):
     """A server's rank and its host."""
 
     rank: int
     host: str
 
 
-@frozen
-class GetServers:
+class GetServers(Struct, frozen=True):
     """Answered by ServerList."""
 
 
-@frozen
-class ServerList:
+class ServerList(Struct, frozen=True):
     """The servers of the layer, by rank."""
 
     servers: tuple[ServerEntry, ...]
 
 
-@frozen
-class ImlDone:
+class ImlDone(Struct, frozen=True):
     """It was done."""
 
 
-@frozen
-class LostData:
+class LostData(Struct, frozen=True):
     """To clients (message): data of their job was lost with a host."""
 
     job: str
@@ -227,8 +207,7 @@ class LostData:
 # Server to coordinator -------------------------------------------------------------------------------------
 
 
-@frozen
-class ServerHello:
+class ServerHello(Struct, frozen=True):
     """A server comes; answered by ServerJoined.
 
     Attributes:
@@ -244,15 +223,13 @@ class ServerHello:
     spill_bytes: int = 0
 
 
-@frozen
-class ServerJoined:
+class ServerJoined(Struct, frozen=True):
     """The server's rank: that which its host had before, if it had one."""
 
     rank: int
 
 
-@frozen
-class Evicted:
+class Evicted(Struct, frozen=True):
     """A server has dropped a cached copy to make room (message)."""
 
     data_id: str
@@ -262,8 +239,7 @@ class Evicted:
 # Coordinator to server: messages in order; those with a call other than 0 are answered by PartDone ----------
 
 
-@frozen
-class CreatePart:
+class CreatePart(Struct, frozen=True):
     """Make room for a part, zeros at first; answered.
 
     ``writing`` says that it is written before SealPart and read by nobody.
@@ -276,16 +252,14 @@ class CreatePart:
     call: int = 0
 
 
-@frozen
-class SealPart:
+class SealPart(Struct, frozen=True):
     """The part was written: it may be read."""
 
     data_id: str
     part: int
 
 
-@frozen
-class DropPart:
+class DropPart(Struct, frozen=True):
     """The part goes; answered when nobody can read it any more."""
 
     data_id: str
@@ -293,8 +267,7 @@ class DropPart:
     call: int = 0
 
 
-@frozen
-class ApplyPut:
+class ApplyPut(Struct, frozen=True):
     """Copy the part of ``staging_id`` over the part of ``data_id`` at ``offset``; answered."""
 
     data_id: str
@@ -304,8 +277,7 @@ class ApplyPut:
     call: int = 0
 
 
-@frozen
-class CopyPart:
+class CopyPart(Struct, frozen=True):
     """Fetch the part from another server and hold it, too; answered."""
 
     data_id: str
@@ -316,16 +288,14 @@ class CopyPart:
     call: int = 0
 
 
-@frozen
-class KeepPart:
+class KeepPart(Struct, frozen=True):
     """A cached copy is to stay: it is the last one."""
 
     data_id: str
     part: int
 
 
-@frozen
-class PartDone:
+class PartDone(Struct, frozen=True):
     """A server's answer (message); ``kind`` and ``message`` name the error, if it was not done."""
 
     call: int
@@ -336,8 +306,7 @@ class PartDone:
 # Anybody to server -----------------------------------------------------------------------------------------
 
 
-@frozen
-class GetChunk:
+class GetChunk(Struct, frozen=True):
     """Bytes of a part, answered by Chunk."""
 
     data_id: str
@@ -346,16 +315,14 @@ class GetChunk:
     size_bytes: int
 
 
-@frozen
-class Chunk:
+class Chunk(Struct, frozen=True):
     """Bytes of a part; ``version`` is another one when a put came between."""
 
     version: int
     data: bytes
 
 
-@frozen
-class PutChunk:
+class PutChunk(Struct, frozen=True):
     """Bytes for a part that is being written; answered by ImlDone."""
 
     data_id: str
@@ -364,8 +331,7 @@ class PutChunk:
     data: bytes
 
 
-@frozen
-class PutFrom:
+class PutFrom(Struct, frozen=True):
     """Fetch all bytes of what another server lends, for a part that is being written; answered by ImlDone.
 
     So they travel as chunks do that are asked for: what asks need not be masked.

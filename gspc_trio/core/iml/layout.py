@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.core.iml.errors import BadLayout, BadRange, BadSize
 
 
-@frozen
-class Layout:
+class Layout(Struct, frozen=True):
     """Where data is to lie.
 
     Attributes:
@@ -71,8 +70,7 @@ def replicated(copies: int, hosts: tuple[str, ...] = ()) -> Layout:
     return layout
 
 
-@frozen
-class Range:
+class Range(Struct, frozen=True):
     """A stretch of the global address space: ``size_bytes`` bytes of ``data_id`` from ``offset``."""
 
     data_id: str
@@ -80,8 +78,7 @@ class Range:
     size_bytes: int
 
 
-@frozen
-class Extent:
+class Extent(Struct, frozen=True):
     """A piece of a range that lies contiguously in one part.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TypeAlias
 
-from gspc_trio.core.value import frozen
+from msgspec import Struct
 
 Key: TypeAlias = tuple[str, int]
 """A part: id of the data, number of the part."""
@@ -25,8 +25,7 @@ class Use(Enum):
 # Events ----------------------------------------------------------------------------------------------------
 
 
-@frozen
-class Create:
+class Create(Struct, frozen=True):
     """Make a part; ``writing``: nobody reads it before Seal. Answered by Granted or Refused."""
 
     ask: int
@@ -36,16 +35,14 @@ class Create:
     cached: bool = False
 
 
-@frozen
-class Seal:
+class Seal(Struct, frozen=True):
     """The part was written; ``cached`` as in Create, None: as it was."""
 
     key: Key
     cached: bool | None = None
 
 
-@frozen
-class Pin:
+class Pin(Struct, frozen=True):
     """Let the part stay where it is. Answered by Granted or Refused; Granted holds until Unpin."""
 
     ask: int
@@ -53,38 +50,33 @@ class Pin:
     use: Use = Use.READ
 
 
-@frozen
-class Unpin:
+class Unpin(Struct, frozen=True):
     """A pin is not needed any more."""
 
     key: Key
     use: Use = Use.READ
 
 
-@frozen
-class Drop:
+class Drop(Struct, frozen=True):
     """Nobody shall find the part any more; its room comes back when nothing is pinned or mapped."""
 
     key: Key
 
 
-@frozen
-class Moved:
+class Moved(Struct, frozen=True):
     """Answer to SpillOut or LoadIn; ``problem`` says why it failed."""
 
     key: Key
     problem: str = ""
 
 
-@frozen
-class SegmentFree:
+class SegmentFree(Struct, frozen=True):
     """Answer to Retire: nobody maps the segment, its memory is free."""
 
     segment: int
 
 
-@frozen
-class SegmentHeld:
+class SegmentHeld(Struct, frozen=True):
     """Answer to Retire: somebody still maps it; SegmentFree follows."""
 
     segment: int
@@ -93,8 +85,7 @@ class SegmentHeld:
 # Actions ---------------------------------------------------------------------------------------------------
 
 
-@frozen
-class MakeSegment:
+class MakeSegment(Struct, frozen=True):
     """Make a segment, of zeros unless it is ``overwritten`` before anybody reads it.
 
     ``spare_bytes`` is the memory that is not used beside it.
@@ -106,8 +97,7 @@ class MakeSegment:
     overwritten: bool = False
 
 
-@frozen
-class Granted:
+class Granted(Struct, frozen=True):
     """What was asked for was done; ``segment`` is 0 when the part lies in the spill file at ``offset``."""
 
     ask: int
@@ -117,8 +107,7 @@ class Granted:
     offset: int = 0
 
 
-@frozen
-class Refused:
+class Refused(Struct, frozen=True):
     """What was asked for cannot be done; ``kind`` names an error of :mod:`gspc_trio.core.iml.errors`."""
 
     ask: int
@@ -126,8 +115,7 @@ class Refused:
     message: str
 
 
-@frozen
-class SpillOut:
+class SpillOut(Struct, frozen=True):
     """Write the segment into the spill file; answer Moved."""
 
     key: Key
@@ -136,8 +124,7 @@ class SpillOut:
     size_bytes: int
 
 
-@frozen
-class LoadIn:
+class LoadIn(Struct, frozen=True):
     """Read from the spill file into the segment; answer Moved."""
 
     key: Key
@@ -146,15 +133,13 @@ class LoadIn:
     size_bytes: int
 
 
-@frozen
-class Retire:
+class Retire(Struct, frozen=True):
     """The segment is not needed any more; answer SegmentFree or SegmentHeld."""
 
     segment: int
 
 
-@frozen
-class Evict:
+class Evict(Struct, frozen=True):
     """A cached copy was dropped: tell the coordinator."""
 
     key: Key

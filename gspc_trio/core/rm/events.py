@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import field
+from msgspec import Struct, field
 
 from gspc_trio.core.exchange import Grant
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.value import frozen
 
 REMOVE_POLICIES = ("lose", "wait", "refuse")
 """What happens to held resources that are to be removed (RM-11), see :class:`Removed`."""
 
 
-@frozen
-class Added:
+class Added(Struct, frozen=True):
     """These resources are there now (RM-1): parents before children, or parents that are there already.
 
     Attributes:
@@ -28,8 +26,7 @@ class Added:
     host: str = ""
 
 
-@frozen
-class Removed:
+class Removed(Struct, frozen=True):
     """These resources, and whatever hangs below them, are to go (RM-11).
 
     Attributes:
@@ -43,30 +40,26 @@ class Removed:
     policy: str = "lose"
 
 
-@frozen
-class Rested:
+class Rested(Struct, frozen=True):
     """Give out nothing of these, and of what hangs below, and have it given back, until :class:`Resumed`."""
 
     resource_ids: tuple[ResourceId, ...]
 
 
-@frozen
-class Resumed:
+class Resumed(Struct, frozen=True):
     """These may be used again; those that are gone meanwhile do not matter."""
 
     resource_ids: tuple[ResourceId, ...]
 
 
-@frozen
-class Awaited:
+class Awaited(Struct, frozen=True):
     """Whoever has to confirm the revocation of a grant cannot be heard, and is awaited until then."""
 
     grant_id: GrantId
     until_s: float
 
 
-@frozen
-class Coming:
+class Coming(Struct, frozen=True):
     """Resources are on their way (a RIF is being bootstrapped): refuse nothing until they came or failed.
 
     Attributes:
@@ -75,16 +68,14 @@ class Coming:
             Empty: nothing more is coming, the same as :class:`Settled`.
     """
 
-    counts: Mapping[str, int] = field(factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
-@frozen
-class Settled:
+class Settled(Struct, frozen=True):
     """Nothing more is coming: who asks for more than there is gets refused."""
 
 
-@frozen
-class JobJoined:
+class JobJoined(Struct, frozen=True):
     """A job may ask for resources from now on.
 
     Attributes:
@@ -96,16 +87,14 @@ class JobJoined:
     weight: float = 1.0
 
 
-@frozen
-class JobWeighed:
+class JobWeighed(Struct, frozen=True):
     """A job's share is another from now on; see JobJoined."""
 
     job: JobId
     weight: float
 
 
-@frozen
-class JobGone:
+class JobGone(Struct, frozen=True):
     """A job is over, or its job server is lost: everything it holds comes back (RM-10).
 
     Attributes:
@@ -118,8 +107,7 @@ class JobGone:
     fenced: bool = False
 
 
-@frozen
-class Claimed:
+class Claimed(Struct, frozen=True):
     """Grants are in use that this resource manager does not know: an earlier one has given them.
 
     Attributes:

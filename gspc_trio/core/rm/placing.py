@@ -12,8 +12,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec import Struct
+
 from gspc_trio.core.rm.parts import GONE, ClassQueue, Host, Vertex
-from gspc_trio.core.value import frozen
 
 if TYPE_CHECKING:
     from gspc_trio.core.rm.pool import Pool
@@ -22,8 +23,7 @@ HOSTS_TRIED = 32
 """How many hosts of one rating are looked at before the next rating's turn."""
 
 
-@frozen
-class Offer:
+class Offer(Struct, frozen=True):
     """What a placement policy sees of a host.
 
     Attributes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 from gspc_trio.core.exchange import Grant
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.records import GrantChanged, ResourceChanged
@@ -16,15 +18,11 @@ from gspc_trio.core.rm.parts import ClassQueue, Vertex
 from gspc_trio.core.rm.patience import Patience
 from gspc_trio.core.rm.placing import Placement, Placer
 from gspc_trio.core.rm.pool import PlacedPool, Pool
-from gspc_trio.core.value import frozen, maker
 
 Memories: TypeAlias = tuple[tuple[ResourceId, int], ...]
 
-new_grant, new_change = maker(Grant), maker(GrantChanged)
 
-
-@frozen
-class Limits:
+class Limits(Struct, frozen=True):
     """Times and numbers of a resource manager.
 
     Attributes:
@@ -255,8 +253,8 @@ class State:
         name = job.job
         resources = holding.resources
         actions += (
-            new_grant(name, want.form.shape, grant_id, resources, memories),
-            new_change(now, name, grant_id, resources, True),
+            Grant(name, want.form.shape, grant_id, resources, memories),
+            GrantChanged(now, name, grant_id, resources, True),
         )
 
     def release(self, holding: Holding, vertices: Sequence[Vertex], now: float, actions: list[Any]) -> None:
@@ -284,7 +282,7 @@ class State:
         holding.units -= units
         want.units -= units
         want.owner.units -= units
-        actions.append(new_change(now, want.owner.job, holding.grant_id, names, False))
+        actions.append(GrantChanged(now, want.owner.job, holding.grant_id, names, False))
 
     def _end(self, holding: Holding, now: float, actions: list[Any]) -> None:
         """The grant is over: nothing counts it any more."""
@@ -309,7 +307,7 @@ class State:
             self.lapsing.pop(grant_id, None)
         if self.claims:
             self.claims.pop(grant_id, None)
-        actions.append(new_change(now, job.job, grant_id, holding.resources, False))
+        actions.append(GrantChanged(now, job.job, grant_id, holding.resources, False))
 
     def condemn(self, holding: Holding, now: float, actions: list[Any]) -> None:
         """Remove what a grant holds without freeing it: its work may still run. All above stays blocked."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 from gspc_trio.core.exchange import AddResources, DagReport, RemoveResources, Revoke
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.value import frozen
 
 # To strategies ----------------------------------------------------------------------------------------------
 
 
-@frozen
-class StartRif:
+class StartRif(Struct, frozen=True):
     """Have the strategy start this incarnation; ``RifEnded`` comes when it has ended, whatever the cause."""
 
     rif_id: RifId
@@ -24,8 +24,7 @@ class StartRif:
     options: dict[str, str]
 
 
-@frozen
-class KillRif:
+class KillRif(Struct, frozen=True):
     """Have the strategy end this incarnation now."""
 
     rif_id: RifId
@@ -35,8 +34,7 @@ class KillRif:
 # To RIFs ----------------------------------------------------------------------------------------------------
 
 
-@frozen
-class AskRif:
+class AskRif(Struct, frozen=True):
     """Send to the RIF and come back with ``RifAnswered`` or ``RifRefused`` under the same number."""
 
     link: int
@@ -44,31 +42,27 @@ class AskRif:
     message: AddResources | RemoveResources
 
 
-@frozen
-class TellRif:
+class TellRif(Struct, frozen=True):
     """Send to the RIF; its answer, if any, is an event of its own."""
 
     link: int
     message: Revoke
 
 
-@frozen
-class CloseJobAt:
+class CloseJobAt(Struct, frozen=True):
     """Have these RIFs stop what the job runs there."""
 
     links: tuple[int, ...]
     job: JobId
 
 
-@frozen
-class StopRif:
+class StopRif(Struct, frozen=True):
     """Ask the RIF to stop its workers and go."""
 
     link: int
 
 
-@frozen
-class DropLink:
+class DropLink(Struct, frozen=True):
     """End the connection of a RIF, saying why."""
 
     link: int
@@ -78,8 +72,7 @@ class DropLink:
 # To jobs ----------------------------------------------------------------------------------------------------
 
 
-@frozen
-class AcceptJob:
+class AcceptJob(Struct, frozen=True):
     """The job server at ``link`` is this job; it has ``adopted`` that one and takes its place, or none.
 
     Attributes:
@@ -92,16 +85,14 @@ class AcceptJob:
     back: bool = False
 
 
-@frozen
-class RefuseJob:
+class RefuseJob(Struct, frozen=True):
     """The job server at ``link`` cannot join."""
 
     link: int
     reason: str
 
 
-@frozen
-class AnnounceRif:
+class AnnounceRif(Struct, frozen=True):
     """Tell these jobs that the RIF is there with these resources, all it has now."""
 
     jobs: tuple[JobId, ...]
@@ -112,8 +103,7 @@ class AnnounceRif:
     resources: tuple[Resource, ...]
 
 
-@frozen
-class AnnounceGone:
+class AnnounceGone(Struct, frozen=True):
     """Tell these jobs that the RIF is gone, with everything that ran on it."""
 
     jobs: tuple[JobId, ...]
@@ -125,8 +115,7 @@ class AnnounceGone:
 # To the resource manager ------------------------------------------------------------------------------------
 
 
-@frozen
-class TellRm:
+class TellRm(Struct, frozen=True):
     """Give this event to the resource manager before anything else happens."""
 
     event: Any
@@ -135,47 +124,41 @@ class TellRm:
 # To users ---------------------------------------------------------------------------------------------------
 
 
-@frozen
-class Bootstrapped:
+class Bootstrapped(Struct, frozen=True):
     """host -> RIF id of those that came up, host -> reason of those that failed; none is missing (RTS-1)."""
 
     started: dict[str, RifId]
     failed: dict[str, str]
 
 
-@frozen
-class TornDown:
+class TornDown(Struct, frozen=True):
     """Ids of the RIFs that were taken down, in the order asked for."""
 
     stopped: tuple[RifId, ...]
 
 
-@frozen
-class Weighed:
+class Weighed(Struct, frozen=True):
     """The job has the weight that was asked for."""
 
 
 Result: TypeAlias = Bootstrapped | TornDown | DagReport | Weighed
 
 
-@frozen
-class Answer:
+class Answer(Struct, frozen=True):
     """Question number ``ask`` is answered."""
 
     ask: int
     result: Result
 
 
-@frozen
-class Refused:
+class Refused(Struct, frozen=True):
     """Question number ``ask`` cannot be answered; nothing was changed by it unless the reason says so."""
 
     ask: int
     reason: str
 
 
-@frozen
-class Stopped:
+class Stopped(Struct, frozen=True):
     """Nothing is left: the shell may go."""
 
 

@@ -6,19 +6,17 @@ number its shell gives to each connection. Both only grow.
 
 from __future__ import annotations
 
-from attrs import field
+from msgspec import Struct, field
 
 from gspc_trio.core.exchange import Claim, DagReport, Grant, Revoked
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm.events import Added, Removed
-from gspc_trio.core.value import frozen
 
 # A user asks ------------------------------------------------------------------------------------------------
 
 
-@frozen
-class BootstrapAsked:
+class BootstrapAsked(Struct, frozen=True):
     """Start a RIF on each host (RTS-1).
 
     Attributes:
@@ -33,19 +31,17 @@ class BootstrapAsked:
     hosts: tuple[str, ...]
     strategy: str = "local"
     cores: int = 0
-    options: dict[str, str] = field(factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
 
 
-@frozen
-class TeardownAsked:
+class TeardownAsked(Struct, frozen=True):
     """Take these RIFs down (RTS-1)."""
 
     ask: int
     rif_ids: tuple[RifId, ...]
 
 
-@frozen
-class AddAsked:
+class AddAsked(Struct, frozen=True):
     """Add resources to a RIF (RTS-2)."""
 
     ask: int
@@ -53,8 +49,7 @@ class AddAsked:
     resources: tuple[Resource, ...]
 
 
-@frozen
-class RemoveAsked:
+class RemoveAsked(Struct, frozen=True):
     """Remove resources, and all below them, from a RIF (RTS-2); policies (RM-11): lose, wait, refuse."""
 
     ask: int
@@ -63,8 +58,7 @@ class RemoveAsked:
     policy: str = "lose"
 
 
-@frozen
-class WeightAsked:
+class WeightAsked(Struct, frozen=True):
     """Change a job's share of the resources."""
 
     ask: int
@@ -72,16 +66,14 @@ class WeightAsked:
     weight: float
 
 
-@frozen
-class Stop:
+class Stop(Struct, frozen=True):
     """Take everything down; ``Stopped`` follows when nothing is left."""
 
 
 # RIFs -------------------------------------------------------------------------------------------------------
 
 
-@frozen
-class RifUp:
+class RifUp(Struct, frozen=True):
     """A RIF has connected and said what its host has."""
 
     link: int
@@ -92,8 +84,7 @@ class RifUp:
     pid: int = 0
 
 
-@frozen
-class RifBack:
+class RifBack(Struct, frozen=True):
     """A RIF that was up before has connected again, with all that it had.
 
     Attributes:
@@ -112,8 +103,7 @@ class RifBack:
     pid: int = 0
 
 
-@frozen
-class Restored:
+class Restored(Struct, frozen=True):
     """An earlier run-time system had this RIF; comes before anything else.
 
     Attributes:
@@ -130,16 +120,14 @@ class Restored:
     gone: bool = False
 
 
-@frozen
-class RifLost:
+class RifLost(Struct, frozen=True):
     """The connection of a RIF is over."""
 
     link: int
     reason: str
 
 
-@frozen
-class RifEnded:
+class RifEnded(Struct, frozen=True):
     """The strategy has nothing left of this incarnation: it ended, failed to start, or was killed.
 
     Comes exactly once for each ``StartRif``.
@@ -154,8 +142,7 @@ class RifEnded:
     adrift: bool = False
 
 
-@frozen
-class RifAnswered:
+class RifAnswered(Struct, frozen=True):
     """The RIF has done what ``AskRif`` number ``call`` asked for."""
 
     link: int
@@ -163,8 +150,7 @@ class RifAnswered:
     report: DagReport
 
 
-@frozen
-class RifRefused:
+class RifRefused(Struct, frozen=True):
     """The RIF could not do what ``AskRif`` number ``call`` asked for."""
 
     link: int
@@ -172,16 +158,14 @@ class RifRefused:
     reason: str
 
 
-@frozen
-class RevokedBy:
+class RevokedBy(Struct, frozen=True):
     """A RIF says that nothing runs any more under a grant on resources of its own."""
 
     link: int
     revoked: Revoked
 
 
-@frozen
-class RifUnfit:
+class RifUnfit(Struct, frozen=True):
     """The host of a RIF could not start a process."""
 
     link: int
@@ -191,15 +175,13 @@ class RifUnfit:
 # The resource manager ---------------------------------------------------------------------------------------
 
 
-@frozen
-class ResourcesLeft:
+class ResourcesLeft(Struct, frozen=True):
     """The RM has these resources no more: as it was told, or because nothing was heard of what ran there."""
 
     resource_ids: tuple[ResourceId, ...]
 
 
-@frozen
-class RmAnswered:
+class RmAnswered(Struct, frozen=True):
     """The RM has taken ``event``, or will not.
 
     It refuses what would hang below a held resource, and to remove held ones under the policy ``refuse``.
@@ -212,8 +194,7 @@ class RmAnswered:
 # Jobs -------------------------------------------------------------------------------------------------------
 
 
-@frozen
-class JobAsked:
+class JobAsked(Struct, frozen=True):
     """A job server wants to join (RM-10)."""
 
     link: int
@@ -226,8 +207,7 @@ class JobAsked:
     adopts: JobId = ""
 
 
-@frozen
-class JobBack:
+class JobBack(Struct, frozen=True):
     """A job server that was registered before has connected again.
 
     Attributes:
@@ -241,16 +221,14 @@ class JobBack:
     grants: tuple[Grant, ...] = ()
 
 
-@frozen
-class Inherited:
+class Inherited(Struct, frozen=True):
     """Job ``heir`` needs no more of the job that it has adopted."""
 
     heir: JobId
     job: JobId
 
 
-@frozen
-class JobGone:
+class JobGone(Struct, frozen=True):
     """The job server has left (``left``), or its connection is over.
 
     Attributes:

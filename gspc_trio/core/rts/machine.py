@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.core.exchange import Interrupt, Revoke, Revoked
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
@@ -193,7 +193,7 @@ class Rts:
             out.append(TellRm(Interrupt(orphan.job)))
             self._end_orphans(orphan.job, now, out)
         if orphan is not None:
-            jobs[orphan.job] = evolve(orphan, away_until=math.inf, heir=job)
+            jobs[orphan.job] = replace(orphan, away_until=math.inf, heir=job)
         out.append(JobChanged(now, job, "running", event.name))
         out.append(AcceptJob(event.link, job, orphan.job if orphan is not None else ""))
         out.extend(self._lives.announcement(rif, (job,)) for rif in self.rifs if rif.state is RifState.UP)
@@ -208,7 +208,7 @@ class Rts:
         if refusal:
             out.append(Refused(event.ask, refusal))
             return
-        jobs[event.job] = evolve(jobs[event.job], weight=event.weight)
+        jobs[event.job] = replace(jobs[event.job], weight=event.weight)
         out.append(TellRm(rm.JobWeighed(event.job, event.weight)))
         out.append(Answer(event.ask, Weighed()))
 
@@ -223,7 +223,7 @@ class Rts:
         self._end_orphans(event.job, now, out)
         grace_s = max(entry.grace_s, self.limits.grace_s if event.silent else 0.0)
         if grace_s > 0 and not event.left and not self._lives.stopping:
-            jobs[event.job] = evolve(entry, grace_s=grace_s, away_until=now + grace_s)
+            jobs[event.job] = replace(entry, grace_s=grace_s, away_until=now + grace_s)
             out.append(TellRm(Interrupt(event.job)))  # what it holds stays; nobody could use more
         else:
             self._end_job(entry, event, now, out)

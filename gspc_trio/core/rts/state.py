@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import TypeAlias
 
-from attrs import define, field, frozen
+from attrs import define, field
+from msgspec import Struct
 
 from gspc_trio.core.exchange import DagReport
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.resources import BadResources, Resource, ResourceDag
 
 
-@frozen
-class Limits:
+class Limits(Struct, frozen=True):
     """Times and sizes that bound what the RTS does.
 
     Attributes:
@@ -75,16 +75,14 @@ one that has stopped is forgotten.
 """
 
 
-@frozen
-class Add:
+class Add(Struct, frozen=True):
     """A RIF is to start workers for these; ``ask`` is None for those that it gets when it comes up."""
 
     resources: tuple[Resource, ...]
     ask: int | None = None
 
 
-@frozen
-class Remove:
+class Remove(Struct, frozen=True):
     """A user wants these resources to go."""
 
     resource_ids: tuple[ResourceId, ...]
@@ -92,8 +90,7 @@ class Remove:
     ask: int
 
 
-@frozen
-class Clear:
+class Clear(Struct, frozen=True):
     """The RM has given these up; the RIF is to stop their workers."""
 
     resource_ids: tuple[ResourceId, ...]
@@ -120,8 +117,7 @@ class Owed:
     resource_ids: set[ResourceId]
 
 
-@frozen
-class Quarantine:
+class Quarantine(Struct, frozen=True):
     """A host is not used, for it cannot start processes.
 
     Attributes:
@@ -236,8 +232,7 @@ class Rif:
         self.timer_at = next((owed.due_at for owed in self.owed.values()), None)
 
 
-@frozen
-class JobEntry:
+class JobEntry(Struct, frozen=True):
     """One registered job.
 
     Attributes:

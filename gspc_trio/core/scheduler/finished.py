@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.core.exchange import Finished
 from gspc_trio.core.ids import ResourceId
@@ -105,9 +105,9 @@ def _ended_otherwise(
         lose(state, entry, outcome, resource_id)
     elif reason is Reason.CANCELLED and not entry.cancelling:
         # Somebody else has ended it: a run-time system that holds this job to be gone.
-        lose(state, entry, evolve(outcome, reason=Reason.LOST), resource_id)
+        lose(state, entry, replace(outcome, reason=Reason.LOST), resource_id)
     elif entry.cancelling:
-        end(state, entry, TaskState.CANCELLED, evolve(outcome, reason=Reason.CANCELLED), resource_id)
+        end(state, entry, TaskState.CANCELLED, replace(outcome, reason=Reason.CANCELLED), resource_id)
     elif entry.asked is not Asked.NO and reason is Reason.RETURNED:
         state.taken_back += 1
         again(state, entry, "taken back")

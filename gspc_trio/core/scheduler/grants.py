@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.core.exchange import Cancel, Demand, Grant, Hold, Lapsed, Recall, Refuse, Release
 from gspc_trio.core.ids import ResourceId, TaskId
@@ -205,7 +205,7 @@ def lose(state: State, entry: Entry, lost: Outcome, resource_id: ResourceId) -> 
 
 def _end_cancelled(state: State, entry: Entry, lost: Outcome, resource_id: ResourceId) -> None:
     """A task that was to end anyway was lost."""
-    outcome = evolve(lost, reason=Reason.CANCELLED, error=None)
+    outcome = replace(lost, reason=Reason.CANCELLED, error=None)
     end(state, entry, TaskState.CANCELLED, outcome, resource_id)
 
 

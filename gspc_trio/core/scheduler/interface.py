@@ -5,58 +5,52 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
+from msgspec import Struct
+
 from gspc_trio.core.exchange import Grant
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Shape, Task, TaskOptions, TaskState
-from gspc_trio.core.value import frozen, value
 
 # Events -----------------------------------------------------------------------------------------------------
 
 
-@value
-class TasksReady:
+class TasksReady(Struct, frozen=True):
     """These tasks can run now; none of their ids is known to the scheduler."""
 
     tasks: tuple[Task, ...]
 
 
-@frozen
-class ResourcesUp:
+class ResourcesUp(Struct, frozen=True):
     """The workers of these resources can be reached; said again, it changes nothing."""
 
     resources: tuple[Resource, ...]
 
 
-@frozen
-class ResourcesLost:
+class ResourcesLost(Struct, frozen=True):
     """The workers of these resources can no longer be reached; what they had is lost."""
 
     resource_ids: tuple[ResourceId, ...]
     reason: str
 
 
-@frozen
-class Reclaim:
+class Reclaim(Struct, frozen=True):
     """The resource manager can be reached again; it may be another one, which knows nothing of the job."""
 
 
-@frozen
-class CancelTasks:
+class CancelTasks(Struct, frozen=True):
     """Cancel these tasks wherever they are; those that have ended are left as they are."""
 
     task_ids: tuple[TaskId, ...]
 
 
-@frozen
-class RetryTask:
+class RetryTask(Struct, frozen=True):
     """Try a failed task again, as if its failures had not been."""
 
     task_id: TaskId
 
 
-@frozen
-class Stop:
+class Stop(Struct, frozen=True):
     """Start nothing more, cancel what runs, give everything back.
 
     Attributes:
@@ -68,15 +62,13 @@ class Stop:
     drain: bool = False
 
 
-@frozen
-class Watched:
+class Watched(Struct, frozen=True):
     """Whether anybody reads the records of single tasks; if nobody does, they are only counted."""
 
     on: bool
 
 
-@frozen
-class FailedUnsent:
+class FailedUnsent(Struct, frozen=True):
     """Tasks that were never ready have failed through one that they need; they are counted and recorded."""
 
     ended: tuple[TaskDone, ...]
@@ -85,8 +77,7 @@ class FailedUnsent:
 # Actions ----------------------------------------------------------------------------------------------------
 
 
-@value
-class TaskDone:
+class TaskDone(Struct, frozen=True):
     """A task has ended.
 
     Attributes:
@@ -104,16 +95,14 @@ class TaskDone:
     resource_id: ResourceId = ""
 
 
-@frozen
-class Claims:
+class Claims(Struct, frozen=True):
     """All that is held; the demands follow. What was said to the resource manager before may be lost."""
 
     job: JobId
     grants: tuple[Grant, ...]
 
 
-@frozen
-class Stopped:
+class Stopped(Struct, frozen=True):
     """After Stop: no task is left and nothing is held."""
 
 

@@ -7,6 +7,8 @@ from itertools import islice
 from random import Random
 from typing import Any
 
+from msgspec import Struct
+
 from gspc_trio.core.exchange import Cancel, Finished, Grant, Lapsed, Recall, Refuse
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.machine import IllegalEvent, Tick
@@ -33,11 +35,9 @@ from gspc_trio.core.scheduler.interface import (
 from gspc_trio.core.scheduler.serve import follow_head, patrol, record_of, serve, tell_demand
 from gspc_trio.core.scheduler.state import ClassQueue, Held, Place, State
 from gspc_trio.core.task import Task, TaskState
-from gspc_trio.core.value import frozen
 
 
-@frozen
-class Statistics:
+class Statistics(Struct, frozen=True):
     """What a scheduler has done so far, and what it has in hand.
 
     Attributes:

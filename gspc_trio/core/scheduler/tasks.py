@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.machine import IllegalEvent
@@ -135,7 +135,7 @@ def fail(
 ) -> None:
     """A task has failed for good; ``error`` takes the place of the outcome's."""
     if error is not None:
-        outcome = evolve(outcome, error=error)
+        outcome = replace(outcome, error=error)
     reported = outcome.error or TaskError("unknown", "the task failed without saying why")
     end(state, entry, TaskState.FAILED, outcome, resource_id, f"{reported.kind}: {reported.message}")
 
