@@ -127,13 +127,16 @@ class Recovery:
         return self._lineage.origin(plain, made, given)
 
     def excuse(self, outcome: Outcome) -> Outcome:
-        """Return the outcome of a task that missed data that is being made again: it is to be tried again."""
+        """Return the outcome of a task that missed data that is being made again: it is to be tried again.
+
+        One that may not run again and had begun to compute is not: what was lost may be its own.
+        """
         error = outcome.error
         if outcome.reason is not Reason.FAILED or error is None or error.kind != "DataLost":
             return outcome
         again = self._running.get(outcome.task_id)
         task = self._tasks.get(outcome.task_id) if again is None else again[0]
-        if task is None:
+        if task is None or (outcome.duration_s and not task.options.may_rerun):
             return outcome
         needed = [decode_reference(value).data_id for value in task.arguments if is_reference(value)]
         if any(data_id in self.forgotten for data_id in needed):

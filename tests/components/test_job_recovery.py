@@ -147,6 +147,22 @@ async def test_a_result_that_cannot_be_made_again_fails_the_job_by_name(tmp_path
     assert (tmp_path / "trace").read_text().split() == ["make"]
 
 
+def lose(path: str, value: bytes) -> int:
+    note(path, "begun")
+    raise DataLost(f"data of {len(value)} bytes that the task looked for itself was lost")
+
+
+async def test_a_task_that_may_not_run_again_is_not_excused_once_it_has_begun(tmp_path: Path) -> None:
+    net = Net("once")
+    net.input("trace", [str(tmp_path / "trace")])
+    net.input("value", [b"x" * MIB])
+    net.transition("lose", lose, inputs=["trace", "value"], outputs=[net.output("never")], may_rerun=False)
+    with trio.fail_after(HANG_S), pytest.raises(JobFailed, match="that the task looked for itself was lost"):
+        async with open_rts(cores=1, data_bytes=64 * MIB) as rts, open_job(net, rts=rts) as job:
+            await job.wait()
+    assert (tmp_path / "trace").read_text().split() == ["begun"]
+
+
 def pid_in(_: str, gate: str) -> int:
     """Return the process to be killed, when it is known."""
     begun = time.monotonic()

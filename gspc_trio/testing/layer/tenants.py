@@ -162,6 +162,8 @@ class Tenant:
     async def _rank(self, iml: Iml) -> None:
         name = f"{iml.job} {next(self._names)}"
         servers: Any = {server.rank: server.host for server in await iml.servers()}
+        if not servers:  # all are down
+            return
         rank = self._random.choice(sorted(servers))
         await iml.set_rank(name, rank)
         found = await iml.get_rank(name)
