@@ -19,7 +19,7 @@ from typing import Any
 
 import trio
 from attrs import asdict, evolve, field, frozen
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gspc_trio.components.own_directory import own_directory
 from gspc_trio.components.rts import RtsService
@@ -195,7 +195,7 @@ class StateKeeper:
         temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump(asdict(state), file)
+            json.dump(asdict(state), file, default=structs.asdict)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.folder / _FILE)

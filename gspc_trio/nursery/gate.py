@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import trio
+from msgspec import Struct
+
+STAY_S = 0.1
+"""Nobody is thrown out sooner: what an honest peer asks for when it has connected is here by then."""
 
 
 class Gate(trio.abc.Stream):
@@ -54,6 +58,11 @@ class Gate(trio.abc.Stream):
         await self._stream.aclose()
 
 
+class _Place(Struct, frozen=True):
+    throw_out: Callable[[], object]
+    since_s: float
+
+
 class Vestibule:
     """The connections that have not proved themselves yet; of too many the oldest is thrown out.
 
@@ -63,21 +72,31 @@ class Vestibule:
 
     def __init__(self, places: int) -> None:
         self._places = places
-        self._silent: dict[object, Callable[[], object]] = {}
-        self._asking: dict[object, Callable[[], object]] = {}
+        self._silent: dict[object, _Place] = {}
+        self._asking: dict[object, _Place] = {}
 
     def __len__(self) -> int:
         return len(self._silent) + len(self._asking)
 
-    def enter(self, who: object, throw_out: Callable[[], object], *, asking: bool = False) -> None:
+    def is_closed(self, now: float) -> bool:
+        """Whether one more would displace somebody who has not had ``STAY_S`` yet."""
+        if len(self) < self._places:
+            return False
+        oldest = next(iter(self._crowd().values()), None)
+        return oldest is not None and now < oldest.since_s + STAY_S
+
+    def enter(
+        self, who: object, throw_out: Callable[[], object], now: float, *, asking: bool = False
+    ) -> None:
         """Take a place.
 
         Args:
             who: takes it.
             throw_out: called when it is the oldest of too many; its place is free already.
+            now: the time.
             asking: whether it has asked for something.
         """
-        (self._asking if asking else self._silent)[who] = throw_out
+        (self._asking if asking else self._silent)[who] = _Place(throw_out, now)
         if len(self) > self._places:
             self.throw_out_oldest()
 
@@ -88,17 +107,21 @@ class Vestibule:
 
     def throw_out_oldest(self) -> None:
         """Take the oldest's place away, if there is anybody: of those who take more than their half."""
-        half = max(1, self._places // 2)
-        crowd = self._asking if len(self._asking) > half or not self._silent else self._silent
+        crowd = self._crowd()
         oldest = next(iter(crowd), None)
         if oldest is not None:
-            crowd.pop(oldest)()
+            crowd.pop(oldest).throw_out()
+
+    def _crowd(self) -> dict[object, _Place]:
+        """Return those of whom the next is thrown out."""
+        half = max(1, self._places // 2)
+        return self._asking if len(self._asking) > half or not self._silent else self._silent
 
     @contextmanager
     def place(self, deadline_s: float) -> Iterator[trio.CancelScope]:
         """Run a handshake in the block; cancel it at the deadline (of trio's clock) or when thrown out."""
         with trio.CancelScope(deadline=deadline_s) as scope:
-            self.enter(scope, scope.cancel, asking=True)
+            self.enter(scope, scope.cancel, trio.current_time(), asking=True)
             try:
                 yield scope
             finally:

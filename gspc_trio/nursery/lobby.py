@@ -16,6 +16,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 import trio
 from attrs import define
@@ -119,18 +120,22 @@ class Lobby:
             stranger = next(iter(self._strangers.values()))
             log.info("%s let nobody in: no request in %g s", self._name, self._patience_s)
             self._forget(stranger)
-        rest_s = 0.0
-        for descriptor, events in ready.poll(0, TAKEN_AT_ONCE):
-            if descriptor in self._listeners:
-                rest_s = max(rest_s, self._accept(self._listeners[descriptor], ready, now))
-            elif descriptor in self._strangers:  # not thrown out meanwhile to make room
+        found = ready.poll(0, TAKEN_AT_ONCE)
+        for descriptor, events in found:
+            if descriptor in self._strangers:
                 self._look_at(self._strangers[descriptor], events, ready, admit)
-        return rest_s
+        rests_s = [
+            self._accept(self._listeners[descriptor], ready, now)
+            for descriptor, _ in found
+            if descriptor in self._listeners
+        ]
+        return max(rests_s, default=0.0)
 
     def _accept(self, listener: socket.socket, ready: select.epoll, now: float) -> float:
         """Let some in; return how long not to."""
-        thrown_out = self._thrown_out
         for _ in range(TAKEN_AT_ONCE):
+            if self._vestibule.is_closed(now):
+                return REST_S
             try:
                 connection, _ = listener.accept()
             except BlockingIOError:
@@ -146,12 +151,9 @@ class Lobby:
             connection.setblocking(False)
             stranger = _Stranger(connection, now + self._patience_s)
             self._strangers[connection.fileno()] = stranger
-            self._vestibule.enter(stranger, lambda stranger=stranger: self._throw_out(stranger))  # type: ignore[misc]
+            self._vestibule.enter(stranger, partial(self._throw_out, stranger), now)
             ready.register(connection.fileno(), select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
-        if self._thrown_out == thrown_out:
-            return 0.0
-        self._warn(now, f"too many strangers at once: {self._thrown_out} thrown out so far")
-        return REST_S
+        return 0.0
 
     def _look_at(self, stranger: _Stranger, events: int, ready: select.epoll, admit: Admit) -> None:
         """Hand a connection over if enough was said on it, forget it if its other side is gone."""
@@ -171,6 +173,7 @@ class Lobby:
 
     def _throw_out(self, stranger: _Stranger) -> None:
         self._thrown_out += 1
+        self._warn(trio.current_time(), f"too many strangers at once: {self._thrown_out} thrown out so far")
         self._forget(stranger)
 
     def _forget(self, stranger: _Stranger) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec import Struct
+from attrs import frozen
 
 from gspc_trio.components.journal import create_journal
 from gspc_trio.components.journal_files import JournalError
@@ -17,7 +17,8 @@ ABOUT = About("t", "t.py", "", (), {})
 USED = "somebody uses"
 
 
-class Refused(Struct, ValueError, frozen=True):
+@frozen
+class Refused(ValueError):
     message: str
 
 

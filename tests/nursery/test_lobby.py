@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 
 import psutil
 import pytest
@@ -20,7 +21,7 @@ from network_world import (
     upgrade_request,
 )
 
-from gspc_trio.nursery.gate import Vestibule
+from gspc_trio.nursery.gate import STAY_S, Vestibule
 from gspc_trio.nursery.lobby import asks_for_encryption, asks_for_websocket
 from gspc_trio.nursery.network import Network
 
@@ -30,7 +31,7 @@ BOUND_S = 60
 def crowd(vestibule: Vestibule, kind: str, number: int, gone: list[str]) -> None:
     for i in range(number):
         who = f"{kind}{i}"
-        vestibule.enter(who, lambda who=who: gone.append(who), asking=kind == "asking")  # type: ignore[misc]
+        vestibule.enter(who, partial(gone.append, who), 0.0, asking=kind == "asking")
 
 
 def test_of_too_many_the_oldest_goes() -> None:
@@ -56,6 +57,18 @@ def test_neither_crowd_displaces_the_other() -> None:
     crowd(vestibule, "asking", 5, gone)
     assert gone == ["asking0", "asking1", "asking2"]
     assert len(vestibule) == 4
+
+
+def test_nobody_is_displaced_who_has_just_come() -> None:
+    gone: list[str] = []
+    vestibule = Vestibule(2)
+    crowd(vestibule, "silent", 1, gone)
+    assert not vestibule.is_closed(0.0)
+    crowd(vestibule, "asking", 1, gone)
+    assert vestibule.is_closed(STAY_S / 2)
+    assert not vestibule.is_closed(STAY_S)
+    vestibule.leave("silent0")
+    assert not vestibule.is_closed(0.0)
 
 
 def test_nobody_is_thrown_out_of_an_empty_vestibule() -> None:
