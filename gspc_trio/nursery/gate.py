@@ -8,8 +8,10 @@ from contextlib import contextmanager
 import trio
 from msgspec import Struct
 
-STAY_S = 0.1
-"""Nobody is thrown out sooner: what an honest peer asks for when it has connected is here by then."""
+SILENT_STAY_S = 0.1
+"""Nobody who has asked for nothing is thrown out sooner: what an honest peer asks for is here by then."""
+ASKING_STAY_S = 0.5
+"""Nobody who has asked is thrown out sooner: the proof takes two more messages, and this process some time."""
 
 
 class Gate(trio.abc.Stream):
@@ -60,7 +62,7 @@ class Gate(trio.abc.Stream):
 
 class _Place(Struct, frozen=True):
     throw_out: Callable[[], object]
-    since_s: float
+    until_s: float
 
 
 class Vestibule:
@@ -79,11 +81,11 @@ class Vestibule:
         return len(self._silent) + len(self._asking)
 
     def is_closed(self, now: float) -> bool:
-        """Whether one more would displace somebody who has not had ``STAY_S`` yet."""
+        """Whether one more would displace somebody who may stay yet."""
         if len(self) < self._places:
             return False
         oldest = next(iter(self._crowd().values()), None)
-        return oldest is not None and now < oldest.since_s + STAY_S
+        return oldest is not None and now < oldest.until_s
 
     def enter(
         self, who: object, throw_out: Callable[[], object], now: float, *, asking: bool = False
@@ -96,7 +98,8 @@ class Vestibule:
             now: the time.
             asking: whether it has asked for something.
         """
-        (self._asking if asking else self._silent)[who] = _Place(throw_out, now)
+        until_s = now + (ASKING_STAY_S if asking else SILENT_STAY_S)
+        (self._asking if asking else self._silent)[who] = _Place(throw_out, until_s)
         if len(self) > self._places:
             self.throw_out_oldest()
 

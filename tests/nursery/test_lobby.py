@@ -21,7 +21,7 @@ from network_world import (
     upgrade_request,
 )
 
-from gspc_trio.nursery.gate import STAY_S, Vestibule
+from gspc_trio.nursery.gate import ASKING_STAY_S, SILENT_STAY_S, Vestibule
 from gspc_trio.nursery.lobby import asks_for_encryption, asks_for_websocket
 from gspc_trio.nursery.network import Network
 
@@ -59,15 +59,14 @@ def test_neither_crowd_displaces_the_other() -> None:
     assert len(vestibule) == 4
 
 
-def test_nobody_is_displaced_who_has_just_come() -> None:
+@pytest.mark.parametrize(("kind", "stay_s"), [("silent", SILENT_STAY_S), ("asking", ASKING_STAY_S)])
+def test_nobody_is_displaced_who_has_just_come(kind: str, stay_s: float) -> None:
     gone: list[str] = []
     vestibule = Vestibule(2)
-    crowd(vestibule, "silent", 1, gone)
-    assert not vestibule.is_closed(0.0)
-    crowd(vestibule, "asking", 1, gone)
-    assert vestibule.is_closed(STAY_S / 2)
-    assert not vestibule.is_closed(STAY_S)
-    vestibule.leave("silent0")
+    crowd(vestibule, kind, 2, gone)
+    assert vestibule.is_closed(stay_s / 2)
+    assert not vestibule.is_closed(stay_s)
+    vestibule.leave(f"{kind}0")
     assert not vestibule.is_closed(0.0)
 
 
