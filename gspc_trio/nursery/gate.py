@@ -11,7 +11,7 @@ from msgspec import Struct
 SILENT_STAY_S = 0.1
 """Nobody who has asked for nothing is thrown out sooner: what an honest peer asks for is here by then."""
 ASKING_STAY_S = 0.5
-"""Nobody who has asked is thrown out sooner: the proof takes two more messages, and this process some time."""
+"""Nobody who has asked is thrown out sooner: a proof takes two more messages, and this process some time."""
 
 
 class Gate(trio.abc.Stream):
