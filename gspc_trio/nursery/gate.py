@@ -120,10 +120,16 @@ class Vestibule:
         half = max(1, self._places // 2)
         return self._asking if len(self._asking) > half or not self._silent else self._silent
 
+    def ask(self, who: object, now: float, stream: object) -> None:
+        """Who has a place asks for something, on this stream: it keeps the place until :meth:`place`."""
+        self.leave(who)
+        self.enter(stream, lambda: None, now, asking=True)  # it begins at once, and can be thrown out then
+
     @contextmanager
-    def place(self, deadline_s: float) -> Iterator[trio.CancelScope]:
+    def place(self, stream: object, deadline_s: float) -> Iterator[trio.CancelScope]:
         """Run a handshake in the block; cancel it at the deadline (of trio's clock) or when thrown out."""
         with trio.CancelScope(deadline=deadline_s) as scope:
+            self.leave(stream)
             self.enter(scope, scope.cancel, trio.current_time(), asking=True)
             try:
                 yield scope

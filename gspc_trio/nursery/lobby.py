@@ -166,8 +166,10 @@ class Lobby:
             return
         if len(said) == self._peek_bytes_max or (said and self._enough(said)):
             ready.unregister(stranger.socket)
-            self._strip(stranger)
-            admit(trio.SocketStream(trio.socket.from_stdlib_socket(stranger.socket)), stranger.deadline_s)
+            del self._strangers[stranger.socket.fileno()]
+            stream = trio.SocketStream(trio.socket.from_stdlib_socket(stranger.socket))
+            self._vestibule.ask(stranger, trio.current_time(), stream)
+            admit(stream, stranger.deadline_s)
         elif events & (select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR):
             self._forget(stranger)
 
@@ -177,15 +179,11 @@ class Lobby:
         self._forget(stranger)
 
     def _forget(self, stranger: _Stranger) -> None:
-        self._strip(stranger)
+        del self._strangers[stranger.socket.fileno()]
+        self._vestibule.leave(stranger)
         with suppress(OSError):
             stranger.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_FAREWELL)
         stranger.socket.close()
-
-    def _strip(self, stranger: _Stranger) -> None:
-        """It is no stranger of ours any more."""
-        del self._strangers[stranger.socket.fileno()]
-        self._vestibule.leave(stranger)
 
     def _warn(self, now: float, what: str) -> None:
         if now >= self._told_s + WARNING_S:

@@ -206,7 +206,7 @@ async def serve_stream(
         deadline_s = trio.current_time() + limits.handshake_s
     async with _closing(gate), open_scope() as nursery:
         refused = ""
-        with doorkeeper.vestibule.place(deadline_s) as scope:
+        with doorkeeper.vestibule.place(stream, deadline_s) as scope:
             starter = _Starter(nursery, scope.cancel)
             try:
                 inner = gate if tls is None else await wrap_stream(gate, tls, server=True)

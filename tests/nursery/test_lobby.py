@@ -70,6 +70,18 @@ def test_nobody_is_displaced_who_has_just_come(kind: str, stay_s: float) -> None
     assert not vestibule.is_closed(0.0)
 
 
+async def test_who_asks_keeps_its_place() -> None:
+    gone: list[str] = []
+    vestibule = Vestibule(2)
+    crowd(vestibule, "silent", 2, gone)
+    vestibule.ask("silent0", trio.current_time(), "stream")
+    assert len(vestibule) == 2
+    with vestibule.place("stream", trio.current_time() + BOUND_S):
+        assert len(vestibule) == 2
+    assert len(vestibule) == 1
+    assert gone == []
+
+
 def test_nobody_is_thrown_out_of_an_empty_vestibule() -> None:
     Vestibule(4).throw_out_oldest()
 
