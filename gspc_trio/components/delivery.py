@@ -166,13 +166,13 @@ class Delivery:
 
     def detach(self, job: JobId, peer: Peer, nursery: trio.Nursery) -> None:
         """A job server has gone: its work ends, or goes on for a while."""
-        for orphan, estate in list(self.estates.items()):
-            if estate.heir is peer:
+        for orphan, left in list(self.estates.items()):
+            if left.heir is peer:
                 self._end(orphan, "who went on for it is gone, too")
         if self.peers.get(job) is not peer:
             return
         del self.peers[job]
-        estate = self.estates.get(job)  # type: ignore[assignment]
+        estate = self.estates.get(job)
         if self.grace_s and estate is None:  # should it be dead, the run-time system will say so
             estate = self.estates[job] = _Estate(self.grace_s, same=True)
         if estate is None or not (estate.outstanding or self.grace_s):

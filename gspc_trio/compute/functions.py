@@ -121,10 +121,10 @@ def _find_call(code: Code, watch: Watch | None, echo: tuple[int, int] | None) ->
         return call
     if isinstance(code, SourceFunction):
         module = modules.make_module(code.path, code.text)
-        found = getattr(module, code.function, None)
-        if not callable(found):
+        function: Callable[..., Any] | None = getattr(module, code.function, None)
+        if not callable(function):
             raise TaskFailure("AttributeError", f"{code.path} has no function {code.function}")
-        return found  # type: ignore[no-any-return]
+        return function
     from gspc_trio.compute import programs
 
     return lambda named, memory_bytes: programs.run(code, named, memory_bytes, watch, echo)
@@ -136,7 +136,8 @@ def _import(module_name: str, qualname: str) -> Callable[..., Any]:
     found: Any = importlib.import_module(module_name)
     for name in qualname.split("."):
         found = getattr(found, name)
-    return found  # type: ignore[no-any-return]
+    function: Callable[..., Any] = found
+    return function
 
 
 @contextmanager

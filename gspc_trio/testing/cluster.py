@@ -30,7 +30,7 @@ from gspc_trio.testing.backend import Behave, SimulatedBackend, open_simulated_b
 from gspc_trio.testing.disk import SimulatedDisk
 from gspc_trio.testing.jobs import SimulatedJob, Wrap
 from gspc_trio.testing.layer.world import LayerWorld
-from gspc_trio.testing.process import RUNNING, SimulatedProcess
+from gspc_trio.testing.process import RUNNING, SimulatedProcess, first_of
 from gspc_trio.testing.rts_memory import RtsMemory
 from gspc_trio.testing.staging import SimulatedStaging
 from gspc_trio.testing.wires import BUFFER_BYTES, SimulatedNetwork, Wires
@@ -304,18 +304,6 @@ class _Strategy:
         if problem:
             raise OSError(problem)
         return "its process was ended by SIGKILL" if process.killed else process.reason
-
-
-async def first_of(*events: trio.Event) -> None:
-    """Wait until one of the events is set."""
-    async with trio.open_nursery() as nursery:
-
-        async def wait(event: trio.Event) -> None:
-            await event.wait()
-            nursery.cancel_scope.cancel()
-
-        for event in events:
-            nursery.start_soon(wait, event)
 
 
 @asynccontextmanager

@@ -126,3 +126,15 @@ class SimulatedProcess:
             return ""
         first = next(leaves(self.error))
         return next(iter(str(first).splitlines()), "") or type(first).__name__
+
+
+async def first_of(*events: trio.Event) -> None:
+    """Wait until one of the events is set."""
+    async with trio.open_nursery() as nursery:
+
+        async def wait(event: trio.Event) -> None:
+            await event.wait()
+            nursery.cancel_scope.cancel()
+
+        for event in events:
+            nursery.start_soon(wait, event)

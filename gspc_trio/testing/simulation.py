@@ -17,7 +17,7 @@ from gspc_trio.nursery.witness import Queue
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.backend import Run, SimulatedBackend, SimulatedCompute
 from gspc_trio.testing.checkers.base import Broken
-from gspc_trio.testing.cluster import Cluster, first_of, open_cluster
+from gspc_trio.testing.cluster import Cluster, open_cluster
 from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
 from gspc_trio.testing.faults import Fault, Trigger
 from gspc_trio.testing.job_life import JobLife, is_expected
@@ -25,7 +25,7 @@ from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.mischief import Mischief
 from gspc_trio.testing.observer import Observer
 from gspc_trio.testing.options import Options, Report
-from gspc_trio.testing.process import RUNNING, SimulatedProcess
+from gspc_trio.testing.process import RUNNING, SimulatedProcess, first_of
 from gspc_trio.testing.rts_memory import RtsMemory
 from gspc_trio.testing.wires import BUFFER_BYTES
 from gspc_trio.testing.workload import KINDS, KINDS_OUTSIDE, TASK_S, TASK_SETTINGS, Workload, behave

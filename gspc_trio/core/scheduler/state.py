@@ -166,13 +166,13 @@ class Levels:
         if level == count:
             return
         if level >= 0:
-            group = self.by_count[level]
-            del group[held]
-            if not group:
+            before = self.by_count[level]
+            del before[held]
+            if not before:
                 del self.by_count[level]
             self.size -= 1
         if count >= 0:
-            group = self.by_count.get(count)  # type: ignore[assignment]
+            group = self.by_count.get(count)
             if group is None:
                 group = self.by_count[count] = OrderedDict()
             group[held] = None

@@ -16,7 +16,7 @@ from gspc_trio.core.iml.errors import ImlError, LayerGone, error_of
 from gspc_trio.iml.segment import Segment, SegmentPool
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.scope import leaves
-from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.process import SimulatedProcess, first_of
 
 if TYPE_CHECKING:
     from gspc_trio.testing.layer.world import LayerWorld
@@ -155,7 +155,7 @@ class SimulatedPlatform(Platform):
         process = self._world.spawn(f"iml-{host}", "store", host, main)
         self._process.on_kill.append(process.stop)  # its standard input ends
         try:
-            await self._world.first_of(up, process.ended)
+            await first_of(up, process.ended)
             if not started:
                 raise _why_not(process, host)
             yield ServerProcess(layer, host, started[0].local_address, process.ended.wait)

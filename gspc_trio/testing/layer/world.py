@@ -16,7 +16,7 @@ from gspc_trio.testing.layer.packets import Doors
 from gspc_trio.testing.layer.platform import PoisonedPool, SimulatedPlatform
 from gspc_trio.testing.layer.strands import Strands
 from gspc_trio.testing.layer.work import DataWork
-from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.process import SimulatedProcess, first_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -78,17 +78,6 @@ class LayerWorld:
         """Start a process."""
         return self._cluster.spawn(name, role, host, main)
 
-    async def first_of(self, *events: trio.Event) -> None:
-        """Wait until one of the events is set."""
-        async with trio.open_nursery() as nursery:
-
-            async def wait(event: trio.Event) -> None:
-                await event.wait()
-                nursery.cancel_scope.cancel()
-
-            for event in events:
-                nursery.start_soon(wait, event)
-
     def work(self, opening: OpenJob) -> DataWork | None:
         """Return what opens and keeps values for a job's tasks in compute, None for a job without a layer."""
         return None if opening.data is None else DataWork(opening.data, self.strands)
@@ -115,7 +104,7 @@ class LayerWorld:
                 nursery.cancel_scope.cancel()
 
         process = self.spawn("iml", "iml", HOST, main)
-        await self.first_of(up, process.ended)
+        await first_of(up, process.ended)
         return process
 
     def close(self) -> None:
