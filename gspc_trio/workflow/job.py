@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from attrs import define, field
 from msgspec import Struct
 
-from gspc_trio.core.exchange import Finished
+from gspc_trio.core.exchange import Finished, Grant
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import JobChanged
@@ -30,6 +30,9 @@ _FINISHED = TaskState.FINISHED
 
 READY_MAX = 20_000
 """Tasks that are extracted ahead of being finished; the rest wait in the engine as tokens."""
+
+REPLACED_MIN = 500
+"""Of extracted tasks that were sent, so many are replaced at a time while none comes back."""
 
 FAILURES_KEPT_MAX = 100
 """Failures that are kept with their output; the others are only counted."""
@@ -218,7 +221,8 @@ class JobMachine:
                 self._end_as(JobEnded("stopped", event.reason))
                 self._stopping = True
             actions = self.scheduler.handle(event, now)
-        self._carry(actions, now)
+        # A grant brings the engine nothing: tasks are replaced by the hundred then, and not one by one.
+        self._carry(actions, now, REPLACED_MIN if type(event) is Grant else 1)
         return actions
 
     def _take_over(self, event: TakenOver) -> list[Any]:
@@ -270,9 +274,9 @@ class JobMachine:
             assert not self._unkept, "an ended job has results that are not durable"
             assert self.state.value == self.ended.state, "state and end differ"
 
-    def _carry(self, actions: list[Any], now: float) -> None:
+    def _carry(self, actions: list[Any], now: float, number_min: int) -> None:
         """Take results into the engine and new tasks to the scheduler until neither has more; append to
-        ``actions``.
+        ``actions``. Tasks are taken when there is room for ``number_min`` of them.
         """
         position = 0
         while True:
@@ -289,7 +293,7 @@ class JobMachine:
             if through:
                 actions += self.scheduler.handle(FailedUnsent(tuple(through)), now)
                 continue
-            ready = self._pull() if self._begun and self._stop is None else ()
+            ready = self._pull(number_min) if self._begun and self._stop is None else ()
             if self._stop is not None and not self._stopping:
                 self._stopping = True
                 actions += self.scheduler.handle(Stop(self._stop.detail or "the workflow has ended"), now)
@@ -323,11 +327,13 @@ class JobMachine:
             for failed in through or ()
         ]
 
-    def _pull(self) -> tuple[Task, ...]:
+    def _pull(self, number_min: int) -> tuple[Task, ...]:
         """Take what is ready from the engine; the job ends when the workflow's own code raises or says so."""
         engine, room = self.engine, READY_MAX - self.scheduler.live
         if room <= 0:
             room = READY_MAX - self.scheduler.unsent
+        if room < number_min:
+            room = 0
         tasks: list[Task] = []
         try:
             while len(tasks) < room and (task_id := engine.next()) is not None:

@@ -26,7 +26,7 @@ from gspc_trio.core.scheduler import CancelTasks, ResourcesUp, Stop, Stopped, Ta
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Outcome, Reason, TaskError, TaskOptions, TaskState
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.workflow.graph import Ref, TaskGraph
-from gspc_trio.workflow.job import Begin, Close, JobEnded, JobMachine, Look
+from gspc_trio.workflow.job import READY_MAX, REPLACED_MIN, Begin, Close, JobEnded, JobMachine, Look
 
 CORE0 = Resource("r1.core0", "core")
 BOOM = TaskError("ValueError", "boom")
@@ -100,6 +100,25 @@ def test_a_result_makes_its_dependent_ready_in_the_same_step() -> None:
         JobChanged(0.0, "j1", "finished", "job", ""),
         JobEnded("finished"),
     ]
+
+
+def test_sent_tasks_are_replaced_by_the_hundred_while_only_grants_come() -> None:
+    bench = Bench()
+    bench.do(ResourcesUp(tuple(Resource(f"r1.core{number}", "core") for number in range(1, REPLACED_MIN))))
+    scheduler, handle = bench.machine.scheduler, bench.machine.handle
+    for _ in range(READY_MAX + REPLACED_MIN + 1):
+        bench.add()
+    bench.do(Look())
+    assert scheduler.unsent == READY_MAX
+    for number in range(1, REPLACED_MIN):
+        handle(Grant("j1", CORE, (1, number), (f"r1.core{number}",)), 0.0)
+        assert scheduler.unsent == READY_MAX - number
+    handle(Grant("j1", CORE, (1, REPLACED_MIN), ("r1.core0",)), 0.0)
+    assert scheduler.unsent == READY_MAX
+    long = Outcome(REPLACED_MIN, 1, Reason.FINISHED, ((b"",),), duration_s=60.0)
+    handle(Finished("j1", "r1.core0", (long,)), 0.0)
+    assert (scheduler.unsent, scheduler.live) == (READY_MAX, READY_MAX + REPLACED_MIN)
+    bench.machine.check()
 
 
 def test_a_failure_takes_its_dependents_with_it_and_stops_the_job() -> None:

@@ -30,14 +30,14 @@ def serve(state: State, queue: ClassQueue) -> None:
         if not by_count:
             return
         level = min(by_count)
+        below_s = _goes_ahead_below_s(state, queue, level) if level else inf
+        if not below_s:
+            return
         share = _share(state, queue)
         if level >= share:
             return
         group = by_count[level]
         if level:
-            below_s = _goes_ahead_below_s(state, queue, level)
-            if not below_s:
-                return
             candidates = [held for held in islice(group, 2) if held.work_s < below_s]
         elif queue.unserved >= len(group):
             candidates = list(islice(group, TRIES))
