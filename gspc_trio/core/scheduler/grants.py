@@ -31,7 +31,7 @@ def grant(state: State, event: Grant) -> None:
     queue.grants[held.grant_id] = state.grants[held.grant_id] = held
     for resource_id in held.resources:
         state.by_resource[resource_id] = held
-    held.up = all(resource_id in state.known for resource_id in held.resources)
+        held.up = held.up and resource_id in state.known
     state.touched[held] = None
     state.turned[queue] = None
     state.out.append(GrantChanged(state.now, state.job, held.grant_id, held.resources, True))

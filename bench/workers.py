@@ -1,0 +1,71 @@
+"""How the cost of a task grows with the number of workers of one host.
+
+    python bench/workers.py [--json] [--small]
+
+CPU time of all processes (client, run-time system, RIF, workers) by task; workers are processes, more of them
+than there are processors.
+
+``workers.noop_cpu_us_N``    a no-op task among many, with N workers: results come by the hundred
+``workers.sleep_cpu_us_N``   a task that sleeps for 5 ms: each result comes alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from figures import Figures, descendants
+
+from gspc_trio import Executor
+
+WORKERS = (1, 2, 4, 16, 64)
+SLEEP_S = 0.005
+
+
+def noop(value: int) -> int:
+    """Return the argument."""
+    return value
+
+
+def nap(value: int) -> int:
+    """Sleep, and return the argument."""
+    time.sleep(SLEEP_S)
+    return value
+
+
+def tree_cpu_s() -> float:
+    """Return the seconds of CPU time that this process and those below it have used."""
+    tasks = [task for pid in descendants(os.getpid()) for task in Path(f"/proc/{pid}/task").iterdir()]
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def cost_us(executor: Executor, code: Callable[[int], int], tasks: int) -> float:
+    """Return the microseconds of CPU time that each of so many tasks takes."""
+    begun_s = tree_cpu_s()
+    assert [*executor.map(code, range(tasks))] == [*range(tasks)]
+    return 1e6 * (tree_cpu_s() - begun_s) / tasks
+
+
+def main() -> None:
+    """Measure and print."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
+    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
+    options = parser.parse_args()
+    figures = Figures(options.json)
+    for workers in (2, 4) if options.small else WORKERS:
+        with Executor(cores=workers) as executor:
+            many, few, runs = (500, 20 * workers, 1) if options.small else (20_000, 200 * workers, 5)
+            for name, code, tasks in (("noop", noop, many), ("sleep", nap, few)):
+                cost_us(executor, code, max(100, tasks // 10))  # everything has been used once
+                median = statistics.median(cost_us(executor, code, tasks) for _ in range(runs))
+                figures.add(f"workers.{name}_cpu_us_{workers}", median, "us")
+
+
+if __name__ == "__main__":
+    main()
