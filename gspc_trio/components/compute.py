@@ -20,7 +20,7 @@ from gspc_trio.components.compute_channel import (
     Origin,
 )
 from gspc_trio.components.compute_tasks import CodeTimes
-from gspc_trio.components.compute_template import ComputeError, Forked, NoProcess, Template
+from gspc_trio.components.compute_template import ComputeError, Forked, Template
 from gspc_trio.components.compute_threads import ThreadHosts
 from gspc_trio.core.exchange import OpenJob, Submission
 from gspc_trio.core.ids import Attempt, JobId, TaskId
@@ -33,7 +33,6 @@ __all__ = [
     "ComputeBackend",
     "ComputeError",
     "ComputeEvents",
-    "NoProcess",
     "ProcessBackend",
     "open_process_backend",
 ]
@@ -82,7 +81,7 @@ class ComputeBackend(Protocol):
         """Start the compute of the worker of ``resource`` for ``job``.
 
         Raises:
-            ComputeError: it cannot be started; one line says why.
+            ComputeError: it cannot be started, and has taken nothing; one line says why.
         """
         ...
 
@@ -139,7 +138,7 @@ class ProcessBackend:
                 channels.close()
                 raise
         except OSError as error:
-            raise NoProcess(f"cannot start a compute process: {error.strerror or error}") from error
+            raise ComputeError(f"cannot start a compute process: {error.strerror or error}") from error
         times = self._times.setdefault(job.job, CodeTimes())
         compute = ChannelCompute(self._nursery, channels, origin, times, events)
         compute.start()

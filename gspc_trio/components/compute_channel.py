@@ -59,8 +59,11 @@ class ComputeEvents(Protocol):
         """These attempts finished or failed, in this order."""
         ...
 
-    def compute_lost(self, detail: str) -> None:
-        """The process is gone without being asked; what was handed and not reported has been lost with it."""
+    def compute_lost(self, detail: str, begun: bool = True) -> None:
+        """The process is gone without being asked; what was handed and not reported has been lost with it.
+
+        ``begun``: it may have begun the first of that, for it has read it.
+        """
         ...
 
 
@@ -205,11 +208,13 @@ class ChannelCompute:
         self.state = state
 
     async def _live(self) -> None:
+        begun = False
         try:
             with self._reading:
                 await self._read_results()
             self._drained.set()
             if self.state is ComputeState.RUNNING:
+                begun = self._has_read_first()
                 self._move(ComputeState.LOST)
                 with trio.move_on_after(EXIT_S):
                     await self._origin.exited.wait()
@@ -224,7 +229,14 @@ class ChannelCompute:
             was_lost = self.state is ComputeState.LOST
             self._move(ComputeState.GONE)
         if was_lost:
-            self._events.compute_lost(self._origin.why())
+            self._events.compute_lost(self._origin.why(), begun)
+
+    def _has_read_first(self) -> bool:
+        """Whether the process has taken the first that it has not reported; the unread rest is dropped."""
+        if not self._handed:
+            return False
+        first = self._handed[0]
+        return (first.task_id, first.attempt) not in self._tasks.retract()
 
     async def _end(self) -> None:
         self._tasks.close()  # a thread that waits for tasks sees that

@@ -55,6 +55,9 @@ No code of users, nothing that starts a thread, and no trio.
 START_S = 30.0
 """Bound on the start of the template."""
 
+EXIT_S = 1.0
+"""One that has closed its channel without having been ready ends within this."""
+
 ANSWER_S = 10.0
 """A template that does not answer within this is taken for dead and killed; its bound on a kill is 5 s."""
 
@@ -76,10 +79,6 @@ _log = logging.getLogger(__name__)
 
 class ComputeError(RuntimeError):
     """Compute cannot be started; the message is one line for people."""
-
-
-class NoProcess(ComputeError):
-    """The host can start no process just now, whatever is to run in it."""
 
 
 @define(eq=False)
@@ -190,7 +189,7 @@ class Template:
                         self.lost = True
                         control.close()  # tells it to end everything, and with that all its output to us
         except (ProcessStartError, OSError) as error:
-            raise NoProcess(f"cannot start the template of compute processes: {error}") from error
+            raise ComputeError(f"cannot start the template of compute processes: {error}") from error
         finally:
             with trio.CancelScope(shield=True):
                 await self._clear_up(process)
@@ -206,7 +205,7 @@ class Template:
         """Fork a compute process and hand it the descriptors; return None if the template died meanwhile.
 
         Raises:
-            NoProcess: the host has no room for another process.
+            ComputeError: the host has no room for another process.
         """
         forked = Forked(self._numbers.next(), self, self._job_file(job))
         self._forked[forked.number] = forked
@@ -221,7 +220,7 @@ class Template:
             if not sent:
                 self._forget(forked)
         if forked.problem:
-            raise NoProcess(f"cannot start a compute process: {forked.problem}")
+            raise ComputeError(f"cannot start a compute process: {forked.problem}")
         return forked if forked.pid else None
 
     async def kill(self, forked: Forked) -> None:
@@ -266,12 +265,21 @@ class Template:
         with trio.move_on_after(START_S):
             ready = await _receive(control)
         if not ready:
-            raise ComputeError("the template of compute processes did not start: see its messages above")
+            raise ComputeError(f"the template of compute processes {await self._how_it_failed()}")
         assert unpack(ready) == [READY]
         self._ready = True
         task_status.started()
         while data := await _receive(control):
             self._handle(*unpack(data))
+
+    async def _how_it_failed(self) -> str:
+        """Say what a template that is not ready has done instead."""
+        assert self._process is not None
+        with trio.move_on_after(EXIT_S):
+            status = await self._process.wait()
+            how = f"exit status {status}" if status >= 0 else _signal_name(-status)
+            return f"died when it was started ({how}; its messages are on the standard error of its RIF)"
+        return f"was not ready within {START_S:g} s"
 
     def _handle(self, kind: int, number: int = 0, *fields: Any) -> None:
         self._heard += 1

@@ -49,6 +49,7 @@ from gspc_trio.core.rif_events import (
     Stop,
     Stopped,
     StopWorker,
+    Unfit,
 )
 from gspc_trio.core.rif_host import RifHost
 from gspc_trio.nursery.drive import Inbox, drive
@@ -123,6 +124,7 @@ class RifService:
             OpenJob: self._open_job,
             DefineCode: self._define_code,
             ForgetJob: self._forget_job,
+            Unfit: lambda action: self._rts.post(CannotStart(action.reason)),
             Revoked: lambda action: self._rts.post(action),
             Reply: lambda action: self._calls.pop(action.call).reply(action.report),
             ReplyError: lambda action: self._calls.pop(action.call).fail(BadResources(action.message)),
@@ -280,15 +282,9 @@ class RifService:
         peer.drop(str(error))
 
     def _start_worker(self, action: StartWorker) -> None:
-        self._shells[action.resource.resource_id] = WorkerShell(
-            action.resource,
-            self._jobs,
-            self._backend,
-            self._inbox.put,
-            self._nursery,
-            self._clock,
-            lambda detail: self._rts.post(CannotStart(detail)),
-        )
+        put, nursery = self._inbox.put, self._nursery
+        shell = WorkerShell(action.resource, self._jobs, self._backend, put, nursery, self._clock, put)
+        self._shells[action.resource.resource_id] = shell
 
     def _deliver(self, finished: Finished) -> None:
         shell = self._shells.get(finished.resource_id)

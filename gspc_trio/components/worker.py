@@ -14,14 +14,14 @@ from typing import Any
 import trio
 from attrs import define, field
 
-from gspc_trio.components.compute import Compute, ComputeBackend, ComputeError, NoProcess
+from gspc_trio.components.compute import Compute, ComputeBackend, ComputeError
 from gspc_trio.components.staging import NoStaging, Staging, Stagings
 from gspc_trio.core import work
 from gspc_trio.core.exchange import Finished, OpenJob, Submission
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.iml.errors import ImlError
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rif_events import AtWorker
+from gspc_trio.core.rif_events import AtWorker, StartFailed
 from gspc_trio.core.task import Outcome
 from gspc_trio.core.work import AttemptKey
 
@@ -65,12 +65,13 @@ class JobCompute:
         job: JobCode,
         backend: ComputeBackend,
         put: Callable[[Any], None],
-        cannot_start: Callable[[str], None],
+        start_failed: Callable[[StartFailed], None],
     ) -> None:
-        self._cannot_start = cannot_start
+        self._start_failed = start_failed
         self.job = job
         self.over = False
         self.lost_work = False
+        self._worked = False
         self._resource = resource
         self._backend = backend
         self._put = put
@@ -89,20 +90,21 @@ class JobCompute:
 
     async def open(self) -> None:
         """Open the compute and hand over what has gathered."""
-        problem, begun = "", True
+        problem: Exception | None = None
         try:
             with self._opening:
                 settle = self.job.settle
                 opening = self.job.opening if settle is None else await settle()
                 self._compute = await self._backend.open(self._resource, opening, self)
         except (ComputeError, ImlError, OSError) as error:
-            problem, begun = str(error) or type(error).__name__, not isinstance(error, NoProcess)
+            problem = error
         finally:
             self._opened.set()
-        if problem:
-            self.compute_lost(problem, begun)
-            if not begun:
-                self._cannot_start(problem)
+        if isinstance(problem, ComputeError):
+            self._lost(str(problem), begun=False)
+            self._start_failed(StartFailed(str(problem)))
+        elif problem is not None:  # the memory of the job is not to be had here: that counts
+            self._lost(str(problem) or type(problem).__name__, begun=True)
         elif self._compute is not None and not self.over and self._gone is None:
             unsent, self._unsent = self._unsent, []
             self._outstanding = 0
@@ -137,16 +139,24 @@ class JobCompute:
     def computed(self, outcomes: tuple[Outcome, ...]) -> None:
         """Attempts have ended (called by the compute)."""
         if not self.over:
+            self._worked = True
             self._outstanding -= len(outcomes)
             self._put(work.Computed(outcomes))
 
     def compute_lost(self, detail: str, begun: bool = True) -> None:
-        """The process is gone without having been asked (called by the compute), or none could be made."""
+        """The process is gone without having been asked (called by the compute)."""
+        if self._lost(detail, begun) and not (begun or self._worked):
+            self._start_failed(StartFailed(detail, died=True))
+
+    def _lost(self, detail: str, begun: bool) -> bool:
+        """There is no process, any more or at all; return whether that was news and cost work."""
         if not self.over:
             self.over = True
             self.lost_work = self._outstanding > 0
             if self.lost_work:
                 self._put(work.ComputeLost(detail, begun))
+                return True
+        return False
 
     async def printed(self) -> tuple[bytes, bytes]:
         """Return the last of what the task in compute has printed so far: standard output and error."""
@@ -183,7 +193,7 @@ class WorkerShell:
         put: takes an event for the machine, with the worker's name on it.
         nursery: in which it starts what takes time.
         clock: seconds since 1970, as compute processes of this host count them.
-        cannot_start: told why, whenever the host cannot start a process.
+        start_failed: told whenever a process does not start, or dies before it has taken anything.
     """
 
     def __init__(
@@ -194,10 +204,10 @@ class WorkerShell:
         put: Callable[[AtWorker], None],
         nursery: trio.Nursery,
         clock: Callable[[], float] = time.time,
-        cannot_start: Callable[[str], None] = lambda _: None,
+        start_failed: Callable[[StartFailed], None] = lambda _: None,
     ) -> None:
         self.resource = resource
-        self._cannot_start = cannot_start
+        self._start_failed = start_failed
         self._jobs = jobs
         self._backend = backend
         self._put_at_worker = put
@@ -252,7 +262,7 @@ class WorkerShell:
             if compute is not None:  # it died while it had nothing to do
                 self._living.pop(compute, None)
             compute = JobCompute(
-                self.resource, self._jobs[action.job], self._backend, self._put, self._cannot_start
+                self.resource, self._jobs[action.job], self._backend, self._put, self._start_failed
             )
             self._computes[action.job] = compute
             self._living[compute] = None

@@ -132,7 +132,10 @@ def _pin(cpus: Sequence[int], gpus: Sequence[int]) -> None:
 def _enter_job(job: dict[str, Any]) -> None:
     """Make it look as if the job server ran here: working directory, module search path, its modules."""
     if job["cwd"] and os.path.isdir(job["cwd"]):
-        os.chdir(job["cwd"])
+        try:
+            os.chdir(job["cwd"])
+        except OSError as error:  # shown with the first task, which may do without
+            print(f"cannot work in {job['cwd']}: {error.strerror}", file=sys.stderr)
     paths = [path for path in job["sys_path"] if path == "" or os.path.exists(path)]
     sys.path[:] = paths + [path for path in sys.path if path not in paths]
     sys.argv = [""]

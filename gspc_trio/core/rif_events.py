@@ -40,6 +40,13 @@ class AtWorker(Struct, frozen=True):
     event: Any
 
 
+class StartFailed(Struct, frozen=True):
+    """No compute process could be started, or (``died``) one has died before it took its first task."""
+
+    detail: str
+    died: bool = False
+
+
 # Actions ----------------------------------------------------------------------------------------------------
 
 
@@ -74,6 +81,12 @@ class Forward(Struct, frozen=True):
 
     resource_id: ResourceId
     event: Any
+
+
+class Unfit(Struct, frozen=True):
+    """The host cannot compute: the RTS should give out nothing of it for a while."""
+
+    reason: str
 
 
 class ForgetJob(Struct, frozen=True):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from gspc_trio.core.fitness import Fitness
 from gspc_trio.core.ids import ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.rif import Rif
-from gspc_trio.core.rif_events import AtWorker, Forward, StartWorker, StopWorker
-from gspc_trio.core.work import Assign, WorkerIdle, WorkerStopped
+from gspc_trio.core.rif_events import AtWorker, Forward, StartFailed, StartWorker, StopWorker
+from gspc_trio.core.work import Assign, Computed, WorkerIdle, WorkerStopped
 from gspc_trio.core.worker import Worker
 
 
@@ -25,9 +26,10 @@ class RifHost:
         self.rif = Rif(rif_id, host, address)
         self.workers: dict[ResourceId, Worker] = {}
         self._due: dict[ResourceId, float] = {}
+        self._fitness = Fitness()
 
     def handle(self, event: Any, now: float) -> list[Any]:
-        """Take an :class:`AtWorker`, a Tick, or an event of the RIF.
+        """Take an :class:`AtWorker`, a StartFailed, a Tick, or an event of the RIF.
 
         Raises:
             IllegalEvent: as the machines say.
@@ -38,6 +40,8 @@ class RifHost:
         elif type(event) is Tick:
             for resource_id in [name for name, due_s in self._due.items() if due_s <= now]:
                 self._at_worker(resource_id, event, now, actions)
+        elif type(event) is StartFailed:
+            actions += self._fitness.start_failed(event)
         else:
             self._at_rif(event, now, actions)
         return actions
@@ -75,6 +79,8 @@ class RifHost:
         if worker is None:
             # Its last compute process may tell of its end when the resource has been removed.
             return
+        if type(event) is Computed:
+            self._fitness.deaths = 0
         try:
             results = worker.handle(event, now)
         except IllegalEvent:

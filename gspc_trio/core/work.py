@@ -78,14 +78,17 @@ class Computed(Struct, frozen=True):
 
 
 class ComputeLost(Struct, frozen=True):
-    """The compute process is gone without having been asked; ``begun``: there was one."""
+    """The compute process is gone without having been asked, or none could be made.
+
+    ``begun``: the first of what it has not reported may have begun; else it had certainly not read it.
+    """
 
     detail: str
     begun: bool = True
 
     @property
     def verdict(self) -> Verdict:
-        """How the attempt in compute ends: nothing counts against it if there never was a process."""
+        """How the attempt in compute ends: nothing counts against it if it had not begun."""
         if self.begun:
             return Verdict(Reason.LOST, TaskError("lost", self.detail))
         return Verdict(Reason.RETURNED, TaskError("refused", self.detail))

@@ -13,7 +13,7 @@ from attrs import define
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gspc_trio.components.compute import ComputeEvents, NoProcess
+from gspc_trio.components.compute import ComputeError, ComputeEvents
 from gspc_trio.core.exchange import OpenJob, Submission
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.iml.errors import ImlError
@@ -266,13 +266,13 @@ class SimulatedBackend:
         """Open a compute.
 
         Raises:
-            NoProcess: ``open_error`` says so, or there is a shortage.
+            ComputeError: ``open_error`` says so, or there is a shortage.
         """
         await trio.sleep(self.open_s)
         if self.open_error:
-            raise NoProcess(self.open_error)
+            raise ComputeError(self.open_error)
         if trio.current_time() < self.short_until_s:
-            raise NoProcess("cannot start a compute process: too many open files")
+            raise ComputeError("cannot start a compute process: too many open files")
         self._pids += 1
         compute = SimulatedCompute(self, resource, job, events, self._pids)
         self.computes.append(compute)

@@ -35,14 +35,16 @@ class Recorder:
 
     outcomes: list[Outcome] = field(factory=list)
     losses: list[str] = field(factory=list)
+    begun: bool | None = None
     changed: trio.Event = field(factory=trio.Event)
 
     def computed(self, outcomes: tuple[Outcome, ...]) -> None:
         self.outcomes.extend(outcomes)
         self._ring()
 
-    def compute_lost(self, detail: str) -> None:
+    def compute_lost(self, detail: str, begun: bool = True) -> None:
         self.losses.append(detail)
+        self.begun = begun
         self._ring()
 
     def _ring(self) -> None:

@@ -144,6 +144,42 @@ async def test_kill_9_of_a_compute_process_takes_what_it_left_and_spares_the_oth
     assert value_of((await other_recorder.wait(1))[0]) == other.pid
 
 
+async def test_a_process_that_dies_before_it_has_read_its_first_task_has_begun_nothing(
+    compute: ChannelCompute, recorder: Recorder
+) -> None:
+    os.kill(compute.pid, signal.SIGSTOP)
+    compute.define(1, function_code(support.identity))
+    compute.hand([submission(1, 1, "a"), submission(2, 1, "b")])
+    os.kill(compute.pid, signal.SIGKILL)
+    await recorder.wait_lost()
+    assert (recorder.keys, recorder.begun) == ([], False)
+
+
+async def test_a_process_that_dies_of_its_task_may_have_begun_it(
+    compute: ChannelCompute, recorder: Recorder
+) -> None:
+    compute.define(1, function_code(support.crash))
+    compute.hand([submission(1, 1)])
+    await recorder.wait_lost()
+    assert recorder.begun
+
+
+async def test_a_template_that_dies_when_it_is_started_is_named_with_its_status(
+    backend: ProcessBackend, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", str(broken))
+        with pytest.raises(ComputeError, match=r"^the template of compute processes died .*exit status 3;"):
+            await backend.open(CORE, a_job(), recorder)
+    compute = await backend.open(CORE, a_job(), recorder)
+    compute.define(1, function_code(support.process_id))
+    compute.hand([submission(1, 1)])
+    assert value_of((await recorder.wait(1))[0]) == compute.pid
+
+
 async def test_a_fork_of_a_dead_compute_process_does_not_keep_its_loss_secret(
     compute: ChannelCompute, recorder: Recorder, tmp_path: Path
 ) -> None:

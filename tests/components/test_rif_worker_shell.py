@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.components.worker import JobCode, WorkerShell
+from gspc_trio.components.worker import JobCode, JobCompute, WorkerShell
 from gspc_trio.core.exchange import Finished, OpenJob, Submission, Submit
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rif_events import AtWorker
+from gspc_trio.core.rif_events import AtWorker, StartFailed
 from gspc_trio.core.task import Outcome, Reason
 from gspc_trio.core.verdict import refusal
 from gspc_trio.core.work import (
@@ -187,3 +188,28 @@ async def test_a_refused_task_with_the_same_numbers_leaves_the_one_that_is_stage
         ended = bench.shell.reported(Finished("j2", R, (Outcome(1, 1, Reason.FINISHED),)))
         begun_s, done_s, *_ = ended.outcomes[0].staged_s
         assert done_s >= begun_s > 0
+
+
+@pytest.mark.parametrize(
+    ("worked", "begun", "failed"),
+    [
+        (False, False, [StartFailed("gone", died=True)]),
+        (False, True, []),
+        (True, False, []),
+        (True, True, []),
+    ],
+)
+async def test_only_a_process_that_never_took_a_task_has_not_started(
+    autojump_clock: MockClock, worked: bool, begun: bool, failed: list[StartFailed]
+) -> None:
+    events: list[Any] = []
+    starts: list[StartFailed] = []
+    async with open_simulated_backend() as backend:
+        code = JobCode(OpenJob("j1"), {7: b""})
+        compute = JobCompute(Resource(R, "core"), code, backend, events.append, starts.append)
+        compute.hand([Submission(task, 1, 7) for task in (1, 2)])
+        if worked:
+            compute.computed((Outcome(1, 1, Reason.FINISHED),))
+        compute.compute_lost("gone", begun)
+    assert events[-1] == ComputeLost("gone", begun)
+    assert starts == failed

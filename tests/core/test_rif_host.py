@@ -21,7 +21,9 @@ from gspc_trio.core.rif_events import (
     AtWorker,
     Called,
     Reply,
+    StartFailed,
     StopWorker,
+    Unfit,
 )
 from gspc_trio.core.rif_host import RifHost
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
@@ -29,6 +31,8 @@ from gspc_trio.core.work import (
     Compute,
     Computed,
     ComputeKilled,
+    ComputeLost,
+    ForgetCompute,
     Kill,
 )
 
@@ -87,3 +91,55 @@ def test_remove_of_a_busy_worker_ends_in_a_report() -> None:
     ]
     host.check()
     assert host.handle(AtWorker("r1.core0", Computed(())), 3.0) == []
+
+
+DIED = StartFailed("compute process 17 was killed by SIGKILL", died=True)
+
+
+def test_a_host_that_cannot_start_a_process_is_unfit_at_once() -> None:
+    assert host_bench().handle(StartFailed("too many open files"), 1.0) == [Unfit("too many open files")]
+
+
+def test_processes_that_die_before_they_take_a_task_make_a_host_unfit_from_the_second_on() -> None:
+    host = host_bench()
+    unfit = Unfit(
+        "compute processes die before they take a task, the last: compute process 17 was killed by SIGKILL"
+    )
+    assert [host.handle(DIED, now) for now in (1.0, 2.0, 9.0)] == [[], [unfit], [unfit]]
+
+
+def test_a_host_where_tasks_end_is_fit() -> None:
+    host = host_bench()
+    host.handle(DIED, 1.0)
+    host.handle(submit(CORE0, 1, 1), 1.0)
+    error = TaskError("ValueError", "boom")
+    host.handle(AtWorker("r1.core0", Computed((Outcome(1, 1, Reason.FAILED, error=error),))), 2.0)
+    assert host.handle(DIED, 3.0) == []
+
+
+def test_a_process_that_dies_of_its_task_says_nothing_about_its_host() -> None:
+    host = host_bench()
+    for attempt in (1, 2, 3):
+        host.handle(Submit("j1", (1, 5), ("r1.core0",), (Submission(1, attempt, 7),)), 1.0)
+        lost = Outcome(1, attempt, Reason.LOST, error=TaskError("lost", "killed by SIGSEGV"))
+        assert host.handle(AtWorker("r1.core0", ComputeLost("killed by SIGSEGV")), 1.0) == [
+            Finished("j1", "r1.core0", (lost,)),
+            WorkerChanged(1.0, "r1.core0", "lost", "j1", detail="killed by SIGSEGV"),
+            ForgetCompute("r1.core0", "j1"),
+            WorkerChanged(1.0, "r1.core0", "idle"),
+        ]
+    host.check()
+
+
+def test_what_a_process_has_not_taken_is_given_back_when_it_dies_and_nothing_is_lost() -> None:
+    host = host_bench()
+    once = tuple(Submission(task, 1, 7, (), TaskOptions(may_rerun=False)) for task in (1, 2))
+    host.handle(Submit("j1", (1, 5), ("r1.core0",), once), 1.0)
+    back = Outcome(1, 1, Reason.RETURNED, error=TaskError("refused", "killed by SIGKILL"))
+    assert host.handle(AtWorker("r1.core0", ComputeLost("killed by SIGKILL", begun=False)), 1.0) == [
+        Finished("j1", "r1.core0", (back,)),
+        WorkerChanged(1.0, "r1.core0", "lost", "j1", detail="killed by SIGKILL"),
+        ForgetCompute("r1.core0", "j1"),
+        Compute("r1.core0", "j1", once[1:]),
+    ]
+    host.check()

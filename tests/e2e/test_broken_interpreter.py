@@ -1,0 +1,52 @@
+"""A host on which processes start, but die at once: it is not used until they live."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+from e2e_world import ROOT, World, wait_until
+from test_short_of_descriptors import finished, marking, rifs
+
+
+def interpreter_of_its_own(folder: Path) -> Path:
+    """Make an environment with this one's packages, whose interpreter can be broken; return that."""
+    (folder / "bin").mkdir(parents=True)
+    python = folder / "bin" / "python"
+    python.symlink_to(os.path.realpath(sys.executable))
+    site = folder / sysconfig.get_path("purelib", vars={"base": "", "platbase": ""}).lstrip("/")
+    site.mkdir(parents=True)
+    (site / "paths.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    home = os.path.dirname(os.path.realpath(sys.executable))
+    (folder / "pyvenv.cfg").write_text(f"home = {home}\n")
+    return python
+
+
+def test_its_tasks_run_elsewhere_and_lose_nothing_and_it_is_used_when_it_is_mended(world: World) -> None:
+    python = interpreter_of_its_own(world.folder / "own")
+    world.start_program(str(python), "-m", "gspc_trio.cli.rts", "start", "--cores", "1", "--host", "anna")
+    wait_until(lambda: os.path.exists(world.connection_file), "the run-time system is there")
+    process, marks = marking(world, 2)  # from now on anna has its template
+    finished(process, marks, 2)
+    done = world.run("rts", "bootstrap", "bert", "--cores", "1")
+    assert done.returncode == 0, done.stderr
+    broken = python.with_name("broken")
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    real = python.rename(python.with_name("real"))
+    broken.rename(python)
+    process, marks = marking(world, 60)
+    shown = wait_until(
+        lambda: next((r for r in rifs(world).values() if r["state"] == "quarantined"), None), "quarantine"
+    )
+    assert shown["host"] == "bert"
+    assert "the template of compute processes died when it was started (exit status 3;" in shown["detail"]
+    finished(process, marks, 60)
+    real.replace(python)
+    wait_until(lambda: rifs(world)["bert"]["state"] == "up", "it is tried again")
+    process, marks = marking(world, 60)
+    wait_until(lambda: len({trace.name.partition(".")[2] for trace in marks.iterdir()}) == 2, "both are used")
+    finished(process, marks, 60)
+    world.stop_rts()
