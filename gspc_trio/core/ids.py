@@ -29,6 +29,11 @@ NO_GRANT: GrantId = (0, 0)
 """Older than every grant: what a job has seen before its first one."""
 
 
+def host_name(resource_id: ResourceId) -> RifId:
+    """Return the part of the id that all resources of a host share: ``r1`` of ``r1.core3``."""
+    return resource_id.partition(".")[0]
+
+
 class Counter:
     """Counts up from 1, with a prefix for ids that people read.
 

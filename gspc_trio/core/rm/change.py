@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gspc_trio.core.allocator import Allocator
-from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.ids import ResourceId, host_name
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm.errors import AddClashes, CyclicResources, DuplicateResource, UnknownResource
 from gspc_trio.core.rm.parts import GONE, LEAF, Chunk, ClassQueue, Host, Kinds, Place, Vertex
 from gspc_trio.core.rm.pool import Pool
 
 ROOT = Place((), (), ())
-
-
-def host_name(resource_id: ResourceId) -> str:
-    """Return the part of the id that all resources of a host share: ``r1`` of ``r1.core3``."""
-    return resource_id.partition(".")[0]
 
 
 class Changer:

@@ -28,6 +28,7 @@ def _check_tasks(state: State) -> None:
         assert in_elsewhere == (entry.place is Place.ELSEWHERE), "choosy tasks and their queue disagree"
         assert in_sent == (entry.place is Place.SENT), "submitted tasks and their grant disagree"
         assert (entry.held is not None) == in_sent, "a task that is not submitted has a grant"
+        assert len(entry.lost_at) <= entry.losses, "a host was charged with a loss that does not count"
         timed = entry.place in (Place.DELAYED, Place.ELSEWHERE)
         assert timed == (entry.timer != 0), "a delayed task has no timer, or another one has"
         assert in_sent or entry.asked is Asked.NO, "a task that is not submitted was asked back"

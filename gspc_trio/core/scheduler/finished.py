@@ -5,10 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gspc_trio.core.exchange import Finished
-from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.ids import ResourceId, host_name
 from gspc_trio.core.records import TaskChanged
-from gspc_trio.core.scheduler.grants import leave, lose
+from gspc_trio.core.scheduler.grants import leave
 from gspc_trio.core.scheduler.interface import TaskDone
+from gspc_trio.core.scheduler.losses import again_elsewhere, lose
 from gspc_trio.core.scheduler.state import Asked, CodeTime, Entry, Held, Place, State
 from gspc_trio.core.scheduler.tasks import again, end, fail, start_timer
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
@@ -85,7 +86,9 @@ def finished(state: State, event: Finished) -> None:
 def _learn(state: State, held: Held | None, code_id: int, seconds: float, count: int) -> None:
     """Note that ``count`` tasks of a code took ``seconds`` together."""
     assert held is not None
-    held.refusals = 0
+    if held.fresh:
+        held.fresh, held.refusals = False, 0
+        state.proven.add(host_name(held.resource_id))
     key = held.queue.resource_class, code_id
     times = state.times.get(key)
     if times is None:
@@ -102,7 +105,8 @@ def _ended_otherwise(
     if reason is Reason.FAILED:
         _failed(state, entry, outcome, resource_id)
     elif reason is Reason.LOST:
-        lose(state, entry, outcome, resource_id)
+        if lose(state, entry, outcome, resource_id):
+            _refused(state, held)
     elif reason is Reason.CANCELLED and not entry.cancelling:
         # Somebody else has ended it: a run-time system that holds this job to be gone.
         lose(state, entry, replace(outcome, reason=Reason.LOST), resource_id)
@@ -123,11 +127,9 @@ def _failed(state: State, entry: Entry, outcome: Outcome, resource_id: ResourceI
     if delay_s is None:
         fail(state, entry, outcome, resource_id)
         return
-    state.retries += 1
-    entry.avoid |= {resource_id}
     error = outcome.error
     detail = f"{error.kind}: {error.message}" if error is not None else "failed"
-    again(state, entry, detail, delay_s)
+    again_elsewhere(state, entry, resource_id, detail, delay_s)
 
 
 def _given_back(state: State, entry: Entry, held: Held, outcome: Outcome, resource_id: ResourceId) -> None:
@@ -149,9 +151,10 @@ def _given_back(state: State, entry: Entry, held: Held, outcome: Outcome, resour
 
 
 def _refused(state: State, held: Held) -> None:
-    """A worker does not take tasks under the grant: it rests for a while, and in the end goes back."""
+    """A worker takes no tasks under the grant, or kills them: it rests a while, and in the end goes back."""
     if held.timer or held.leaving:
         return
+    held.fresh = True
     held.refusals += 1
     delay_s = state.retry.after_refusal(held.refusals)
     if delay_s is None:

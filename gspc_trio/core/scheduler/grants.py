@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from gspc_trio.core.exchange import Cancel, Demand, Grant, Hold, Lapsed, Recall, Refuse, Release
-from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import GrantChanged
 from gspc_trio.core.scheduler.interface import Claims, Reclaim, ResourcesLost, ResourcesUp
+from gspc_trio.core.scheduler.losses import end_cancelled, lose
 from gspc_trio.core.scheduler.serve import take_back
-from gspc_trio.core.scheduler.state import Asked, Entry, Held, State
-from gspc_trio.core.scheduler.tasks import again, end, fail, withdraw
-from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+from gspc_trio.core.scheduler.state import Asked, Held, State
+from gspc_trio.core.scheduler.tasks import again, fail, withdraw
+from gspc_trio.core.task import Outcome, Reason, TaskError
 
 
 def grant(state: State, event: Grant) -> None:
@@ -177,38 +175,6 @@ def lose_all(state: State, held: Held, detail: str) -> None:
         if position == 0:
             lose(state, entry, lost, held.resource_id)
         elif entry.cancelling:
-            _end_cancelled(state, entry, lost, held.resource_id)
+            end_cancelled(state, entry, lost, held.resource_id)
         else:
             again(state, entry, f"returned: {detail}")
-
-
-def lose(state: State, entry: Entry, lost: Outcome, resource_id: ResourceId) -> None:
-    """An attempt that may have begun was lost; the task is no longer at a worker."""
-    options, task_id = entry.task.options, entry.task.task_id
-    detail = lost.error.message if lost.error is not None else "its compute process ended"
-    if entry.cancelling:
-        _end_cancelled(state, entry, lost, resource_id)
-        return
-    entry.losses += 1
-    if not options.may_rerun:
-        why = f"it may have run or not, and may not run again: {detail}"
-        fail(state, entry, lost, resource_id, TaskError("unknown", why))
-        return
-    delay_s = state.retry.after_loss(options, entry.losses)
-    if delay_s is None:
-        fail(state, entry, lost, resource_id, TaskError("lost", _lost_message(task_id, entry.losses, detail)))
-        return
-    state.retries += 1
-    entry.avoid |= {resource_id}
-    again(state, entry, f"lost: {detail}", delay_s)
-
-
-def _end_cancelled(state: State, entry: Entry, lost: Outcome, resource_id: ResourceId) -> None:
-    """A task that was to end anyway was lost."""
-    outcome = replace(lost, reason=Reason.CANCELLED, error=None)
-    end(state, entry, TaskState.CANCELLED, outcome, resource_id)
-
-
-def _lost_message(task_id: TaskId, losses: int, detail: str) -> str:
-    times = "once" if losses == 1 else f"{losses} times"
-    return f"task {task_id} was lost {times}, the last time: {detail}"

@@ -70,6 +70,7 @@ class Entry:
         cancelling: it was asked to end.
         asked: it was asked back.
         avoid: resources that failed it.
+        lost_at: hosts that were charged with a loss of it.
         timer: number of its latest timer; older ones are void.
     """
 
@@ -86,6 +87,7 @@ class Entry:
     cancelling: bool = False
     asked: Asked = Asked.NO
     avoid: frozenset[ResourceId] = frozenset()
+    lost_at: frozenset[str] = frozenset()
     timer: int = 0
 
     def move(self, place: Place) -> None:
@@ -109,6 +111,7 @@ class Held:
         leaving: it goes back when the running task has ended, for it was recalled or its worker refuses.
         blocked: the running task takes long; nothing is sent behind it.
         refusals: how often its worker refused it since a task last finished there.
+        fresh: nothing has finished there since it was granted or refused.
         timer: number of the timer that ends its rest after a refusal, 0 if it does not rest.
         watched: attempt that ran at the last patrol.
         level: number of tasks under which it is found in the queue's levels, -1 if it is not there.
@@ -126,6 +129,7 @@ class Held:
     leaving: bool = False
     blocked: bool = False
     refusals: int = 0
+    fresh: bool = True
     timer: int = 0
     watched: tuple[TaskId, int] = (0, 0)
     level: int = -1
@@ -243,6 +247,7 @@ class State:
         dropped: number of those that failed and are not kept.
         grants, by_resource: what is held, by grant and by resource.
         known, class_sizes: resources that are up with their class, and how many of each class.
+        proven: hosts where a task of the job has finished.
         times: (resource class, code id) -> measured time.
         queues: one for each shape; ``dormant`` are those that wait until another one is given up.
         timers: (due, number, whose), a heap.
@@ -269,6 +274,7 @@ class State:
     by_resource: dict[ResourceId, Held] = field(factory=dict)
     known: dict[ResourceId, str] = field(factory=dict)
     class_sizes: dict[str, int] = field(factory=dict)
+    proven: set[str] = field(factory=set)
     times: dict[tuple[str, int], CodeTime] = field(factory=dict)
     queues: dict[Shape, ClassQueue] = field(factory=dict)
     dormant: OrderedDict[Shape, ClassQueue] = field(factory=OrderedDict)

@@ -49,7 +49,7 @@ def retry(state: State, event: RetryTask) -> None:
     state.sums.failures.pop(event.task_id, None)
     entry.failures = entry.losses = entry.returns = 0
     entry.cancelling = False
-    entry.avoid = frozenset()
+    entry.avoid = entry.lost_at = frozenset()
     entry.queue = state.queue_for(entry.queue.shape)
     entry.alone = not (entry.task.options.may_rerun and entry.queue.single)
     state.tasks[event.task_id] = entry
