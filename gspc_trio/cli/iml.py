@@ -148,8 +148,13 @@ async def _join(server: ImlServer, listen: str, coordinator: str, path: Path) ->
     """Run a server of a layer that is there, until that ends."""
     async with trio.open_nursery() as nursery:
         await _serve(nursery, server, listen, coordinator, path)
-        await server.gone.wait()
-        raise CommandError(f"the memory layer has ended: {server.reason}")
+        await _end_with(server)
+
+
+async def _end_with(server: ImlServer) -> None:
+    """End this process when its server has lost the layer: without its memory it would be there in vain."""
+    await server.gone.wait()
+    raise CommandError(f"the memory layer has ended: {server.reason}")
 
 
 async def _lead(
@@ -165,6 +170,7 @@ async def _lead(
             raise CommandError(f"another memory layer has just been started there: {other.address}")
         try:
             await _serve(nursery, server, str(where), coordinator.address, path)
+            nursery.start_soon(_end_with, server)
             await coordinator.stopped.wait()
         finally:
             remove_connection_file(path, info)

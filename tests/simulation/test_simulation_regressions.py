@@ -52,6 +52,8 @@ FOUND = [
     (2864, {}, "pause:job:108:20,kill:rts:9,partition:rts:51:0.2"),
     # A job's connection to its memory layer broke: what its tasks made after that stayed there for ever.
     (50, {}, "cut:job:21,cut:job:158"),
+    # The process of a coordinator lost the connection to its own memory server, and went on without.
+    (3042, {}, "cut:rts:1,cut:iml:62,cut:iml:437"),
 ]
 
 

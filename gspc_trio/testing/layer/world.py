@@ -100,7 +100,7 @@ class LayerWorld:
                 self.coordinator = coordinator
                 self.layer = DataLayer(address, token, bytes_min=self.bytes_min, copies=self.copies)
                 up.set()
-                await coordinator.stopped.wait()
+                await first_of(coordinator.stopped, server.gone)  # as a real process
                 nursery.cancel_scope.cancel()
 
         process = self.spawn("iml", "iml", HOST, main)
