@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
@@ -40,6 +41,9 @@ EXPECTED_ERRORS = (
 )
 """Errors whose message is meant for people; any other one is a defect of ours."""
 
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that stop a command in good order: Ctrl-C, what ``kill`` sends, the end of the terminal."""
 
 INTEGER_BITS_MAX = 2048
 """Larger integers are printed as text, in hexadecimal digits."""
@@ -131,6 +135,8 @@ def _open_standard_streams() -> None:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
             setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):  # results may have characters that the terminal has not
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _tell(name: str, group: BaseException) -> int:
@@ -159,11 +165,11 @@ def _line(error: BaseException) -> str:
 
 
 async def _with_signals(run: Callable[[], Awaitable[int | None]]) -> int:
-    """Run a command; SIGINT and SIGTERM cancel it, again and again without making it worse."""
+    """Run a command; signals that stop it cancel it, again and again without making it worse."""
     stopped_by: list[int] = []
 
     async def listen(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with trio.open_signal_receiver(*_stopping()) as signals:
             task_status.started()
             async for number in signals:
                 stopped_by.append(number)
@@ -180,14 +186,20 @@ async def _with_signals(run: Callable[[], Awaitable[int | None]]) -> int:
     return status or 0
 
 
+def _stopping() -> list[signal.Signals]:
+    """Return the signals that stop this process: without SIGHUP under nohup."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in STOPPING if not (ignored and number is signal.SIGHUP)]
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the block, in which the user's code runs and trio waits."""
+    """Let signals that stop a command end the block, in which the user's code runs and trio waits."""
 
     def interrupt(number: int, _frame: object) -> None:
         raise KeyboardInterrupt(number)
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, interrupt) for number in _stopping()}
     try:
         yield
     finally:

@@ -53,8 +53,13 @@ def _message(error: BaseException) -> str:
         return f"(its text cannot be shown: {type(problem).__name__})"
 
 
+def _sendable(text: str) -> str:
+    """The text with escapes for what is no Unicode, as in names of files: it must not cost the outcome."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(_sendable(text).split())
     if len(line) <= MESSAGE_CHARACTERS_MAX:
         return line
     return line[: MESSAGE_CHARACTERS_MAX - 3] + "..."
@@ -68,7 +73,7 @@ def _user_traceback(error: BaseException) -> str:
     if frames is None and not isinstance(error, SyntaxError):
         return ""
     try:
-        text = "".join(traceback.format_exception(type(error), error, frames))
+        text = _sendable("".join(traceback.format_exception(type(error), error, frames)))
     except Exception as problem:  # a broken __str__ or source line must not cost the task its outcome
         return f"(the traceback cannot be shown: {type(problem).__name__})"
     if len(text) <= TRACEBACK_CHARACTERS_MAX:

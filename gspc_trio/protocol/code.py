@@ -79,15 +79,27 @@ def function_code(
             returned value; with ``each`` every element of it is a value of its own.
 
     Raises:
-        BadCode: not callable, or it cannot be pickled by value; the message says why.
+        BadCode: not callable, or async, or it cannot be pickled by value; the message says why.
     """
     if not callable(function):
         raise BadCode(f"{function!r} is not callable, so it cannot be the code of a task")
+    if is_async(function):
+        raise BadCode(
+            f"{getattr(function, '__name__', function)} is async, and a task calls plain functions: "
+            "let one run it with trio.run or asyncio.run"
+        )
     common = (tuple(parameters), tuple(outputs))
     module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if isinstance(module, str) and isinstance(qualname, str) and _is_importable(function, module, qualname):
         return _encode(ImportedFunction(*common, module, qualname))
     return _encode(PickledFunction(*common, qualname or type(function).__name__, _pickle_by_value(function)))
+
+
+def is_async(function: Any) -> bool:
+    """Return whether what a call returns has to be awaited or iterated over with ``async for``."""
+    import inspect
+
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def source_code(

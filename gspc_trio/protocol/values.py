@@ -232,7 +232,16 @@ def _cloudpickle(value: Any, buffers: list[memoryview] | None) -> bytes:
     try:
         data: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=take)
     except Exception as error:
+        kind = type(value).__name__
+        advice = _ADVICE.get(kind, "")
         raise BadValue(
-            f"a value of type {type(value).__name__} cannot be sent to another process: {error}"
+            f"a value of type {kind} cannot be sent to another process: {error}{advice}"
         ) from error
     return data
+
+
+_ADVICE = {
+    "coroutine": "; run it with trio.run or asyncio.run",
+    "generator": "; make a list of what it yields",
+}
+"""What to do about values that are returned by mistake: type -> advice."""

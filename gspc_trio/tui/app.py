@@ -138,7 +138,8 @@ class TopApp(App[None]):
         """Begin to follow the source, and to draw."""
         self.theme = self._theme_wanted
         with suppress(NotImplementedError, ValueError, RuntimeError):  # only in a main thread
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self.source.start()
         self._beat_at_s = self._now()
         self.set_interval(BEAT_S, self.beat)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+from typing import Any, SupportsIndex, TypeAlias, TypedDict
 
 from gspc_trio.core.staging import Staged
 from gspc_trio.core.task import Requirement, Shape, TaskOptions
@@ -42,35 +44,53 @@ def task_settings(settings: TaskSettings) -> tuple[Shape, TaskOptions]:
         raise WorkflowError(
             f"unknown setting {min(unknown)!r}; there are: {', '.join(TaskSettings.__annotations__)}"
         )
-    for name in ("attempts", "loss_attempts"):
-        if settings.get(name, 1) < 1:  # type: ignore[operator]
-            raise WorkflowError(f"{name} must be at least 1")
+    given: dict[str, Any] = dict(settings)
+    for name in ("wait", "same_host", "may_rerun"):
+        if not isinstance(given.get(name, False), bool):  # "no" would count as True
+            raise WorkflowError(f"{name} is True or False, not {given[name]!r}")
+    for name, least in (("attempts", 1), ("loss_attempts", 1), ("memory_bytes", 0)):
+        if name in given:
+            given[name] = _whole(name, given[name], least)
     for name in ("timeout_s", "estimate_s"):
-        seconds = settings.get(name)
-        if seconds is not None and not seconds > 0:  # type: ignore[operator]
-            raise WorkflowError(f"{name} must be more than 0")
-    memory_bytes = settings.get("memory_bytes", 0)
-    if memory_bytes < 0:
-        raise WorkflowError("memory_bytes must not be negative")
-    if any(size_bytes < 1 for size_bytes in settings.get("memories", ())):
-        raise WorkflowError("memories are sizes in bytes, each at least 1")
-    estimate_s = settings.get("estimate_s")
+        if given.get(name) is not None:
+            given[name] = _seconds(name, given[name])
+    estimate_s = given.get("estimate_s")
     if estimate_s == math.inf:
         raise WorkflowError("estimate_s must be finite")
+    memories = given.get("memories", ())
+    if isinstance(memories, str | bytes) or not isinstance(memories, Iterable):
+        raise WorkflowError(f"memories is a list of sizes in bytes, not {memories!r}")
     shape = Shape(
-        requirements=requirements(settings.get("requires", "core")),
-        memory_bytes=memory_bytes,
-        memories=tuple(settings.get("memories", ())),
+        requirements=requirements(given.get("requires", "core")),
+        memory_bytes=given.get("memory_bytes", 0),
+        memories=tuple(_whole("a size in memories", size_bytes, 1) for size_bytes in memories),
         estimate_s=None if estimate_s is None else 2.0 ** math.ceil(math.log2(estimate_s)),
-        wait=settings.get("wait", False),
-        same_host=settings.get("same_host", False),
+        wait=given.get("wait", False),
+        same_host=given.get("same_host", False),
     )
-    given: dict[str, Any] = dict(settings)
     ranges, fetch, store = (given.get(name, False) for name in ("output_ranges", "stage_in", "stage_out"))
     files = isinstance(fetch, Mapping) or isinstance(store, Mapping)
     given["stage_in"] = bool(fetch or files or ranges)
     given["stage_out"] = bool(store or ranges)
     return shape, TaskOptions(**{name: given[name] for name in _OPTIONS if name in given})
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise WorkflowError(f"{name} must be a whole number, not {value!r}")
+    number = operator.index(value)
+    if number < least:
+        raise WorkflowError(f"{name} must be at least {least}, not {number}")
+    return number
+
+
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise WorkflowError(f"{name} must be a number of seconds, not {value!r}")
+    seconds = float(value)
+    if not seconds > 0:
+        raise WorkflowError(f"{name} must be more than 0, not {seconds:g}")
+    return seconds
 
 
 _OPTIONS = (
@@ -95,10 +115,15 @@ def requirements(requires: Requires) -> tuple[Requirement, ...]:
         raise WorkflowError(
             "requires is a resource class or a list of them, one for each resource, not a mapping"
         )
+    if not isinstance(requires, str | Requirement | Iterable):
+        raise WorkflowError(f"requires is a resource class or a list of them, not {requires!r}")
     listed = [requires] if isinstance(requires, str | Requirement) else list(requires)
     if not listed:
         raise WorkflowError("requires must name at least one resource class")
     for item in listed:
         if not isinstance(item, str | Requirement):
             raise WorkflowError(f"requires lists resource classes, not {item!r}")
-    return tuple(Requirement(item) if isinstance(item, str) else item for item in listed)
+    found = tuple(Requirement(item) if isinstance(item, str) else item for item in listed)
+    if not all(item.resource_class for item in found):
+        raise WorkflowError("requires has a resource class without a name")
+    return found

@@ -95,6 +95,13 @@ def test_messages_are_one_line_of_bounded_length() -> None:
     assert describe(Mute())[1] == "(its text cannot be shown: RuntimeError)"
 
 
+def test_text_that_is_no_unicode_is_escaped_so_that_it_can_travel() -> None:
+    error = caught(lambda: fail("no file caf\udce9 \ud800"))
+    _, message, traceback, _ = describe(error)
+    assert message == r"no file caf\udce9 \ud800"
+    assert message in traceback
+
+
 def test_running_out_of_memory_names_the_limit() -> None:
     text = "the task needed more than its memory_bytes of 77"
     assert describe(MemoryError(), 77)[1] == text

@@ -115,6 +115,10 @@ def test_a_host_that_has_a_rif_is_not_given_a_second_one_but_a_failed_one_is_rep
             events.BootstrapAsked(1, ("anna",), "local", -1),
             "the number of cores is -1; it must not be negative",
         ),
+        (
+            events.BootstrapAsked(1, ("anna",), "local", 99999),
+            "a host offers at most 4096 cores, not 99999: each has a process of its own",
+        ),
         (events.TeardownAsked(1, ("r5",)), "there is no RIF r5; there are: none"),
         (events.AddAsked(1, "r5", CORES), "there is no RIF r5; there are: none"),
     ],

@@ -62,6 +62,17 @@ def test_keep_going_finishes_what_does_not_depend_on_the_failure(world: World) -
     assert sorted(data["outputs"]["results"]) == [-10, 10]
 
 
+def test_names_that_are_no_unicode_are_shown_with_escapes(world: World) -> None:
+    path = world.workflow(failing("    return os.fsdecode(b'caf\\xe9') if item < 3 else open('\\ud800')"))
+    done = world.run("jobserver", "run", path, "--keep-going")
+    assert done.returncode == 1
+    assert done.stdout == "results: caf\\udce9\n" * 2
+    assert "UnicodeEncodeError: 'utf-8' codec can't encode character '\\ud800'" in done.stderr
+    assert "lost" not in done.stderr
+    done = world.run("jobserver", "run", world.workflow(failing("    raise ValueError('\\ud800')")))
+    assert "ValueError: \\ud800" in done.stderr
+
+
 def test_a_task_with_attempts_is_tried_again(world: World) -> None:
     trace = world.folder / "tries"
     body = f"    with open({str(trace)!r}, 'a') as file: file.write('x')\n"

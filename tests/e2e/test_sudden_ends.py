@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def start_and_see_a_task_finish(world: World) -> subprocess.Popen[str]:
     [
         ((signal.SIGINT,), 130),
         ((signal.SIGTERM,), 143),
+        ((signal.SIGHUP,), 129),
         ((signal.SIGINT, signal.SIGINT, signal.SIGTERM), 130),
     ],
 )
@@ -35,6 +37,22 @@ def test_a_signal_in_the_middle_ends_everything(world: World, signals: tuple[int
     assert process.returncode == status
     assert "Traceback" not in err
     world.wait_nothing_left()
+
+
+def test_a_run_time_system_takes_its_file_along_when_its_terminal_is_closed(world: World) -> None:
+    rts = world.start_rts("--cores", "1")
+    rts.send_signal(signal.SIGHUP)
+    assert completed(rts).returncode == 129
+    assert not Path(world.connection_file).exists()
+    world.wait_nothing_left()
+
+
+def test_under_nohup_the_end_of_the_terminal_is_survived(world: World) -> None:
+    rts = world.start_program("nohup", sys.executable, "-m", "gspc_trio.cli.rts", "start", "--cores", "1")
+    wait_until(Path(world.connection_file).exists, "the run-time system to be there")
+    rts.send_signal(signal.SIGHUP)
+    world.stop_rts()
+    assert completed(rts).returncode == 0
 
 
 def test_ctrl_c_at_a_terminal_reaches_only_the_job_server(world: World) -> None:

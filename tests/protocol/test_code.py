@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,18 @@ def test_what_cannot_be_called_or_pickled_is_refused() -> None:
     generator = (number for number in ())
     with pytest.raises(BadCode, match="cannot be sent to another process"):
         function_code(lambda: generator)
+
+
+def test_an_async_function_is_refused_with_advice() -> None:
+    async def listen() -> None:
+        pass
+
+    async def count() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (listen, count):
+        with pytest.raises(BadCode, match=f"{function.__name__} is async, and a task calls plain functions"):
+            function_code(function)
 
 
 def test_a_source_file_is_checked_where_the_job_is_described() -> None:

@@ -129,7 +129,7 @@ def test_long_bytes_are_msgpack_like_short_ones() -> None:
 
 
 def test_a_value_that_nothing_can_pickle_is_refused_in_one_line() -> None:
-    with pytest.raises(BadValue, match="a value of type generator cannot be sent to another process"):
+    with pytest.raises(BadValue, match=r"type generator cannot be sent .*; make a list of what it yields$"):
         dumps(number for number in ())
     too_deep: list[Any] = []
     for _ in range(100_000):
