@@ -28,6 +28,7 @@ from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.iml import join_layer
 from gspc_trio.components.iml_process import open_server_process
 from gspc_trio.core.iml.layout import Layout
+from gspc_trio.core.iml.quota import Quota
 from gspc_trio.nursery.network import Network
 
 HOSTS = ("alpha", "beta", "gamma")
@@ -83,7 +84,7 @@ async def measure(figures: Figures, rounds: int, items: int, size_bytes: int) ->
         rts = await stack.enter_async_context(opened)
         assert rts.data is not None
         for host in HOSTS[1:]:
-            await stack.enter_async_context(open_server_process(host, MEMORY_BYTES, layer=rts.data))
+            await stack.enter_async_context(open_server_process(host, Quota(MEMORY_BYTES), layer=rts.data))
         report = await rts.bootstrap(HOSTS[1:], "local", cores=1)
         assert not report.failed, report.failed
         await read_all(rts, len(HOSTS), size_bytes, True)

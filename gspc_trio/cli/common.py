@@ -19,6 +19,7 @@ from cyclopts import App, CycloptsError
 
 from gspc_trio.components.job import JobFailed
 from gspc_trio.components.rts_peers import RtsError
+from gspc_trio.core.iml import quota
 from gspc_trio.core.iml.errors import ImlError
 from gspc_trio.nursery.connection_file import ConnectionFileError, default_connection_file
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed
@@ -297,6 +298,46 @@ def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:
     if not (tls or where.is_loopback):
         raise CommandError(f"other hosts can reach {host}, and nothing would be encrypted: add --tls")
     return where
+
+
+def parse_option(text: str) -> tuple[str, str]:
+    """Return name and value of ``name=value``.
+
+    Raises:
+        CommandError: the text has another form.
+    """
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise CommandError(f"{text!r} is no option: write --set NAME=VALUE")
+    return name, value
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that a text like ``4GiB`` means (``core.iml.quota``).
+
+    Raises:
+        CommandError: it is no size.
+    """
+    try:
+        return quota.parse_size(text)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def memory_options(memory: str, spill: str, spill_directory: str) -> dict[str, str]:
+    """Return the options of a local RIF whose host's memory servers may use so much.
+
+    Raises:
+        CommandError: one is no size, or there is no such directory.
+    """
+    if spill_directory and not os.path.isdir(spill_directory):
+        raise CommandError(f"--spill-directory {spill_directory}: there is no such directory")
+    options = {
+        "memory": memory and str(parse_size(memory)),
+        "spill": spill and str(parse_size(spill)),
+        "spill_directory": spill_directory and os.path.abspath(spill_directory),
+    }
+    return {name: value for name, value in options.items() if value}
 
 
 def directory_option(directory: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 import secrets
 import socket
@@ -20,6 +19,7 @@ from gspc_trio.cli.common import (
     CommandError,
     flatten,
     listen_address,
+    parse_size,
     print_json,
     run_command,
     set_up_logging,
@@ -49,21 +49,6 @@ File = Annotated[Path | None, Parameter(name=["--connection-file", "--iml"])]
 Json = Annotated[
     bool, Parameter(name="--json", negative=(), help="Print one JSON object instead of text for people.")
 ]
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B)?", re.IGNORECASE)
-_UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def parse_size(text: str) -> int:
-    """Return the bytes that a text like ``4GiB``, ``512M`` or ``1000000`` means; units are powers of 1024.
-
-    Raises:
-        CommandError: it has another form.
-    """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise CommandError(f"{text!r} is not a size; write for example 4GiB, 512MiB or 1000000")
-    return int(float(found[1]) * _UNITS[(found[2] or "")[:1].upper()])
 
 
 @app.command

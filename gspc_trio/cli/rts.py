@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +17,15 @@ from gspc_trio.cli.common import (
     connection_path,
     directory_option,
     listen_address,
+    memory_options,
+    parse_option,
+    parse_size,
     print_json,
     run_command,
     running_connection,
     set_up_logging,
 )
+from gspc_trio.cli.describe import describe_status
 from gspc_trio.cli.waiting import describe_waiting
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.collector import tuned_collector
@@ -78,6 +84,9 @@ async def start(
     placement: str = "fifo",
     hosts: Annotated[list[str] | None, Parameter(name="--host", consume_multiple=False, negative=())] = None,
     directory: str = "",
+    memory: str = "",
+    spill: str = "",
+    spill_directory: str = "",
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> None:
@@ -107,36 +116,57 @@ async def start(
         Logical names of local RIFs to start; by default one with this host's name.
     directory
         Where their tasks with files run; by default the system's directory for temporary files.
+    memory
+        How much shared memory a memory server of theirs may use, e.g. 4GiB; by default a quarter of what
+        the host has.
+    spill
+        How much more it may keep on disk when its memory is full, e.g. 20GiB; by default nothing.
+    spill_directory
+        Where; by default the system's directory for temporary files.
     verbose
         Log everything, not only warnings.
     log_json
         Log as JSON, a line each.
     """
     set_up_logging(verbose, log_json)
-    rating, options = find_placement(placement), directory_option(directory)
+    rating = find_placement(placement)
+    options = directory_option(directory) | memory_options(memory, spill, spill_directory)
     path = connection_path(connection_file)
     _refuse_second(await find_live_connection(path), path)
     with tuned_collector(), open_state(state) if state is not None else nullcontext() as keeper:
-        before = keeper.before if keeper is not None else RtsState()
-        where = listen_address(listen, port or before.port, tls)
+        port = port or (keeper.before.port if keeper is not None else 0)
+        where = str(listen_address(listen, port, tls))
         issue = Authority((state or path.parent) / "tls").issue if tls else lambda _: ""
-        network = Network(bytes.fromhex(before.token), credentials=issue("rts"))
-        network.instance = before.instance
-        async with open_rts_service(
-            network,
-            listen=(str(where),),
-            strategies={**find_strategies(), "ssh": SshStrategy()},
-            epoch=keeper.state.epoch if keeper is not None else None,
-            issue=issue,
-            placement=rating,
-            **({} if keeper is None else restoring(keeper)),
-        ) as service:
-            info = ConnectionInfo.create(service.address, network.token, VERSION, issue("client"))
-            _refuse_second(await claim_connection_file(path, info), path)
-            try:
-                await _serve(service, hosts, cores, options, path, keeper)
-            finally:
-                remove_connection_file(path, info)
+        await _run(where, issue, rating, path, keeper, partial(_serve, hosts, cores, options))
+
+
+async def _run(
+    where: str,
+    issue: Callable[[str], str],
+    rating: Placement | None,
+    path: Path,
+    keeper: StateKeeper | None,
+    serve: Callable[[RtsService, Path, StateKeeper | None], Awaitable[None]],
+) -> None:
+    """Open the service, say where it is, and serve."""
+    before = keeper.before if keeper is not None else RtsState()
+    network = Network(bytes.fromhex(before.token), credentials=issue("rts"))
+    network.instance = before.instance
+    async with open_rts_service(
+        network,
+        listen=(where,),
+        strategies={**find_strategies(), "ssh": SshStrategy()},
+        epoch=keeper.state.epoch if keeper is not None else None,
+        issue=issue,
+        placement=rating,
+        **({} if keeper is None else restoring(keeper)),
+    ) as service:
+        info = ConnectionInfo.create(service.address, network.token, VERSION, issue("client"))
+        _refuse_second(await claim_connection_file(path, info), path)
+        try:
+            await serve(service, path, keeper)
+        finally:
+            remove_connection_file(path, info)
 
 
 def restoring(keeper: StateKeeper) -> dict[str, Any]:
@@ -164,10 +194,10 @@ def _refuse_second(alive: ConnectionInfo | None, path: Path) -> None:
 
 
 async def _serve(
-    service: RtsService,
     hosts: list[str] | None,
     cores: int,
     options: dict[str, str],
+    service: RtsService,
     path: Path,
     keeper: StateKeeper | None,
 ) -> None:
@@ -220,30 +250,6 @@ async def status(*, connection_file: RunningFile = None, json: Json = False) -> 
         print("\n".join(describe_status(data)))
 
 
-def describe_status(data: dict[str, Any]) -> list[str]:
-    """Return the state of a run-time system as lines for people."""
-    lines = [f"{'RIF':<8}{'HOST':<24}{'STATE':<12}WORKERS"]
-    lines += [
-        f"{rif['rif_id']:<8}{rif['host']:<24}{rif['state']:<12}{rif['workers']}" for rif in data["rifs"]
-    ]
-    lines += ["", f"{'CLASS':<12}{'TOTAL':>8}{'FREE':>8}{'HELD':>8}{'BLOCKED':>9}"]
-    lines += [
-        f"{name:<12}{entry['total']:>8}{entry['free']:>8}{entry['held']:>8}{entry['blocked']:>9}"
-        for name, entry in data["classes"].items()
-    ]
-    lines += ["", f"{'MEMORY':<20}{'HOST':<24}{'BYTES':>16}{'FREE':>16}"]
-    lines += [
-        f"{name:<20}{entry['host']:<24}{entry['total_bytes']:>16}{entry['free_bytes']:>16}"
-        for name, entry in data["memories"].items()
-    ]
-    lines += ["", f"{'JOB':<8}{'NAME':<24}{'WEIGHT':>8}{'DEMAND':>8}{'HELD':>8}{'SHARE':>8}"]
-    lines += [
-        f"{job['job']:<8}{job['name']:<24}{job['weight']:>8g}{job['demand']:>8}{job['held']:>8}{job['share']:>8.2f}"
-        for job in data["jobs"]
-    ]
-    return lines
-
-
 @app.command
 async def explain(job: str, *, connection_file: RunningFile = None, json: Json = False) -> None:
     """Say why requests of a job wait: what each needs, who holds it, its place, what blocks it.
@@ -285,9 +291,12 @@ async def bootstrap(
         Cores that each offers; 0 for what its hardware has.
     settings
         name=value, an option of the strategy; may be given several times. Of ssh: python (the interpreter
-        there), config (in place of ~/.ssh/config). Of both: directory (where tasks with files run).
+        there), config (in place of ~/.ssh/config). Of both: directory (where tasks with files run); memory,
+        spill, spill_directory (what memory servers there may use, as gspc-rts start says it).
     """
     options = dict(parse_option(text) for text in settings or [])
+    for name in {"memory", "spill"} & options.keys():
+        parse_size(options[name])
     async with join_rts(running_connection(connection_file)) as rts:
         report = await rts.bootstrap(hosts, strategy, cores=cores, options=options)
     if json:
@@ -298,18 +307,6 @@ async def bootstrap(
         for host, reason in report.failed.items():
             print(f"{host}: failed: {reason}")
     return 1 if report.failed else 0
-
-
-def parse_option(text: str) -> tuple[str, str]:
-    """Return name and value of ``name=value``.
-
-    Raises:
-        CommandError: the text has another form.
-    """
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise CommandError(f"{text!r} is no option: write --set NAME=VALUE")
-    return name, value
 
 
 @app.command

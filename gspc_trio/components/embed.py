@@ -17,6 +17,7 @@ from gspc_trio.components.rts import open_rts_service
 from gspc_trio.components.rts_peers import RtsError
 from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
 from gspc_trio.components.strategy import Strategy
+from gspc_trio.core.iml.quota import Quota
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.staging import FilePatterns
 from gspc_trio.nursery.connection_file import (
@@ -46,6 +47,8 @@ async def open_rts(
     connection_file: Path | str | None = None,
     publish: Path | str | None = None,
     data_bytes: int = 0,
+    spill_bytes: int = 0,
+    spill_directory: str = "",
 ) -> AsyncIterator[RunTimeSystem]:
     """A run-time system for as long as the block runs.
 
@@ -56,19 +59,21 @@ async def open_rts(
         publish: file in which to publish how to reach the RTS that is started, for gspc-top and other
             clients; None: nobody outside this process can.
         data_bytes: shared memory of a memory layer for large values; 0: they travel with the tasks.
+        spill_bytes: what memory servers of this host may keep on disk when that is full; 0: nothing.
+        spill_directory: where; "" for the system's directory for temporary files.
 
     Raises:
         ConnectionFileError: the file is missing, unsafe or not a connection file, or cannot be written.
         ConnectFailed: no RTS answers at the address in the file.
         LayerGone: the memory layer did not start.
-        NoRoom: this host has not so much memory for it.
+        NoRoom: this host has not so much memory for it, or cannot spill to that directory.
         RtsError: the local RIF did not come up.
         StartedAtImport: a compute process is importing the module that calls this.
     """
     refuse_in_imports_of_tasks()
-    host = host or socket.gethostname()
+    host, quota = host or socket.gethostname(), Quota(data_bytes, spill_bytes, spill_directory)
     if connection_file is not None:
-        async with join_rts(Path(connection_file)) as rts, _with_data(rts, host, data_bytes):
+        async with join_rts(Path(connection_file)) as rts, _with_data(rts, host, quota):
             yield rts
         return
     network = Network(secrets.token_bytes(32))
@@ -80,31 +85,34 @@ async def open_rts(
         }
         listen = (RTS_ADDRESS,) if publish is None else (RTS_ADDRESS, "ws://127.0.0.1:0")
         async with open_rts_service(network, listen=listen, strategies=strategies) as service:
-            report = await service.bootstrap((host,), "embedded", cores, {})
+            options = {"spill": str(spill_bytes), "spill_directory": spill_directory} if spill_bytes else {}
+            report = await service.bootstrap((host,), "embedded", cores, options)
             if report.failed:
                 raise RtsError(f"the run-time system did not start: {report.failed[host]}")
             connection = network.connect(RTS_ADDRESS, role="control", name="application", expect="rts")
             async with connection as peer:
                 with published(publish, service.addresses[-1], network.token):
                     rts = RunTimeSystem(network, RTS_ADDRESS, peer)
-                    async with _with_data(rts, host, data_bytes):
+                    async with _with_data(rts, host, quota):
                         yield rts
 
 
 @asynccontextmanager
-async def _with_data(rts: RunTimeSystem, host: str, data_bytes: int) -> AsyncIterator[None]:
+async def _with_data(rts: RunTimeSystem, host: str, quota: Quota) -> AsyncIterator[None]:
     """Let jobs keep large values in a memory layer while the block runs; not if it has no bytes."""
-    if not data_bytes:
+    if not quota.memory_bytes:
         yield
         return
     from gspc_trio.components.iml_arena import arena_of
     from gspc_trio.components.iml_process import open_server_process
 
     listen = "" if rts.embedded else address_towards(rts.address)
-    server = open_server_process(host, data_bytes, listen=listen, credentials=rts.network.credentials)
-    async with arena_of(rts)(host, secrets.token_hex(4), data_bytes), server as started:
-        rts.data = started.layer
-        yield
+    async with arena_of(rts)(host, secrets.token_hex(4), quota.memory_bytes) as told:
+        quota = quota if quota.spill_bytes else told
+        server = open_server_process(host, quota, listen=listen, credentials=rts.network.credentials)
+        async with server as started:
+            rts.data = started.layer
+            yield
 
 
 @contextmanager

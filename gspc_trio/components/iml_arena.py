@@ -11,11 +11,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import trio
+from msgspec.structs import replace
 
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.iml_host import Arena
+from gspc_trio.components.iml_platform import platform
 from gspc_trio.components.rm_client import AcquireRefused, Resources, open_resources
 from gspc_trio.core.iml.errors import NoRoom
+from gspc_trio.core.iml.quota import Quota, quota_of
 from gspc_trio.core.resources import MEMORY_CLASS, Resource
 from gspc_trio.core.task import Requirement
 from gspc_trio.nursery.errors import ConnectionProblem
@@ -39,18 +42,20 @@ def arena_of(rts: RunTimeSystem) -> Arena:
     """Return what holds memory at a run-time system for servers on its hosts, as long as that lives."""
 
     @asynccontextmanager
-    async def hold(host: str, name: str, memory_bytes: int) -> AsyncIterator[None]:
-        rif_id, there = await _rif_of(rts, host)
-        if not rif_id:  # no host of the run-time system, or nobody knows what it has
-            yield
+    async def hold(host: str, name: str, memory_bytes: int) -> AsyncIterator[Quota]:
+        rif_id, options, there = await _rif_of(rts, host)
+        quota = quota_of(options)
+        quota = replace(quota, memory_bytes=memory_bytes or quota.memory_bytes or platform().memory_bytes())
+        if not there:  # no host of the run-time system, or nobody knows what it has
+            yield quota
             return
         resource = Resource(f"{rif_id}.memory-{name[-8:]}", MEMORY_CLASS)
         if resource not in there:  # it may have come back with its RIF to a run-time system that is new
             await rts.add(rif_id, (resource,))
         try:
             async with open_resources(rts, f"memory of {host}") as resources:
-                await _acquire(resources, resource, host, memory_bytes)
-                yield
+                await _acquire(resources, resource, host, quota.memory_bytes)
+                yield quota
         finally:
             with suppress(PeerGone, RemoteError), trio.move_on_after(WAIT_S, shield=True):
                 await rts.remove(rif_id, (resource.resource_id,))
@@ -74,17 +79,16 @@ def arena_at(network: Network, address: str) -> Arena:
     """Return the same for a RIF, whose run-time system may go and come back: then it is held there again."""
 
     @asynccontextmanager
-    async def hold(host: str, name: str, memory_bytes: int) -> AsyncIterator[None]:
+    async def hold(host: str, name: str, memory_bytes: int) -> AsyncIterator[Quota]:
         async with open_scope() as nursery:
-            await nursery.start(_keep, network, address, (host, name, memory_bytes))
-            yield
+            yield await nursery.start(_keep, network, address, (host, name, memory_bytes))
             nursery.cancel_scope.cancel()
 
     return hold
 
 
 async def _keep(
-    network: Network, address: str, what: tuple[str, str, int], *, task_status: trio.TaskStatus[None]
+    network: Network, address: str, what: tuple[str, str, int], *, task_status: trio.TaskStatus[Quota]
 ) -> None:
     """Hold memory until cancelled; raise only if that does not succeed the first time."""
     started = False
@@ -92,10 +96,11 @@ async def _keep(
         try:
             name = f"memory of {what[0]}"
             async with network.connect(address, role="control", name=name, expect="rts") as peer:
-                async with arena_of(RunTimeSystem(network, address, peer))(*what):
+                async with arena_of(RunTimeSystem(network, address, peer))(*what) as quota:
                     if not started:
                         started = True
-                        task_status.started()
+                        what = (*what[:2], quota.memory_bytes)
+                        task_status.started(quota)
                     await peer.lost.wait()
         except (ConnectionProblem, PeerGone, RemoteError, NoRoom) as error:
             if not started:
@@ -108,11 +113,11 @@ def _wanted(host: str, memory_bytes: int) -> str:
     return f"host {host} has no {memory_bytes} bytes of memory for a memory server"
 
 
-async def _rif_of(rts: RunTimeSystem, host: str) -> tuple[str, tuple[Resource, ...]]:
-    """Return the RIF of a host that says how much memory there is, and what it has; or "" and nothing."""
+async def _rif_of(rts: RunTimeSystem, host: str) -> tuple[str, dict[str, str], tuple[Resource, ...]]:
+    """Return the RIF of a host, its options, and what it has if it says how much memory there is."""
     for rif in (await rts.status())["rifs"]:
         if rif["host"] == host and rif["state"] == UP:
             found: ResourceList = await rts.peer.call(GetResources(rif["rif_id"]))
-            if any(resource.memory_bytes for resource in found.resources):
-                return rif["rif_id"], found.resources
-    return "", ()
+            has_memory = any(resource.memory_bytes for resource in found.resources)
+            return rif["rif_id"], rif["options"], found.resources if has_memory else ()
+    return "", {}, ()

@@ -19,6 +19,7 @@ from gspc_trio.components.iml_local import refuse_all
 from gspc_trio.components.iml_platform import platform
 from gspc_trio.core.exchange import DataLayer, OpenJob
 from gspc_trio.core.iml.errors import DuplicateData, ImlError, LayerGone
+from gspc_trio.core.iml.quota import Quota
 from gspc_trio.core.resources import MEMORY_CLASS, Resource
 from gspc_trio.iml.local import door_of
 from gspc_trio.nursery.errors import ConnectionProblem
@@ -35,15 +36,18 @@ TRIES = 6
 """How often to look for a layer that does not answer; each time after a pause that is twice as long."""
 
 
-Arena: TypeAlias = Callable[[str, str, int], AbstractAsyncContextManager[None]]
-"""Holds memory of a host for a server: takes the host, the server's name and its bytes; may raise NoRoom."""
+Arena: TypeAlias = Callable[[str, str, int], AbstractAsyncContextManager[Quota]]
+"""Holds memory of a host for a server: takes the host, the server's name and its bytes; may raise NoRoom.
+
+It gives what the server may use: without bytes, as many as its RIF was told, or a quarter of the host's.
+"""
 
 
 @asynccontextmanager
-async def no_arena(host: str, name: str, memory_bytes: int) -> AsyncIterator[None]:
+async def no_arena(host: str, name: str, memory_bytes: int) -> AsyncIterator[Quota]:
     """Hold nothing: there is no resource manager."""
-    del host, name, memory_bytes
-    yield
+    del host, name
+    yield Quota(memory_bytes or platform().memory_bytes())
 
 
 class _Door:
@@ -61,7 +65,7 @@ class HostLayers:
     Args:
         host: the name of this host.
         nursery: in which started servers run.
-        memory_bytes: quota of a server that is started; 0: a quarter of this machine's memory.
+        memory_bytes: quota of a server that is started; 0: what the arena says.
         arena: holds that memory for as long as the server runs (RM-8).
     """
 
@@ -149,10 +153,9 @@ class HostLayers:
             door.ready.set()
 
     async def _run_server(self, layer: DataLayer, door: _Door) -> None:
-        memory_bytes = self._memory_bytes or self._platform.memory_bytes()
         async with (
-            self._arena(self.host, door.address, memory_bytes),
-            self._platform.open_server(self.host, memory_bytes, layer) as server,
+            self._arena(self.host, door.address, self._memory_bytes) as quota,
+            self._platform.open_server(self.host, quota, layer) as server,
         ):
             door.ready.set()
             await server.wait()

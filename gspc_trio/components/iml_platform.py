@@ -20,6 +20,7 @@ from gspc_trio.nursery.network import Network
 if TYPE_CHECKING:
     from gspc_trio.components.iml_process import ServerProcess
     from gspc_trio.core.exchange import DataLayer
+    from gspc_trio.core.iml.quota import Quota
 
 BACKLOG = 128
 
@@ -122,7 +123,7 @@ class Platform:
         return default_memory_bytes()
 
     def open_server(
-        self, host: str, memory_bytes: int, layer: DataLayer
+        self, host: str, quota: Quota, layer: DataLayer
     ) -> AbstractAsyncContextManager[ServerProcess]:
         """Run a memory server in a process of its own for as long as a block lasts.
 
@@ -131,7 +132,7 @@ class Platform:
         """
         from gspc_trio.components.iml_process import open_server_process
 
-        return open_server_process(host, memory_bytes, layer=layer)
+        return open_server_process(host, quota, layer=layer)
 
 
 PLATFORM: ContextVar[Platform | None] = ContextVar("platform", default=None)

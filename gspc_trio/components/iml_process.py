@@ -25,11 +25,13 @@ from typing import Any
 import trio
 from attrs import evolve
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from gspc_trio.components.iml_coordinator import CoordinatorService
 from gspc_trio.components.iml_server import ImlServer
 from gspc_trio.core.exchange import DataLayer
-from gspc_trio.core.iml.errors import ImlError, LayerGone, error_of
+from gspc_trio.core.iml.errors import ImlError, LayerGone, NoRoom, error_of
+from gspc_trio.core.iml.quota import Quota
 from gspc_trio.nursery.network import Network, address_towards
 from gspc_trio.nursery.process import open_process
 from gspc_trio.nursery.scope import leaves
@@ -59,25 +61,24 @@ class ServerProcess(Struct, frozen=True):
 @asynccontextmanager
 async def open_server_process(
     host: str,
-    memory_bytes: int,
+    quota: Quota,
     *,
     layer: DataLayer | None = None,
     listen: str = "",
     credentials: str = "",
-    spill_bytes: int = 0,
-    spill_directory: str = "",
 ) -> AsyncIterator[ServerProcess]:
     """Run a memory server in a process of its own for as long as the block lasts.
 
     Args:
         host: its name in the layer.
-        memory_bytes, spill_bytes, spill_directory: as of :class:`ImlServer`.
+        quota: what it may use.
         layer: to join; None: it is the first server of a new layer, and coordinates it.
         listen: where it listens; "": where the coordinator can reach it, or the loopback interface.
         credentials: for the TLS of a new layer, or "".
 
     Raises:
         ImlError: the layer does not let it in.
+        NoRoom: it cannot write where it may spill.
         LayerGone: it did not start.
     """
     layer = layer or DataLayer("", secrets.token_bytes(32), credentials=credentials)
@@ -87,9 +88,7 @@ async def open_server_process(
         "credentials": layer.credentials,
         "listen": listen,
         "host": host,
-        "memory_bytes": memory_bytes,
-        "spill_bytes": spill_bytes,
-        "spill_directory": spill_directory,
+        **asdict(quota),
     }
     command = [sys.executable, "-m", "gspc_trio.components.iml_process"]
     line = json.dumps(order).encode() + b"\n"
@@ -107,9 +106,10 @@ async def open_server_process(
 
 async def _run(order: dict[str, Any]) -> None:
     network = Network(base64.b64decode(order["token"]), credentials=order["credentials"])
-    server = ImlServer(
-        network, order["host"], order["memory_bytes"], order["spill_bytes"], order["spill_directory"]
-    )
+    host, directory, spill_bytes = order["host"], order["spill_directory"], order["spill_bytes"]
+    if spill_bytes and directory and not os.access(directory, os.W_OK | os.X_OK):
+        raise NoRoom(f"host {host} cannot spill: it cannot write to the directory {directory}")
+    server = ImlServer(network, host, order["memory_bytes"], spill_bytes, directory)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_end_with_stdin, nursery.cancel_scope)
         nursery.start_soon(_end_with_signal, nursery.cancel_scope)

@@ -4,6 +4,7 @@ It reads one line of JSON on standard input: ``rts`` (address), ``token`` (base6
 ``incarnation``, ``host``, ``cores``, ``options``; ``credentials`` (for TLS) and ``grace_s`` (how long it
 waits for a run-time system that is gone) may be missing. It prints nothing and logs to standard error.
 Options: ``listen``, the address for schedulers; ``log_level``; ``directory``, in which tasks with files run.
+Those of its memory servers (``memory``, ``spill``, ``spill_directory``) are read where these are started.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from msgspec.structs import replace
 from gspc_trio.components.compute import open_process_backend
 from gspc_trio.components.hardware import discover_hardware
 from gspc_trio.components.rif import RifService, open_rif
+from gspc_trio.core.iml.quota import quota_of
 from gspc_trio.nursery.network import Network, address_towards
 from gspc_trio.nursery.process import UnsupportedSystem
 from gspc_trio.nursery.scope import only_error
@@ -133,12 +135,17 @@ def main() -> int:
         return 2
     level = logging.getLevelNamesMapping().get(order.options.get("log_level", "").upper(), logging.WARNING)
     logging.basicConfig(level=level, stream=sys.stderr, format=f"{order.rif_id}: %(levelname)s: %(message)s")
-    directory = order.options.get("directory", "")
-    if directory:
+    try:
+        directories = order.options.get("directory", ""), quota_of(order.options).spill_directory
+    except ValueError as error:
+        print(f"{order.rif_id} ends: {error}", file=sys.stderr)
+        return 1
+    for directory in filter(None, directories):
         if not os.access(directory, os.W_OK | os.X_OK):
             print(f"{order.rif_id} ends: it cannot write to the directory {directory}", file=sys.stderr)
             return 1
-        tempfile.tempdir = directory  # of this process, not of the tasks
+    if directories[0]:
+        tempfile.tempdir = directories[0]  # of this process, not of the tasks
     # Nobody else's garbage collector: this process does nothing but pass messages on.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

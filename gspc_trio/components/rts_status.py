@@ -18,7 +18,8 @@ def describe(
     ``version``, ``pid``, ``addresses``, ``uptime_s``;
     ``rifs``: a list of ``rif_id``, ``host``, ``state`` (starting, up, quarantined, away, lost, failed,
     stopping),
-    ``incarnation``, ``strategy``, ``address``, ``pid``, ``workers`` (their number), ``detail`` (why not up);
+    ``incarnation``, ``strategy``, ``options`` (of the strategy), ``address``, ``pid``, ``workers`` (their
+    number), ``detail`` (why not up);
     ``hosts``: host -> list of resource ids;
     ``classes``: class -> ``total``, ``free``, ``held``, ``blocked`` (by a held relative);
     ``memories``: memory -> ``host``, ``total_bytes``, ``free_bytes`` (not given to tasks or memory servers);
@@ -40,6 +41,7 @@ def describe(
                 "state": rif.shown[0],
                 "incarnation": rif.incarnation,
                 "strategy": rif.strategy,
+                "options": dict(rif.options),
                 "address": rif.address,
                 "pid": rif.pid,
                 "workers": len(rif.resources),

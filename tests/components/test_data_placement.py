@@ -18,6 +18,7 @@ from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_host import ranked_hosts
 from gspc_trio.components.iml_process import open_server_process
 from gspc_trio.core.iml.layout import Layout
+from gspc_trio.core.iml.quota import Quota
 from gspc_trio.policies.location import Level, Target, location
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside
@@ -55,7 +56,7 @@ async def two_hosts(folder: Path, memory_bytes: int) -> AsyncIterator[tuple[RunT
     with trio.fail_after(HANG_S):
         async with opened as rts:
             assert rts.data is not None
-            server = open_server_process("beta", memory_bytes, layer=rts.data)
+            server = open_server_process("beta", Quota(memory_bytes), layer=rts.data)
             async with server, open_iml(layer=rts.data) as iml:
                 report = await rts.bootstrap(["beta"], "local", cores=2)
                 assert not report.failed, report.failed

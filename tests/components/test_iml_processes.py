@@ -15,10 +15,12 @@ import pytest
 import trio
 from iml_hosts import HANG_S, MARK, Servers, open_servers
 
+from gspc_trio.components.embed import open_rts
 from gspc_trio.components.iml import open_iml
-from gspc_trio.core.iml.errors import DataLost, ImlError
+from gspc_trio.core.iml.errors import DataLost, ImlError, NoRoom
 from gspc_trio.core.iml.layout import Layout, replicated, striped
 from gspc_trio.iml.local import LocalClient
+from gspc_trio.protocol.limits import MIB
 
 pytestmark = pytest.mark.process
 
@@ -187,3 +189,18 @@ def test_the_commands(servers: Servers) -> None:
     assert second.stderr is not None
     assert "the memory layer has ended" in second.stderr.read()
     assert not servers.file.exists()
+
+
+async def test_the_memory_of_a_run_time_system_spills_where_the_user_says(tmp_path: Path) -> None:
+    sizes = {"data_bytes": 8 * MIB, "spill_bytes": 64 * MIB}
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1, **sizes, spill_directory=str(tmp_path)) as rts:
+            async with open_iml(layer=rts.data) as iml:
+                made = [await iml.alloc(MIB, bytes([number]) * MIB) for number in range(20)]
+                (server,) = (await iml.status())["servers"]
+                assert (server["memory_bytes"], server["spill_bytes"]) == (8 * MIB, 64 * MIB)
+                for number, data in enumerate(made):
+                    assert await iml.get(data.range(MIB - 1, 1)) == bytes([number])
+        with pytest.raises(NoRoom, match="cannot write to the directory /no/such"):
+            async with open_rts(cores=1, **sizes, spill_directory="/no/such"):
+                raise AssertionError("it came up")

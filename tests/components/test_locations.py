@@ -11,6 +11,7 @@ from gspc_trio import Net, open_iml
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.iml_host import ranked_hosts
 from gspc_trio.components.iml_process import open_server_process
+from gspc_trio.core.iml.quota import Quota
 from gspc_trio.policies.location import Level, Target, location
 
 pytestmark = pytest.mark.process
@@ -32,7 +33,7 @@ async def test_a_task_runs_at_the_rank_that_its_location_names(tmp_path: Path) -
     with trio.fail_after(HANG_S):
         async with open_rts(cores=2, host="alpha", data_bytes=16 * MIB, publish=publish) as rts:
             assert rts.data is not None
-            server = open_server_process("beta", 16 * MIB, layer=rts.data)
+            server = open_server_process("beta", Quota(16 * MIB), layer=rts.data)
             async with server, open_iml(layer=rts.data) as iml:
                 report = await rts.bootstrap(["beta"], "local", cores=2)
                 assert not report.failed, report.failed

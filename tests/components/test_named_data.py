@@ -14,6 +14,7 @@ from gspc_trio import Data, Executor, Named, Net, Program, open_iml, open_job, o
 from gspc_trio.components.iml_process import open_server_process
 from gspc_trio.core.iml.errors import UnknownName
 from gspc_trio.core.iml.layout import Layout, striped
+from gspc_trio.core.iml.quota import Quota
 from gspc_trio.protocol.values import BadValue
 from gspc_trio.workflow.arcs import WorkflowError
 
@@ -93,7 +94,7 @@ async def test_it_is_given_as_memory_and_as_file_wherever_it_lies() -> None:
     with trio.fail_after(HANG_S):
         async with open_rts(cores=1, host="alpha", data_bytes=64 * MIB) as rts:
             assert rts.data is not None
-            server = open_server_process("beta", 64 * MIB, layer=rts.data)
+            server = open_server_process("beta", Quota(64 * MIB), layer=rts.data)
             async with server, open_iml(layer=rts.data) as iml:
                 await iml.alloc(len(TEXT), TEXT, layout=Layout(("beta",)), name="corpus")
                 await iml.alloc(len(TEXT), TEXT, layout=striped(4096, ("alpha", "beta")), name="stripes")
@@ -112,7 +113,7 @@ async def test_tasks_go_where_the_data_lies(tmp_path: Path) -> None:
     with trio.fail_after(HANG_S):
         async with opened as rts:
             assert rts.data is not None
-            server = open_server_process("beta", 64 * MIB, layer=rts.data)
+            server = open_server_process("beta", Quota(64 * MIB), layer=rts.data)
             async with server, open_iml(layer=rts.data) as iml:
                 assert not (await rts.bootstrap(["beta"], "local", cores=1)).failed
                 await iml.alloc(len(TEXT), TEXT, layout=Layout(("beta",)), name="corpus")

@@ -13,6 +13,7 @@ from gspc_trio.components.iml_process import ServerProcess
 from gspc_trio.components.iml_server import ImlServer
 from gspc_trio.core.exchange import DataLayer
 from gspc_trio.core.iml.errors import ImlError, LayerGone, error_of
+from gspc_trio.core.iml.quota import Quota
 from gspc_trio.iml.segment import Segment, SegmentPool
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.scope import leaves
@@ -129,10 +130,10 @@ class SimulatedPlatform(Platform):
         return self._world.memory_bytes
 
     def open_server(
-        self, host: str, memory_bytes: int, layer: DataLayer
+        self, host: str, quota: Quota, layer: DataLayer
     ) -> AbstractAsyncContextManager[ServerProcess]:
         """Run a memory server as a simulated process, which ends with this one."""
-        return self._open_server(host, memory_bytes, layer)
+        return self._open_server(host, quota.memory_bytes, layer)
 
     @asynccontextmanager
     async def _open_server(

@@ -1,0 +1,29 @@
+"""The state of a run-time system, for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def describe_status(data: dict[str, Any]) -> list[str]:
+    """Return the state of a run-time system as lines for people."""
+    lines = [f"{'RIF':<8}{'HOST':<24}{'STATE':<12}WORKERS"]
+    lines += [
+        f"{rif['rif_id']:<8}{rif['host']:<24}{rif['state']:<12}{rif['workers']}" for rif in data["rifs"]
+    ]
+    lines += ["", f"{'CLASS':<12}{'TOTAL':>8}{'FREE':>8}{'HELD':>8}{'BLOCKED':>9}"]
+    lines += [
+        f"{name:<12}{entry['total']:>8}{entry['free']:>8}{entry['held']:>8}{entry['blocked']:>9}"
+        for name, entry in data["classes"].items()
+    ]
+    lines += ["", f"{'MEMORY':<20}{'HOST':<24}{'BYTES':>16}{'FREE':>16}"]
+    lines += [
+        f"{name:<20}{entry['host']:<24}{entry['total_bytes']:>16}{entry['free_bytes']:>16}"
+        for name, entry in data["memories"].items()
+    ]
+    lines += ["", f"{'JOB':<8}{'NAME':<24}{'WEIGHT':>8}{'DEMAND':>8}{'HELD':>8}{'SHARE':>8}"]
+    lines += [
+        f"{job['job']:<8}{job['name']:<24}{job['weight']:>8g}{job['demand']:>8}{job['held']:>8}{job['share']:>8.2f}"
+        for job in data["jobs"]
+    ]
+    return lines
