@@ -97,6 +97,11 @@ class SimulatedCompute:
         self._stdout = b""
         self._work = backend.work(job)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has tasks."""
+        return bool(self._queue)
+
     def define(self, code_id: int, data: bytes) -> None:
         """Make an entry of the code table known."""
         self._codes[code_id] = data

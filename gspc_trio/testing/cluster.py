@@ -115,6 +115,7 @@ class Cluster:
         self.running_jobs: dict[SimulatedProcess, Job] = {}
         self.disks: dict[SimulatedProcess, SimulatedDisk] = {}
         self.twins = 0
+        self._requeued: set[SimulatedProcess] = set()
         self.limits = RtsLimits()
         self.wires = Wires(Random(random.getrandbits(64)), latency_s, buffer_bytes)
         self.outside = copy_context()
@@ -222,17 +223,34 @@ class Cluster:
         if self.twins:
             self.twins -= 1
             self.spawn(order.host, "rif", order.host, lambda process: self._rif(process, order, RIF_PORT + 1))
-        process = self.spawn(
-            order.host, "rif", order.host, lambda process: self._rif(process, order, RIF_PORT)
-        )
-        rts = RUNNING.get()
+        port = self._rif_port(order.host)
+        process = self.spawn(order.host, "rif", order.host, lambda process: self._rif(process, order, port))
+        rts, first = RUNNING.get(), process
         try:
             await process.noticed.wait()
+            if process in self._requeued:
+                again = partial(self._rif, order=order, port=self._rif_port(order.host))
+                process = self.spawn(order.host, "rif", order.host, again)
+                await process.noticed.wait()
         except trio.Cancelled:
             if self.memory is None or rts is None or rts.alive:  # else it waits for the next one
+                first.kill()
                 process.kill()
             raise
         return process
+
+    def _rif_port(self, host: str) -> int:
+        """Return where the next RIF of a host is to listen: not where one does that nobody watches."""
+        taken = {port for where, port in self.wires.listeners if where == host} if self._requeued else set()
+        port = RIF_PORT
+        while port in taken:
+            port += 2  # one more is that of a twin
+        return port
+
+    def requeue(self, rif: SimulatedProcess) -> None:
+        """Start a RIF again though it runs, as a batch system may; only the second is watched from now on."""
+        self._requeued.add(rif)
+        rif.noticed.set()
 
     async def _rif(self, process: SimulatedProcess, order: RifOrder, port: int) -> None:
         work = self.layers.work if self.layers is not None else None

@@ -35,6 +35,11 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """Kind of fault -> roles that it may happen to."""
 
+LATER_KINDS: Mapping[str, tuple[str, ...]] = {
+    "requeue": ("rif",),
+}
+"""The same for kinds that came later; they are drawn apart, so that a seed keeps what it had before."""
+
 LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
     "kill": ("store", "store", "store", "iml", "tenant"),
     "crash": ("store", "store", "iml"),
@@ -56,7 +61,7 @@ class Fault(Struct, frozen=True):
     """One thing that happens.
 
     Attributes:
-        kind: one of :data:`KINDS`.
+        kind: one of :data:`KINDS` or :data:`LATER_KINDS`.
         role: to whom: the process of this role that makes its ``step``-th step.
         step: of all steps of that role: sends, receives, events of machines; tasks begun, for compute.
         lasts_s: for how long, if it lasts.
@@ -75,10 +80,11 @@ class Fault(Struct, frozen=True):
             ValueError: no such kind or role, or no number.
         """
         kind, _, rest = word.partition(":")
-        if kind not in KINDS:
-            raise ValueError(f"no fault {kind!r}; there are: {', '.join(KINDS)}")
+        kinds = {**KINDS, **LATER_KINDS}
+        if kind not in kinds:
+            raise ValueError(f"no fault {kind!r}; there are: {', '.join(kinds)}")
         role, _, rest = rest.partition(":")
-        roles = dict.fromkeys((*KINDS[kind], *LAYER_KINDS.get(kind, ())))
+        roles = dict.fromkeys((*kinds[kind], *LAYER_KINDS.get(kind, ())))
         if role not in roles:
             raise ValueError(f"{kind} does not happen to {role!r}, but to {', '.join(roles)}")
         step, _, lasts = rest.partition(":")
@@ -109,6 +115,7 @@ class Faults(Struct, frozen=True):
         cancels: tasks cancelled by their user, who also changes the weight of their job.
         fulls: disks with journals that take no more for a while.
         shortages: hosts that can start no process for a while.
+        requeues: RIFs that a strategy starts again while they run, and of which it knows only the second.
         races: whether compute processes may read a task just as their queue is taken back.
         tight: whether frames, credit for calls and buffers may be small.
         states: whether the run-time system may have ``--state``, so that RIFs and jobs await the next one.
@@ -132,6 +139,7 @@ class Faults(Struct, frozen=True):
     cancels: int = 1
     fulls: int = 1
     shortages: int = 1
+    requeues: int = 1
     races: bool = True
     tight: bool = True
     states: bool = True
@@ -199,6 +207,7 @@ _COUNTS = {
     "cancel": "cancels",
     "full": "fulls",
     "shortage": "shortages",
+    "requeue": "requeues",
 }
 
 

@@ -73,6 +73,7 @@ class Mischief:
             "cancel": self._cancel,
             "full": self._full,
             "shortage": self._shortage,
+            "requeue": lambda _, process: cluster.outside.run(nursery.start_soon, self._requeue, process),
         }
 
     def happen(self, fault: Fault, process: SimulatedProcess) -> None:
@@ -139,6 +140,16 @@ class Mischief:
                 rif, submits = self._cluster.rifs.get(process), self._overtaken(process)
                 if rif is not None and submits:
                     process.context.run(rif._inbox.put, self._random.choice(submits))
+                    return
+                await trio.sleep(0.05)
+
+    async def _requeue(self, process: SimulatedProcess) -> None:
+        """Wait until a RIF is at work, and start it again beside itself."""
+        with trio.move_on_after(PATIENCE_S):
+            while process.alive:
+                backend = self._cluster.backends.get(process)
+                if backend is not None and any(compute.is_busy for compute in backend.computes):
+                    self._cluster.requeue(process)
                     return
                 await trio.sleep(0.05)
 

@@ -19,6 +19,7 @@ from gspc_trio.core.rts.actions import AcceptJob
 from gspc_trio.core.scheduler import TaskDone
 from gspc_trio.core.task import Task, TaskState
 from gspc_trio.protocol.session import Session
+from gspc_trio.protocol.signals import Lost
 from gspc_trio.testing.backend import Run
 from gspc_trio.testing.checkers.base import Broken, Family
 from gspc_trio.testing.checkers.bounds import Bounds
@@ -97,6 +98,8 @@ class Observer:
         self.bounds.event()
         if kind is Session:
             machine.check()
+            if type(event) is Lost and (process.role, machine.peer_role) == ("rif", "rts"):
+                self.work.closed(process, event.reason, now)
             return
         self._check(process, machine, kind, event, actions)
         if kind is JobMachine:

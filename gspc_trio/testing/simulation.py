@@ -19,7 +19,7 @@ from gspc_trio.testing.backend import Run, SimulatedBackend, SimulatedCompute
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, open_cluster
 from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
-from gspc_trio.testing.faults import Fault, Trigger
+from gspc_trio.testing.faults import LATER_KINDS, Fault, Trigger
 from gspc_trio.testing.job_life import JobLife, is_expected
 from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.mischief import Mischief
@@ -41,6 +41,9 @@ SLACK = 8.0
 
 LAYERED = 0.2
 """In so many of the runs jobs keep large values in a memory layer."""
+
+LATER = 0.5
+"""In so many of the runs kinds of faults that came later may happen."""
 
 REST_S = 60.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished."""
@@ -70,6 +73,9 @@ class Simulation:
             "compute": 2 * options.tasks * options.jobs,
         }
         drawn = options.faults.draw(random, steps)
+        later = Random(self._cluster_seed + 5)
+        if later.random() < LATER:
+            drawn += options.faults.draw(later, steps, LATER_KINDS)
         if self._layers is not None:
             drawn += self._layers.draw(options.faults, steps["rif"])
         self._buffer_bytes, self._limits = BUFFER_BYTES, DEFAULT_LIMITS

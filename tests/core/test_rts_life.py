@@ -258,6 +258,33 @@ def test_a_second_connection_of_the_same_incarnation_is_refused():
     assert run(machine, (4.0, events.RifLost(2, "dropped"))) == []
 
 
+AGAIN = events.RifUp(2, "r1", 1, "a", ())
+"""A process that its strategy has started as well, and ends when it is refused."""
+
+
+def test_an_end_that_may_be_that_of_a_refused_process_leaves_time_to_the_other_one():
+    """Else the next incarnation would be at work beside one that stands still and goes on later."""
+    machine = make()
+    run(machine, *BOOT, (3.0, AGAIN), (3.5, events.RifLost(2, "dropped")))
+    assert run(machine, (4.0, events.RifEnded("r1", 1, "refused"))) == [
+        RifChanged(4.0, "r1", "anna", "lost", "refused"),
+        actions.DropLink(1, "refused"),
+        actions.TellRm(Coming({"node": 1, "core": 1})),
+        actions.TellRm(Removed(IDS, "lose")),
+    ]
+    assert machine.deadline() == 4.0 + Limits().unwatched_end_s
+    assert run(machine, (34.0, Tick()))[0] == actions.StartRif("r1", 2, "anna", "local", 0, {})
+    run(machine, (35.0, events.RifEnded("r1", 2)))
+    assert machine.deadline() == 36.0, "this time there was only one"
+
+
+def test_a_refused_process_that_ends_does_not_end_the_teardown_of_the_other_one():
+    machine = make()
+    run(machine, *BOOT, (3.0, AGAIN), (4.0, events.TeardownAsked(3, ("r1",))))
+    assert run(machine, (4.2, events.RifEnded("r1", 1))) == []
+    assert actions.Answer(3, actions.TornDown(("r1",))) in run(machine, (4.5, events.RifLost(1, "gone")))
+
+
 def test_teardown_asks_the_rif_to_stop_and_kills_it_after_a_second():
     machine = make()
     assert run(machine, *BOOT, (3.0, JOB), (4.0, events.TeardownAsked(2, ("r1", "r1")))) == [

@@ -33,7 +33,7 @@ FOUND_AT = {
     "only_the_tail_is_taken_back": 10,
     "events_kept_for_ever": 8,
     "end_of_work_forgotten": 148,
-    "parted_rif_waits": 683,
+    "parted_rif_waits": 27,
 }
 """Where each was found when this was written: looked at first, to save time."""
 

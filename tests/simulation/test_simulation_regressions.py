@@ -54,6 +54,13 @@ FOUND = [
     (50, {}, "cut:job:21,cut:job:158"),
     # The process of a coordinator lost the connection to its own memory server, and went on without.
     (3042, {}, "cut:rts:1,cut:iml:62,cut:iml:437"),
+    # A RIF that was started again beside itself could not be reached when the second, refused, ended: the
+    # next incarnation was at work on its host before it had ended.
+    (
+        149,
+        {"faults": Faults.parse("requeues=4,pauses=3,partitions=4")},
+        "crash:job:1,partition:rif:2:1,shrink:rif:2,shrink:rif:35,partition:rts:169:7,requeue:rif:7,requeue:rif:21",
+    ),
 ]
 
 

@@ -9,9 +9,11 @@ import trio
 from trio.testing import MockClock
 
 from gspc_trio.testing.cluster import open_cluster
-from gspc_trio.testing.faults import KINDS, Fault, Faults
+from gspc_trio.testing.faults import KINDS, LATER_KINDS, Fault, Faults
 from gspc_trio.testing.simulation import Options, simulate
 from gspc_trio.testing.workload import Workload, behave, in_order
+
+ROLES_OF = {**KINDS, **LATER_KINDS}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -55,9 +57,9 @@ def test_an_empty_menu_lets_nothing_happen():
     assert all(simulate(seed, Options(faults=Faults.none())).happened == () for seed in range(2))
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(ROLES_OF))
 def test_each_kind_of_fault_happens_and_is_survived(kind):
-    schedule = tuple(Fault(kind, role, step, 7.0) for role in KINDS[kind] for step in (5, 60))
+    schedule = tuple(Fault(kind, role, step, 7.0) for role in ROLES_OF[kind] for step in (5, 60))
     report = simulate(2, Options(schedule=schedule))
     assert report.broken == ""
-    assert len(report.happened) >= len(KINDS[kind])
+    assert len(report.happened) >= len(ROLES_OF[kind])

@@ -101,7 +101,7 @@ class LifeCycle:
         if rif.incarnation:
             rif.move(RifState.STARTING)
         rif.incarnation += 1
-        rif.running, rif.killed, rif.adrift, rif.reason = True, False, False, ""
+        rif.running, rif.killed, rif.adrift, rif.doubled, rif.reason = True, False, False, False, ""
         rif.timer_at = now + self.limits.bootstrap_timeout_s
         out.append(
             StartRif(rif.rif_id, rif.incarnation, rif.host, rif.strategy, rif.cores, dict(rif.options))
@@ -119,6 +119,8 @@ class LifeCycle:
         elif rif.state is not RifState.STARTING or rif.link is not None:
             why = f"it is {rif.state}" if rif.state is not RifState.STARTING else "it is connected already"
         if rif is None or why:
+            if rif is not None and rif.incarnation == event.incarnation:
+                rif.doubled = rif.link is not None or rif.state is RifState.AWAY
             refused = f"{event.rif_id} incarnation {event.incarnation} is refused: {why}"
             out.append(DropLink(event.link, refused))
             return False
@@ -208,6 +210,8 @@ class LifeCycle:
         rif.running = False
         if event.adrift and self.limits.grace_s and rif.state in (RifState.UP, RifState.AWAY):
             rif.adrift = True
+        elif rif.state is RifState.STOPPING and rif.doubled:
+            rif.adrift, rif.killed, rif.timer_at = True, False, now + self.limits.last_end_s
         elif rif.state is RifState.STOPPING:
             self._forget(rif, now, out)
         elif rif.state is RifState.LOST:
@@ -251,7 +255,8 @@ class LifeCycle:
         """Nothing is left of a lost RIF: bootstrap it again after a pause, or give it up."""
         delays = self.limits.retry_delays_s
         if rif.ask is None and rif.tries < len(delays):
-            rif.timer_at = now + max(delays[rif.tries], self.limits.adrift_end_s if rif.adrift else 0.0)
+            end_s = self.limits.last_end_s if rif.doubled else self.limits.adrift_end_s if rif.adrift else 0.0
+            rif.timer_at = now + max(delays[rif.tries], end_s)
             rif.tries += 1
             return
         rif.move(RifState.FAILED)
@@ -259,13 +264,7 @@ class LifeCycle:
         self._conclude(rif, rif.reason, out)
 
     def _refuse_requests(self, rif: Rif, reason: str, out: Actions) -> None:
-        asks = [rif.request.ask] if rif.request else []
-        asks += [removal.ask for removal in rif.removals]
-        asks += [request.ask for request in rif.waiting]
-        rif.request = rif.report = None
-        rif.removals.clear()
-        rif.waiting.clear()
-        out.extend(Refused(ask, reason) for ask in asks if ask is not None)
+        out.extend(Refused(ask, reason) for ask in rif.drop_requests())
 
     def _cut(self, rif: Rif, reason: str, out: Actions) -> None:
         if rif.link is not None:

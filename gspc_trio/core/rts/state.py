@@ -27,6 +27,7 @@ class Limits(Struct, frozen=True):
         stop_grace_s: how long a RIF that was asked to stop may take before it is killed.
         grace_s: how long a RIF or a job that cannot be heard is awaited, with all that it has; 0: not at all.
         adrift_end_s: after so long a RIF that no strategy can end, and that was given up, has ended itself.
+        unwatched_end_s: the same for one of which its strategy has lost track, if it stood still.
         quarantine_delays_s: how long a host that cannot start processes is not used: the first time, the
             second, and so on; it begins anew when that did not happen for ``stable_after_s``.
         rifs_max: RIFs at one time.
@@ -41,10 +42,16 @@ class Limits(Struct, frozen=True):
     stop_grace_s: float = 1.0
     grace_s: float = 0.0
     adrift_end_s: float = 8.0
+    unwatched_end_s: float = 30.0
     quarantine_delays_s: tuple[float, ...] = (2.0, 10.0, 60.0)
     rifs_max: int = 20_000
     jobs_max: int = 10_000
     requests_max: int = 1_000
+
+    @property
+    def last_end_s(self) -> float:
+        """After so long all processes of an incarnation that was given up have ended, watched or not."""
+        return max(self.unwatched_end_s, self.grace_s + self.adrift_end_s)
 
 
 class RifState(StrEnum):
@@ -141,6 +148,8 @@ class Rif:
         killed: the strategy was told to end it.
         adrift: no strategy has it, though it may run: an earlier run-time system has started it, or its
             strategy cannot see it any more.
+        doubled: another process of the newest incarnation was refused: what its strategy says may be true of
+            that one.
         link: the connection, while there is one.
         resources: what is added to it, parents before children.
         leaving: those of them that are being removed, ``left`` those that the RM has given up already.
@@ -171,6 +180,7 @@ class Rif:
     running: bool = False
     killed: bool = False
     adrift: bool = False
+    doubled: bool = False
     link: int | None = None
     address: str = ""
     pid: int = 0
@@ -211,6 +221,16 @@ class Rif:
     def is_idle(self) -> bool:
         """Whether nothing is asked of it: what it has is what it was told to have."""
         return not (self.ask is not None or self.request or self.waiting or self.removals or self.leaving)
+
+    def drop_requests(self) -> list[int]:
+        """Forget what is asked of it; return the questions that wait for that."""
+        asks = [self.request.ask] if self.request else []
+        asks += [removal.ask for removal in self.removals]
+        asks += [request.ask for request in self.waiting]
+        self.request = self.report = None
+        self.removals.clear()
+        self.waiting.clear()
+        return [ask for ask in asks if ask is not None]
 
     def usable(self) -> tuple[Resource, ...]:
         """Return the resources that the RM still has, parents before children."""

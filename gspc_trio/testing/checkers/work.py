@@ -5,9 +5,13 @@ from __future__ import annotations
 from gspc_trio.core.exchange import Finished, Revoked, Submission, Submit
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.task import Reason
+from gspc_trio.nursery.rpc import CLOSED_THERE
 from gspc_trio.testing.backend import Run
 from gspc_trio.testing.checkers.base import Broken, Family
 from gspc_trio.testing.process import SimulatedProcess
+
+PARTED_S = 0.01
+"""So long after it has been told that its run-time system has parted from it a RIF may begin work."""
 
 
 class Work:
@@ -22,6 +26,7 @@ class Work:
         self._grant_of: dict[tuple[SimulatedProcess, JobId, TaskId, int], GrantId] = {}
         self._ends: dict[tuple[SimulatedProcess, JobId, TaskId, int], list[str]] = {}
         self._newest: dict[tuple[SimulatedProcess, ResourceId], GrantId] = {}
+        self._parted: dict[SimulatedProcess, float] = {}
         self._running: dict[tuple[int, str, str], tuple[SimulatedProcess, Run, GrantId]] = {}
 
     def submitted(self, process: SimulatedProcess, event: Submit) -> None:
@@ -62,6 +67,11 @@ class Work:
                 task = f"task {found[1].task_id} of {found[1].job}"
                 raise Broken(f"grant {revoked.grant_id} is said to be over, but {task} runs", task, name)
 
+    def closed(self, process: SimulatedProcess, reason: str, now: float) -> None:
+        """A RIF has lost the connection to its run-time system, which may have said why it ended it."""
+        if reason.startswith(f"{CLOSED_THERE}: "):
+            self._parted[process] = now
+
     def staging_failed(self, process: SimulatedProcess, job: JobId, submission: Submission) -> None:
         """The data of an attempt cannot be staged."""
         self._ends.setdefault((process, job, submission.task_id, submission.attempt), []).append("failed")
@@ -73,6 +83,12 @@ class Work:
         task = f"task {run.task_id} of {run.job}"
         if grant_id is None:
             raise Broken(f"{task} runs on {run.resource_id}, which never got it", task)
+        parted_s = self._parted.get(process, run.begin_s)
+        if run.begin_s > parted_s + PARTED_S:
+            late_s = run.begin_s - parted_s
+            raise Broken(
+                f"{task} begins {late_s:.3g} s after {process.name} was told that it is not wanted", task
+            )
         for name in self._family.near(run.resource_id):
             newest = self._newest.get((process, name), NO_GRANT)
             if grant_id < newest:
