@@ -122,6 +122,19 @@ class StateKeeper:
         self._restored = self._failed = False
         self.state = evolve(state, epoch=max(int(clock()), state.epoch + 1))
 
+    def try_out(self) -> None:
+        """See that there is room: whoever wants a state is told at once if it cannot be kept.
+
+        Raises:
+            StateError: it cannot be written.
+        """
+        try:
+            self._write_aside(self.before).unlink()
+        except OSError as error:
+            raise StateError(
+                f"the state {self.folder} cannot be written: {error.strerror or error}"
+            ) from None
+
     @property
     def hosts_to_start(self) -> tuple[SavedHost, ...]:
         """Hosts of the last one whose RIFs do not come back: it ended in good order, and they with it."""
@@ -191,6 +204,9 @@ class StateKeeper:
             self.state = evolve(state, alive_s=0.0)  # so that it is tried again
 
     def _write(self, state: RtsState) -> None:
+        os.replace(self._write_aside(state), self.folder / _FILE)
+
+    def _write_aside(self, state: RtsState) -> Path:
         temporary = self.folder / "new"
         temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -198,7 +214,7 @@ class StateKeeper:
             json.dump(asdict(state), file, default=structs.asdict)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, self.folder / _FILE)
+        return temporary
 
 
 def _ahead(named: int, noted: int) -> int:
@@ -211,11 +227,14 @@ def open_state(folder: Path) -> Iterator[StateKeeper]:
     """The state in a directory, for one run-time system at a time.
 
     Raises:
-        StateError: others can look into the directory, another run-time system uses it, or it is damaged.
+        StateError: others can look into the directory, another run-time system uses it, it is damaged, or
+            nothing can be written there.
         OSError: the directory cannot be made.
     """
     with own_directory(folder, "a run-time system that runs uses the state", StateError):
-        yield StateKeeper(folder, _load(folder / _FILE))
+        keeper = StateKeeper(folder, _load(folder / _FILE))
+        keeper.try_out()
+        yield keeper
 
 
 def _load(path: Path) -> RtsState:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import trio
 
-from gspc_trio.components.strategies import describe_exit, run_command
-from gspc_trio.components.strategy import OutOfSight, RifOrder, StrategyError
+from gspc_trio.components.strategies import RIF_OPTIONS, describe_exit, run_command
+from gspc_trio.components.strategy import OutOfSight, RifOrder, StrategyError, check_options
+from gspc_trio.iml.folders import Folders
 from gspc_trio.protocol.address import MemoryAddress, parse_address
 
 CONNECT_TIMEOUT_S = 10
@@ -29,7 +28,7 @@ ALIVE_COUNT_MAX = 3
 
 CONFIG_TIMEOUT_S = 10.0
 
-SOCKET_FOLDER_CHARACTERS_MAX = 30
+SOCKET_FOLDER_CHARACTERS_MAX = 28
 """Longest name of the directory for temporary files in which sockets are made: a socket's has 108 at most."""
 
 SSH_FAILED = 255
@@ -66,11 +65,15 @@ class SshStrategy:
 
     def __init__(self, program: str = "ssh") -> None:
         self._program = program
-        self._folder: Path | None = None
+        parent = tempfile.gettempdir()
+        short = parent if len(parent) <= SOCKET_FOLDER_CHARACTERS_MAX else "/tmp"
+        self._folders = Folders(short, "gspc-ssh-")
+        self._folder = ""
         self._users = 0
 
     async def run(self, order: RifOrder) -> str:
         """Run the RIF until it ends or this is cancelled."""
+        check_options(order, "python", "config", *RIF_OPTIONS)
         if not _HOST.match(order.host):
             raise StrategyError(f"{order.host!r} is no name of a host")
         where = parse_address(order.rts_address("ws:"))
@@ -87,7 +90,7 @@ class SshStrategy:
             raise OutOfSight("ssh lost the connection")
         return "ssh could not connect" if status == SSH_FAILED else describe_exit(status)
 
-    async def _client(self, order: RifOrder, folder: Path) -> list[str]:
+    async def _client(self, order: RifOrder, folder: str) -> list[str]:
         """Return the client's command line up to the host."""
         command = [self._program]
         if "config" in order.options:
@@ -108,7 +111,7 @@ class SshStrategy:
         }
         # A connection that the user has open already is used: it may have taken a second factor.
         if known.get("controlpath", "none") == "none":
-            options |= {"ControlPath": str(folder / "%C"), "ControlPersist": "no"}
+            options |= {"ControlPath": f"{folder}/%C", "ControlPersist": "no"}
         for name, value in options.items():
             command += ["-o", f"{name}={value}"]
         return command
@@ -129,21 +132,17 @@ class SshStrategy:
         return {name.lower(): value for name, _, value in (line.partition(" ") for line in lines)}
 
     @contextmanager
-    def _sockets(self) -> Iterator[Path]:
+    def _sockets(self) -> Iterator[str]:
         """A directory for the sockets of shared connections, for as long as somebody needs it."""
-        if self._folder is None:
-            parent = tempfile.gettempdir()
-            if len(parent) > SOCKET_FOLDER_CHARACTERS_MAX:
-                parent = "/tmp"
-            self._folder = Path(tempfile.mkdtemp(prefix="gspc-ssh-", dir=parent))
+        if not self._users:
+            self._folder = self._folders.make().path
         self._users += 1
         try:
             yield self._folder
         finally:
             self._users -= 1
             if not self._users:
-                shutil.rmtree(self._folder, ignore_errors=True)
-                self._folder = None
+                self._folders.close()
 
 
 def remote_command(options: dict[str, str]) -> str:

@@ -20,7 +20,7 @@ import gspc_trio
 from gspc_trio.components.compute import ComputeBackend
 from gspc_trio.components.hardware import discover_hardware
 from gspc_trio.components.rif import open_rif
-from gspc_trio.components.strategy import RifOrder, Strategy
+from gspc_trio.components.strategy import RifOrder, Strategy, check_options
 from gspc_trio.core.ids import RifId
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.network import Network
@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 ENTRY_POINTS = "gspc_trio.strategies"
 """Group in which packages offer strategies."""
+
+RIF_OPTIONS = ("directory", "listen", "log_level")
+"""Options that a RIF in a process of its own knows, whatever has started it."""
 
 LINE_LENGTH_MAX = 500
 """Longer lines are cut."""
@@ -101,6 +104,7 @@ class LocalStrategy:
 
     async def run(self, order: RifOrder) -> str:
         """Run the process until it ends or this is cancelled."""
+        check_options(order, *RIF_OPTIONS)
         return describe_exit(await run_command(self._command, order))
 
 

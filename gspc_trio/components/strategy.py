@@ -67,6 +67,17 @@ class RifOrder:
         )
 
 
+def check_options(order: RifOrder, *known: str) -> None:
+    """See that the user has given no other options than those a strategy knows.
+
+    Raises:
+        StrategyError: an option that is not known; the message says which ones are.
+    """
+    unknown = sorted(set(order.options) - set(known))
+    if unknown:
+        raise StrategyError(f"there is no option {unknown[0]!r}; there are: {', '.join(sorted(known))}")
+
+
 class Strategy(Protocol):
     """A way to start RIFs."""
 

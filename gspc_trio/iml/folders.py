@@ -29,16 +29,17 @@ class BadFile(OSError):
     """What is there under a name is no plain file of the directory; the message says what it is."""
 
 
-def sweep(parent: str = "") -> None:
+def sweep(parent: str = "", prefix: str = PREFIX) -> None:
     """Remove the directories of owners that are gone.
 
     Args:
         parent: where they are; "" for the system's directory for temporary files.
+        prefix: with what their names begin.
     """
     parent = parent or tempfile.gettempdir()
     with suppress(OSError):
         for entry in os.scandir(parent):
-            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):
+            if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):
                 with suppress(OSError):
                     _remove_if_left(entry.path)
 
@@ -188,10 +189,12 @@ class Folders:
 
     Args:
         parent: where; "" for the system's directory for temporary files.
+        prefix: with what the name of that one begins.
     """
 
-    def __init__(self, parent: str = "") -> None:
+    def __init__(self, parent: str = "", prefix: str = PREFIX) -> None:
         self._parent = parent or tempfile.gettempdir()
+        self._prefix = prefix
         self._home = ""
         self._lock = -1
         self._number = 0
@@ -206,7 +209,7 @@ class Folders:
         """
         with self._one_at_a_time:
             if not self._home:
-                sweep(self._parent)
+                sweep(self._parent, self._prefix)
                 self._settle()
             self._number += 1
             path = os.path.join(self._home, str(self._number))
@@ -217,7 +220,7 @@ class Folders:
 
     def _settle(self) -> None:
         while True:
-            home = tempfile.mkdtemp(prefix=PREFIX, dir=self._parent)
+            home = tempfile.mkdtemp(prefix=self._prefix, dir=self._parent)
             lock = os.open(home, _DIRECTORY)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -70,6 +70,7 @@ class Model:
         self.version = 0
         self.now_s = 0.0
         self._ended: dict[JobId, OrderedDict[TaskId, TaskChanged]] = {}
+        self._rts_opened: StreamOpened | None = None
         self._offsets: dict[str, float] = {}
         self._hierarchy: Hierarchy | None = None
         self._holders: dict[ResourceId, Holder] | None = None
@@ -90,6 +91,7 @@ class Model:
         other.log_dropped = self.log_dropped
         other.version, other.now_s = self.version, self.now_s
         other._ended = {job: OrderedDict(ended) for job, ended in self._ended.items()}
+        other._rts_opened = self._rts_opened
         other._offsets = dict(self._offsets)
         other._finished_before = dict(self._finished_before)
         return other
@@ -123,6 +125,10 @@ class Model:
         self.version += 1
         stream = self.rts if source == RTS else self.streams.setdefault(source, Progress())
         if isinstance(record, StreamOpened):
+            if source == RTS and self._rts_opened not in (None, record):
+                self._forget_jobs()  # another one, which names its own jobs in the same way
+            if source == RTS:
+                self._rts_opened = record
             self._offsets[source] = record.wall_offset_s
         offset_s = self._offsets.get(source, 0.0)
         if type(record) is TaskChanged:
@@ -142,6 +148,12 @@ class Model:
             if line is not None:
                 self._note_line(line)
         stream.apply(record)
+
+    def _forget_jobs(self) -> None:
+        for job in [job for job in self.streams if job not in self.connected]:
+            del self.streams[job]
+            for known in (self._ended, self._offsets, self._finished_before, self.explanations):
+                known.pop(job, None)
 
     def _note_line(self, line: LogLine) -> None:
         both = joined(self.log[-1], line) if self.log else None

@@ -18,7 +18,7 @@ from gspc_trio.core.records import (
     WorkerChanged,
 )
 from gspc_trio.core.task import TaskState
-from gspc_trio.tui.text import duration
+from gspc_trio.tui.text import duration, plural
 
 if TYPE_CHECKING:
     from gspc_trio.tui.facts import JobFacts
@@ -154,13 +154,13 @@ def _job_alerts(model: Model, job: JobFacts) -> Iterator[tuple[Level, str]]:
     if job.state != "running":
         return
     failed, running = job.counts[TaskState.FAILED], job.counts[TaskState.RUNNING]
-    finished = job.counts[TaskState.FINISHED]
+    ready, finished = job.counts[TaskState.READY], job.counts[TaskState.FINISHED]
     if failed:
-        yield Level.ERROR, f"{name}: {failed} task{'s' if failed > 1 else ''} failed"
-    if job.counts[TaskState.READY] and not running and job.elapsed_s > STUCK_S_MIN:
+        yield Level.ERROR, f"{name}: {plural(failed, 'task')} failed"
+    if ready and not running and job.elapsed_s > STUCK_S_MIN:
         reasons = model.explanations.get(job.job, [])
         why = f": {reasons[0].get('reason', '')}" if reasons else ""
-        yield Level.WARNING, f"{name}: {job.counts[TaskState.READY]} tasks are ready and none runs{why}"
+        yield Level.WARNING, f"{name}: {plural(ready, 'task')} ready and none runs{why}"
     mean_s = job.computed_s / finished if finished else 0.0
     for task in model.longest_running(job.job, 1):
         since_s = model.now_s - model.wall_s(task)

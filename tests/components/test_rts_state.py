@@ -9,7 +9,14 @@ import pytest
 import trio
 
 from gspc_trio.components.rts import open_rts_service
-from gspc_trio.components.rts_state import NAMES_AHEAD, SAVE_INTERVAL_S, SavedHost, StateKeeper, open_state
+from gspc_trio.components.rts_state import (
+    NAMES_AHEAD,
+    SAVE_INTERVAL_S,
+    SavedHost,
+    StateError,
+    StateKeeper,
+    open_state,
+)
 from gspc_trio.nursery.network import Network
 
 BOUND_S = 60.0
@@ -52,6 +59,17 @@ async def test_a_disk_that_takes_no_more_ends_nothing(
     with open_state(folder) as keeper:
         assert keeper.before.port, "it was written when that could be"
         assert keeper.before.alive_s == 0.0, "it ended in good order"
+
+
+def test_a_state_that_cannot_be_kept_at_all_is_refused_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    (folder / "new").mkdir()  # in the way of what is written
+    with (
+        pytest.raises(StateError, match=f"the state {folder} cannot be written: Is a directory"),
+        open_state(folder),
+    ):
+        raise AssertionError("it was opened")
 
 
 async def test_the_next_one_has_the_same_secret_and_a_higher_epoch(tmp_path: Path) -> None:

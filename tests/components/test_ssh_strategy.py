@@ -100,6 +100,18 @@ async def test_a_connection_of_the_users_own_is_used(tmp_path: Path) -> None:
     assert not [word for word in arguments if word.startswith("ControlP")]
 
 
+async def test_the_directory_of_one_that_was_killed_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        left = Path(tempfile.mkdtemp(prefix="gspc-ssh-"))
+        (left / "1").mkdir()
+        world = World(tmp_path)
+        await world.strategy.run(world.rif_order())
+        assert left.name not in os.listdir(short)
+
+
 async def test_the_directory_of_shared_connections_goes_with_the_last_user(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with trio.open_nursery() as nursery:
@@ -109,7 +121,7 @@ async def test_the_directory_of_shared_connections_goes_with_the_last_user(tmp_p
     (path,) = paths
     assert path.endswith("/%C")
     folder = path.removeprefix("ControlPath=").removesuffix("/%C")
-    assert Path(folder).name not in os.listdir("/tmp") + os.listdir(tempfile.gettempdir())
+    assert Path(folder).parent.name not in os.listdir("/tmp") + os.listdir(tempfile.gettempdir())
 
 
 async def test_a_host_that_cannot_be_reached_is_told_apart_from_a_rif_that_ends(tmp_path: Path) -> None:

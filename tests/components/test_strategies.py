@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 import trio
+from attrs import evolve
 
 from gspc_trio.components.rts import open_rts_service
 from gspc_trio.components.strategies import (
@@ -29,7 +30,7 @@ TOKEN = bytes(range(32))
 
 
 def order(*addresses: str) -> RifOrder:
-    return RifOrder("r1", 2, "anna", 3, {"color": "red"}, addresses or ("ws://127.0.0.1:9",), TOKEN)
+    return RifOrder("r1", 2, "anna", 3, {"directory": "/red"}, addresses or ("ws://127.0.0.1:9",), TOKEN)
 
 
 def python(program: str) -> LocalStrategy:
@@ -75,6 +76,12 @@ async def test_an_embedded_rif_needs_an_rts_in_memory():
             await strategy.run(order("ws://a:1"))
 
 
+async def test_an_option_that_nobody_knows_is_refused() -> None:
+    strange = evolve(order(), options={"color": "red"})
+    with pytest.raises(StrategyError, match="there is no option 'color'; there are: directory, listen"):
+        await LocalStrategy(("/nonexistent",)).run(strange)
+
+
 @pytest.mark.process
 async def test_a_local_rif_gets_its_order_with_the_token_on_standard_input_and_nowhere_else():
     told = order()
@@ -90,7 +97,7 @@ async def test_a_local_rif_gets_its_order_with_the_token_on_standard_input_and_n
         "incarnation": 2,
         "host": "anna",
         "cores": 3,
-        "options": {"color": "red"},
+        "options": {"directory": "/red"},
     }
     assert base64.b64encode(TOKEN).decode() not in surroundings
     assert "token" not in repr(order())

@@ -182,6 +182,16 @@ def test_a_snapshot_takes_the_place_of_what_was_known() -> None:
     assert model.job("j1").total == 0
 
 
+def test_another_run_time_system_has_none_of_the_jobs_of_the_one_before() -> None:
+    model = small_run()
+    for opening, expected in ((opened(), ["j1"]), (opened(at_s=500.0), [])):
+        model.connected.clear()
+        model.begin(RTS)
+        model.apply(RTS, opening, quiet=True)
+        assert [job.job for job in model.jobs()] == expected
+    assert not list(model.tasks(None))
+
+
 def test_the_log_tells_what_is_worth_it() -> None:
     texts = [line.text for line in small_run().log]
     assert "job j1 (fit) began" in texts
@@ -215,7 +225,7 @@ def test_a_job_that_gets_nothing_says_why() -> None:
     assert not any("j2" in text for _, text in alerts(model))
     model.now_s = WALL_S + 30.0
     reason = "0 of 2 node free; r1.node is blocked by r1.core0, held by j1"
-    assert (Level.WARNING, f"j2 (plot): 1 tasks are ready and none runs: {reason}") in alerts(model)
+    assert (Level.WARNING, f"j2 (plot): 1 task ready and none runs: {reason}") in alerts(model)
 
 
 def test_a_copy_goes_its_own_way() -> None:

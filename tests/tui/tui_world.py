@@ -34,8 +34,8 @@ WALL_S = 1_750_000_000.0
 """Wall-clock time at which streams of tests begin."""
 
 
-def opened() -> StreamOpened:
-    return StreamOpened(0.0, WALL_S, "test")
+def opened(at_s: float = 0.0) -> StreamOpened:
+    return StreamOpened(at_s, WALL_S, "test")
 
 
 def task(at_s: float, task_id: int, state: TaskState, where: str = "", **more: Any) -> TaskChanged:
