@@ -189,6 +189,7 @@ def write_run(path: Path, hosts: int, seconds: int) -> None:
     from gspc_trio.core.records import (
         GrantChanged,
         JobChanged,
+        Record,
         ResourceChanged,
         RifChanged,
         StreamOpened,
@@ -199,8 +200,8 @@ def write_run(path: Path, hosts: int, seconds: int) -> None:
 
     with path.open("w") as file:
 
-        def put(record: object) -> None:
-            file.write(encode_record(record) + "\n")  # type: ignore[arg-type]
+        def put(record: Record) -> None:
+            file.write(encode_record(record) + "\n")
 
         put(StreamOpened(0.0, 1.7e9, "bench"))
         put(JobChanged(0.0, "j1", "running", "many"))

@@ -104,8 +104,9 @@ def load(machine: Machine) -> dict[Enum, frozenset[Enum]]:
 
 def meanings(states: type[Enum]) -> dict[str, str]:
     """Return what each member of an enumeration means: the string below it in the source."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(states)))
-    body = tree.body[0].body  # type: ignore[attr-defined]
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(states))).body
+    assert isinstance(definition, ast.ClassDef)
+    body = definition.body
     found = {}
     for member, below in zip(body, [*body[1:], None], strict=True):
         if isinstance(member, ast.Assign) and isinstance(member.targets[0], ast.Name):

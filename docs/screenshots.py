@@ -9,13 +9,13 @@ gspc-top without a terminal, and saves what it shows as SVG below docs/pictures.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from gspc_trio.tui.app import TopApp
@@ -138,9 +138,9 @@ def main() -> None:
         with running_system(folder) as file:
             where = ("--rts", str(file), "--keep-going")
             record = ("--records", str(folder / "run.jsonl"), "--set", "n=150")
-            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": {**os.environ}}
-            first = subprocess.Popen(command("jobserver", "run", str(fit), *where, *record), **quiet)  # type: ignore[call-overload]
-            second = subprocess.Popen(command("jobserver", "run", str(render), *where), **quiet)  # type: ignore[call-overload]
+            quiet = partial(subprocess.Popen, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            first = quiet(command("jobserver", "run", str(fit), *where, *record))
+            second = quiet(command("jobserver", "run", str(render), *where))
             asyncio.run(take_pictures(file))
             first.wait()
             second.terminate()

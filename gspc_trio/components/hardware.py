@@ -188,14 +188,7 @@ def hw_info(root: Path = Path("/")) -> dict[str, Any]:
             for node in facts.numa
         ],
         "gpus": sorted(facts.gpus),
-        "disks": [
-            {
-                "device": part.device,
-                "path": part.mountpoint,
-                "bytes": psutil.disk_usage(part.mountpoint).total,
-            }
-            for part in psutil.disk_partitions()
-        ],
+        "disks": _disks(),
     }
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 _LOADING = ("exec_module", "_call_with_frames_removed")
 """Functions of loaders, importlib's and others, that run the code of a module."""
@@ -22,12 +26,12 @@ def enter_compute_process() -> None:
 
 def module_being_imported() -> str | None:
     """Return the name of the module that is being imported in this thread by whatever calls; None outside."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         caller = frame.f_back
         if frame.f_code.co_name == "<module>" and caller is not None and caller.f_code.co_name in _LOADING:
             return str(frame.f_globals.get("__name__", "a module"))
-        frame = caller  # type: ignore[assignment]
+        frame = caller
     return None
 
 

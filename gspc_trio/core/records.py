@@ -155,7 +155,7 @@ Record: TypeAlias = (
     | HostLoad
 )
 
-RECORD_TYPES: tuple[type, ...] = (
+RECORD_TYPES: tuple[type[Struct], ...] = (
     StreamOpened,
     JobChanged,
     TaskChanged,

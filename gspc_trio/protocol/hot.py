@@ -181,8 +181,9 @@ def _register_outcomes(converter: Converter) -> None:
         return fields
 
     def read_outcome(data: Any) -> Outcome:
+        outcome: Outcome
         if type(data) is not tuple or len(data) != 9 or data[4] is not None:
-            outcome: Outcome = read_general(data, Outcome)
+            outcome = read_general(data, Outcome)
             return outcome
         task_id, attempt, reason, values, error, stdout, stderr, started_s, duration_s = data
         if (
@@ -195,7 +196,8 @@ def _register_outcomes(converter: Converter) -> None:
             or type(started_s) is not float
             or type(duration_s) is not float
         ):
-            return read_general(data, Outcome)  # type: ignore[no-any-return]
+            outcome = read_general(data, Outcome)
+            return outcome
         for tokens in values:
             if type(tokens) is not tuple or not _BYTES.issuperset(map(type, tokens)):
                 raise BadField("Outcome: values that are not arrays of encoded values")

@@ -17,7 +17,7 @@ from gspc_trio.core.records import RECORD_TYPES, Record, TaskChanged, TaskCounts
 from gspc_trio.core.task import TaskState
 
 _TYPES = {kind.__name__: kind for kind in RECORD_TYPES}
-_FIELDS = {kind: kind.__match_args__ for kind in RECORD_TYPES}  # type: ignore[attr-defined]
+_FIELDS = {kind: kind.__struct_fields__ for kind in RECORD_TYPES}
 _STATES = {state.value: state for state in TaskState}
 
 

@@ -204,3 +204,4 @@ def test_hw_info_describes_this_machine() -> None:
     info = hw_info()
     assert info["sockets"] >= 1
     assert info["cpus"] == sorted(os.sched_getaffinity(0))
+    assert all(disk["size_bytes"] >= 0 for disk in info["disks"])

@@ -3,40 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from rts_world import BOOT, IDS, JOB, make, run
 
-from gspc_trio.core.exchange import DagReport, Revoke, Revoked, WorkerEndpoint
+from gspc_trio.core.exchange import Revoke, Revoked
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import JobChanged, RifChanged
-from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm.events import Added, Coming, JobGone, Removed
-from gspc_trio.core.rts import Rts, actions, events
-
-CORES = (Resource("r1.node", "node"), Resource("r1.core0", "core", ("r1.node",)))
-IDS = ("r1.node", "r1.core0")
-REPORT = DagReport((WorkerEndpoint("r1.core0", "core", "r1", "anna", "memory:r1"),))
-
-
-def make() -> Rts:
-    return Rts(frozenset({"local"}))
-
-
-def run(machine: Rts, *steps: tuple[float, object]) -> list[object]:
-    """Give the events to the machine and return the actions of the last."""
-    out: list[object] = []
-    for now, event in steps:
-        out = machine.handle(event, now)
-        machine.check()
-    return out
-
-
-HELLO = events.RifUp(1, "r1", 1, "memory:r1", CORES, pid=7)
-BOOT = [
-    (0.0, events.BootstrapAsked(1, ("anna",))),
-    (1.0, HELLO),
-    (2.0, events.RifAnswered(1, 1, REPORT)),
-    (2.0, events.RmAnswered(Added(CORES, "anna"))),
-]
-JOB = events.JobAsked(9, "count", 70, "anna", "memory:j", 2.0)
+from gspc_trio.core.rm.events import Coming, JobGone, Removed
+from gspc_trio.core.rts import actions, events
 
 
 def test_a_job_that_goes_is_closed_at_its_rifs_before_the_rm_takes_back_what_it_holds():

@@ -3,40 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from rts_world import BOOT, CORES, HELLO, IDS, JOB, REPORT, make, run
 
-from gspc_trio.core.exchange import AddResources, DagReport, WorkerEndpoint
+from gspc_trio.core.exchange import AddResources
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import JobChanged, RifChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm.events import Added, Coming, JobJoined, Removed, Settled
 from gspc_trio.core.rts import Limits, Rts, actions, events
-
-CORES = (Resource("r1.node", "node"), Resource("r1.core0", "core", ("r1.node",)))
-IDS = ("r1.node", "r1.core0")
-REPORT = DagReport((WorkerEndpoint("r1.core0", "core", "r1", "anna", "memory:r1"),))
-
-
-def make() -> Rts:
-    return Rts(frozenset({"local"}))
-
-
-def run(machine: Rts, *steps: tuple[float, object]) -> list[object]:
-    """Give the events to the machine and return the actions of the last."""
-    out: list[object] = []
-    for now, event in steps:
-        out = machine.handle(event, now)
-        machine.check()
-    return out
-
-
-HELLO = events.RifUp(1, "r1", 1, "memory:r1", CORES, pid=7)
-BOOT = [
-    (0.0, events.BootstrapAsked(1, ("anna",))),
-    (1.0, HELLO),
-    (2.0, events.RifAnswered(1, 1, REPORT)),
-    (2.0, events.RmAnswered(Added(CORES, "anna"))),
-]
-JOB = events.JobAsked(9, "count", 70, "anna", "memory:j", 2.0)
 
 
 def test_a_bootstrapped_rif_gets_its_hardware_and_is_then_announced_and_given_to_the_rm():

@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rts_world import BOOT, CORES, IDS, JOB
 
 from gspc_trio.core.exchange import (
     Claim,
-    DagReport,
     Grant,
     Interrupt,
     Revoke,
     Revoked,
-    WorkerEndpoint,
 )
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import JobChanged, RifChanged
-from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm.events import (
     Added,
     Awaited,
@@ -32,18 +30,8 @@ from gspc_trio.core.rm.events import (
 from gspc_trio.core.rts import Limits, RifState, Rts, actions, events
 from gspc_trio.core.task import CORE
 
-CORES = (Resource("r1.node", "node"), Resource("r1.core0", "core", ("r1.node",)))
-IDS = ("r1.node", "r1.core0")
-REPORT = DagReport((WorkerEndpoint("r1.core0", "core", "r1", "anna", "memory:r1"),))
-BOOT = [
-    (0.0, events.BootstrapAsked(1, ("anna",))),
-    (1.0, events.RifUp(1, "r1", 1, "memory:r1", CORES, pid=7)),
-    (2.0, events.RifAnswered(1, 1, REPORT)),
-    (2.0, events.RmAnswered(Added(CORES, "anna"))),
-]
 RESTORED = events.Restored("r1", 1, "anna", "local", 0, {})
 BACK = events.RifBack(5, "r1", 1, "memory:r1", CORES, (Claim("j1", (1, 4), ("r1.core0",)),), pid=7)
-JOB = events.JobAsked(9, "count", 70, "anna", "memory:j", 2.0)
 HELD = Grant("j1", CORE, (1, 4), ("r1.core0",))
 JOB_BACK = events.JobBack(events.JobAsked(19, "count", 70, "anna", "memory:j", 2.0), "j1", (HELD,))
 UP = RifChanged(5.0, "r1", "anna", "up")

@@ -1,0 +1,36 @@
+"""An RTS machine with one RIF and one job, as the tests of its life and of its jobs begin."""
+
+from __future__ import annotations
+
+from gspc_trio.core.exchange import DagReport, WorkerEndpoint
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.rm.events import Added
+from gspc_trio.core.rts import Rts, events
+
+CORES = (Resource("r1.node", "node"), Resource("r1.core0", "core", ("r1.node",)))
+IDS = ("r1.node", "r1.core0")
+REPORT = DagReport((WorkerEndpoint("r1.core0", "core", "r1", "anna", "memory:r1"),))
+
+
+def make() -> Rts:
+    """Return a machine that knows the strategy ``local``."""
+    return Rts(frozenset({"local"}))
+
+
+def run(machine: Rts, *steps: tuple[float, object]) -> list[object]:
+    """Give the events to the machine and return the actions of the last."""
+    out: list[object] = []
+    for now, event in steps:
+        out = machine.handle(event, now)
+        machine.check()
+    return out
+
+
+HELLO = events.RifUp(1, "r1", 1, "memory:r1", CORES, pid=7)
+BOOT = [
+    (0.0, events.BootstrapAsked(1, ("anna",))),
+    (1.0, HELLO),
+    (2.0, events.RifAnswered(1, 1, REPORT)),
+    (2.0, events.RmAnswered(Added(CORES, "anna"))),
+]
+JOB = events.JobAsked(9, "count", 70, "anna", "memory:j", 2.0)
