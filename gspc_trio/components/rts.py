@@ -224,7 +224,7 @@ class RtsService:
 
     # Running it ---------------------------------------------------------------------------------------------
 
-    def restore(self, event: events.Restored) -> None:
+    def restore(self, event: events.Restored | events.JobEnded) -> None:
         """Take in what an earlier run-time system had; before this one is started."""
         for action in self.machine.handle(event, trio.current_time()):
             self._perform(action)

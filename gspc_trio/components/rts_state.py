@@ -23,9 +23,10 @@ from msgspec import Struct, structs
 
 from gspc_trio.components.own_directory import own_directory
 from gspc_trio.components.rts import RtsService
-from gspc_trio.core.ids import RifId
+from gspc_trio.core.ids import JobId, RifId
 from gspc_trio.core.rts import RifState
-from gspc_trio.core.rts.events import Restored
+from gspc_trio.core.rts.events import JobEnded, Restored
+from gspc_trio.nursery.connection_file import process_start
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
 
 SAVE_INTERVAL_S = 0.2
@@ -79,6 +80,24 @@ class SavedHost(Struct, frozen=True):
             return True
 
 
+class SavedJob(Struct, frozen=True):
+    """A job whose job server runs on the host of the run-time system.
+
+    Attributes:
+        job: its id.
+        pid, started: which process that is; ``started`` in ticks since the host did.
+    """
+
+    job: JobId
+    pid: int
+    started: int
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether that process is known to run no more."""
+        return process_start(self.pid) not in (self.started, 0)
+
+
 @frozen
 class RtsState:
     """What is kept.
@@ -90,6 +109,7 @@ class RtsState:
         instance: by which job servers know that it is the one that they had.
         rifs_named, jobs_named: numbers of RIFs and jobs that were ever named, or more.
         hosts: those that it has.
+        jobs: those that nobody is to go on for when their process has ended.
         alive_s: wall-clock time at which it was last seen alive, 0 after an orderly end.
     """
 
@@ -100,6 +120,7 @@ class RtsState:
     rifs_named: int = 0
     jobs_named: int = 0
     hosts: tuple[SavedHost, ...] = ()
+    jobs: tuple[SavedJob, ...] = ()
     alive_s: float = 0.0
 
 
@@ -151,6 +172,9 @@ class StateKeeper:
                 gone = too_late or host.has_ended
                 known = (host.rif_id, host.incarnation, host.host, host.strategy, host.cores, host.options)
                 service.restore(Restored(*known, gone))
+        for job in before.jobs:
+            if job.has_ended:
+                service.restore(JobEnded(job.job))
 
     async def follow(self, service: RtsService) -> None:
         """Save what changes, until cancelled; then that it ended in good order."""
@@ -164,6 +188,7 @@ class StateKeeper:
                 news = evolve(
                     self.state,
                     hosts=self._hosts(service),
+                    jobs=self._jobs(service),
                     rifs_named=_ahead(rifs, self.state.rifs_named),
                     jobs_named=_ahead(jobs, self.state.jobs_named),
                 )
@@ -186,6 +211,19 @@ class StateKeeper:
         if not self._restored:
             rifs = {saved.host: saved for saved in self.before.hosts} | rifs
         return tuple(rifs.values())
+
+    def _jobs(self, service: RtsService) -> tuple[SavedJob, ...]:
+        """Jobs whose process can be looked for; a journaled one may be taken over when that has ended."""
+        noted = {saved.job: saved for saved in self.state.jobs}
+        here, found = socket.gethostname(), []
+        for job in service.machine.jobs:
+            saved = noted.get(job.job)
+            if saved is None and job.host == here and job.pid and not job.grace_s:
+                started = process_start(job.pid)
+                saved = SavedJob(job.job, job.pid, started) if started else None
+            if saved is not None:
+                found.append(saved)
+        return tuple(found)
 
     def restored(self) -> None:
         """The hosts of before were asked for: those that are not there now are no longer kept."""
@@ -241,7 +279,8 @@ def _load(path: Path) -> RtsState:
     try:
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="surrogateescape"))
         hosts = tuple(SavedHost(**host) for host in data.pop("hosts"))
-        state = RtsState(**data, hosts=hosts)
+        jobs = tuple(SavedJob(**job) for job in data.pop("jobs", ()))
+        state = RtsState(**data, hosts=hosts, jobs=jobs)
         bytes.fromhex(state.token)
         return state
     except FileNotFoundError:

@@ -66,7 +66,7 @@ class ConnectionInfo:
         """Return the information on a service in this process."""
         pid = os.getpid()
         instance, now, host = secrets.token_hex(8), time.time(), socket.gethostname()
-        return cls(address, token, pid, _process_start(pid) or 0, instance, version, now, credentials, host)
+        return cls(address, token, pid, process_start(pid) or 0, instance, version, now, credentials, host)
 
     @property
     def process_is_gone(self) -> bool:
@@ -76,7 +76,7 @@ class ConnectionInfo:
         """
         if self.host not in ("", socket.gethostname()):
             return False
-        started = _process_start(self.pid)
+        started = process_start(self.pid)
         return started is None or (self.process_started > 0 and started not in (0, self.process_started))
 
 
@@ -234,7 +234,7 @@ async def _lock(descriptor: int, directory: Path) -> None:
     raise ConnectionFileError(f"another process keeps the directory {directory} locked")
 
 
-def _process_start(pid: int) -> int | None:
+def process_start(pid: int) -> int | None:
     """Return when a process started (ticks since the host did), 0 if unknown, None if it is gone."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])

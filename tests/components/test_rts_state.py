@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -13,11 +16,14 @@ from gspc_trio.components.rts_state import (
     NAMES_AHEAD,
     SAVE_INTERVAL_S,
     SavedHost,
+    SavedJob,
     StateError,
     StateKeeper,
     open_state,
 )
+from gspc_trio.nursery.connection_file import process_start
 from gspc_trio.nursery.network import Network
+from gspc_trio.protocol.messages import RegisterJob
 
 BOUND_S = 60.0
 
@@ -99,3 +105,32 @@ def test_a_process_of_another_program_is_no_rif() -> None:
     assert SavedHost("anna", "local", 1, {}, "r1", 1, 1).has_ended, "process 1 is something else"
     assert SavedHost("anna", "local", 1, {}, "r1", 1, 2**22 + 1).has_ended
     assert not SavedHost("anna", "ssh", 1, {}, "r1", 1, 1).has_ended, "nobody knows"
+
+
+def test_a_job_server_has_ended_when_its_process_is_gone_or_another_one() -> None:
+    started = process_start(os.getpid())
+    assert started
+    assert not SavedJob("j1", os.getpid(), started).has_ended
+    assert SavedJob("j1", os.getpid(), started - 1).has_ended, "its number was given again"
+    assert SavedJob("j1", 2**22 + 1, started).has_ended
+
+
+async def test_job_servers_of_this_host_are_noted_but_not_those_that_may_be_resumed(tmp_path: Path) -> None:
+    network = Network(bytes(32))
+    here, pid = socket.gethostname(), os.getpid()
+    wishes = [
+        RegisterJob("plain", pid, here),
+        RegisterJob("elsewhere", pid, "another-host"),
+        RegisterJob("journaled", pid, here, grace_s=30.0),
+        RegisterJob("of another space of processes", 2**22 + 1, here),
+    ]
+    with open_state(tmp_path / "state") as keeper:
+        async with AsyncExitStack() as stack:
+            listening = open_rts_service(network, listen=("memory:rts",), strategies={})
+            service = await stack.enter_async_context(listening)
+            for wish in wishes:
+                connecting = network.connect("memory:rts", role="job", name=wish.name, expect="rts")
+                peer = await stack.enter_async_context(connecting)
+                await peer.call(wish)
+            assert len(service.machine.jobs) == len(wishes)
+            assert keeper._jobs(service) == (SavedJob("j1", pid, process_start(pid) or 0),)

@@ -177,6 +177,36 @@ def test_the_rifs_of_before_are_awaited_and_bring_what_they_have() -> None:
     assert machine.deadline() is None
 
 
+def test_a_job_whose_job_server_is_known_to_have_ended_is_not_awaited() -> None:
+    machine, out = run((0.0, RESTORED), (0.0, events.JobEnded("j1")))
+    assert out == []
+    assert machine.handle(BACK, 5.0) == [
+        UP,
+        actions.TellRm(Added(CORES, "anna")),
+        JobChanged(5.0, "j1", "running", "j1"),
+        actions.TellRm(JobJoined("j1")),
+        actions.TellRm(Claimed("j1", (HELD,))),
+        actions.TellRm(Settled()),
+    ]
+    machine.check()
+    assert machine.deadline() == 5.0
+    assert machine.handle(Tick(), 5.0) == [
+        actions.CloseJobAt((5,), "j1"),
+        actions.TellRm(JobGone("j1")),
+        JobChanged(5.0, "j1", "stopped", "j1", "its job server ended while there was no run-time system"),
+    ]
+    machine.check()
+
+
+def test_a_job_that_comes_back_all_the_same_goes_on() -> None:
+    machine, _ = run((0.0, RESTORED), (0.0, events.JobEnded("j1")), (5.0, BACK), (5.0, Tick()))
+    assert machine.handle(JOB_BACK, 6.0)[:2] == [
+        JobChanged(6.0, "j1", "running", "count"),
+        actions.AcceptJob(19, "j1", back=True),
+    ]
+    machine.check()
+
+
 def test_a_job_may_be_back_before_the_rifs() -> None:
     machine, out = run((0.0, RESTORED), (1.0, JOB_BACK))
     assert out == [

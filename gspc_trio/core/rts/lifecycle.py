@@ -66,6 +66,7 @@ class LifeCycle:
         self.rifs: dict[RifId, Rif] = {}
         self.by_link: dict[int, Rif] = {}
         self.jobs: dict[JobId, JobEntry] = {}
+        self.ended_jobs: set[JobId] = set()
         self.stopping = False
         self.names = Counter("r")
         self._hosts: dict[str, Rif] = {}

@@ -32,6 +32,9 @@ from gspc_trio.core.rts.returns import Returns
 from gspc_trio.core.rts.revoking import revoke
 from gspc_trio.core.rts.state import JobEntry, Limits, Rif, RifState
 
+ENDED = "its job server ended while there was no run-time system"
+"""Why a job is given up that could not be awaited."""
+
 
 class Rts:
     """Owns RIFs, resource DAGs and the list of jobs; the resource manager owns use and allocation (RTS-3).
@@ -59,6 +62,7 @@ class Rts:
             events.RifUp: self._rif_up,
             events.RifBack: self._returns.rif_back,
             events.Restored: self._returns.restored,
+            events.JobEnded: self._returns.job_ended,
             events.RifLost: self._lives.link_lost,
             events.RifEnded: self._lives.ended,
             events.RifUnfit: self._quarantines.unfit,
@@ -243,7 +247,7 @@ class Rts:
         self._quarantines.tick(now, out)
         for entry in list(self._lives.jobs.values()):
             if entry.away_until is not None and entry.away_until <= now:
-                reason = f"nobody went on for it within {entry.grace_s:g} s"
+                reason = f"nobody went on for it within {entry.grace_s:g} s" if entry.grace_s else ENDED
                 self._end_job(entry, events.JobGone(entry.job, reason), now, out)
 
     def _end_job(self, entry: JobEntry, event: events.JobGone, now: float, out: Actions) -> None:

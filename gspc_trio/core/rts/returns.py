@@ -11,7 +11,7 @@ from gspc_trio.core.records import JobChanged
 from gspc_trio.core.resources import BadResources
 from gspc_trio.core.rm.events import Added, Claimed, JobJoined, JobWeighed
 from gspc_trio.core.rts.actions import AcceptJob, CloseJobAt, RefuseJob, StopRif, TellRm
-from gspc_trio.core.rts.events import JobBack, Restored, RifBack
+from gspc_trio.core.rts.events import JobBack, JobEnded, Restored, RifBack
 from gspc_trio.core.rts.lifecycle import LifeCycle
 from gspc_trio.core.rts.state import JobEntry, Rif, RifState, checked_dag
 from gspc_trio.core.task import Requirement, Shape
@@ -45,6 +45,11 @@ class Returns:
         else:
             rif.state, rif.timer_at, rif.adrift = RifState.AWAY, now + lives.limits.grace_s, True
         lives.adopt(rif)
+
+    def job_ended(self, event: JobEnded, now: float, out: Actions) -> None:
+        """Await this job no more than RIFs need to say what they have of it."""
+        del now, out
+        self.lives.ended_jobs.add(event.job)
 
     def rif_back(self, event: RifBack, now: float, out: Actions) -> None:
         """A RIF has connected again: it goes on as it was, or is told to stop."""
@@ -89,7 +94,7 @@ class Returns:
             out.append(CloseJobAt((rif.link,), claim.job))
             return
         if entry is None:
-            grace_s = lives.limits.grace_s
+            grace_s = 0.0 if claim.job in lives.ended_jobs else lives.limits.grace_s
             lives.jobs[claim.job] = JobEntry(
                 claim.job, 0, claim.job, 0, "", "", 1.0, grace_s, away_until=now + grace_s
             )
