@@ -13,7 +13,7 @@ from gspc_trio.components.job_details import PrintedOutput
 from gspc_trio.components.records import RecordStream
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.iml.errors import ImlError
-from gspc_trio.core.scheduler import CancelTasks, RetryTask, Stop, Watched
+from gspc_trio.core.scheduler import CancelTasks, Restored, RetryTask, Stop, Watched
 from gspc_trio.core.watching import Mode, Watching
 from gspc_trio.nursery.drive import Inbox
 from gspc_trio.protocol.values import dumps
@@ -141,6 +141,10 @@ class Job:
     def look(self) -> None:
         """Tell the job that its engine has something new."""
         self.inbox.put(Look())
+
+    def restored(self) -> None:
+        """Tell the job that lost data has been made again."""
+        self.inbox.put(Restored())
 
     def close(self) -> None:
         """Say that no more tasks will be added."""

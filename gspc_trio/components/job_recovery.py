@@ -57,6 +57,7 @@ class Recovery:
 
     Attributes:
         look: tells the job that its engine has something new; set by the job server.
+        restored: tells it that lost data is there again, or is lost for good; set by the job server.
         put_again: makes data of an initial value again: takes its id and its bytes.
         kept: id -> keeper of data that something refers to.
         forgotten: id -> why it cannot be made again.
@@ -64,6 +65,7 @@ class Recovery:
 
     def __init__(self, iml: Iml, lineage_bytes_max: int) -> None:
         self.look: Callable[[], None] = lambda: None
+        self.restored: Callable[[], None] = lambda: None
         self.put_again: Callable[[str, Sequence[memoryview]], Awaitable[None]]
         self.kept: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self.forgotten: dict[str, str] = {}
@@ -144,7 +146,9 @@ class Recovery:
         foreign = [data_id for data_id in needed if data_id not in self.kept]
         if again is None and any(f"data {data_id} " in error.message for data_id in foreign):
             return outcome  # somebody else's: nobody will make that again
-        return replace(outcome, reason=Reason.RETURNED)
+        if again is None and (self._lost or self._restoring):
+            error = replace(error, kind="awaited")  # which may take as long as the task that makes it
+        return replace(outcome, reason=Reason.RETURNED, error=error)
 
     # Values that are put again
 
@@ -199,6 +203,7 @@ class Recovery:
             await self._restore(wanted)
         finally:
             self._restoring -= 1
+            self.restored()
             self._idle.set()
             self._idle = trio.Event()
 

@@ -261,7 +261,8 @@ class _JobServer:
         put: Callable[[Any], None] = job.inbox.put
         if self.data is not None:
             put = self.data.taking(job.inbox.put, hosts)
-            self.data.recovery.look, job.encode = job.look, self.data.encode
+            self.data.recovery.look, self.data.recovery.restored = job.look, job.restored
+            job.encode = self.data.encode
             machine.may_end = self.data.harvest(self.outputs, nursery).may_end
         report: Callable[[RifId, Orphans | None], None] | None = None
         if self.adopts:

@@ -169,7 +169,7 @@ class TaskError(Struct, frozen=True):
 
     Attributes:
         kind: name of the exception's type, or ``lost``, ``timeout``, ``exit status``, ``refused``,
-            ``unknown``.
+            ``awaited`` (what the task needs is being made), ``unknown``.
         message: one line for people.
         traceback: the user's frames, or "".
         pickled: the exception itself, opened only in the user's own processes, or b"".

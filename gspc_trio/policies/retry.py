@@ -61,6 +61,10 @@ class Retry(Struct, frozen=True):
             return 0.0
         return back_off_s(returns - self.returns_free, self.first_delay_s, self.longest_delay_s)
 
+    def after_wait(self, waits: int) -> float:
+        """Return the pause in seconds before it is tried whether what a task needs is there again."""
+        return back_off_s(waits, self.first_delay_s, self.longest_delay_s)
+
     def after_refusal(self, refusals: int) -> float | None:
         """Return the seconds for which a grant rests that its worker has refused, None to give it back.
 

@@ -107,7 +107,8 @@ class Host:
 
     def end_head(self, name: str, reason: Reason, fate: bool) -> list[Outcome]:
         queue = self.queues[name]
-        error = TaskError("lost" if reason is Reason.LOST else "ValueError", "it went wrong")
+        kinds = {Reason.LOST: "lost", Reason.RETURNED: "awaited"}
+        error = TaskError(kinds.get(reason, "ValueError"), "it went wrong")
         outcomes = [
             Outcome(
                 *queue.pop(0), reason, error=None if reason is Reason.FINISHED else error, duration_s=1e-4

@@ -28,7 +28,15 @@ from scheduler_world import (
 from gspc_trio.core.exchange import Lapsed, Recall
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import CancelTasks, ResourcesLost, ResourcesUp, RetryTask, Stop, Stopped
+from gspc_trio.core.scheduler import (
+    CancelTasks,
+    ResourcesLost,
+    ResourcesUp,
+    Restored,
+    RetryTask,
+    Stop,
+    Stopped,
+)
 from gspc_trio.core.task import Outcome, Reason, Requirement, Shape, TaskError, TaskOptions
 from gspc_trio.policies.retry import Retry
 
@@ -279,6 +287,27 @@ def test_what_fate_returns_uses_up_nothing_and_in_the_end_runs_alone() -> None:
     ]
     assert world.do(finished(1, ok(3))) == [done(3, FINISHED, ok(3), 1), submit(1, (2, 2)), demand(0, 1)]
     assert world.do(ready(4)) == [demand(1, 1)]
+
+
+def test_what_lacks_data_that_is_being_made_again_waits_for_as_long_as_that_takes() -> None:
+    world = World(cores=1, retry=Retry(returns_max=3, longest_delay_s=0.4))
+    lacking = TaskError("awaited", "data d1 was lost")
+    world(ready(1))
+    world(grant(1))
+    for attempt, delay_s in enumerate((0.1, 0.2, 0.4, 0.4, 0.4), 1):
+        begun_s = world.now
+        assert world(finished(1, ended(1, Reason.RETURNED, attempt, lacking))) == [
+            changed(begun_s, 1, READY, attempt, 0, "waits: data d1 was lost")
+        ]
+        times = f"{attempt} times without data that is being made again"
+        assert f"tried again in {delay_s} s, after {times}" in world.scheduler.explain(1)
+        assert world.do(Tick(), begun_s + 0.9 * delay_s) == []
+        assert world.do(Tick(), begun_s + delay_s) == [submit(1, (1, attempt + 1))]
+    assert world.do(Restored()) == []
+    assert world.do(finished(1, ended(1, Reason.RETURNED, 6, lacking))) == []
+    assert world.do(Restored()) == [submit(1, (1, 7))]
+    assert world.do(finished(1, ok(1, 7))) == [done(1, FINISHED, ok(1, 7), 1)]
+    assert world.scheduler.deadline() is None
 
 
 def test_what_workers_keep_giving_back_fails_in_the_end() -> None:

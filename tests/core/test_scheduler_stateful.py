@@ -33,6 +33,7 @@ from gspc_trio.core.scheduler import (
     CancelTasks,
     ResourcesLost,
     ResourcesUp,
+    Restored,
     RetryTask,
     Stop,
     Stopped,
@@ -246,6 +247,19 @@ class SchedulerModel(RuleBasedStateMachine):
                 outcomes += self.host.end_head(name, reason, fate and reason is Reason.FAILED)
         if outcomes:
             self.from_host.append(Finished(JOB, name, tuple(outcomes)))
+
+    @rule(name=st.sampled_from(sorted(RESOURCES)))
+    def data_is_missing(self, name: str) -> None:
+        """What runs is given back until it is there; one that may not run again would not have begun."""
+        queue = self.host.queues[name]
+        if queue and self.tasks[queue[0][0]].options.may_rerun:
+            self.from_host.append(
+                Finished(JOB, name, tuple(self.host.end_head(name, Reason.RETURNED, False)))
+            )
+
+    @rule()
+    def data_is_there_again(self) -> None:
+        self.handle(Restored())
 
     @rule(name=st.sampled_from(sorted(RESOURCES)), lapses=st.booleans())
     def connection_breaks(self, name: str, lapses: bool) -> None:

@@ -36,6 +36,10 @@ def test_a_refused_grant_rests_ever_longer_and_then_goes_back() -> None:
     assert [retry.after_refusal(refusals) for refusals in range(1, 6)] == [0.01, 0.02, 0.04, 0.05, None]
 
 
+def test_what_needs_lost_data_is_tried_ever_more_seldom() -> None:
+    assert [Retry().after_wait(waits) for waits in (1, 2, 3, 99)] == [0.1, 0.2, 0.4, 10.0]
+
+
 def test_a_loss_is_tried_again_at_once_while_loss_attempts_last() -> None:
     assert [Retry().after_loss(TaskOptions(), losses) for losses in (1, 2, 3)] == [0.0, 0.0, None]
 

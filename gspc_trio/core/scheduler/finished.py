@@ -133,8 +133,12 @@ def _failed(state: State, entry: Entry, outcome: Outcome, resource_id: ResourceI
 
 
 def _given_back(state: State, entry: Entry, held: Held, outcome: Outcome, resource_id: ResourceId) -> None:
-    """A worker gave a task back unasked: fate, or it refuses the grant."""
+    """A worker gave a task back unasked: fate, it refuses the grant, or what the task needs is not there."""
     error = outcome.error
+    if error is not None and error.kind == "awaited":  # for as long as that takes: it uses up nothing
+        entry.waits += 1
+        again(state, entry, f"waits: {error.message}", state.retry.after_wait(entry.waits))
+        return
     if error is not None and error.kind == "refused":
         _refused(state, held)
         again(state, entry, f"refused: {error.message}")

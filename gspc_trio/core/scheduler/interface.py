@@ -50,6 +50,10 @@ class RetryTask(Struct, frozen=True):
     task_id: TaskId
 
 
+class Restored(Struct, frozen=True):
+    """What was lost has been made again: tasks that were given back for want of it are tried at once."""
+
+
 class Stop(Struct, frozen=True):
     """Start nothing more, cancel what runs, give everything back.
 
@@ -127,6 +131,10 @@ class RetryPolicy(Protocol):
 
     def after_return(self, returns: int) -> float | None:
         """Return the seconds to wait after ``returns`` unasked returns; None: it has failed."""
+        ...
+
+    def after_wait(self, waits: int) -> float:
+        """Return the seconds to wait after ``waits`` returns for want of what is being made again."""
         ...
 
     def after_refusal(self, refusals: int) -> float | None:

@@ -24,6 +24,7 @@ from gspc_trio.core.scheduler.interface import (
     Reclaim,
     ResourcesLost,
     ResourcesUp,
+    Restored,
     RetryPolicy,
     RetryTask,
     Stop,
@@ -353,6 +354,7 @@ def _tick(state: State, _event: Tick) -> None:
 _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     TasksReady: tasks.add,
     RetryTask: tasks.retry,
+    Restored: tasks.restored,
     CancelTasks: _cancel,
     Grant: _grant,
     Recall: _recall,

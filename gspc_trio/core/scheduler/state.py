@@ -64,6 +64,7 @@ class Entry:
         alone: it shares no worker with others.
         attempt: number of its last submission.
         failures, losses, returns: attempts used up by its own error, by a loss, and given back unasked.
+        waits: how often it was given back because what it needs is being made again.
         place: where it is.
         held: the grant it is submitted to.
         cost_s: seconds of work it was taken for when it was sent.
@@ -81,6 +82,7 @@ class Entry:
     failures: int = 0
     losses: int = 0
     returns: int = 0
+    waits: int = 0
     place: Place = Place.WAITING
     held: Held | None = None
     cost_s: float = 0.0

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import TaskChanged
-from gspc_trio.core.scheduler.interface import CancelTasks, FailedUnsent, RetryTask, TaskDone, TasksReady
+from gspc_trio.core.scheduler.interface import (
+    CancelTasks,
+    FailedUnsent,
+    Restored,
+    RetryTask,
+    TaskDone,
+    TasksReady,
+)
 from gspc_trio.core.scheduler.state import Asked, ClassQueue, Entry, Held, Place, State
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 
@@ -47,13 +54,22 @@ def retry(state: State, event: RetryTask) -> None:
     if entry is None:
         raise IllegalEvent(f"job {state.job}: task {event.task_id} has not failed, so it cannot be retried")
     state.sums.failures.pop(event.task_id, None)
-    entry.failures = entry.losses = entry.returns = 0
+    entry.failures = entry.losses = entry.returns = entry.waits = 0
     entry.cancelling = False
     entry.avoid = entry.lost_at = frozenset()
     entry.queue = state.queue_for(entry.queue.shape)
     entry.alone = not (entry.task.options.may_rerun and entry.queue.single)
     state.tasks[event.task_id] = entry
     again(state, entry, "retried on request")
+
+
+def restored(state: State, _event: Restored) -> None:
+    """Try again what waits for lost data."""
+    for entry in state.tasks.values():
+        if entry.waits and entry.place is Place.DELAYED:
+            entry.timer = 0
+            _wake(state, entry)
+    flush(state)
 
 
 def cancel(state: State, event: CancelTasks, submitted: dict[Held, list[tuple[TaskId, int]]]) -> None:
@@ -209,11 +225,15 @@ def wake(state: State) -> None:
         if isinstance(entry, Held):
             state.touched[entry] = state.turned[entry.queue] = None
             continue
-        if entry.place is Place.DELAYED:
-            entry.queue.delayed -= 1
-        else:
-            del entry.queue.elsewhere[entry.task.task_id]
-            entry.avoid = frozenset()
-        entry.move(Place.WAITING)
-        state.again.append(entry)
+        _wake(state, entry)
     flush(state)
+
+
+def _wake(state: State, entry: Entry) -> None:
+    if entry.place is Place.DELAYED:
+        entry.queue.delayed -= 1
+    else:
+        del entry.queue.elsewhere[entry.task.task_id]
+        entry.avoid = frozenset()
+    entry.move(Place.WAITING)
+    state.again.append(entry)
