@@ -16,6 +16,8 @@ def describe_waiting(job: str, waiting: list[dict[str, Any]]) -> list[str]:
     for entry in waiting:
         lines.append(f"{job} waits for {entry['credit']} x {entry['shape']}: {entry['reason']}")
         lines.append(f"    for {entry['waited_s']:.1f} s, place {entry['place']}")
+        if entry["patience_left_s"] is not None:
+            lines.append(f"    takes any other in {entry['patience_left_s']:.1f} s")
         for name, need in entry["needs"].items():
             lines.append(f"    needs {need['needed']} {name}: {need['free']} of {need['total']} free")
         blocking = entry["blocking"]

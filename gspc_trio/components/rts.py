@@ -182,14 +182,21 @@ class RtsService:
         raise RtsError(f"there is no RIF {rif_id}; there are: {there}")
 
     def explain(self, job: JobId) -> list[dict[str, Any]]:
-        """Return why each request of a job waits, and how long (``waited_s``); IllegalEvent without job."""
+        """Return why each request of a job waits, how long (``waited_s``), and how long it declines others
+        still (``patience_left_s``, or None); IllegalEvent without job."""
         now = trio.current_time()
         unused = "".join(
             f"; {rif.host} is {rif.shown[0]}: {rif.shown[1]}" for rif in self.machine.rifs if rif.quarantine
         )
         return [
-            {**entry, "reason": entry["reason"] + unused, "waited_s": now - entry["since_s"]}
+            {
+                **entry,
+                "reason": entry["reason"] + unused,
+                "waited_s": now - entry["since_s"],
+                "patience_left_s": None if until is None else max(0.0, until - now),
+            }
             for entry in self.rm.machine.explain(job)
+            for until in (entry["patient_until_s"],)
         ]
 
     def status(self) -> dict[str, Any]:

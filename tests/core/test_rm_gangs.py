@@ -75,7 +75,9 @@ def test_the_wait_for_a_preferred_resource_is_bounded() -> None:
     driver = Driver(*cores(2), patience_s=0.1, recall_after_s=60)
     driver.take("b")
     assert driver.take("a", any_of("core", "r1.core0")) is None
-    assert driver.rm.explain("a")[0]["reason"] == "still waits for one of r1.core0"
+    (entry,) = driver.rm.explain("a")
+    assert entry["reason"] == "still waits for one of r1.core0"
+    assert entry["patient_until_s"] == entry["since_s"] + 0.1
     assert driver.wait(0.09) == []
     assert driver.wait(0.02) == [Grant("a", any_of("core", "r1.core0"), (1, 2), ("r1.core1",))]
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from e2e_world import World, wait_until
+import json
+import re
+from pathlib import Path
+
+from e2e_world import World, completed, wait_until
 
 from gspc_trio.cli.waiting import describe_waiting
 
@@ -64,6 +68,55 @@ def test_a_waiting_job_is_told_what_it_needs_and_who_has_it(world: World) -> Non
     world.stop_rts()
 
 
+PREFERRING = """
+import os, time
+from gspc_trio import Requirement, Workflow, farm
+
+def wait_for(gate):
+    while gate and not os.path.exists(gate):
+        time.sleep(0.01)
+
+def workflow(gate: str = "", hard: bool = False, patience: float = 1.0):
+    need = Requirement("core", ("r1.node",), hard=hard, patience_s=None if hard else patience)
+    return Workflow(farm(wait_for, name="wait", requires=[need]), {"items": [gate]})
+"""
+
+
+def test_a_task_prefers_a_host_for_as_long_as_it_says_and_then_takes_another(world: World) -> None:
+    world.start_rts("--cores", "1", "--host", "anna", "--host", "berta")
+    run = ("jobserver", "run", "--rts", world.connection_file)
+    gate = str(world.folder / "gate")
+    holder = world.start(
+        *run, world.workflow(PREFERRING, "holder"), "--set", f"gate={gate}", "--set", "hard=1"
+    )
+    job_with(world, "holder", "held", 1)
+
+    # It would wait for an hour, though berta is free; that it does is said, with the rest of the time.
+    patient = world.start(*run, world.workflow(PREFERRING, "patient"), "--set", "patience=3600")
+    waits = job_with(world, "patient", "demand", 1)
+    (entry,) = world.run_json("rts", "explain", waits)["waiting"]
+    assert entry["reason"] == "still waits for one of r1.node"
+    assert entry["needs"] == {"core": {"needed": 1, "total": 2, "free": 1}}
+    assert 3000 < entry["patience_left_s"] <= 3600
+    said = world.run("rts", "explain", waits).stdout
+    assert re.search(r"^    takes any other in 3\d\d\d\.\d s$", said, re.MULTILINE), said
+
+    records = world.folder / "records.jsonl"
+    given = ("--set", "patience=1.5", "--records", str(records), "--json")
+    hurried = completed(world.start(*run, world.workflow(PREFERRING, "hurried"), *given))
+    assert hurried.returncode == 0, hurried.stderr
+    granted = [json.loads(line) for line in records.read_text().splitlines() if "GrantChanged" in line]
+    assert granted[0]["resources"] == ["r2.core0"], "it took the other one in the end"
+    ready = next(json.loads(line) for line in records.read_text().splitlines() if '"ready"' in line)
+    assert granted[0]["at_s"] - ready["at_s"] >= 1.5, "but not before"
+    assert patient.poll() is None
+    Path(gate).touch()
+    for process in (holder, patient):
+        done = completed(process)
+        assert done.returncode == 0, done.stderr
+    world.stop_rts()
+
+
 def test_a_job_that_is_not_there_gets_one_line(world: World) -> None:
     world.start_rts("--cores", "1")
     done = world.run("rts", "explain", "j9")
@@ -75,6 +128,7 @@ def test_a_job_that_is_not_there_gets_one_line(world: World) -> None:
 def test_an_explanation_as_text() -> None:
     entry = {
         "shape": "2 core + node", "credit": 3, "since_s": 1.0, "waited_s": 2.04, "place": 2,
+        "patience_left_s": 1.26,
         "needs": {
             "core": {"needed": 2, "total": 4, "free": 1}, "node": {"needed": 1, "total": 1, "free": 0},
         },
@@ -85,6 +139,7 @@ def test_an_explanation_as_text() -> None:
     assert describe_waiting("j1", [entry]) == [
         "j1 waits for 3 x 2 core + node: 0 of 1 node free; r1.node is blocked by r1.core0, held by j2",
         "    for 2.0 s, place 2",
+        "    takes any other in 1.3 s",
         "    needs 2 core: 1 of 4 free",
         "    needs 1 node: 0 of 1 free",
         "    r1.node: blocked by r1.core0, held by j2",

@@ -105,6 +105,7 @@ def _explain(state: State, want: Want) -> dict[str, Any]:
             for holding in holders
         ],
         "place": _place(state, want),
+        "patient_until_s": state.patience.ends_for(want),
         "blocking": blocking,
         "reason": _reason(state, want, blocking),
     }

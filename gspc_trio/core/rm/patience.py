@@ -52,6 +52,13 @@ class Patience:
         elif want.patient:
             self._together.setdefault(queue, {}).setdefault(patience_s, {})[want] = None
 
+    def ends_for(self, want: Want) -> float | None:
+        """Return when the want takes any resource; None: it does, it never will, or none of them is free."""
+        idle_since = self.idle.get(want.form.queue)
+        if idle_since is None or not want.patient or want.form.needs[0].hard:
+            return None
+        return max(want.since, idle_since) + self._patience_of(want)
+
     def _patience_of(self, want: Want) -> float:
         stated_s = want.form.needs[0].patience_s
         return self._patience_s if stated_s is None else stated_s
