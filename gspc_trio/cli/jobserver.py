@@ -21,6 +21,7 @@ from gspc_trio.cli.common import (
 )
 from gspc_trio.cli.journaled import new_journal, old_journal
 from gspc_trio.cli.progress import show_progress
+from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.client import join_rts
 from gspc_trio.components.collector import tuned_collector
 from gspc_trio.components.embed import open_job, open_rts
@@ -33,6 +34,7 @@ from gspc_trio.components.workflow_file import LoadedWorkflow, blame_file, load_
 from gspc_trio.core.exchange import DataLayer
 from gspc_trio.nursery.connection_file import find_live_connection
 from gspc_trio.nursery.rpc import Peer
+from gspc_trio.nursery.scope import open_scope
 from gspc_trio.protocol.messages import GetJobStatus, Status, StopJob, WaitJob
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import Workflow
@@ -256,7 +258,12 @@ async def _run(
             await stack.enter_async_context(show_top(job, watch))
         elif not quiet and sys.stderr.isatty():
             await stack.enter_async_context(show_progress(job))
-        return await job.wait()
+        async with open_scope() as nursery:
+            if watch is None:
+                nursery.start_soon(tell_waiting, job, rts)
+            result = await job.wait()
+            nursery.cancel_scope.cancel()
+        return result
 
 
 def summary(result: JobResult) -> dict[str, Any]:

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from typing import Any
+
+import trio
+
+from gspc_trio.components.client import RunTimeSystem
+from gspc_trio.components.job import Job
+from gspc_trio.core.task import TaskState
+from gspc_trio.nursery.rpc import PeerGone, RemoteError
+
+LOOK_INTERVAL_S = 3.0
+"""Pauses between looks at whether anything of a job runs."""
+
+AT_WORK = (TaskState.RUNNING, TaskState.SUBMITTED)
 
 
 def describe_waiting(job: str, waiting: list[dict[str, Any]]) -> list[str]:
@@ -27,3 +41,30 @@ def describe_waiting(job: str, waiting: list[dict[str, Any]]) -> list[str]:
             lines.append(f"    {blocking['resource']}: {by}held by {blocking['job']}")
         lines += [f"    held by {held['job']}: {', '.join(held['resources'])}" for held in entry["held_by"]]
     return lines
+
+
+async def tell_waiting(job: Job, rts: RunTimeSystem) -> None:
+    """Say on standard error why nothing of a job runs, when so; in one line for each new reason.
+
+    It ends when the run-time system is gone.
+    """
+    told = ""
+    with suppress(PeerGone):
+        while True:
+            await trio.sleep(LOOK_INTERVAL_S)
+            counts = job.machine.counts()
+            if any(counts.get(state) for state in AT_WORK):
+                told = ""
+            elif counts.get(TaskState.READY):
+                reason = await _why_waiting(job, rts)
+                if reason and reason != told:
+                    told = reason
+                    print(f"gspc-jobserver: {job.job_id} ({job.machine.name}) {told}", file=sys.stderr)
+
+
+async def _why_waiting(job: Job, rts: RunTimeSystem) -> str:
+    try:
+        waiting = await rts.explain(job.job_id)
+    except RemoteError:  # it has not joined yet, or has gone
+        return ""
+    return f"waits for {waiting[0]['shape']}: {waiting[0]['reason']}" if waiting else ""

@@ -61,7 +61,7 @@ def load_workflow_file(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
         raise WorkflowFileError(f"there is no workflow file {path}")
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise WorkflowFileError(
-            f"{path} is not a workflow file: a Python file is wanted whose name can be imported"
+            f"{path} is not a workflow file: a Python file is wanted, with letters, digits and _ in its name"
         )
     with _first_on_search_path(path.resolve().parent):
         module = _import(path.resolve())

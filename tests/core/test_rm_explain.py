@@ -79,7 +79,7 @@ def test_reasons_other_than_a_holder() -> None:
     driver.demand("a", 1)
     reasons = {entry["shape"]: entry["reason"] for job in "ab" for entry in driver.rm.explain(job)}
     assert reasons == {
-        "gpu": "waits for resources to be added: there is 0 gpu now",
+        "gpu": "not there yet: there is 0 gpu now",
         "core": "what is free is put aside for b",
         "3 core": "r1.core1, r1.core2, r1.core0 put aside for it, and not all free yet",
     }

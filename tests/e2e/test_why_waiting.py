@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 
-from e2e_world import World, completed, wait_until
+from e2e_world import HANG_S, World, completed, wait_until
 
 from gspc_trio.cli.waiting import describe_waiting
 
@@ -115,6 +116,25 @@ def test_a_task_prefers_a_host_for_as_long_as_it_says_and_then_takes_another(wor
         done = completed(process)
         assert done.returncode == 0, done.stderr
     world.stop_rts()
+
+
+PATIENT = """
+from gspc_trio import farm, Workflow
+
+def use(number):
+    return number
+
+def workflow():
+    return Workflow(farm(use, requires="fpga", wait=True), {"items": [1]})
+"""
+
+
+def test_a_job_of_which_nothing_runs_says_why_by_itself(world: World) -> None:
+    run = world.start("jobserver", "run", world.workflow(PATIENT, "patient"), "--cores", "1", "--json")
+    assert run.stderr is not None
+    assert run.stderr.readline().startswith("gspc-jobserver: j1 (patient) waits for fpga: ")
+    run.send_signal(signal.SIGINT)
+    assert run.communicate(timeout=HANG_S) == ("", ""), "it is said once"
 
 
 def test_a_job_that_is_not_there_gets_one_line(world: World) -> None:

@@ -156,7 +156,7 @@ def _reason(state: State, want: Want, blocking: dict[str, Any] | None) -> str:
     missing = [queue for queue, count in form.counts.items() if queue.total < count]
     if missing:
         there = ", ".join(f"{queue.total} {queue.name}" for queue in missing)
-        return f"waits for resources to be added: there is {there} now"
+        return f"not there yet: there is {there} now"
     reservation = state.reservation
     if reservation is not None and reservation.want is want:
         names = ", ".join(vertex.resource_id for vertex in reservation.targets[:HOLDERS_NAMED])
