@@ -334,7 +334,7 @@ class RtsService:
         self._answers.pop(action.ask)(action)
 
     def _record_rif(self, record: RifChanged) -> None:
-        bad = record.state in ("away", "lost", "failed") and record.detail != CANCELLED
+        bad = record.state in ("quarantined", "away", "lost", "failed") and record.detail != CANCELLED
         log.log(
             logging.WARNING if bad else logging.INFO,
             "%s on %s is %s%s",

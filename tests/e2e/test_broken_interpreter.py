@@ -7,7 +7,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from e2e_world import ROOT, World, wait_until
+from e2e_world import ROOT, World, completed, wait_until
 from test_short_of_descriptors import finished, marking, rifs
 
 
@@ -26,7 +26,8 @@ def interpreter_of_its_own(folder: Path) -> Path:
 
 def test_its_tasks_run_elsewhere_and_lose_nothing_and_it_is_used_when_it_is_mended(world: World) -> None:
     python = interpreter_of_its_own(world.folder / "own")
-    world.start_program(str(python), "-m", "gspc_trio.cli.rts", "start", "--cores", "1", "--host", "anna")
+    start = ("-m", "gspc_trio.cli.rts", "start", "--cores", "1", "--host", "anna")
+    system = world.start_program(str(python), *start)
     wait_until(lambda: os.path.exists(world.connection_file), "the run-time system is there")
     process, marks = marking(world, 2)  # from now on anna has its template
     finished(process, marks, 2)
@@ -50,3 +51,4 @@ def test_its_tasks_run_elsewhere_and_lose_nothing_and_it_is_used_when_it_is_mend
     wait_until(lambda: len({trace.name.partition(".")[2] for trace in marks.iterdir()}) == 2, "both are used")
     finished(process, marks, 60)
     world.stop_rts()
+    assert "on bert is quarantined: the template of compute processes died" in completed(system).stderr
