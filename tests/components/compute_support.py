@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import trio
 from attrs import define, field
+from outside import until
 
 from gspc_trio.compute.sweep import marked
 from gspc_trio.core.exchange import OpenJob, Submission
@@ -81,14 +82,6 @@ def value_of(outcome: Outcome) -> Any:
     assert outcome.error is None, outcome.error
     ((data,),) = outcome.values
     return loads(data)
-
-
-async def until(condition: Callable[[], Any]) -> Any:
-    """Wait for something outside this process; return what the condition gave."""
-    with trio.fail_after(PATIENCE_S):
-        while not (found := condition()):  # noqa: ASYNC110 - nothing in this process tells
-            await trio.sleep(0.002)
-    return found
 
 
 async def until_gone(marker: str) -> None:

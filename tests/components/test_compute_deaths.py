@@ -15,7 +15,8 @@ from pathlib import Path
 import compute_support as support
 import pytest
 import trio
-from compute_support import CORE, PATIENCE_S, Recorder, a_job, submission, until, until_gone, value_of
+from compute_support import CORE, PATIENCE_S, Recorder, a_job, submission, until_gone, value_of
+from outside import until
 
 from gspc_trio.components.compute import ComputeError, ProcessBackend, open_process_backend
 from gspc_trio.components.compute_channel import ChannelCompute

@@ -12,7 +12,8 @@ from typing import Any
 
 import compute_support as support
 import pytest
-from compute_support import CORE, Recorder, a_job, submission, until, value_of
+from compute_support import CORE, Recorder, a_job, submission, value_of
+from outside import until
 
 from gspc_trio.components.compute import ProcessBackend, open_process_backend
 from gspc_trio.components.compute_channel import ChannelCompute

@@ -7,7 +7,8 @@ import random
 import compute_support as support
 import pytest
 import trio
-from compute_support import CORE, PATIENCE_S, Recorder, a_job, submission, until
+from compute_support import CORE, PATIENCE_S, Recorder, a_job, submission
+from outside import until
 
 from gspc_trio.components.compute import open_process_backend
 from gspc_trio.protocol.code import function_code

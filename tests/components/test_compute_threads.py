@@ -11,7 +11,8 @@ from pathlib import Path
 import compute_support as support
 import pytest
 import trio
-from compute_support import PATIENCE_S, Recorder, a_job, submission, until, value_of
+from compute_support import PATIENCE_S, Recorder, a_job, submission, value_of
+from outside import until
 
 from gspc_trio.components.compute import ProcessBackend, open_process_backend
 from gspc_trio.components.compute_channel import ChannelCompute

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from outside import until
 
 from gspc_trio.components.iml import join_layer, open_layer
 from gspc_trio.components.iml_client import Allocation
@@ -30,13 +31,6 @@ async def linked() -> AsyncIterator[tuple[LocalLink, ImlServer, Allocation]]:
     ):
         data = await iml.alloc(SIZE, bytes(range(256)) * (SIZE // 256), layout=Layout(("a",)))
         yield LocalLink(servers[0].local_address), servers[0], data
-
-
-async def until(condition: object) -> None:
-    assert callable(condition)
-    with trio.fail_after(20):
-        while not condition():  # noqa: ASYNC110
-            await trio.sleep(0.01)
 
 
 async def test_one_question_after_another_has_its_answer() -> None:

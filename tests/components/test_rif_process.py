@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import trio
+from outside import until
 from rif_stage import FakeRts, FakeScheduler
 
 from gspc_trio.components.rif_process import BadOrder, read_order
@@ -88,12 +89,6 @@ def call(task_id: int, code_id: int, *arguments: Any) -> Submission:
     return Submission(task_id, 1, code_id, tuple(map(dumps, arguments)))
 
 
-async def wait_until(condition: Callable[[], bool], within_s: float) -> None:
-    with trio.fail_after(within_s):
-        while not condition():  # noqa: ASYNC110 - other processes set no event
-            await trio.sleep(0.01)
-
-
 @asynccontextmanager
 async def open_world() -> AsyncIterator[World]:
     network = Network(TOKEN)
@@ -149,13 +144,13 @@ async def test_cancel_revoke_and_remove_stop_the_work_within_a_second() -> None:
         await world.rts.add(SMALL)
         async with world.job() as job:
             job.submit("r1.core0", call(1, 2, 1000), call(2, 1))
-            await wait_until(lambda: len(world.descendants()) >= 2, 10)
+            await until(lambda: len(world.descendants()) >= 2, 10)
             job.peer.post(Cancel("j1", "r1.core0", ((1, 1),)))
             assert await job.wait(2) == [(1, "cancelled"), (2, "finished")]
             job.submit("r1.core0", call(3, 2, 1000))
             world.rts.peer.post(Revoke((1, 2), ("r1.core0",)))
             assert (await job.wait(3))[2][0] == 3
-            await wait_until(lambda: world.rts.said == [Revoked((1, 2), ("r1.core0",))], 5)
+            await until(lambda: world.rts.said == [Revoked((1, 2), ("r1.core0",))], 5)
             job.submit("r1.core1", call(4, 2, 1000))
             await world.rts.peer.call(RemoveResources(("r1.core1",)))
             await job.wait(4)
@@ -168,9 +163,9 @@ async def test_the_end_of_a_job_server_frees_everything_it_had() -> None:
         async with world.job() as job:
             job.submit("r1.core0", call(1, 2, 1000))
             job.submit("r1.core1", call(2, 2, 1000))
-            await wait_until(lambda: len(world.descendants()) >= 3, 10)
+            await until(lambda: len(world.descendants()) >= 3, 10)
         # The template stays for the next job.
-        await wait_until(lambda: len(world.descendants()) == 1, 5)
+        await until(lambda: len(world.descendants()) == 1, 5)
         async with world.job("j2") as job:
             job.submit("r1.core0", call(1, 1), grant=9)
             assert await job.wait(1) == [(1, "finished")]
@@ -183,7 +178,7 @@ async def test_no_process_survives_the_end_of_a_rif(how: str) -> None:
         await world.rts.add(SMALL)
         async with world.job() as job:
             job.submit("r1.core0", call(1, 2, 1000))
-            await wait_until(lambda: len(world.descendants()) >= 2, 10)
+            await until(lambda: len(world.descendants()) >= 2, 10)
             below = world.descendants()
             if how == "told":
                 world.rts.peer.post(StopRif())
@@ -193,7 +188,7 @@ async def test_no_process_survives_the_end_of_a_rif(how: str) -> None:
                 world.process.terminate()
             with trio.fail_after(8):
                 assert await world.process.wait() == 0
-            await wait_until(lambda: not any(process.is_running() for process in below), 5)
+            await until(lambda: not any(process.is_running() for process in below), 5)
 
 
 @pytest.mark.process

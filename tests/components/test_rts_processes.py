@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import trio
+from outside import is_alive, until_ended
 
 from gspc_trio.components.rts import RtsService, open_rts_service
 from gspc_trio.components.strategies import LocalStrategy
@@ -35,22 +36,6 @@ async def main():
 
 trio.run(main)
 """
-
-
-def runs(pid: int) -> bool:
-    """Whether the process runs; one that has ended and was not collected yet does not."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-async def gone(pid: int) -> None:
-    """Wait until the process has ended."""
-    with trio.fail_after(30):
-        while runs(pid):  # noqa: ASYNC110 - another process sets no event
-            await trio.sleep(0.02)
 
 
 async def state(service: RtsService, incarnation: int) -> dict[str, object]:
@@ -82,8 +67,8 @@ async def test_a_rif_process_that_is_killed_is_started_again_and_none_is_left_at
         }
         with trio.fail_after(30):
             assert await service.teardown(("r2",)) == ("r2",)
-        assert not runs(pids[1])
-    assert not runs(rif["pid"])
+        assert not is_alive(pids[1])
+    assert not is_alive(rif["pid"])
 
 
 async def test_rif_processes_end_when_their_run_time_system_is_killed():
@@ -92,9 +77,9 @@ async def test_rif_processes_end_when_their_run_time_system_is_killed():
         assert process.stdout is not None
         line = await trio.to_thread.run_sync(process.stdout.readline)
         pid = int(line)
-        assert runs(pid)
+        assert is_alive(pid)
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
-    await gone(pid)
+    await until_ended(pid)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 import trio
+from outside import until
 
 from gspc_trio.components.rts import open_rts_service
 from gspc_trio.components.rts_state import (
     NAMES_AHEAD,
-    SAVE_INTERVAL_S,
     SavedHost,
     SavedJob,
     StateError,
@@ -26,12 +25,6 @@ from gspc_trio.nursery.network import Network
 from gspc_trio.protocol.messages import RegisterJob
 
 BOUND_S = 60.0
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(BOUND_S):
-        while not condition():  # noqa: ASYNC110 - a file tells nobody that it is there
-            await trio.sleep(SAVE_INTERVAL_S / 10)
 
 
 def move(folder: Path, to: Path) -> None:

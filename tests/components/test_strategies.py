@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 import trio
 from attrs import evolve
+from outside import until
 
 from gspc_trio.components.rts import open_rts_service
 from gspc_trio.components.strategies import (
@@ -148,8 +149,7 @@ async def test_cancelling_ends_a_local_rif_that_ignores_the_request_to_end():
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(python(program).run, told)
-            while not told.said:  # noqa: ASYNC110 - what a process says sets no event
-                await trio.sleep(0.01)
+            await until(lambda: told.said)
             nursery.cancel_scope.cancel()
     assert not alive(int(told.said[0]))
 

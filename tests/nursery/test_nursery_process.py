@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 import trio
 import trio.testing
+from outside import is_alive, until_ended
 
 from gspc_trio.nursery.process import (
     STDIN_BYTES_MAX,
@@ -22,21 +23,6 @@ from gspc_trio.nursery.process import (
 pytestmark = pytest.mark.process
 
 PATIENCE_S = 60
-
-
-def exists(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-async def until_gone(pid: int) -> None:
-    with trio.fail_after(PATIENCE_S):
-        while exists(pid):  # noqa: ASYNC110 - nothing in this process tells
-            await trio.sleep(0.002)
 
 
 async def test_it_reads_its_input_and_its_lines_and_status_come_back() -> None:
@@ -63,7 +49,7 @@ async def test_leaving_the_block_ends_it_politely() -> None:
     async with open_process(["sh", "-c", script], grace_s=PATIENCE_S) as process:
         assert await process.receive_line() == "ready"
     assert process.exit_status == 0
-    assert not exists(process.pid)
+    assert not is_alive(process.pid)
 
 
 async def test_what_does_not_listen_is_killed_with_its_process_group() -> None:
@@ -72,15 +58,15 @@ async def test_what_does_not_listen_is_killed_with_its_process_group() -> None:
         async with open_process(["sh", "-c", script], grace_s=0.05) as process:
             child = int(await process.receive_line())
     assert process.exit_status == -signal.SIGKILL
-    await until_gone(child)
+    await until_ended(child)
 
 
 async def test_a_child_that_outlives_it_is_killed_too() -> None:
     async with open_process(["sh", "-c", "sleep 3600 & echo $!"]) as process:
         child = int(await process.receive_line())
         assert await process.wait() == 0
-        assert exists(child)
-    await until_gone(child)
+        assert is_alive(child)
+    await until_ended(child)
 
 
 async def test_cancelling_the_block_or_a_wait_ends_it() -> None:
@@ -88,7 +74,7 @@ async def test_cancelling_the_block_or_a_wait_ends_it() -> None:
         async with open_process(["sleep", "3600"]) as process:
             with trio.move_on_after(0):
                 await process.wait()
-            assert exists(process.pid)
+            assert is_alive(process.pid)
             scope.cancel()
             await process.wait()
     assert scope.cancelled_caught
