@@ -45,8 +45,11 @@ LAYERED = 0.2
 LATER = 0.5
 """In so many of the runs kinds of faults that came later may happen."""
 
-REST_S = 60.0
-"""Simulated seconds within which all is back, and nothing left, when everything is finished."""
+REST_S = 120.0
+"""Simulated seconds within which all is back, and nothing left, when everything is finished.
+
+A host that is just being started may not come up, and then be started twice, each of which takes 30 s to notice.
+"""
 
 
 class Simulation:

@@ -54,6 +54,8 @@ FOUND = [
     (50, {}, "cut:job:21,cut:job:158"),
     # The process of a coordinator lost the connection to its own memory server, and went on without.
     (3042, {}, "cut:rts:1,cut:iml:62,cut:iml:437"),
+    # The simulation's own: a host that had not come up and then was started twice was given too little time.
+    (4179, {}, "crash:rif:1,look:rif:19,twin:rif:139"),
     # A task whose data was being made again, on a host that had crashed, was given back too often and failed.
     (3678, {}, "crash:rif:476,jump:rts:21:1,kill:store:190,kill:tenant:1"),
     # A RIF that was started again beside itself could not be reached when the second, refused, ended: the
