@@ -48,7 +48,7 @@ LATER = 0.5
 REST_S = 120.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished.
 
-A host that is just being started may not come up, and then be started twice, each of which takes 30 s to notice.
+A host that is just being started may not come up, and then be started twice; each takes 30 s to notice.
 """
 
 
