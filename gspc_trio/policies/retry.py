@@ -62,7 +62,7 @@ class Retry(Struct, frozen=True):
         return back_off_s(returns - self.returns_free, self.first_delay_s, self.longest_delay_s)
 
     def after_wait(self, waits: int) -> float:
-        """Return the pause in seconds before it is tried whether what a task needs is there again."""
+        """Return the pause in seconds before it is tried whether all that a task needs is there and well."""
         return back_off_s(waits, self.first_delay_s, self.longest_delay_s)
 
     def after_refusal(self, refusals: int) -> float | None:

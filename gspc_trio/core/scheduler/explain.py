@@ -40,6 +40,7 @@ def _history(entry: Entry) -> str:
         (entry.failures, "failures"),
         (entry.losses, "losses"),
         (entry.returns, "times given back by a worker"),
+        (entry.doubts, "losses where none has finished yet"),
         (entry.waits, "times without data that is being made again"),
     )
     return ", ".join(f"{number} {what}" for number, what in parts if number)

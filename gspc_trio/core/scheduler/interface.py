@@ -134,7 +134,8 @@ class RetryPolicy(Protocol):
         ...
 
     def after_wait(self, waits: int) -> float:
-        """Return the seconds to wait after ``waits`` returns for want of what is being made again."""
+        """Return the seconds to wait after ``waits`` tries in vain: for want of what is being made again, or
+        on a host where nothing has finished yet."""
         ...
 
     def after_refusal(self, refusals: int) -> float | None:

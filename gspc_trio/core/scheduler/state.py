@@ -72,6 +72,7 @@ class Entry:
         asked: it was asked back.
         avoid: resources that failed it.
         lost_at: hosts that were charged with a loss of it.
+        doubts: losses for which its host is held to be to blame.
         timer: number of its latest timer; older ones are void.
     """
 
@@ -90,6 +91,7 @@ class Entry:
     asked: Asked = Asked.NO
     avoid: frozenset[ResourceId] = frozenset()
     lost_at: frozenset[str] = frozenset()
+    doubts: int = 0
     timer: int = 0
 
     def move(self, place: Place) -> None:

@@ -54,7 +54,7 @@ def retry(state: State, event: RetryTask) -> None:
     if entry is None:
         raise IllegalEvent(f"job {state.job}: task {event.task_id} has not failed, so it cannot be retried")
     state.sums.failures.pop(event.task_id, None)
-    entry.failures = entry.losses = entry.returns = entry.waits = 0
+    entry.failures = entry.losses = entry.returns = entry.waits = entry.doubts = 0
     entry.cancelling = False
     entry.avoid = entry.lost_at = frozenset()
     entry.queue = state.queue_for(entry.queue.shape)
