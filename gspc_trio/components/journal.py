@@ -86,11 +86,6 @@ class Journal:
         self._framer = Framer()
         self._size_bytes = self._bound_bytes = 0
 
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing was read from it."""
-        return not self._records
-
     def note_job(self, job: JobId, instance: str) -> None:
         """Note which job this is to which run-time system, for who may go on for it."""
         self._disk.note(json.dumps({"job": job, "instance": instance}))

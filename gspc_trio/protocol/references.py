@@ -16,9 +16,6 @@ from msgspec import Struct
 
 from gspc_trio.protocol import values
 
-BYTES_MIN = 1 << 16
-"""By default a value of so many bytes or more goes into the memory layer."""
-
 ALIGNMENT_BYTES = 64
 """Buffers begin at multiples of this: arrays want it."""
 

@@ -14,15 +14,17 @@ import trio
 from gspc_trio import Executor, Net
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.iml import join_layer
+from gspc_trio.core.exchange import DataLayer
 from gspc_trio.core.iml.errors import NoRoom
 from gspc_trio.nursery.network import Network
-from gspc_trio.protocol.references import BYTES_MIN, decode_reference, gather, is_reference, spread
+from gspc_trio.protocol.references import decode_reference, gather, is_reference, spread
 from gspc_trio.protocol.values import BadValue, dumps, loads
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside
 pytestmark = pytest.mark.process
 
 MIB = 1 << 20
+BYTES_MIN = DataLayer("").bytes_min
 HANG_S = 60.0
 
 

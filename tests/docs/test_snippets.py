@@ -7,6 +7,7 @@ import it or run it. ``<!-- not run -->`` in the line before a block says that i
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import os
 import re
@@ -17,6 +18,8 @@ from pathlib import Path
 
 import pytest
 from msgspec import Struct
+
+import gspc_trio
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -150,3 +153,12 @@ def test_there_are_snippets() -> None:
     with_snippets = {snippet.page.name for snippet in SNIPPETS}
     assert {"README.md", "embedding.md"} <= with_snippets
     assert any(snippet.prints for snippet in SNIPPETS)
+
+
+@pytest.mark.parametrize("page", ["embedding", "memory", "workflow-files"])
+def test_the_classes_that_are_named_can_be_imported(page: str) -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / "docs" / f"{page}.md").read_text(), flags=re.DOTALL)
+    spans = re.findall(r"`([^`]+)`", text)
+    named = {name for span in spans for name in re.findall(r"^[A-Z][a-z]\w+$|\b[A-Z][a-z]\w+(?=\()", span)}
+    assert named
+    assert sorted(named - {*dir(gspc_trio), *dir(builtins)}) == []
