@@ -14,7 +14,7 @@ def lose(state: State, entry: Entry, lost: Outcome, resource_id: ResourceId) -> 
     """An attempt that may have begun was lost; the task is no longer at a worker.
 
     Whether the task or its host is to blame nobody knows before something of the job has finished there. Such
-    a host takes one of the task's losses; the next ones only make it pause, as long as it may run elsewhere.
+    a host takes one of the task's losses; after the next ones it only waits longer and longer for another.
 
     Returns:
         Whether the host is in doubt: others are to be preferred.
@@ -26,10 +26,11 @@ def lose(state: State, entry: Entry, lost: Outcome, resource_id: ResourceId) -> 
         return False
     host = host_name(resource_id)
     in_doubt = host not in state.proven and _may_run_elsewhere(state, entry, host)
+    if in_doubt:
+        entry.avoid |= {name for name in state.known if host_name(name) == host}
     if in_doubt and host in entry.lost_at and options.may_rerun:
         entry.doubts += 1
-        why = f"lost on {host}, where none has finished yet: {detail}"
-        again_elsewhere(state, entry, resource_id, why, state.retry.after_wait(entry.doubts))
+        again_elsewhere(state, entry, resource_id, f"lost on {host}, where none has finished yet: {detail}")
         return True
     entry.losses += 1
     entry.lost_at |= {host}

@@ -186,7 +186,8 @@ def flush(state: State) -> None:
         if entry.avoid and has_alternative(state, entry):
             entry.move(Place.ELSEWHERE)
             target = queue.elsewhere
-            start_timer(state, entry, state.retry.elsewhere_s)
+            wait_s = state.retry.after_wait(entry.doubts) if entry.doubts else 0.0
+            start_timer(state, entry, max(state.retry.elsewhere_s, wait_s))
         else:
             target = queue.waiting
         target[task_id] = entry
