@@ -291,6 +291,8 @@ def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:
         CommandError: others could read along, or this is no single address.
         BadAddress: this is no address.
     """
+    if not 0 <= port <= 65535:
+        raise CommandError(f"--port {port}: a TCP port is a number from 0 to 65535")
     where = parse_address(str(WebSocketAddress(host.strip("[]"), port, tls)))
     assert isinstance(where, WebSocketAddress)
     if where.host in ("0.0.0.0", "::"):

@@ -89,12 +89,14 @@ def blame_file(path: Path, spare: tuple[type[Exception], ...] = ()) -> Iterator[
         yield
     except spare:
         raise
+    except SyntaxError as error:  # maybe in a module that the file imports
+        where = f"{error.filename or path}, line {error.lineno}"
+        raise WorkflowFileError(f"{where}: {type(error).__name__}: {error.msg}") from error
     except (Exception, SystemExit) as error:
         frames = [
             frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path
         ]
-        line = getattr(error, "lineno", None) or (frames[-1].lineno if frames else None)
-        where = f", line {line}" if line else ""
+        where = f", line {frames[-1].lineno}" if frames else ""
         raise WorkflowFileError(f"{path}{where}: {type(error).__name__}: {error}") from error
 
 

@@ -20,6 +20,7 @@ from gspc_trio.executor.futures import Deadline, TaskFuture
 from gspc_trio.executor.loop import Call, Loop
 from gspc_trio.protocol.code import call_each
 from gspc_trio.protocol.values import dumps
+from gspc_trio.workflow.settings import checked_needs
 
 T = TypeVar("T")
 
@@ -50,6 +51,7 @@ class Executor(ExecutorInterface):
     Raises:
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
         StartedAtImport: a compute process is importing the module that calls this.
+        WorkflowError: shape or options make no sense.
     """
 
     def __init__(
@@ -78,8 +80,7 @@ class Executor(ExecutorInterface):
             failed_max=FAILED_MAX,
             data=data,
         )
-        self._shape = shape
-        self._options = options
+        self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
         rts = {"cores": cores, "connection_file": connection_file, "data_bytes": data_bytes}
         self._loop = Loop(rts, settings, self._codes, tune_gc)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, SupportsIndex, TypeAlias, TypedDict
 
+from msgspec.structs import replace
+
 from gspc_trio.core.staging import Staged
 from gspc_trio.core.task import Requirement, Shape, TaskOptions
 from gspc_trio.workflow.arcs import WorkflowError
@@ -73,6 +75,37 @@ def task_settings(settings: TaskSettings) -> tuple[Shape, TaskOptions]:
     given["stage_in"] = bool(fetch or files or ranges)
     given["stage_out"] = bool(store or ranges)
     return shape, TaskOptions(**{name: given[name] for name in _OPTIONS if name in given})
+
+
+def checked_needs(shape: Shape, options: TaskOptions) -> tuple[Shape, TaskOptions]:
+    """Return shape and options of tasks that no transition states, with the same care.
+
+    Memory and estimate that only the options state hold for the shape, too.
+
+    Raises:
+        WorkflowError: something in them makes no sense, or they are something else.
+    """
+    for given, kind, name in ((shape, Shape, "shape"), (options, TaskOptions, "options")):
+        if not isinstance(given, kind):
+            raise WorkflowError(f"{name} is a {kind.__name__}, not {given!r}")
+    stated: TaskSettings = {
+        "requires": shape.requirements,
+        "wait": shape.wait,
+        "same_host": shape.same_host,
+        "memories": shape.memories,
+        "attempts": options.attempts,
+        "loss_attempts": options.loss_attempts,
+        "timeout_s": options.timeout_s,
+        "may_rerun": options.may_rerun,
+        "memory_bytes": options.memory_bytes,
+        "estimate_s": options.estimate_s,
+        "stage_in": options.stage_in,
+        "stage_out": options.stage_out,
+    }
+    found, options = task_settings(stated)
+    memory_bytes = _whole("memory_bytes", shape.memory_bytes, 0) or found.memory_bytes
+    estimate_s = shape.estimate_s if shape.estimate_s is not None else found.estimate_s
+    return replace(found, memory_bytes=memory_bytes, estimate_s=estimate_s), options
 
 
 def _whole(name: str, value: Any, least: int) -> int:

@@ -243,3 +243,13 @@ def test_a_workflow_file_brings_the_modules_beside_it(tmp_path: Path) -> None:
     (tmp_path / "flow.txt").touch()
     with pytest.raises(WorkflowFileError, match="Python file is wanted"):
         load_workflow_file(tmp_path / "flow.txt", [])
+
+
+def test_a_syntax_error_is_said_to_be_where_it_is(tmp_path: Path) -> None:
+    broken = tmp_path / "broken_module_here.py"
+    broken.write_text("def triple(x):\n    return 3 *\n")
+    flow = tmp_path / "flow_with_broken.py"
+    flow.write_text("import broken_module_here\n")
+    with pytest.raises(WorkflowFileError) as caught:
+        load_workflow_file(flow, [])
+    assert str(caught.value) == f"{broken}, line 2: SyntaxError: invalid syntax"

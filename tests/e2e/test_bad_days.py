@@ -179,6 +179,12 @@ def test_mistakes_get_one_clear_line(world: World) -> None:
         assert said in one_line(done.stderr), arguments
 
 
+def test_a_port_that_is_none_gets_one_clear_line(world: World) -> None:
+    done = world.run("rts", "start", "--port", "99999")
+    assert done.returncode == 1
+    assert one_line(done.stderr) == "gspc-rts: --port 99999: a TCP port is a number from 0 to 65535"
+
+
 def test_no_rts_and_unsafe_files_get_one_clear_line(world: World) -> None:
     world.start_rts("--connection-file", "rts.json", "--cores", "1")
     path = world.folder / "rts.json"

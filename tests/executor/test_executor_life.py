@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from e2e_world import wait_until
 from executor_tasks import double, say_and_hang, wait_for
 
-from gspc_trio import Executor
+from gspc_trio import Executor, Requirement, Shape, TaskFailed, TaskOptions, WorkflowError
 
 PATIENCE_S = 60.0
 
@@ -239,6 +240,26 @@ if __name__ == "__main__":
     assert ended.startswith("the executor ended before the task did: the run-time system has gone")
     assert broken.startswith("the executor can run no more tasks: the run-time system has gone")
     assert (process.returncode, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"options": TaskOptions(attempts=0)}, "attempts must be at least 1, not 0"),
+        ({"options": {"attempts": 2}}, "options is a TaskOptions, not {'attempts': 2}"),
+        ({"shape": "node"}, "shape is a Shape, not 'node'"),
+        ({"shape": Shape((Requirement(""),))}, "a resource class without a name"),
+    ],
+)
+def test_needs_that_make_no_sense_are_refused_before_anything_starts(given: Any, problem: str) -> None:
+    with pytest.raises(WorkflowError, match=re.escape(problem)):
+        Executor(cores=1, **given)
+
+
+def test_memory_that_the_options_state_is_waited_for_and_limits() -> None:
+    with Executor(cores=1, options=TaskOptions(memory_bytes=1 << 60)) as executor:
+        with pytest.raises(TaskFailed, match=r"no host offers that much memory"):
+            executor.submit(double, 1).result()
 
 
 def test_there_is_no_run_time_system_to_join(tmp_path: Path) -> None:
