@@ -37,6 +37,17 @@ def test_what_a_job_claims_is_given_to_nobody_else() -> None:
     assert driver.send(Release("a", (0, 5))) == [Grant("b", CORE, (1, 2), ("r1.core0",))]
 
 
+def test_what_was_recalled_while_a_job_could_not_hear_it_is_recalled_again() -> None:
+    driver = Driver(*cores(1))
+    (grant,) = driver.demand("a", 1)
+    driver.demand("b", 1)
+    assert driver.wait(0.2)[0].grant_ids == (grant.grant_id,)
+    assert driver.wait(0.2) == []
+    (again,) = driver.send(Claimed("a", (grant,), whole=True))
+    assert again.grant_ids == (grant.grant_id,)
+    assert driver.send(Release("a", grant.grant_id)) == [Grant("b", CORE, (1, 2), ("r1.core0",))]
+
+
 def test_what_is_not_there_yet_is_held_when_it_comes() -> None:
     driver = Driver(*cores(1, "r1"))
     pair = old("a", 5, "r1.core0", "r2.core0", shape=several("core", "core"))

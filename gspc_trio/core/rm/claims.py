@@ -58,8 +58,18 @@ def _begin_anew(state: State, job: Job, grants: tuple[Grant, ...], now: float, a
         for grant_id, holding in list(want.grants.items()):
             if holding.lease_until is None and shapes.get(grant_id) != want.form.shape:
                 state.release(holding, holding.vertices, now, actions)
+            elif holding.recalled:
+                _recall_again(state, holding)
     for queue in state.pool.queues.values():
         queue.plain.pop(job, None)
+
+
+def _recall_again(state: State, holding: Holding) -> None:
+    """The job may not have heard that this grant was recalled: its connection was over."""
+    holding.recalled = False
+    holding.want.recalled -= 1
+    for want in state.waiting:
+        want.called.pop(holding, None)
 
 
 def _hold(state: State, job: Job, grant: Grant, now: float, actions: list[Any]) -> bool:
