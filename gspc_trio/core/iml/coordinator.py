@@ -16,6 +16,7 @@ from gspc_trio.core.iml.errors import (
     BadLayout,
     DuplicateData,
     ImlError,
+    UnknownData,
     UnknownHost,
     UnknownName,
     WrongJob,
@@ -218,6 +219,24 @@ class Coordinator:
         return visible(self._ledger.data.get(data_id), data_id, job)
 
     def _alloc(self, client: int, ask: int, request: x.Alloc) -> None:
+        before = self._ledger.data.get(request.data_id)
+        if before is not None and before.state is State.LOST and before.turns:
+            # A server that still copies it from who is gone would say that it has it.
+            self._ledger.take_turn(before, lambda: self._alloc_again(client, ask, request, before))
+        else:
+            self._make(client, ask, request)
+
+    def _alloc_again(self, client: int, ask: int, request: x.Alloc, before: Data) -> None:
+        """Nothing is done any more with data that was lost: make it again, if somebody still wants that."""
+        try:
+            if client not in self._clients and self._rank_at(client) is None:
+                raise UnknownData(f"who was to make data {request.data_id} again is gone")
+            self._make(client, ask, request)
+        except ImlError as error:
+            self._ledger.refuse(ask, error)
+        self._ledger.end_turn(before)
+
+    def _make(self, client: int, ask: int, request: x.Alloc) -> None:
         if request.job and request.job not in self._jobs:  # e.g. of a task that has not heard of its end
             raise WrongJob(f"job {request.job} is no client, or not any more: its data would never go")
         first = None
