@@ -17,9 +17,6 @@ from gspc_trio.iml import local
 from gspc_trio.iml.fresh import FreshBytes
 from gspc_trio.iml.segment import read_full, write_all
 
-LENT_BYTES_MIN = 1 << 20
-"""From here on the server of another host fetches what it is to have: what it asks for comes unmasked."""
-
 TRIES = 10
 """How often bytes are read again because a put came between."""
 
@@ -155,7 +152,7 @@ class Access:
             return
         link = self.links.to(entry)
         size_bytes = sum(map(len, pieces))
-        if self.near is not None and size_bytes >= LENT_BYTES_MIN and link.sends_bulk:
+        if self.near is not None and size_bytes >= link.sizes.lent_bytes and link.sends_bulk:
             try:
                 await self._lend(self.near, link, data_id, part, pieces, size_bytes)
                 return

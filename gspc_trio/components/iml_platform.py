@@ -12,9 +12,10 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
+from msgspec import Struct
 
 from gspc_trio.iml import local
-from gspc_trio.iml.segment import SegmentPool
+from gspc_trio.iml.segment import SegmentPool, SpillFile
 from gspc_trio.nursery.network import Network
 
 if TYPE_CHECKING:
@@ -69,8 +70,24 @@ class Door:
         self._listener.close()
 
 
+class Sizes(Struct, frozen=True):
+    """From how many bytes on data goes another way.
+
+    Attributes:
+        chunk_bytes: bytes between hosts go in chunks of at most so many.
+        bulk_bytes: a chunk of so many travels on the connection for chunks.
+        lent_bytes: what is put on another host is lent by the server of this one, and fetched by that.
+    """
+
+    chunk_bytes: int = 1 << 21
+    bulk_bytes: int = 1 << 16
+    lent_bytes: int = 1 << 20
+
+
 class Platform:
     """This machine."""
+
+    sizes = Sizes()
 
     def network(self, layer: DataLayer) -> Network:
         """Return the network through which a layer is reached, from here and, if its address says so, from
@@ -115,6 +132,14 @@ class Platform:
     def pool(self, bytes_max: int) -> SegmentPool:
         """Return a pool of segments that keeps at most so many idle bytes."""
         return SegmentPool(bytes_max)
+
+    def spill_file(self, directory: str) -> SpillFile:
+        """Return a file for what memory has no room for.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        return SpillFile(directory)
 
     def memory_bytes(self) -> int:
         """Return how much shared memory a server uses at most if nobody says so."""

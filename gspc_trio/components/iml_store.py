@@ -366,7 +366,7 @@ class StoreShell:
             if action.segment in self._broken:
                 raise OSError(self._broken.pop(action.segment))
             if self._spill is None:
-                self._spill = SpillFile(self._spill_directory)
+                self._spill = self._platform.spill_file(self._spill_directory)
             spill = self._spill
             work = spill.write_from if isinstance(action, SpillOut) else spill.read_into
             with trio.CancelScope(shield=True):

@@ -1,7 +1,7 @@
 """Bytes between hosts: chunks over the holder's websockets, many in flight, bounded.
 
 The holder is the server of the connection: what a server sends is not masked, which is most of its price.
-What is longer than :data:`BULK_BYTES_MIN` comes on a connection of its own, see
+What is longer (:class:`~gspc_trio.components.iml_platform.Sizes`) comes on a connection of its own, see
 :mod:`gspc_trio.nursery.bulk`.
 """
 
@@ -14,17 +14,12 @@ from typing import Protocol
 import trio
 
 from gspc_trio.components.iml_bulk import BulkLink
+from gspc_trio.components.iml_platform import platform
 from gspc_trio.core.iml.errors import DataLost, ImlError, LayerGone, error_of
 from gspc_trio.core.iml.exchange import Chunk, GetChunk, PutChunk, ServerEntry
 from gspc_trio.nursery.errors import ConnectionProblem
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
-
-CHUNK_BYTES = 1 << 21
-"""Bytes in one chunk."""
-
-BULK_BYTES_MIN = 1 << 16
-"""From here on a chunk travels on the connection for chunks."""
 
 CHUNKS_IN_FLIGHT = 8
 """Chunks of one transfer that are asked for and not yet there."""
@@ -44,12 +39,14 @@ class ServerLink:
 
     Attributes:
         bytes_per_s: measured with transfers that are long enough; 0: not yet.
+        sizes: how bytes go over it.
         sends_bulk: whether long chunks have a connection of their own.
     """
 
     def __init__(self, entry: ServerEntry) -> None:
         self.entry = entry
         self.bytes_per_s = 0.0
+        self.sizes = platform().sizes
         self.slots = trio.Semaphore(LINK_CHUNKS_MAX)
         self._peer: Peer | None = None
         self._problem = ""
@@ -88,7 +85,7 @@ class ServerLink:
             ImlError: what the server refused with.
             LayerGone: the server is gone.
         """
-        if not self.sends_bulk or len(target) < BULK_BYTES_MIN:
+        if not self.sends_bulk or len(target) < self.sizes.bulk_bytes:
             chunk = await self.call(GetChunk(data_id, part, offset, len(target)))
             if type(chunk) is not Chunk or len(chunk.data) != len(target):
                 size_bytes = len(target)
@@ -258,20 +255,21 @@ async def in_chunks(link: ServerLink, size_bytes: int, move: Callable[[int, int]
     Raises:
         ImlError: the first error of a move; the others are cancelled.
     """
-    chunks: Iterator[int] = iter(range(0, size_bytes, CHUNK_BYTES))
+    chunk_bytes = link.sizes.chunk_bytes
+    chunks: Iterator[int] = iter(range(0, size_bytes, chunk_bytes))
     problems: list[ImlError] = []
 
     async def work(cancel: Callable[[], None]) -> None:
         for begin in chunks:
             try:
                 async with link.slots:
-                    await move(begin, min(CHUNK_BYTES, size_bytes - begin))
+                    await move(begin, min(chunk_bytes, size_bytes - begin))
             except ImlError as error:
                 problems.append(error)
                 cancel()
                 return
 
-    workers = min(CHUNKS_IN_FLIGHT, math.ceil(size_bytes / CHUNK_BYTES))
+    workers = min(CHUNKS_IN_FLIGHT, math.ceil(size_bytes / chunk_bytes))
     if workers == 1:
         await work(lambda: None)
     else:

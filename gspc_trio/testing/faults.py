@@ -50,6 +50,11 @@ LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The same for what happens to a memory layer; a role that is named more often is drawn more often."""
 
+LATER_LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
+    "full": ("store", "store", "iml"),
+}
+"""The same for what came later."""
+
 LASTING = frozenset({"partition", "pause", "jump", "full", "shortage"})
 """Kinds that last for a while."""
 
@@ -84,7 +89,7 @@ class Fault(Struct, frozen=True):
         if kind not in kinds:
             raise ValueError(f"no fault {kind!r}; there are: {', '.join(kinds)}")
         role, _, rest = rest.partition(":")
-        roles = dict.fromkeys((*kinds[kind], *LAYER_KINDS.get(kind, ())))
+        roles = dict.fromkeys((*kinds[kind], *LAYER_KINDS.get(kind, ()), *LATER_LAYER_KINDS.get(kind, ())))
         if role not in roles:
             raise ValueError(f"{kind} does not happen to {role!r}, but to {', '.join(roles)}")
         step, _, lasts = rest.partition(":")
@@ -113,7 +118,7 @@ class Faults(Struct, frozen=True):
         shrinks: resources that somebody removes, and adds again.
         teardowns: RIFs that somebody takes down.
         cancels: tasks cancelled by their user, who also changes the weight of their job.
-        fulls: disks with journals that take no more for a while.
+        fulls: disks with journals, or of memory servers, that take no more for a while.
         shortages: hosts that can start no process for a while.
         requeues: RIFs that a strategy starts again while they run, and of which it knows only the second.
         races: whether compute processes may read a task just as their queue is taken back.
@@ -121,6 +126,7 @@ class Faults(Struct, frozen=True):
         states: whether the run-time system may have ``--state``, so that RIFs and jobs await the next one.
         journals: whether jobs may have journals, of which a kill leaves what it likes of the last write.
         layers: whether jobs may keep large values in a memory layer, with faults of its own.
+        small: whether memory layers may have little room, disks to spill to, and send small chunks.
     """
 
     kills: int = 3
@@ -145,12 +151,14 @@ class Faults(Struct, frozen=True):
     states: bool = True
     journals: bool = True
     layers: bool = True
+    small: bool = True
 
     @classmethod
     def none(cls) -> Faults:
         """Return the empty menu."""
         counts: dict[str, Any] = dict.fromkeys(_COUNTS.values(), 0)
-        return cls(**counts, races=False, tight=False, states=False, journals=False, layers=False)
+        flags = dict.fromkeys(("races", "tight", "states", "journals", "layers", "small"), False)
+        return cls(**counts, **flags)
 
     def draw(
         self, random: Random, steps: Mapping[str, int], kinds: Mapping[str, Sequence[str]] = KINDS

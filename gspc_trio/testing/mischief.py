@@ -15,7 +15,9 @@ from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.clients import Clients
 from gspc_trio.testing.cluster import Cluster
 from gspc_trio.testing.determinism import Gate
-from gspc_trio.testing.faults import Fault
+from gspc_trio.testing.disk import SimulatedDisk
+from gspc_trio.testing.faults import LAYER_ROLES, Fault
+from gspc_trio.testing.layer.spill import SpillDisk
 from gspc_trio.testing.process import SimulatedProcess
 from gspc_trio.testing.wires import SimulatedNetwork
 
@@ -121,7 +123,9 @@ class Mischief:
         self.clients.cancel(process)
 
     def _full(self, fault: Fault, process: SimulatedProcess) -> None:
-        disk = self._cluster.disks.get(process)
+        disk: SimulatedDisk | SpillDisk | None = self._cluster.disks.get(process)
+        if self._cluster.layers is not None and process.role in LAYER_ROLES:
+            disk = self._cluster.layers.disk(process.host)
         if disk is not None:
             disk.full_until_s = trio.current_time() + fault.lasts_s
 

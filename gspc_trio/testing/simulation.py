@@ -63,7 +63,10 @@ class Simulation:
         self._finish_s = FINISH_S + SLACK * work_s / options.hosts
         self._cluster_seed = random.getrandbits(64)
         layered = options.faults.layers and Random(self._cluster_seed + 3).random() < LAYERED
-        self._layers = LayerLife(Random(self._cluster_seed + 4)) if layered else None
+        self._layers: LayerLife | None = None
+        if layered:
+            own = Random(self._cluster_seed + 4), Random(self._cluster_seed + 6)
+            self._layers = LayerLife(*own, small=options.faults.small)
         kinds, padded = (KINDS_OUTSIDE, random.random() < 0.5) if layered else (KINDS, False)
         workloads = [
             Workload.make(random, options.tasks, TASK_SETTINGS, kinds=kinds, padded=padded)

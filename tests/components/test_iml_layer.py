@@ -15,10 +15,9 @@ from iml_stage import Stage, open_stage, segments_open
 from outside import until
 
 from gspc_trio.components.iml import open_iml
-from gspc_trio.components.iml_access import LENT_BYTES_MIN
 from gspc_trio.components.iml_bulk import CHUNK_BYTES_MAX
 from gspc_trio.components.iml_client import Allocation, Iml
-from gspc_trio.components.iml_transfer import CHUNK_BYTES
+from gspc_trio.components.iml_platform import Sizes
 from gspc_trio.core.iml.errors import (
     BadLayout,
     BadRange,
@@ -35,6 +34,8 @@ from gspc_trio.core.iml.errors import (
 from gspc_trio.core.iml.layout import Layout, Range, replicated, striped
 
 BYTES = bytes(range(256)) * 8
+
+CHUNK_BYTES, LENT_BYTES_MIN = Sizes().chunk_bytes, Sizes().lent_bytes
 
 
 async def test_what_was_allocated_is_got_back_from_any_layout() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from gspc_trio.components import iml_store
+from gspc_trio.components import iml_store, iml_transfer
 from gspc_trio.components.iml_server import ImlServer
 from gspc_trio.components.job_data import JobData
 from gspc_trio.core.iml.coordinator import Coordinator
 from gspc_trio.core.iml.ledger import Ledger
+from gspc_trio.core.iml.store import Store
+from gspc_trio.core.iml.store_events import Moved
+from gspc_trio.iml.segment import Segment, SpillFile
 
 Patch = Callable[[Any, str, Any], None]
 """``monkeypatch.setattr``."""
@@ -74,6 +78,37 @@ def loss_unsaid(patch: Patch) -> None:
     patch(Ledger, "take_losses", lambda ledger: ledger._lost.clear() or {})
 
 
+def half_of_it_spilled(patch: Patch) -> None:
+    """A server writes only the first half of a part to disk."""
+
+    def half(spill: SpillFile, segment: Segment, offset: int) -> None:
+        os.pwrite(spill.descriptor, os.pread(segment.descriptor, segment.size_bytes // 2, 0), offset)
+
+    patch(SpillFile, "write_from", half)
+
+
+def full_disk_unnoticed(patch: Patch) -> None:
+    """A server believes that what the disk has not taken is there."""
+    moved = Store._moved
+    patch(Store, "_moved", lambda store, event: moved(store, Moved(event.key, "")))
+
+
+def refused_and_kept(patch: Patch) -> None:
+    """What could not be made on all hosts of its layout stays on the others."""
+    patch(Ledger, "discard", lambda ledger, data: ledger.remove(data))
+
+
+def last_chunk_forgotten(patch: Patch) -> None:
+    """Of what takes several chunks the last one is not sent."""
+    in_chunks = iml_transfer.in_chunks
+
+    async def some(link: Any, size_bytes: int, move: Any) -> None:
+        chunk_bytes = link.sizes.chunk_bytes
+        await in_chunks(link, max(min(size_bytes, chunk_bytes), size_bytes - chunk_bytes), move)
+
+    patch(iml_transfer, "in_chunks", some)
+
+
 LAYER_VARIANTS = [
     freed_while_tasks_refer,
     half_of_a_put,
@@ -81,4 +116,8 @@ LAYER_VARIANTS = [
     freed_data_kept,
     data_outlives_its_job,
     loss_unsaid,
+    half_of_it_spilled,
+    full_disk_unnoticed,
+    refused_and_kept,
+    last_chunk_forgotten,
 ]

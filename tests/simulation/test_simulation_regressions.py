@@ -8,6 +8,9 @@ from gspc_trio.testing.faults import Faults
 from gspc_trio.testing.hunt import parse_schedule
 from gspc_trio.testing.simulation import Options, simulate
 
+LARGE = {"faults": Faults(small=False)}
+"""Memory layers have room."""
+
 SMALL = {"hosts": 2, "cores": 1, "jobs": 3, "tasks": 8}
 
 FOUND = [
@@ -51,19 +54,34 @@ FOUND = [
     # Another one: a task that failed while its job was being ended counted as the reason.
     (2864, {}, "pause:job:108:20,kill:rts:9,partition:rts:51:0.2"),
     # A job's connection to its memory layer broke: what its tasks made after that stayed there for ever.
-    (50, {}, "cut:job:21,cut:job:158"),
+    (50, LARGE, "cut:job:21,cut:job:158"),
     # The process of a coordinator lost the connection to its own memory server, and went on without.
-    (3042, {}, "cut:rts:1,cut:iml:62,cut:iml:437"),
+    (3042, LARGE, "cut:rts:1,cut:iml:62,cut:iml:437"),
     # The simulation's own: a host that had not come up and then was started twice was given too little time.
     (4179, {}, "crash:rif:1,look:rif:19,twin:rif:139"),
     # A task whose data was being made again, on a host that had crashed, was given back too often and failed.
-    (3678, {}, "crash:rif:476,jump:rts:21:1,kill:store:190,kill:tenant:1"),
+    (3678, LARGE, "crash:rif:476,jump:rts:21:1,kill:store:190,kill:tenant:1"),
     # A RIF that was started again beside itself could not be reached when the second, refused, ended: the
     # next incarnation was at work on its host before it had ended.
     (
         149,
         {"faults": Faults.parse("requeues=4,pauses=3,partitions=4")},
         "crash:job:1,partition:rif:2:1,shrink:rif:2,shrink:rif:35,partition:rts:169:7,requeue:rif:7,requeue:rif:21",
+    ),
+    # Grants were recalled from a job that could not be heard; when it was back nobody recalled them again, so
+    # that none came free for its pairs of cores.
+    (
+        241,
+        {},
+        "cancel:job:2,stop:job:193,pause:job:454:20,shrink:rif:11,jump:rts:19:7,pause:store:8:20",
+    ),
+    # Data was lost while a host fetched a copy; the task that made it again there was told that such data was
+    # there, and took that for its own: nobody had it when the copy was given up.
+    (
+        102,
+        {},
+        "look:job:3,stranger:rif:2,shrink:rif:26,cut:rif:71,pause:rts:2:20,look:rts:101,cut:store:77,"
+        "pause:store:265:20",
     ),
 ]
 

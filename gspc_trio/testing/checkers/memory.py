@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from math import inf
 
 from attrs import define, field
 
+from gspc_trio.core.iml.store_parts import PAGE_BYTES
 from gspc_trio.testing.checkers.base import Broken
 
 CELLS = 8
@@ -41,6 +43,27 @@ class Entry:
     puts: list[Put] = field(factory=list)
     freed_s: float = inf
     lost: bool = False
+
+
+_REFUSAL = re.compile(
+    r"host (\S+) has no room for (\d+) bytes: "
+    r"(?:(\d+) of \d+ bytes of its memory are free, (?:it may not spill|\d+ of \d+ bytes of its spill file)"
+    r"|it cannot be made: .+)"
+    r"|part \d+ of data \S+ cannot be read back: .+"
+)
+
+
+def check_refusal(text: str) -> None:
+    """Somebody was told that there is no room.
+
+    Raises:
+        Broken: it does not say where and how much there is, or it fits.
+    """
+    found = _REFUSAL.fullmatch(text)
+    if found is None:
+        raise Broken(f"a refusal does not say what there is: {text}")
+    if found[3] is not None and int(found[3]) >= int(found[2]) + PAGE_BYTES:
+        raise Broken(f"it fits, and was refused: {text}")
 
 
 class Memory:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from gspc_trio.components.iml_platform import Sizes
 from gspc_trio.core.exchange import DataLayer
+from gspc_trio.core.iml.quota import Quota
+from gspc_trio.nursery.scope import leaves
 from gspc_trio.testing.checkers.base import Broken
-from gspc_trio.testing.faults import LAYER_KINDS, LAYER_ROLES, Fault, Faults
-from gspc_trio.testing.layer.tenants import Tenant, free_published
+from gspc_trio.testing.faults import LATER_LAYER_KINDS, LAYER_KINDS, LAYER_ROLES, Fault, Faults
+from gspc_trio.testing.layer.tenants import Tenant, fill_again, free_published
 from gspc_trio.testing.layer.world import LayerWorld
 
 if TYPE_CHECKING:
@@ -34,7 +37,19 @@ TENANTS = 2
 LIVES = 1
 """How often each of them comes."""
 
-MEMORY_BYTES = 1 << 22
+QUOTA = Quota(1 << 22)
+
+SMALL_QUOTAS = (QUOTA, Quota(1 << 18), Quota(1 << 18, 1 << 19), Quota(1 << 17, 1 << 20))
+"""What servers may use in runs with little room."""
+
+SMALL_SIZES = (Sizes(), Sizes(1_000, 500, 3_000))
+"""How bytes go from host to host in these."""
+
+OF_STORE = ("parts", "used_bytes", "pinned", "spilled_bytes")
+"""What of a server's state is nothing at rest."""
+
+SMALL = 0.7
+"""So many of the runs with a layer are such runs."""
 
 
 class LayerLife:
@@ -42,21 +57,28 @@ class LayerLife:
 
     Args:
         random: to draw from.
+        later: the same for what came later.
+        small: whether there may be little room.
     """
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, later: Random, *, small: bool) -> None:
+        small = small and later.random() < SMALL
         self.world = LayerWorld(
             random,
-            memory_bytes=MEMORY_BYTES,
+            quota=later.choice(SMALL_QUOTAS) if small else QUOTA,
+            sizes=later.choice(SMALL_SIZES) if small else SMALL_SIZES[0],
             bytes_min=random.choice((1, 1, 30, 5000)),
             copies=random.choice((1, 1, 1, 2)),
         )
         self._random = random
+        self._later = later
         self._up = trio.Event()
 
     def draw(self, menu: Faults, steps: int) -> tuple[Fault, ...]:
         """Make a schedule of what happens to the layer's own processes, with about so many steps each."""
-        return menu.draw(self._random, dict.fromkeys(LAYER_ROLES, steps), LAYER_KINDS)
+        each = dict.fromkeys(LAYER_ROLES, steps)
+        drawn = menu.draw(self._random, each, LAYER_KINDS)
+        return drawn + (menu.draw(self._later, each, LATER_LAYER_KINDS) if menu.small else ())
 
     async def keep(self) -> None:
         """Start a layer, another one when it is gone, until cancelled."""
@@ -120,6 +142,13 @@ class LayerLife:
             if trio.current_time() > deadline_s:
                 raise Broken(f"memory is not all back: {'; '.join(left)}", *left)
             await trio.sleep(1.0)
+        if self.world.layer is not None and self.world.is_small:
+            main = partial(fill_again, self.world, self.world.layer)
+            filler = self.world.spawn("filler", "client", "desk", main)
+            await filler.ended.wait()
+            errors = leaves(filler.error) if filler.error is not None else ()
+            for broken in (error for error in errors if isinstance(error, Broken)):
+                raise broken
 
     def _left(self) -> list[str]:
         """Return what is still allocated in the layer that is there."""
@@ -129,7 +158,7 @@ class LayerLife:
         found = [f"data {entry['data_id']} of {entry['job']}" for entry in status["data"]]
         for process, server in self.world.servers.items():
             store = server.machine.status()
-            if process.alive and (store["parts"] or store["used_bytes"] or store["pinned"]):
+            if process.alive and any(store[name] for name in OF_STORE):
                 found.append(f"{process.name} has {store}")
         return found
 

@@ -14,9 +14,10 @@ from gspc_trio.components.iml_server import ImlServer
 from gspc_trio.core.exchange import DataLayer
 from gspc_trio.core.iml.errors import ImlError, LayerGone, error_of
 from gspc_trio.core.iml.quota import Quota
-from gspc_trio.iml.segment import Segment, SegmentPool
+from gspc_trio.iml.segment import Segment, SegmentPool, SpillFile
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.scope import leaves
+from gspc_trio.testing.layer.spill import SimulatedSpill
 from gspc_trio.testing.process import SimulatedProcess, first_of
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class SimulatedPlatform(Platform):
     def __init__(self, world: LayerWorld, process: SimulatedProcess) -> None:
         self._world = world
         self._process = process
+        self.sizes = world.sizes
 
     def network(self, layer: DataLayer) -> Network:
         """Return the simulated network."""
@@ -127,25 +129,29 @@ class SimulatedPlatform(Platform):
 
     def memory_bytes(self) -> int:
         """Return the quota of this simulation."""
-        return self._world.memory_bytes
+        return self._world.quota.memory_bytes
+
+    def spill_file(self, directory: str) -> SpillFile:
+        """Return a file on the simulated disk of this host."""
+        del directory
+        return SimulatedSpill(self._world.disk(self._process.host))
 
     def open_server(
         self, host: str, quota: Quota, layer: DataLayer
     ) -> AbstractAsyncContextManager[ServerProcess]:
         """Run a memory server as a simulated process, which ends with this one."""
-        return self._open_server(host, quota.memory_bytes, layer)
+        assert quota.memory_bytes == self._world.quota.memory_bytes, "it was asked for"
+        return self._open_server(host, layer)
 
     @asynccontextmanager
-    async def _open_server(
-        self, host: str, memory_bytes: int, layer: DataLayer
-    ) -> AsyncIterator[ServerProcess]:
+    async def _open_server(self, host: str, layer: DataLayer) -> AsyncIterator[ServerProcess]:
         started: list[ImlServer] = []
         up = trio.Event()
         delay_s = self._world.random.expovariate(1.0 / START_S)
 
         async def main(process: SimulatedProcess) -> None:
             await trio.sleep(delay_s)
-            server = ImlServer(self._world.network(process, layer.token), host, memory_bytes)
+            server = self._world.make_server(self._world.network(process, layer.token), host)
             async with trio.open_nursery() as nursery:
                 self._world.servers[process] = server
                 started.append(await nursery.start(server.run, f"ws://{host}:0", layer.address))

@@ -15,7 +15,7 @@ from gspc_trio.core.iml.errors import DataLost, ImlError, LayerGone, NoRoom, Unk
 from gspc_trio.core.iml.layout import Layout, Range
 from gspc_trio.nursery.errors import ConnectionProblem
 from gspc_trio.testing.checkers.base import Broken
-from gspc_trio.testing.checkers.memory import CELLS, Entry, Memory, Put
+from gspc_trio.testing.checkers.memory import CELLS, Entry, Memory, Put, check_refusal
 from gspc_trio.testing.process import SimulatedProcess
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ STEPS = 25
 """What each of a tenant's tasks does."""
 
 CELL_BYTES = (1, 10, 700, 9000)
+
+SHARES = (0.2, 0.3, 0.5, 0.9, 1.5)
+"""Of the memory of a server, for a client that wants much."""
 
 
 class Tenant:
@@ -67,6 +70,8 @@ class Tenant:
             *(self._alloc, self._put, self._put, self._get, self._get, self._get, self._free),
             *(self._replicate, self._rank, self._map),
         ]
+        if self._world.is_small:
+            actions += [self._alloc_much] * 3
         for _ in range(STEPS):
             await trio.sleep(self._random.choice((0.0, 0.001, 0.05, 0.2)))
             try:
@@ -74,12 +79,21 @@ class Tenant:
             except LayerGone:
                 if iml.is_over:
                     return
-            except ImlError:
-                pass  # what was asked for was not done
+            except ImlError as error:  # what was asked for was not done
+                if isinstance(error, NoRoom):
+                    self._note_refusal(error, process)
             except Broken as error:
                 if process.alive:
                     self._fail(error)
                 raise
+
+    def _note_refusal(self, error: NoRoom, process: SimulatedProcess) -> None:
+        try:
+            check_refusal(str(error))
+        except Broken as broken:
+            if process.alive:
+                self._fail(broken)
+            raise
 
     def _pick(self) -> tuple[Entry, range]:
         if not self._entries:
@@ -95,8 +109,8 @@ class Tenant:
     def _range(self, entry: Entry, cells: range) -> Range:
         return Range(entry.data_id, cells.start * entry.cell_bytes, len(cells) * entry.cell_bytes)
 
-    async def _alloc(self, iml: Iml, name: str = "") -> Entry:
-        cell_bytes = self._random.choice(CELL_BYTES)
+    async def _alloc(self, iml: Iml, name: str = "", cell_bytes: int = 0) -> Entry:
+        cell_bytes = cell_bytes or self._random.choice(CELL_BYTES)
         block_bytes = self._random.choice((0, 0, cell_bytes))
         layout = Layout((), block_bytes, self._random.choice((1, 1, 2)))
         entry = Entry("", cell_bytes, not block_bytes)
@@ -108,6 +122,11 @@ class Tenant:
         entry.data_id, put.end_s = made.data_id, trio.current_time()
         self._entries.append(entry)
         return entry
+
+    async def _alloc_much(self, iml: Iml) -> None:
+        """Allocate so much that little of it fits."""
+        memory_bytes = self._world.quota.memory_bytes
+        await self._alloc(iml, cell_bytes=int(memory_bytes * self._random.choice(SHARES)) // CELLS)
 
     async def _put(self, iml: Iml) -> None:
         entry, cells = self._pick()
@@ -175,6 +194,29 @@ class Tenant:
             raise Broken(f"{name} is the name of {where.data_id}, not of {entry.data_id}", entry.data_id)
         self._entries.remove(entry)
         await iml.free(entry.data_id)
+
+
+async def fill_again(world: LayerWorld, layer: DataLayer, process: SimulatedProcess) -> None:
+    """Take all memory of each server, and a byte more: when all was freed, all of it fits, and no more.
+
+    Raises:
+        Broken: it is otherwise.
+    """
+    network, quota = world.network(process, layer.token), world.quota
+    async with join_layer(network, layer.address, host="desk") as iml:
+        for server in await iml.servers():
+            where = Layout((server.host,))
+            try:
+                data = await iml.alloc(quota.memory_bytes, layout=where)
+            except NoRoom as error:
+                raise Broken(f"all was freed, and there is no room: {error}") from error
+            try:
+                more = await iml.alloc(quota.memory_bytes + 1, layout=where)
+            except NoRoom as error:
+                check_refusal(str(error))
+            else:
+                raise Broken(f"host {server.host} took more than it may: data {more.data_id}")
+            await iml.free(data)
 
 
 async def free_published(world: LayerWorld, layer: DataLayer, process: SimulatedProcess) -> None:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from gspc_trio.components.iml_coordinator import CoordinatorService
-from gspc_trio.components.iml_platform import PLATFORM
+from gspc_trio.components.iml_platform import PLATFORM, Sizes
 from gspc_trio.components.iml_server import ImlServer
 from gspc_trio.core.exchange import DataLayer, OpenJob
+from gspc_trio.core.iml.quota import Quota
 from gspc_trio.nursery.network import Network
 from gspc_trio.testing.layer.packets import Doors
 from gspc_trio.testing.layer.platform import PoisonedPool, SimulatedPlatform
+from gspc_trio.testing.layer.spill import SpillDisk
 from gspc_trio.testing.layer.strands import Strands
 from gspc_trio.testing.layer.work import DataWork
 from gspc_trio.testing.process import SimulatedProcess, first_of
@@ -28,17 +30,22 @@ HOST = "store"
 
 FIRST_PORT = 7100
 
+SMALL_BYTES = 1 << 18
+"""Clients fill servers that have no more memory."""
+
 
 class LayerWorld:
     """What all processes of a simulated memory layer have in common.
 
     Args:
         random: to draw from.
-        memory_bytes: quota of each server.
+        quota: of each server.
+        sizes: how bytes go from host to host.
         bytes_min: values of so many bytes or more go into the layer.
         copies: on how many hosts each of them is to lie.
 
     Attributes:
+        disks: host -> what its servers spill to.
         layer: the layer that is there now, or None.
         coordinator: that of it.
         servers: process -> the memory server that it is.
@@ -46,9 +53,13 @@ class LayerWorld:
         pools: process -> memory of its servers.
     """
 
-    def __init__(self, random: Random, *, memory_bytes: int, bytes_min: int, copies: int = 1) -> None:
+    def __init__(
+        self, random: Random, *, quota: Quota, sizes: Sizes, bytes_min: int, copies: int = 1
+    ) -> None:
         self.random = random
-        self.memory_bytes = memory_bytes
+        self.quota = quota
+        self.sizes = sizes
+        self.disks: dict[str, SpillDisk] = {}
         self.bytes_min = bytes_min
         self.copies = copies
         self.layer: DataLayer | None = None
@@ -82,6 +93,19 @@ class LayerWorld:
         """Return what opens and keeps values for a job's tasks in compute, None for a job without a layer."""
         return None if opening.data is None else DataWork(opening.data, self.strands)
 
+    @property
+    def is_small(self) -> bool:
+        """Whether clients may want more memory than there is."""
+        return self.quota.memory_bytes <= SMALL_BYTES
+
+    def make_server(self, network: Network, host: str) -> ImlServer:
+        """Return a memory server that is to run."""
+        return ImlServer(network, host, self.quota.memory_bytes, self.quota.spill_bytes)
+
+    def disk(self, host: str) -> SpillDisk:
+        """Return the disk of a host."""
+        return self.disks.setdefault(host, SpillDisk())
+
     async def start_layer(self) -> SimulatedProcess:
         """Start a layer of its own; return its first process when it is up, or over."""
         up = trio.Event()
@@ -94,7 +118,7 @@ class LayerWorld:
             coordinator = CoordinatorService(network)
             async with trio.open_nursery() as nursery:
                 await nursery.start(coordinator.run, address)
-                server = ImlServer(network, HOST, self.memory_bytes)
+                server = self.make_server(network, HOST)
                 await nursery.start(server.run, f"ws://{HOST}:0", address)
                 self.servers[process] = server
                 self.coordinator = coordinator
