@@ -15,6 +15,10 @@ from gspc_trio.testing.hunt import describe_schedule, hunt, parse_schedule, quie
 from gspc_trio.testing.simulation import Options, Report, simulate
 
 
+TELL_S = 60.0
+"""A hunt says so often how far it is."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status: 0 if everything held."""
     parser = _parser()
@@ -102,8 +106,12 @@ def _command(report: Report) -> str:
 def _hunt(chosen: argparse.Namespace, options: Options) -> int:
     """Run many seeds; print the failing ones with their shortest schedule."""
     begun_s, events, simulated_s, failed = time.monotonic(), 0, 0.0, 0
+    told_s = begun_s
     seeds = range(chosen.seed, chosen.seed + chosen.seeds)
-    for report in hunt(seeds, options, chosen.workers):
+    for number, report in enumerate(hunt(seeds, options, chosen.workers)):
+        if time.monotonic() > told_s + TELL_S:
+            told_s = time.monotonic()
+            print(f"{number} of {chosen.seeds} seeds, {failed} broken", file=sys.stderr, flush=True)
         events += report.events
         simulated_s += report.simulated_s
         if report.broken:
