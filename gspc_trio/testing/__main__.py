@@ -14,7 +14,6 @@ from gspc_trio.testing.faults import Faults
 from gspc_trio.testing.hunt import describe_schedule, hunt, parse_schedule, quiet, shrink
 from gspc_trio.testing.simulation import Options, Report, simulate
 
-
 TELL_S = 60.0
 """A hunt says so often how far it is."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gspc_trio.core.ids import host_name
 from gspc_trio.core.scheduler.state import SHAPES_MAX, Asked, ClassQueue, Held, Place, State
 
 
@@ -13,6 +14,9 @@ def check_state(state: State) -> None:
         _check_grant(state, held)
     for queue in state.queues.values():
         _check_queue(state, queue)
+    host, its_resources = state.of_host
+    known = {name for name in state.known if host_name(name) == host}
+    assert not host or its_resources == known, "a host has other resources than it is thought to have"
     _check_sums(state)
 
 

@@ -113,6 +113,7 @@ def resources_up(state: State, event: ResourcesUp) -> None:
     for resource in event.resources:
         resource_id, resource_class = resource.resource_id, resource.resource_class
         if resource_id not in state.known:
+            state.of_host = "", frozenset()
             state.known[resource_id] = resource_class
             state.class_sizes[resource_class] = state.class_sizes.get(resource_class, 0) + 1
         held = state.by_resource.get(resource_id)
@@ -128,6 +129,7 @@ def resources_up(state: State, event: ResourcesUp) -> None:
 
 def resources_lost(state: State, event: ResourcesLost) -> None:
     """What was submitted to these resources is lost; their grants stay, unused, until the RM speaks."""
+    state.of_host = "", frozenset()
     for resource_id in event.resource_ids:
         resource_class = state.known.pop(resource_id, None)
         if resource_class is not None:

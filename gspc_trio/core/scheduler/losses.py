@@ -27,7 +27,7 @@ def lose(state: State, entry: Entry, lost: Outcome, resource_id: ResourceId) -> 
     host = host_name(resource_id)
     in_doubt = host not in state.proven and _may_run_elsewhere(state, entry, host)
     if in_doubt:
-        entry.avoid |= {name for name in state.known if host_name(name) == host}
+        entry.avoid |= _resources_of(state, host)
     if in_doubt and host in entry.lost_at and options.may_rerun:
         entry.doubts += 1
         again_elsewhere(state, entry, resource_id, f"lost on {host}, where none has finished yet: {detail}")
@@ -71,6 +71,13 @@ def _may_run_elsewhere(state: State, entry: Entry, host: str) -> bool:
         resource_class == first.resource_class and host_name(resource_id) not in tried
         for resource_id, resource_class in state.known.items()
     )
+
+
+def _resources_of(state: State, host: str) -> frozenset[ResourceId]:
+    """Return what is known of a host; many tasks are lost there at one time, and few hosts ever asked for."""
+    if state.of_host[0] != host:
+        state.of_host = host, frozenset(name for name in state.known if host_name(name) == host)
+    return state.of_host[1]
 
 
 def _lost_message(task_id: TaskId, losses: int, detail: str) -> str:

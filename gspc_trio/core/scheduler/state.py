@@ -252,6 +252,7 @@ class State:
         grants, by_resource: what is held, by grant and by resource.
         known, class_sizes: resources that are up with their class, and how many of each class.
         proven: hosts where a task of the job has finished.
+        of_host: a host and those of ``known`` that it has, when somebody has asked for them.
         times: (resource class, code id) -> measured time.
         queues: one for each shape; ``dormant`` are those that wait until another one is given up.
         timers: (due, number, whose), a heap.
@@ -278,6 +279,7 @@ class State:
     by_resource: dict[ResourceId, Held] = field(factory=dict)
     known: dict[ResourceId, str] = field(factory=dict)
     class_sizes: dict[str, int] = field(factory=dict)
+    of_host: tuple[str, frozenset[ResourceId]] = ("", frozenset())
     proven: set[str] = field(factory=set)
     times: dict[tuple[str, int], CodeTime] = field(factory=dict)
     queues: dict[Shape, ClassQueue] = field(factory=dict)
