@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import trio
@@ -16,6 +17,12 @@ from gspc_trio.testing.process import SimulatedProcess
 
 LOOKS = 5
 """Questions that somebody who looks asks."""
+
+DAWDLER_CREDIT = 1000
+"""Batches of records that a client who takes none of them has asked for."""
+
+DAWDLE_S = 4.0
+"""For how long it takes none; less than the lease."""
 
 ABSENT_S = 2.0
 """How long resources that are removed stay away at most."""
@@ -36,6 +43,10 @@ class Clients:
     def look(self) -> None:
         """Somebody watches the records, fast or slowly, and asks for the state of this and that."""
         self._spawn("watcher", self._look)
+
+    def dawdle(self) -> None:
+        """Somebody watches all records, and takes nothing of them for a while."""
+        self._spawn("dawdler", self._dawdle)
 
     def shrink(self, rif: SimulatedProcess) -> None:
         """Somebody removes a resource from a RIF, and adds it again."""
@@ -87,6 +98,21 @@ class Clients:
             await rts.peer.call(question, timeout_s=30.0)
             await self._listen(rts.peer)
             rts.peer.post(messages.Watch(self._random.randint(0, 3)))
+
+    async def _dawdle(self, rts: RunTimeSystem) -> None:
+        rts.peer.post(messages.Watch(DAWDLER_CREDIT))
+        async with trio.open_nursery() as nursery:
+            for entry in [entry for entry in await rts.jobs() if entry.address]:
+                nursery.start_soon(self._dawdle_at, rts, entry.job)
+            await trio.sleep(DAWDLE_S)
+            await self._listen(rts.peer)
+
+    async def _dawdle_at(self, rts: RunTimeSystem, job: str) -> None:
+        with suppress(PeerGone, RemoteError, OSError, LookupError):
+            async with rts.connect_to_job(job) as peer:
+                peer.post(messages.Watch(DAWDLER_CREDIT))
+                await trio.sleep(DAWDLE_S)
+                await self._listen(peer)
 
     async def _listen(self, peer: Peer) -> None:
         with trio.move_on_after(self._random.choice((0.01, 0.3, 1.0))):

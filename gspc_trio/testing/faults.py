@@ -37,6 +37,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 
 LATER_KINDS: Mapping[str, tuple[str, ...]] = {
     "requeue": ("rif",),
+    "dawdle": ("rts", "job"),
 }
 """The same for kinds that came later; they are drawn apart, so that a seed keeps what it had before."""
 
@@ -121,6 +122,7 @@ class Faults(Struct, frozen=True):
         fulls: disks with journals, or of memory servers, that take no more for a while.
         shortages: hosts that can start no process for a while.
         requeues: RIFs that a strategy starts again while they run, and of which it knows only the second.
+        dawdles: clients that watch, and take nothing for a while.
         races: whether compute processes may read a task just as their queue is taken back.
         tight: whether frames, credit for calls and buffers may be small.
         states: whether the run-time system may have ``--state``, so that RIFs and jobs await the next one.
@@ -146,6 +148,7 @@ class Faults(Struct, frozen=True):
     fulls: int = 1
     shortages: int = 1
     requeues: int = 1
+    dawdles: int = 1
     races: bool = True
     tight: bool = True
     states: bool = True
@@ -216,6 +219,7 @@ _COUNTS = {
     "full": "fulls",
     "shortage": "shortages",
     "requeue": "requeues",
+    "dawdle": "dawdles",
 }
 
 

@@ -75,6 +75,7 @@ class Mischief:
             "cancel": self._cancel,
             "full": self._full,
             "shortage": self._shortage,
+            "dawdle": lambda _, _process: clients.dawdle(),
             "requeue": lambda _, process: cluster.outside.run(nursery.start_soon, self._requeue, process),
         }
 

@@ -9,6 +9,7 @@ from broken_variants import Patch
 
 from gspc_trio.components.rif import RifService
 from gspc_trio.core.rm import ResourceManager
+from gspc_trio.nursery.link import WebSocketLink
 
 
 def events_kept_for_ever(patch: Patch) -> None:
@@ -33,4 +34,9 @@ def tasks_left_behind(patch: Patch) -> None:
     patch(RifService, "_perform", leave)
 
 
-GROWING = [events_kept_for_ever, tasks_left_behind]
+def inbox_without_bound(patch: Patch) -> None:
+    """A connection goes on to be read though nobody takes what has come."""
+    patch(WebSocketLink, "_is_full", lambda _link: False)
+
+
+GROWING = [events_kept_for_ever, tasks_left_behind, inbox_without_bound]
