@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -205,18 +206,23 @@ async def fill_again(world: LayerWorld, layer: DataLayer, process: SimulatedProc
     network, quota = world.network(process, layer.token), world.quota
     async with join_layer(network, layer.address, host="desk") as iml:
         for server in await iml.servers():
-            where = Layout((server.host,))
-            try:
-                data = await iml.alloc(quota.memory_bytes, layout=where)
-            except NoRoom as error:
-                raise Broken(f"all was freed, and there is no room: {error}") from error
-            try:
-                more = await iml.alloc(quota.memory_bytes + 1, layout=where)
-            except NoRoom as error:
-                check_refusal(str(error))
-            else:
-                raise Broken(f"host {server.host} took more than it may: data {more.data_id}")
-            await iml.free(data)
+            with suppress(ImlError):  # it dies meanwhile
+                await _fill_server(iml, server.host, quota.memory_bytes)
+
+
+async def _fill_server(iml: Iml, host: str, memory_bytes: int) -> None:
+    where = Layout((host,))
+    try:
+        data = await iml.alloc(memory_bytes, layout=where)
+    except NoRoom as error:
+        raise Broken(f"all was freed, and there is no room: {error}") from error
+    try:
+        more = await iml.alloc(memory_bytes + 1, layout=where)
+    except NoRoom as error:
+        check_refusal(str(error))
+    else:
+        raise Broken(f"host {host} took more than it may: data {more.data_id}")
+    await iml.free(data)
 
 
 async def free_published(world: LayerWorld, layer: DataLayer, process: SimulatedProcess) -> None:
