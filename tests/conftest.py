@@ -6,5 +6,6 @@ import signal
 
 
 def pytest_configure() -> None:
-    """Take SIGINT again: a shell that runs pytest in the background has it ignored; children inherit that."""
+    """Take signals again that were ignored, by a shell in the background or nohup: children inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

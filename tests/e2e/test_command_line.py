@@ -26,8 +26,8 @@ def workflow():
 
 SLOW = """
 import os, pathlib, time
-pathlib.Path("pid").write_text(str(os.getpid()))
 try:
+    pathlib.Path("pid").write_text(str(os.getpid()))
     time.sleep(1000)
 finally:
     pathlib.Path("cleaned").touch()

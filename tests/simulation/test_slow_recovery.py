@@ -8,8 +8,10 @@ from random import Random
 import trio
 
 from gspc_trio import Net
+from gspc_trio.components.iml_platform import Sizes
 from gspc_trio.components.job_recovery import FIRST_TASK_ID
 from gspc_trio.core.exchange import Submission
+from gspc_trio.core.iml.quota import Quota
 from gspc_trio.core.task import Requirement
 from gspc_trio.protocol.values import dumps
 from gspc_trio.testing.backend import Behaviour
@@ -48,7 +50,7 @@ def net() -> Net:
 
 async def main() -> None:
     Gate.install()
-    layers = LayerWorld(Random(1), memory_bytes=1 << 22, bytes_min=100)
+    layers = LayerWorld(Random(1), quota=Quota(1 << 22), sizes=Sizes(), bytes_min=100)
     async with open_cluster(1, hosts=2, cores=1, behave=behave, layers=layers) as cluster:
         await layers.start_layer()
         await cluster.start_rts()
