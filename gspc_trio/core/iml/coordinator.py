@@ -195,7 +195,7 @@ class Coordinator:
         ledger = self._ledger
         for data in list(ledger.data.values()):
             if data.client == event.client:
-                ledger.discard(data)
+                ledger.give_up(data)
         job = self._clients.pop(event.client, "")
         if not job:
             return

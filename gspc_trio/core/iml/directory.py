@@ -43,6 +43,7 @@ class Data:
         published: its name, or "".
         state: see :class:`State`.
         why: why it was lost, also when it is made again.
+        again: it is being made again, or has been.
         target: of a put, the data that it changes; "" for data.
         touched: of a put, part -> where in the target's part its bytes go.
         turns: operations that wait until those before have ended; the first of them is under way.
@@ -57,6 +58,7 @@ class Data:
     published: str = ""
     state: State = State.CREATING
     why: str = ""
+    again: bool = False
     target: str = ""
     touched: dict[int, int] = field(factory=dict)
     turns: deque[Callable[[], None]] = field(factory=deque)

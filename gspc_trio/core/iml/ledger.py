@@ -10,7 +10,7 @@ from attrs import define, field
 from gspc_trio.core.ids import Counter
 from gspc_trio.core.iml import events
 from gspc_trio.core.iml import exchange as x
-from gspc_trio.core.iml.directory import Data, Server, State
+from gspc_trio.core.iml.directory import Data, Part, Server, State
 from gspc_trio.core.iml.errors import DataLost, ImlError, UnknownData
 
 
@@ -159,6 +159,18 @@ class Ledger:
         """Remove data, without waiting for the servers."""
         for rank, number in self.remove(data):
             self.tell(rank, x.DropPart(data.data_id, number))
+
+    def give_up(self, data: Data) -> None:
+        """Remove data that nobody goes on making; what was lost before is lost still."""
+        self.discard(data)
+        if not data.again:
+            return
+        parts = {number: Part(part.size_bytes) for number, part in data.parts.items()}
+        lost = Data(data.data_id, data.job, data.size_bytes, data.block_bytes, parts, 0, data.published)
+        lost.state, lost.why = State.LOST, data.why
+        self.data[data.data_id] = lost
+        if data.published:
+            self.names[data.published] = data.data_id
 
     def note_loss(self, data: Data, reason: str) -> None:
         """See whether a part of the data has no holder left, or only such as may drop it."""

@@ -48,7 +48,8 @@ class Writes:
         if before is not None:
             ledger.remove(before)
         data = Data(data_id, request.job, request.size_bytes, layout.block_bytes, parts, client, name)
-        data.why = before.why if before is not None else ""
+        if before is not None:
+            data.again, data.why = True, before.why
 
         def made(operation: Operation) -> None:
             if self._was_made(data, operation, ask):
@@ -124,7 +125,7 @@ class Writes:
         """Drop what is being written."""
         data = self._ledger.data.get(request.data_id)
         if data is not None and data.client:
-            self._ledger.discard(data)
+            self._ledger.give_up(data)
         self._ledger.reply(ask, x.ImlDone())
 
     # Making
@@ -154,7 +155,7 @@ class Writes:
             ledger.refuse(ask, UnknownData(f"{data.data_id} was dropped while it was made"))
             return False
         if operation.failed:
-            ledger.discard(data)
+            ledger.give_up(data)
             ledger.refuse(ask, _first_failure(operation))
             return False
         return True
