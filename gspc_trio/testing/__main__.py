@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -104,26 +105,30 @@ def _command(report: Report) -> str:
 
 def _hunt(chosen: argparse.Namespace, options: Options) -> int:
     """Run many seeds; print the failing ones with their shortest schedule."""
-    begun_s, events, simulated_s, failed = time.monotonic(), 0, 0.0, 0
+    begun_s, done, events, simulated_s, failed, status = time.monotonic(), 0, 0, 0.0, 0, 0
     told_s = begun_s
     seeds = range(chosen.seed, chosen.seed + chosen.seeds)
-    for number, report in enumerate(hunt(seeds, options, chosen.workers)):
-        if time.monotonic() > told_s + TELL_S:
-            told_s = time.monotonic()
-            print(f"{number} of {chosen.seeds} seeds, {failed} broken", file=sys.stderr, flush=True)
-        events += report.events
-        simulated_s += report.simulated_s
-        if report.broken:
-            failed += 1
-            print(f"seed {report.seed} is broken: {report.broken}")
-            _tell(shrink(report))
-            sys.stdout.flush()
+    try:
+        for report in hunt(seeds, options, chosen.workers):
+            done += 1
+            events += report.events
+            simulated_s += report.simulated_s
+            if report.broken:
+                failed, status = failed + 1, 1
+                print(f"seed {report.seed} is broken: {report.broken}")
+                _tell(shrink(report))
+                sys.stdout.flush()
+            if time.monotonic() > told_s + TELL_S:
+                told_s = time.monotonic()
+                print(f"{done} of {chosen.seeds} seeds, {failed} broken", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
     elapsed_s = time.monotonic() - begun_s
     print(
-        f"{chosen.seeds} seeds, {failed} broken; {events} events in {elapsed_s:.1f} s "
+        f"{done} seeds, {failed} broken; {events} events in {elapsed_s:.1f} s "
         f"({events / elapsed_s:.0f} events/s), {simulated_s / elapsed_s:.0f} times real time"
     )
-    return 1 if failed else 0
+    return status
 
 
 if __name__ == "__main__":

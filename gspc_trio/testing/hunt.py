@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
+from itertools import repeat
 
 from msgspec.structs import replace
 
+from gspc_trio.executor import Executor
 from gspc_trio.testing.faults import Fault
 from gspc_trio.testing.simulation import Options, Report, simulate
 
@@ -34,8 +34,13 @@ def hunt(seeds: Iterable[int], options: Options, workers: int) -> Iterator[Repor
         quiet()
         yield from map(partial(simulate, options=options), seeds)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=quiet) as pool:
-        yield from pool.map(partial(simulate, options=options), seeds, chunksize=4)
+    with Executor(cores=workers) as executor:  # which leaves nothing, however this process ends
+        yield from executor.map(_simulate_quietly, seeds, repeat(options))
+
+
+def _simulate_quietly(seed: int, options: Options) -> Report:
+    quiet()
+    return simulate(seed, options)
 
 
 def shrink(report: Report, run: Callable[[int, Options], Report] = simulate) -> Report:
