@@ -30,8 +30,8 @@ needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 class Tmux:
     """A terminal of a real terminal program."""
 
-    def __init__(self, world: World, columns: int, lines: int, words: list[str]) -> None:
-        self._socket = str(world.folder / "tmux")
+    def __init__(self, world: World, columns: int, lines: int, words: list[str], name: str = "tmux") -> None:
+        self._socket = str(world.folder / name)
         self._environment = world.environment
         self.out = world.folder / "exit-status"
         line = f"{shlex.join(words)}; echo $? > {shlex.quote(str(self.out))}; sleep 1000"
@@ -183,7 +183,8 @@ def test_it_takes_the_place_of_the_progress_bar(world: World, terminals: list[Tm
     assert "100 tasks in" in terminals[0].text()
     terminals[0]("kill-server")
     terminals.clear()
-    terminals += [Tmux(world, 80, 24, [*words, "--set", f"gate={later}", "--set", "n=300"])]
+    words += ["--set", f"gate={later}", "--set", "n=300"]
+    terminals += [Tmux(world, 80, 24, words, "tmux2")]  # the first one's server may still be ending
     terminals[0].wait_for("2/2 in use")
     terminals[0].press("q")  # the run goes on, with its progress bar
     assert "━" in terminals[0].wait_for("/300")
