@@ -122,7 +122,8 @@ class ImlServer:
                     self.rank = (await self._join()).rank
                     task_status.started(self)
                     await self._obey()
-                nursery.cancel_scope.cancel()
+                    # At once, and not when what is queued has been sent: what is here counts as lost now.
+                    nursery.cancel_scope.cancel()
         finally:
             if hasattr(self, "store"):
                 self.store.close()

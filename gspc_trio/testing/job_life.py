@@ -94,6 +94,8 @@ class JobLife:
             disturbed = job.process.killed or job.process in simulation.mischief.stopped or rts_ended.is_set()
             disturbed = disturbed or job.parted
             disturbed = disturbed or (self.layers is not None and self.layers.world.layer is not data["data"])
+            small = self.layers is not None and self.layers.world.is_small
+            disturbed = disturbed or (small and _had_no_room(result))
             disturbed = disturbed or (disk is not None and disk.was_full > was_full)
             # What may not run again cannot make its data again.
             disturbed = disturbed or (self._runs_once and bool(job.forgotten or _lost_its_data(result)))
@@ -119,6 +121,12 @@ def _lost_its_data(result: JobResult | None) -> bool:
     failures = result.failures if result is not None else ()
     kinds = {failure.outcome.error.kind for failure in failures if failure.outcome.error}
     return bool(kinds) and kinds <= {"unknown", "staging", "DataLost", "LayerGone"}
+
+
+def _had_no_room(result: JobResult | None) -> bool:
+    """Whether others had taken all the memory of a host."""
+    first = result.failures[0].outcome.error if result is not None and result.failures else None
+    return first is not None and "no room" in first.message
 
 
 def is_explained(result: JobResult, error: BaseException | None) -> bool:

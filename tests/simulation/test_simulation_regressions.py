@@ -59,6 +59,14 @@ FOUND = [
     (3042, LARGE, "cut:rts:1,cut:iml:62,cut:iml:437"),
     # The simulation's own: a host that had not come up and then was started twice was given too little time.
     (4179, {}, "crash:rif:1,look:rif:19,twin:rif:139"),
+    # A memory server that had lost its coordinator went on serving until what was queued for that was sent.
+    (
+        7407,
+        {},
+        "jump:job:22:7,teardown:rif:1,echo:rif:30,crash:rif:110,cut:rts:7,requeue:rif:33,partition:iml:308:7",
+    ),
+    # The simulation's own: a job failed since others had taken all memory of a host.
+    (7377, {}, "none"),
     # A task whose data was being made again, on a host that had crashed, was given back too often and failed.
     (3678, LARGE, "crash:rif:476,jump:rts:21:1,kill:store:190,kill:tenant:1"),
     # A RIF that was started again beside itself could not be reached when the second, refused, ended: the
