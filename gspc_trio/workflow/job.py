@@ -297,9 +297,11 @@ class JobMachine:
             if self._stop is not None and not self._stopping:
                 self._stopping = True
                 actions += self.scheduler.handle(Stop(self._stop.detail or "the workflow has ended"), now)
-            elif ready:
-                actions += self.scheduler.handle(TasksReady(ready), now)
-            else:
+            elif not ready:
+                break
+            elif more := self.scheduler.handle(TasksReady(ready), now):
+                actions += more
+            else:  # they wait: there is no room for others
                 break
         self._maybe_end(actions, now)
 
