@@ -9,11 +9,10 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import time
 
-from figures import Figures
+from figures import Figures, options_parser
 
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.engine import WorkflowEngine
@@ -68,11 +67,7 @@ def run(net: Net, tokens: int) -> float:
 
 def main() -> None:
     """Measure and print."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
-    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
-    options = parser.parse_args()
+    options = options_parser(__doc__).parse_args()
     tokens = 5_000 if options.small else 100_000
     figures = Figures(options.json)
     gc.freeze()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from pathlib import Path
@@ -22,6 +23,15 @@ class Figures:
             print(json.dumps({"name": name, "value": value, "unit": unit}), flush=True)
         else:
             print(f"{name:<32}{value:>14g} {unit}", flush=True)
+
+
+def options_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options that every benchmark has: ``--json`` and ``--small``."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=style)
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
+    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
+    return parser
 
 
 def package_folder() -> Path:

@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import pickle
 import socket
@@ -29,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from figures import Figures
+from figures import Figures, options_parser
 
 from gspc_trio import Executor
 from gspc_trio.components.iml import open_iml
@@ -193,11 +192,7 @@ async def measure(figures: Figures, file: Path, size_bytes: int, runs: int) -> N
 
 def main() -> None:
     """Measure and print."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
-    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
-    options = parser.parse_args()
+    options = options_parser(__doc__).parse_args()
     size_bytes, runs = (4 * MIB, 2) if options.small else (64 * MIB, 9)
     with tempfile.TemporaryDirectory() as folder, servers(Path(folder), "ab") as file:
         figures = Figures(options.json)

@@ -17,7 +17,7 @@ import sys
 import time
 from compileall import compile_dir
 
-from figures import Figures, own_pss_mib, package_folder
+from figures import Figures, options_parser, own_pss_mib, package_folder
 
 from gspc_trio import Executor
 
@@ -78,10 +78,7 @@ def cold_starts(number: int) -> tuple[float, float]:
 
 def main() -> None:
     """Measure and print."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
-    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
+    parser = options_parser(__doc__)
     parser.add_argument(COLD_START, type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cold_start is not None:

@@ -11,7 +11,6 @@ Both ways take turns; the figures are medians.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from figures import Figures
+from figures import Figures, options_parser
 
 from gspc_trio import JobSettings, Net
 from gspc_trio.components.client import RunTimeSystem
@@ -101,11 +100,7 @@ async def measure(figures: Figures, rounds: int, items: int, size_bytes: int) ->
 
 def main() -> None:
     """Measure and print."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
-    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
-    options = parser.parse_args()
+    options = options_parser(__doc__).parse_args()
     rounds, items, size_bytes = (1, 30, MIB // 4) if options.small else (3, 180, 2 * MIB)
     trio.run(measure, Figures(options.json), rounds, items, size_bytes)
 

@@ -9,12 +9,11 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import time
 
-from figures import Figures
+from figures import Figures, options_parser
 
 from gspc_trio import Executor
 
@@ -34,12 +33,7 @@ def resident_bytes() -> int:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
-    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
-    options = parser.parse_args()
+    options = options_parser(__doc__).parse_args()
     tasks = 20_000 if options.small else 1_000_000
     figures = Figures(options.json)
     wave = tasks // WAVES

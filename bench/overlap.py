@@ -11,7 +11,6 @@ per second through.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
-from figures import Figures
+from figures import Figures, options_parser
 
 from gspc_trio.components.compute import open_process_backend
 from gspc_trio.components.worker import JobCode, WorkerShell
@@ -180,11 +179,7 @@ async def measure(figures: Figures, rounds: int, tasks: int) -> None:
 
 def main() -> None:
     """Measure and print."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
-    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
-    options = parser.parse_args()
+    options = options_parser(__doc__).parse_args()
     trio.run(measure, Figures(options.json), *((1, 6) if options.small else (3, 80)))
 
 

@@ -18,7 +18,6 @@ the events is counted, too. Each rate is the median of five rounds.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import random
 import sys
@@ -27,7 +26,7 @@ from collections import deque
 from pathlib import Path
 from statistics import median
 
-from figures import Figures
+from figures import Figures, options_parser
 
 from gspc_trio.core.exchange import Demand, Grant, Release
 from gspc_trio.core.ids import NO_GRANT, GrantId
@@ -170,9 +169,7 @@ def adversarial(client: Client, other: Client, count: int, nodes: int) -> float:
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--small", action="store_true", help="a smoke run: few resources, few pairs")
+    parser = options_parser(__doc__)
     parser.add_argument("--cpu", action="store_true", help="seconds of CPU time instead of those on the wall")
     options = parser.parse_args()
     figures = Figures(options.json)

@@ -33,7 +33,7 @@ from pathlib import Path
 from statistics import median
 
 import trio
-from figures import Figures, tree_pss_mib
+from figures import Figures, options_parser, tree_pss_mib
 from msgspec import Struct
 
 from gspc_trio.components.client import RunTimeSystem, join_rts
@@ -287,10 +287,7 @@ async def waiting_mib(server: Server, tasks: int) -> float:
 
 def main() -> None:
     """Measure and print."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
+    parser = options_parser(__doc__)
     parser.add_argument(SERVE, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:

@@ -12,13 +12,12 @@ busy with one event, others wait, and so do cores.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import time
 from heapq import heappop, heappush
 from typing import Any
 
-from figures import Figures
+from figures import Figures, options_parser
 
 from gspc_trio.core.exchange import Demand, Finished, Grant, Lapsed, Recall, Refuse, Release, Submit
 from gspc_trio.core.resources import Resource
@@ -155,10 +154,7 @@ class Cluster:
 
 def main() -> None:
     """Measure and print."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
-    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
+    parser = options_parser(__doc__)
     parser.add_argument("--hosts", type=int, nargs="*", help="numbers of hosts")
     options = parser.parse_args()
     figures = Figures(options.json)

@@ -12,11 +12,10 @@ events but after a few (``--full-checks``: after each).
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 
-from figures import Figures
+from figures import Figures, options_parser
 from msgspec.structs import replace
 
 from gspc_trio.testing.faults import Faults
@@ -30,11 +29,7 @@ SMALL = replace(OPTIONS, hosts=4, tasks=50)
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", action="store_true", help="print one line of JSON for each figure")
-    parser.add_argument("--small", action="store_true", help="see that it works; the figures mean little")
+    parser = options_parser(__doc__)
     parser.add_argument("--full-checks", action="store_true", help="let machines check themselves always")
     chosen = parser.parse_args()
     options = replace(SMALL if chosen.small else OPTIONS, full_checks=chosen.full_checks)

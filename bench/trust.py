@@ -28,7 +28,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import trio
-from figures import Figures
+from figures import Figures, options_parser
 
 from gspc_trio import Net, farm, open_job, open_rts
 from gspc_trio.components.client import RunTimeSystem
@@ -265,10 +265,7 @@ async def measure_flood(figures: Figures, number: int, runs: int) -> None:
 
 def main() -> None:
     """Measure and print."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
-    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
+    parser = options_parser(__doc__)
     parser.add_argument(SERVE, help=argparse.SUPPRESS)
     parser.add_argument("--secure", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)

@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import json
 import os
@@ -30,7 +29,7 @@ import threading
 import time
 from pathlib import Path
 
-from figures import Figures, descendants
+from figures import Figures, descendants, options_parser
 
 FLOW = """
 from gspc_trio import Workflow, farm
@@ -262,12 +261,7 @@ def measure_keys(figures: Figures, hosts: int, keys: int) -> None:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
-    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
-    options = parser.parse_args()
+    options = options_parser(__doc__).parse_args()
     figures = Figures(options.json)
     measure_attached(figures, *((3_000, 1) if options.small else (100_000, 5)))
     measure_keys(figures, *((1_000, 16) if options.small else (10_000, 200)))

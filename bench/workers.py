@@ -11,14 +11,13 @@ than there are processors.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from figures import Figures, descendants
+from figures import Figures, descendants, options_parser
 
 from gspc_trio import Executor
 
@@ -52,11 +51,7 @@ def cost_us(executor: Executor, code: Callable[[int], int], tasks: int) -> float
 
 def main() -> None:
     """Measure and print."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each figure")
-    parser.add_argument("--small", action="store_true", help="see in seconds that the benchmark works")
-    options = parser.parse_args()
+    options = options_parser(__doc__).parse_args()
     figures = Figures(options.json)
     for workers in (2, 4) if options.small else WORKERS:
         with Executor(cores=workers) as executor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from random import Random
 
@@ -72,12 +73,12 @@ class Clients:
         """Somebody cancels some tasks of a job, and changes its weight."""
         self._spawn("user", lambda rts: self._cancel(rts, job.host))
 
-    def _spawn(self, name: str, act: object) -> None:
+    def _spawn(self, name: str, act: Callable[[RunTimeSystem], Awaitable[object]]) -> None:
         async def main(process: SimulatedProcess) -> None:
             network = self._cluster.network(process)
             try:
                 async with network.connect(RTS_ADDRESS, role="control", name=name, expect="rts") as peer:
-                    await act(RunTimeSystem(network, RTS_ADDRESS, peer))  # type: ignore[operator]
+                    await act(RunTimeSystem(network, RTS_ADDRESS, peer))
             except (PeerGone, RemoteError, OSError, LookupError, trio.TooSlowError):
                 pass  # what people do may come at a bad moment
 

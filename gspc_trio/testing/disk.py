@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -149,7 +150,7 @@ class OpenDisk:
         """Return the files, the newest first."""
         self._disk.on_read(next(reversed(self._disk.files.values())))
         for name in reversed(list(self._disk.files)):
-            yield name, lambda name=name: self._disk.files[name]  # type: ignore[misc]
+            yield name, partial(self._disk.files.__getitem__, name)
 
     def note(self, text: str) -> None:
         """Keep a small text."""

@@ -153,18 +153,21 @@ def test_a_twin_at_another_address_does_not_push_out_the_one_that_is_up() -> Non
 # Another run-time system in the place of the first ----------------------------------------------------------
 
 
+HAS_COME_BACK = [
+    UP,
+    actions.TellRm(Added(CORES, "anna")),
+    JobChanged(5.0, "j1", "running", "j1"),
+    actions.TellRm(JobJoined("j1")),
+    actions.TellRm(Claimed("j1", (HELD,))),
+    actions.TellRm(Settled()),
+]
+
+
 def test_the_rifs_of_before_are_awaited_and_bring_what_they_have() -> None:
     machine, out = run((0.0, RESTORED))
     assert out == [actions.TellRm(Coming({"core": 0}))]
     assert machine.deadline() == 30.0
-    assert machine.handle(BACK, 5.0) == [
-        UP,
-        actions.TellRm(Added(CORES, "anna")),
-        JobChanged(5.0, "j1", "running", "j1"),
-        actions.TellRm(JobJoined("j1")),
-        actions.TellRm(Claimed("j1", (HELD,))),
-        actions.TellRm(Settled()),
-    ]
+    assert machine.handle(BACK, 5.0) == HAS_COME_BACK
     machine.check()
     assert machine.handle(JOB_BACK, 6.0) == [
         JobChanged(6.0, "j1", "running", "count"),
@@ -180,14 +183,7 @@ def test_the_rifs_of_before_are_awaited_and_bring_what_they_have() -> None:
 def test_a_job_whose_job_server_is_known_to_have_ended_is_not_awaited() -> None:
     machine, out = run((0.0, RESTORED), (0.0, events.JobEnded("j1")))
     assert out == []
-    assert machine.handle(BACK, 5.0) == [
-        UP,
-        actions.TellRm(Added(CORES, "anna")),
-        JobChanged(5.0, "j1", "running", "j1"),
-        actions.TellRm(JobJoined("j1")),
-        actions.TellRm(Claimed("j1", (HELD,))),
-        actions.TellRm(Settled()),
-    ]
+    assert machine.handle(BACK, 5.0) == HAS_COME_BACK
     machine.check()
     assert machine.deadline() == 5.0
     assert machine.handle(Tick(), 5.0) == [

@@ -48,6 +48,35 @@ def workflow(gate: str, n: int = 100):
     return Workflow(farm(pass_gate, name="gated"), {"items": [(gate, number) for number in range(n)]})
 """
 
+KEEPING = """
+import os, time
+from gspc_trio import Net, Workflow
+
+def make(number):
+    return bytes([number]) * 1_000_000
+
+def wait_for(gate):
+    while not os.path.exists(gate):
+        time.sleep(0.05)
+    return gate
+
+def check(value, go):
+    return [value[0], len(value)]
+
+def workflow(gate: str, n: int = 20):
+    net = Net("keeping")
+    net.input("number")
+    net.input("gate")
+    net.place("made")
+    net.place("go")
+    net.output("sizes")
+    net.transition("make", make, inputs=["number"], outputs=["made"])
+    net.transition("wait", wait_for, inputs=["gate"], outputs=["go"])
+    net.transition("check", check, inputs=["made"], reads=["go"], outputs=["sizes"])
+    return Workflow(net, {"number": list(range(n)), "gate": [gate]})
+"""
+"""A workflow that keeps ``n`` values of a million bytes until there is a file ``gate``."""
+
 MARKING = """
 import os, time
 from gspc_trio import farm, Workflow

@@ -6,35 +6,7 @@ import json
 import os
 import signal
 
-from e2e_world import World, completed, wait_until
-
-FLOW = """
-import os, time
-from gspc_trio import Net, Workflow
-
-def make(number):
-    return bytes([number]) * 1_000_000
-
-def wait_for(gate):
-    while not os.path.exists(gate):
-        time.sleep(0.05)
-    return gate
-
-def check(value, go):
-    return len(value)
-
-def workflow(gate: str):
-    net = Net("waiting")
-    net.input("number")
-    net.input("gate")
-    net.place("made")
-    net.place("go")
-    net.output("sizes")
-    net.transition("make", make, inputs=["number"], outputs=["made"])
-    net.transition("wait", wait_for, inputs=["gate"], outputs=["go"])
-    net.transition("check", check, inputs=["made"], reads=["go"], outputs=["sizes"])
-    return Workflow(net, {"number": [7], "gate": [gate]})
-"""
+from e2e_world import KEEPING, World, completed, wait_until
 
 
 def taken_bytes(world: World) -> int:
@@ -49,8 +21,8 @@ def test_a_memory_server_holds_its_memory_in_a_run_time_system_that_comes_back(w
     world.start_memory("--host", "north", "--connection-file", file)
     assert taken_bytes(world) == 0
     gate = world.folder / "gate"
-    given = ("--set", f"gate={gate}", "--rts", world.connection_file, "--iml", file, "--json")
-    job = world.start("jobserver", "run", world.workflow(FLOW), *given)
+    given = ("--set", "n=1", "--set", f"gate={gate}", "--rts", world.connection_file, "--iml", file, "--json")
+    job = world.start("jobserver", "run", world.workflow(KEEPING), *given)
     before = wait_until(lambda: taken_bytes(world), "the server of the RIF has its memory")
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
@@ -59,6 +31,6 @@ def test_a_memory_server_holds_its_memory_in_a_run_time_system_that_comes_back(w
     gate.touch()
     done = completed(job)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["outputs"]["sizes"] == [1_000_000]
+    assert json.loads(done.stdout)["outputs"]["sizes"] == [[0, 1_000_000]]
     world.stop_rts()
     assert world.run("iml", "stop", "--connection-file", file).returncode == 0

@@ -5,37 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from e2e_world import World, completed, wait_until
+from e2e_world import KEEPING, World, completed, wait_until
 
 MIB = 1 << 20
-
-FLOW = """
-import os, time
-from gspc_trio import Net, Workflow
-
-def make(number):
-    return bytes([number]) * 1_000_000
-
-def wait_for(gate):
-    while not os.path.exists(gate):
-        time.sleep(0.05)
-    return gate
-
-def check(value, go):
-    return [value[0], len(value)]
-
-def workflow(gate: str, n: int = 20):
-    net = Net("spilling")
-    net.input("number")
-    net.input("gate")
-    net.place("made")
-    net.place("go")
-    net.output("sizes")
-    net.transition("make", make, inputs=["number"], outputs=["made"])
-    net.transition("wait", wait_for, inputs=["gate"], outputs=["go"])
-    net.transition("check", check, inputs=["made"], reads=["go"], outputs=["sizes"])
-    return Workflow(net, {"number": list(range(n)), "gate": [gate]})
-"""
 
 
 def start(world: World, *arguments: str) -> Any:
@@ -52,7 +24,7 @@ def start(world: World, *arguments: str) -> Any:
         file,
         "--json",
     )
-    return world.start("jobserver", "run", world.workflow(FLOW), *given)
+    return world.start("jobserver", "run", world.workflow(KEEPING), *given)
 
 
 def end(world: World) -> None:
