@@ -7,8 +7,10 @@ of that host's memory, in which the server alone allocates; tasks that ask for m
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import trio
 from msgspec.structs import replace
@@ -20,6 +22,7 @@ from gspc_trio.components.rm_client import AcquireRefused, Resources, open_resou
 from gspc_trio.core.iml.errors import NoRoom
 from gspc_trio.core.iml.quota import Quota, quota_of
 from gspc_trio.core.resources import MEMORY_CLASS, Resource
+from gspc_trio.core.rts import RifState
 from gspc_trio.core.task import Requirement
 from gspc_trio.nursery.errors import ConnectionProblem
 from gspc_trio.nursery.network import Network
@@ -30,20 +33,23 @@ from gspc_trio.protocol.messages import GetResources, ResourceList
 log = logging.getLogger(__name__)
 
 WAIT_S = 5.0
-"""How long a server waits for memory that tasks have."""
+"""How long a server waits for memory that tasks have, and for a RIF that is not there."""
 
 AGAIN_S = 0.5
-"""How long until a server looks again for a run-time system that has gone."""
-
-UP = "up"
+"""How long until a server looks again for a run-time system that has gone, or for a RIF."""
 
 
-def arena_of(rts: RunTimeSystem) -> Arena:
-    """Return what holds memory at a run-time system for servers on its hosts, as long as that lives."""
+def arena_of(rts: RunTimeSystem, patience_s: float = WAIT_S) -> Arena:
+    """Return what holds memory at a run-time system for servers on its hosts, as long as that lives.
+
+    Args:
+        rts: the run-time system.
+        patience_s: how long a RIF is awaited that starts or cannot be heard; without it nothing is held.
+    """
 
     @asynccontextmanager
     async def hold(host: str, name: str, memory_bytes: int) -> AsyncIterator[Quota]:
-        rif_id, options, there = await _rif_of(rts, host)
+        rif_id, options, there = await _rif_of(rts, host, patience_s)
         quota = quota_of(options)
         quota = replace(quota, memory_bytes=memory_bytes or quota.memory_bytes or platform().memory_bytes())
         if not there:  # no host of the run-time system, or nobody knows what it has
@@ -90,13 +96,17 @@ def arena_at(network: Network, address: str) -> Arena:
 async def _keep(
     network: Network, address: str, what: tuple[str, str, int], *, task_status: trio.TaskStatus[Quota]
 ) -> None:
-    """Hold memory until cancelled; raise only if that does not succeed the first time."""
+    """Hold memory until cancelled; raise only if that does not succeed the first time.
+
+    A run-time system that comes back may be reached here before the RIF of this host has reached it.
+    """
     started = False
     while True:
         try:
             name = f"memory of {what[0]}"
             async with network.connect(address, role="control", name=name, expect="rts") as peer:
-                async with arena_of(RunTimeSystem(network, address, peer))(*what) as quota:
+                rts = RunTimeSystem(network, address, peer)
+                async with arena_of(rts, math.inf if started else WAIT_S)(*what) as quota:
                     if not started:
                         started = True
                         what = (*what[:2], quota.memory_bytes)
@@ -113,11 +123,24 @@ def _wanted(host: str, memory_bytes: int) -> str:
     return f"host {host} has no {memory_bytes} bytes of memory for a memory server"
 
 
-async def _rif_of(rts: RunTimeSystem, host: str) -> tuple[str, dict[str, str], tuple[Resource, ...]]:
+async def _rif_of(
+    rts: RunTimeSystem, host: str, patience_s: float
+) -> tuple[str, dict[str, str], tuple[Resource, ...]]:
     """Return the RIF of a host, its options, and what it has if it says how much memory there is."""
-    for rif in (await rts.status())["rifs"]:
-        if rif["host"] == host and rif["state"] == UP:
-            found: ResourceList = await rts.peer.call(GetResources(rif["rif_id"]))
-            has_memory = any(resource.memory_bytes for resource in found.resources)
-            return rif["rif_id"], rif["options"], found.resources if has_memory else ()
+    with trio.move_on_after(patience_s):
+        while rif := await _expected(rts, host):
+            if rif["state"] == RifState.UP:
+                found: ResourceList = await rts.peer.call(GetResources(rif["rif_id"]))
+                has_memory = any(resource.memory_bytes for resource in found.resources)
+                return rif["rif_id"], rif["options"], found.resources if has_memory else ()
+            await trio.sleep(AGAIN_S)
     return "", {}, ()
+
+
+async def _expected(rts: RunTimeSystem, host: str) -> dict[str, Any] | None:
+    """Return what the run-time system says of the RIF of a host, unless it is to be there no more."""
+    for rif in (await rts.status())["rifs"]:
+        if rif["host"] == host and rif["state"] not in (RifState.FAILED, RifState.STOPPING):
+            found: dict[str, Any] = rif
+            return found
+    return None

@@ -14,6 +14,7 @@ from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
 from gspc_trio.protocol import messages
+from gspc_trio.protocol.return_messages import RifBack
 
 RTS = "memory:rts"
 
@@ -29,6 +30,7 @@ class FakeRifs:
         self.closed_jobs: list[str] = []
         self.revoked: list[Revoke] = []
         self.broken: dict[str, str] = {}
+        self.memory_bytes = 0
         self.mute = False
         self.lingers = False
         self.ended: list[str] = []
@@ -46,16 +48,21 @@ class FakeRifs:
         finally:
             self.ended.append(order.rif_id)
 
-    async def _live(self, order: RifOrder) -> str:
+    async def come_back(self, order: RifOrder) -> None:
+        """Be the RIF of that order, which has connected again."""
+        await self._live(order, back=True)
+
+    async def _live(self, order: RifOrder, *, back: bool = False) -> str:
         cores = order.cores or 2
         rif = order.rif_id
         below = [Resource(f"{rif}.core{number}", "core", (f"{rif}.node",)) for number in range(cores)]
-        hardware = (Resource(f"{rif}.node", "node"), *below)
+        hardware = (Resource(f"{rif}.node", "node", memory_bytes=self.memory_bytes), *below)
         async with self.network.connect(
             order.rts_address("memory:"), role="rif", name=rif, expect="rts"
         ) as peer:
             self.peers[rif] = peer
-            peer.post(messages.RifHello(rif, order.incarnation, 7, order.host, f"memory:{rif}", hardware))
+            hello = messages.RifHello(rif, order.incarnation, 7, order.host, f"memory:{rif}", hardware)
+            peer.post(RifBack(hello, ()) if back else hello)
             try:
                 while True:
                     for message in await peer.receive():

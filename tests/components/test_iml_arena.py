@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
+from rts_stage import RTS, FakeRifs
 
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.iml_arena import arena_at
 from gspc_trio.components.job import JobFailed
 from gspc_trio.components.rm_client import AcquireRefused, open_resources
+from gspc_trio.components.rts import RtsService, open_rts_service
 from gspc_trio.core.iml.errors import NoRoom
+from gspc_trio.core.rts import Limits
+from gspc_trio.core.rts.events import Restored
 from gspc_trio.core.task import Requirement
+from gspc_trio.nursery.network import Network
 from gspc_trio.workflow.net import Net
-
-pytestmark = pytest.mark.process
 
 MIB = 1 << 20
 HANG_S = 100.0
@@ -34,6 +40,7 @@ async def servers_of(rts: RunTimeSystem) -> Any:
     return found["total"], found["held"]
 
 
+@pytest.mark.process
 async def test_a_memory_server_has_its_memory_from_the_resource_manager(tmp_path: Path) -> None:
     publish = tmp_path / "run" / "rts.json"
     with trio.fail_after(HANG_S):
@@ -61,6 +68,7 @@ def large(number: int) -> bytes:
     return bytes([number]) * MIB
 
 
+@pytest.mark.process
 async def test_a_server_that_a_rif_starts_has_it_from_there_too(tmp_path: Path) -> None:
     net = Net("large")
     net.input("numbers", [1, 2])
@@ -94,6 +102,7 @@ def on_one_core(name: str, function: Callable[[int], Any]) -> Net:
     return net
 
 
+@pytest.mark.process
 async def test_what_a_server_may_not_have_fails_what_needs_it(tmp_path: Path) -> None:
     """Tasks have all memory of a host, so that the RIF there cannot start a server: who needs it is told why.
 
@@ -113,3 +122,41 @@ async def test_what_a_server_may_not_have_fails_what_needs_it(tmp_path: Path) ->
                 with pytest.raises(JobFailed, match=r"host beta has no \d+ bytes of memory for"):
                     async with open_job(on_one_core("large", large), rts=rts) as job:
                         await job.wait()
+
+
+def taken_bytes(service: RtsService) -> int:
+    """Return how much memory somebody has, of all hosts that are there."""
+    memories = service.status()["memories"].values()
+    return sum(memory["total_bytes"] - memory["free_bytes"] for memory in memories)
+
+
+async def hold(network: Network, size_bytes: int, *, task_status: trio.TaskStatus[int]) -> None:
+    """Hold memory of anna as a RIF does, until cancelled."""
+    async with arena_at(network, RTS)("anna", "server", size_bytes) as quota:
+        task_status.started(quota.memory_bytes)
+        await trio.sleep_forever()
+
+
+async def test_a_server_holds_its_memory_again_whenever_its_rif_comes_back(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Who holds it may reach the run-time system that was started again long before the RIF does."""
+    del autojump_clock
+    network, late_s = Network(), 20.0
+    rifs = FakeRifs(network)
+    rifs.memory_bytes = 64 * MIB
+    limits = Limits(grace_s=2 * late_s)
+    opened = partial(open_rts_service, network, listen=(RTS,), strategies={"fake": rifs}, limits=limits)
+    async with trio.open_nursery() as nursery:
+        async with opened(epoch=1) as first:
+            await first.bootstrap(("anna",), "fake")
+            assert await nursery.start(hold, network, 8 * MIB) == 8 * MIB
+            assert taken_bytes(first) == 8 * MIB
+        saved = Restored("r1", 1, "anna", "fake", 2, {}, False)
+        async with opened(epoch=2, prepare=lambda service: service.restore(saved)) as second:
+            await trio.sleep(late_s)
+            assert [rif["state"] for rif in second.status()["rifs"]] == ["away"]
+            nursery.start_soon(rifs.come_back, rifs.orders[0])
+            await trio.sleep(late_s)
+            assert taken_bytes(second) == 8 * MIB
+        nursery.cancel_scope.cancel()
