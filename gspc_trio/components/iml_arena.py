@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import trio
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.iml_host import Arena
 from gspc_trio.components.iml_platform import platform
-from gspc_trio.components.rm_client import AcquireRefused, Resources, open_resources
+from gspc_trio.components.rm_client import AcquireRefused, HeldGrant, Resources, open_resources
 from gspc_trio.core.iml.errors import NoRoom
 from gspc_trio.core.iml.quota import Quota, quota_of
 from gspc_trio.core.resources import MEMORY_CLASS, Resource
@@ -26,7 +27,7 @@ from gspc_trio.core.rts import RifState
 from gspc_trio.core.task import Requirement
 from gspc_trio.nursery.errors import ConnectionProblem
 from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import PeerGone, RemoteError
+from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.protocol.messages import GetResources, ResourceList
 
@@ -38,42 +39,57 @@ WAIT_S = 5.0
 AGAIN_S = 0.5
 """How long until a server looks again for a run-time system that has gone, or for a RIF."""
 
+LOOK_S = 30.0
+"""How long until who runs a server where there was no host of the run-time system looks again for one."""
 
-def arena_of(rts: RunTimeSystem, patience_s: float = WAIT_S) -> Arena:
-    """Return what holds memory at a run-time system for servers on its hosts, as long as that lives.
+PATIENCE_S = 30.0
+"""How long a RIF tries to have memory for a new server while its run-time system is away, as it may be."""
 
-    Args:
-        rts: the run-time system.
-        patience_s: how long a RIF is awaited that starts or cannot be heard; without it nothing is held.
-    """
+
+def arena_of(rts: RunTimeSystem) -> Arena:
+    """Return what holds memory at a run-time system for servers on its hosts, as long as that lives."""
 
     @asynccontextmanager
     async def hold(host: str, name: str, memory_bytes: int) -> AsyncIterator[Quota]:
-        rif_id, options, there = await _rif_of(rts, host, patience_s)
-        quota = quota_of(options)
-        quota = replace(quota, memory_bytes=memory_bytes or quota.memory_bytes or platform().memory_bytes())
-        if not there:  # no host of the run-time system, or nobody knows what it has
+        async with _held(rts, host, name, memory_bytes, WAIT_S) as (quota, _):
             yield quota
-            return
-        resource = Resource(f"{rif_id}.memory-{name[-8:]}", MEMORY_CLASS)
-        if resource not in there:  # it may have come back with its RIF to a run-time system that is new
-            await rts.add(rif_id, (resource,))
-        try:
-            async with open_resources(rts, f"memory of {host}") as resources:
-                await _acquire(resources, resource, host, quota.memory_bytes)
-                yield quota
-        finally:
-            with suppress(PeerGone, RemoteError), trio.move_on_after(WAIT_S, shield=True):
-                await rts.remove(rif_id, (resource.resource_id,))
 
     return hold
 
 
-async def _acquire(resources: Resources, resource: Resource, host: str, memory_bytes: int) -> None:
+@asynccontextmanager
+async def _held(
+    rts: RunTimeSystem, host: str, name: str, memory_bytes: int, patience_s: float
+) -> AsyncIterator[tuple[Quota, HeldGrant | None]]:
+    """Hold memory of a host; yield what a server may use, and what is held of it, None for nothing.
+
+    Args:
+        rts: the run-time system.
+        host, name, memory_bytes: as an :data:`Arena` takes them.
+        patience_s: how long a RIF is awaited that starts or cannot be heard; without it nothing is held.
+    """
+    rif_id, options, there = await _rif_of(rts, host, patience_s)
+    quota = quota_of(options)
+    quota = replace(quota, memory_bytes=memory_bytes or quota.memory_bytes or platform().memory_bytes())
+    if not there:  # no host of the run-time system, or nobody knows what it has
+        yield quota, None
+        return
+    resource = Resource(f"{rif_id}.memory-{name[-8:]}", MEMORY_CLASS)
+    if resource not in there:  # it may have come back with its RIF to a run-time system that is new
+        await rts.add(rif_id, (resource,))
+    try:
+        async with open_resources(rts, f"memory of {host}") as resources:
+            yield quota, await _acquire(resources, resource, host, quota.memory_bytes)
+    finally:
+        with suppress(PeerGone, RemoteError), trio.move_on_after(WAIT_S, shield=True):
+            await rts.remove(rif_id, (resource.resource_id,))
+
+
+async def _acquire(resources: Resources, resource: Resource, host: str, memory_bytes: int) -> HeldGrant:
     need = Requirement(MEMORY_CLASS, (resource.resource_id,), hard=True)
     try:
         with trio.fail_after(WAIT_S):
-            await resources.acquire(need, memories=(memory_bytes,))
+            return await resources.acquire(need, memories=(memory_bytes,))
     except AcquireRefused as refused:
         raise NoRoom(f"{_wanted(host, memory_bytes)}: {refused}") from refused
     except trio.TooSlowError:
@@ -81,42 +97,77 @@ async def _acquire(resources: Resources, resource: Resource, host: str, memory_b
         raise NoRoom(f"{_wanted(host, memory_bytes)}: {problem}") from None
 
 
-def arena_at(network: Network, address: str) -> Arena:
-    """Return the same for a RIF, whose run-time system may go and come back: then it is held there again."""
+def arena_at(network: Network, address: str, patience_s: float = PATIENCE_S) -> Arena:
+    """Return the same for a RIF, whose run-time system may go and come back: then it is held there again.
+
+    So it is when the RIF of the host was started again, or has come at last.
+
+    Args:
+        network: by which the run-time system is reached.
+        address: of it.
+        patience_s: how long it may be away when a server begins.
+    """
 
     @asynccontextmanager
     async def hold(host: str, name: str, memory_bytes: int) -> AsyncIterator[Quota]:
         async with open_scope() as nursery:
-            yield await nursery.start(_keep, network, address, (host, name, memory_bytes))
+            keep = partial(_keep, network, address, (host, name, memory_bytes), patience_s)
+            yield await nursery.start(keep)
             nursery.cancel_scope.cancel()
 
     return hold
 
 
 async def _keep(
-    network: Network, address: str, what: tuple[str, str, int], *, task_status: trio.TaskStatus[Quota]
+    network: Network,
+    address: str,
+    what: tuple[str, str, int],
+    patience_s: float,
+    *,
+    task_status: trio.TaskStatus[Quota],
 ) -> None:
     """Hold memory until cancelled; raise only if that does not succeed the first time.
 
     A run-time system that comes back may be reached here before the RIF of this host has reached it.
+
+    Raises:
+        NoRoom: there is not so much, or nobody who could give it.
     """
-    started = False
+    started, until_s = False, trio.current_time() + patience_s
     while True:
+        pause_s = AGAIN_S
         try:
             name = f"memory of {what[0]}"
             async with network.connect(address, role="control", name=name, expect="rts") as peer:
                 rts = RunTimeSystem(network, address, peer)
-                async with arena_of(rts, math.inf if started else WAIT_S)(*what) as quota:
+                async with _held(rts, *what, math.inf if started else WAIT_S) as (quota, held):
                     if not started:
                         started = True
                         what = (*what[:2], quota.memory_bytes)
                         task_status.started(quota)
-                    await peer.lost.wait()
+                    await _over(peer, held)
         except (ConnectionProblem, PeerGone, RemoteError, NoRoom) as error:
-            if not started:
+            if not started and isinstance(error, NoRoom):
                 raise
+            if not started and trio.current_time() >= until_s:
+                raise NoRoom(f"the memory of host {what[0]} is not held: {error}") from error
             log.info("the memory of host %s is not held: %s", what[0], error)
-        await trio.sleep(AGAIN_S)
+            if isinstance(error, NoRoom):
+                pause_s = WAIT_S
+        await trio.sleep(pause_s)
+
+
+async def _over(peer: Peer, held: HeldGrant | None) -> None:
+    """Return when memory is not held any more, or may be there to be held."""
+    with trio.move_on_after(LOOK_S if held is None else math.inf):
+        async with trio.open_nursery() as nursery:
+            for event in (peer.lost, *(() if held is None else (held.lapsed,))):
+                nursery.start_soon(_end_with, event, nursery.cancel_scope)
+
+
+async def _end_with(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
 
 
 def _wanted(host: str, memory_bytes: int) -> str:

@@ -35,6 +35,9 @@ PAUSE_S = 0.05
 TRIES = 6
 """How often to look for a layer that does not answer; each time after a pause that is twice as long."""
 
+AGAIN_S = 5.0
+"""So long everybody is told why there is no server; whoever wants one then has it tried again."""
+
 
 Arena: TypeAlias = Callable[[str, str, int], AbstractAsyncContextManager[Quota]]
 """Holds memory of a host for a server: takes the host, the server's name and its bytes; may raise NoRoom.
@@ -51,12 +54,30 @@ async def no_arena(host: str, name: str, memory_bytes: int) -> AsyncIterator[Quo
 
 
 class _Door:
-    """The way to the server of this host in one layer; whether it is ``ready``, or ``problem``."""
+    """The way to the server of this host in one layer; whether it is ``ready``, or ``problem``.
+
+    ``wanted`` is set when somebody wants it tried again, which may be worth it from ``again_s`` on.
+    """
 
     def __init__(self, address: str) -> None:
-        self.ready = trio.Event()
         self.address = address
-        self.problem = ""
+        self.begin()
+
+    def begin(self) -> None:
+        """Look for the server, or for another one."""
+        self.ready, self.wanted = trio.Event(), trio.Event()
+        self.problem, self.again_s = "", 0.0
+
+    def try_again(self) -> None:
+        """Somebody wants the server: the problem may be over."""
+        wanted = self.wanted
+        self.begin()
+        wanted.set()
+
+    def fail(self, problem: str) -> None:
+        """There is none, and none can be started."""
+        self.problem, self.again_s = problem, trio.current_time() + AGAIN_S
+        self.ready.set()
 
 
 class HostLayers:
@@ -77,18 +98,24 @@ class HostLayers:
         self._platform = platform()
         self._memory_bytes = memory_bytes
         self._arena = arena
-        self._doors: dict[str, _Door] = {}
+        self._doors: dict[tuple[str, bytes], _Door] = {}
         self._links: dict[str, LocalLink] = {}
 
     def prepare(self, layer: DataLayer) -> None:
-        """Begin to find or start the server, if that has not begun."""
-        if layer.address not in self._doors:
-            door = _Door(door_of(layer.token, layer.address, self.host))
-            self._doors[layer.address] = door
+        """Begin to find or start the server, if that has not begun; again if it did not succeed lately."""
+        which = layer.address, layer.token
+        door = self._doors.get(which)
+        if door is None:
+            door = self._doors[which] = _Door(door_of(layer.token, layer.address, self.host))
             self._nursery.start_soon(self._hold, layer, door)
+        elif door.problem and trio.current_time() >= door.again_s:
+            door.try_again()
+
+    def _door(self, layer: DataLayer) -> _Door:
+        return self._doors[layer.address, layer.token]
 
     def _named(self, layer: DataLayer) -> DataLayer:
-        return evolve(layer, local_address=self._doors[layer.address].address, host=self.host)
+        return evolve(layer, local_address=self._door(layer).address, host=self.host)
 
     async def settle(self, layer: DataLayer) -> DataLayer:
         """Return the layer with the address of this host's server in it, once that is there.
@@ -97,7 +124,7 @@ class HostLayers:
             ImlError: there is none, and none could be started.
         """
         self.prepare(layer)
-        door = self._doors[layer.address]
+        door = self._door(layer)
         await door.ready.wait()
         if door.problem:
             raise LayerGone(f"host {self.host} has no memory server: {door.problem}")
@@ -128,29 +155,34 @@ class HostLayers:
         return link
 
     async def _hold(self, layer: DataLayer, door: _Door) -> None:
-        """Find the server or start one, and again when it has died: its data is lost, but not its place."""
-        tries = 0
+        """Keep a server of the layer here; tell why there is none, until somebody wants it tried again."""
         try:
             while True:
                 try:
-                    is_there, tries = await self._is_there(layer), 0
-                    if is_there:
-                        await self._watch(door)
-                    else:
-                        with suppress(DuplicateData):  # somebody was faster
-                            await self._run_server(layer, door)
-                except (LayerGone, ConnectionProblem):  # a connection may break, and the layer be there
-                    tries += 1
-                    if tries == TRIES:
-                        raise
-                await trio.sleep(PAUSE_S * 2**tries)
-        except (ImlError, ConnectionProblem) as error:
-            log.warning("host %s has no memory server: %s", self.host, error)
-            door.problem = str(error)
-            door.ready.set()
-            await refuse_all(door.address, type(error).__name__, str(error))
+                    await self._keep(layer, door)
+                except (ImlError, ConnectionProblem) as error:
+                    log.warning("host %s has no memory server: %s", self.host, error)
+                    door.fail(str(error))
+                    await _refuse_until(door.wanted, door.address, error)
         finally:
             door.ready.set()
+
+    async def _keep(self, layer: DataLayer, door: _Door) -> None:
+        """Find the server or start one, and again when it has died: its data is lost, but not its place."""
+        tries = 0
+        while True:
+            try:
+                is_there, tries = await self._is_there(layer), 0
+                if is_there:
+                    await self._watch(door)
+                else:
+                    with suppress(DuplicateData):  # somebody was faster
+                        await self._run_server(layer, door)
+            except (LayerGone, ConnectionProblem):  # a connection may break, and the layer be there
+                tries += 1
+                if tries == TRIES:
+                    raise
+            await trio.sleep(PAUSE_S * 2**tries)
 
     async def _run_server(self, layer: DataLayer, door: _Door) -> None:
         async with (
@@ -171,6 +203,13 @@ class HostLayers:
     async def _is_there(self, layer: DataLayer) -> bool:
         async with join_layer(self._platform.network(layer), layer.address, host=self.host) as iml:
             return any(entry.host == self.host for entry in await iml.servers())
+
+
+async def _refuse_until(wanted: trio.Event, address: str, error: Exception) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(refuse_all, address, type(error).__name__, str(error))
+        await wanted.wait()
+        nursery.cancel_scope.cancel()
 
 
 async def ranked_hosts(rts: RunTimeSystem, iml: Iml, resource_class: str = "core") -> dict[int, RankedHost]:

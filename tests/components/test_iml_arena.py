@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,26 +136,102 @@ async def hold(network: Network, size_bytes: int, *, task_status: trio.TaskStatu
         await trio.sleep_forever()
 
 
+@pytest.fixture
+def rifs() -> FakeRifs:
+    rifs = FakeRifs(Network())
+    rifs.memory_bytes = 64 * MIB
+    return rifs
+
+
+LATE_S = 20.0
+SAVED = Restored("r1", 1, "anna", "fake", 2, {}, False)
+
+
+def opened(rifs: FakeRifs, epoch: int = 1, *saved: Restored) -> Any:
+    def prepare(service: RtsService) -> None:
+        for one in saved:
+            service.restore(one)
+
+    limits = Limits(grace_s=2 * LATE_S)
+    options: Any = {"strategies": {"fake": rifs}, "limits": limits, "epoch": epoch, "prepare": prepare}
+    return open_rts_service(rifs.network, listen=(RTS,), **options)
+
+
 async def test_a_server_holds_its_memory_again_whenever_its_rif_comes_back(
-    autojump_clock: trio.testing.MockClock,
+    rifs: FakeRifs, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Who holds it may reach the run-time system that was started again long before the RIF does."""
     del autojump_clock
-    network, late_s = Network(), 20.0
-    rifs = FakeRifs(network)
-    rifs.memory_bytes = 64 * MIB
-    limits = Limits(grace_s=2 * late_s)
-    opened = partial(open_rts_service, network, listen=(RTS,), strategies={"fake": rifs}, limits=limits)
     async with trio.open_nursery() as nursery:
-        async with opened(epoch=1) as first:
+        async with opened(rifs) as first:
             await first.bootstrap(("anna",), "fake")
-            assert await nursery.start(hold, network, 8 * MIB) == 8 * MIB
+            assert await nursery.start(hold, rifs.network, 8 * MIB) == 8 * MIB
             assert taken_bytes(first) == 8 * MIB
-        saved = Restored("r1", 1, "anna", "fake", 2, {}, False)
-        async with opened(epoch=2, prepare=lambda service: service.restore(saved)) as second:
-            await trio.sleep(late_s)
+        async with opened(rifs, 2, SAVED) as second:
+            await trio.sleep(LATE_S)
             assert [rif["state"] for rif in second.status()["rifs"]] == ["away"]
             nursery.start_soon(rifs.come_back, rifs.orders[0])
-            await trio.sleep(late_s)
+            await trio.sleep(LATE_S)
             assert taken_bytes(second) == 8 * MIB
         nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_outlives_the_rif_of_its_host_holds_its_memory_at_the_next_one(
+    rifs: FakeRifs, autojump_clock: trio.testing.MockClock
+) -> None:
+    """That of a job server does: it is no child of the RIF."""
+    del autojump_clock
+    async with trio.open_nursery() as nursery:
+        async with opened(rifs) as service:
+            await service.bootstrap(("anna",), "fake")
+            await nursery.start(hold, rifs.network, 8 * MIB)
+            rifs.scopes["r1"].cancel()
+            await trio.sleep(LATE_S)
+            assert [rif["incarnation"] for rif in service.status()["rifs"]] == [2]
+            assert taken_bytes(service) == 8 * MIB
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_server_holds_its_memory_at_a_rif_that_comes_after_it(
+    rifs: FakeRifs, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+    async with trio.open_nursery() as nursery:
+        async with opened(rifs) as service:
+            assert await nursery.start(hold, rifs.network, 8 * MIB) == 8 * MIB
+            await service.bootstrap(("anna",), "fake")
+            await trio.sleep(2 * LATE_S)
+            assert taken_bytes(service) == 8 * MIB
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_server_can_start_though_its_run_time_system_goes_meanwhile(
+    rifs: FakeRifs, autojump_clock: trio.testing.MockClock
+) -> None:
+    """That of a RIF must not end with an error: the tasks of all jobs there would be lost."""
+    del autojump_clock
+    async with trio.open_nursery() as nursery:
+        async with opened(rifs) as first, trio.open_nursery() as tasks:
+            await first.bootstrap(("anna",), "fake")
+            await tasks.start(hold, rifs.network, 64 * MIB)
+            nursery.start_soon(nursery.start, hold, rifs.network, 8 * MIB)  # it has to wait
+            await trio.sleep(1)
+            tasks.cancel_scope.cancel()
+            await first.stop()
+        async with opened(rifs, 2, SAVED) as second:
+            nursery.start_soon(rifs.come_back, rifs.orders[0])
+            await trio.sleep(LATE_S)
+            assert taken_bytes(second) == 8 * MIB
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_server_does_not_start_without_an_end_where_no_run_time_system_is(
+    rifs: FakeRifs, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+    with (
+        trio.fail_after(HANG_S),
+        pytest.raises(NoRoom, match="memory of host anna is not held: nothing"),
+    ):
+        async with arena_at(rifs.network, RTS)("anna", "server", MIB):
+            raise AssertionError("nobody has said what there is")
