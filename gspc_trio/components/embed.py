@@ -103,11 +103,11 @@ async def _with_data(rts: RunTimeSystem, host: str, quota: Quota) -> AsyncIterat
     if not quota.memory_bytes:
         yield
         return
-    from gspc_trio.components.iml_arena import WAIT_S, arena_at, arena_of
+    from gspc_trio.components.iml_arena import arena_at, arena_of
     from gspc_trio.components.iml_process import open_server_process
 
     listen = "" if rts.embedded else address_towards(rts.address)
-    arena = arena_of(rts) if rts.embedded else arena_at(rts.network, rts.address, WAIT_S)
+    arena = arena_of(rts) if rts.embedded else arena_at(rts.network, rts.address)
     async with arena(host, secrets.token_hex(4), quota.memory_bytes) as told:
         quota = quota if quota.spill_bytes else told
         server = open_server_process(host, quota, listen=listen, credentials=rts.network.credentials)

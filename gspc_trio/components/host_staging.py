@@ -76,7 +76,7 @@ def make_layers(host: str, nursery: trio.Nursery, network: Network, rts: str) ->
     from gspc_trio.components.iml_arena import arena_at
     from gspc_trio.components.iml_host import HostLayers
 
-    return HostLayers(host, nursery, arena=arena_at(network, rts))
+    return HostLayers(host, nursery, arena=arena_at(network, rts, of_rif=True))
 
 
 def measured(submit: Submit) -> Submit:

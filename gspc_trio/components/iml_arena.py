@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -41,6 +41,9 @@ AGAIN_S = 0.5
 
 LOOK_S = 30.0
 """How long until who runs a server where there was no host of the run-time system looks again for one."""
+
+LEAVE_S = 2.0
+"""How long the run-time system may take at the end to take back what was held."""
 
 PATIENCE_S = 30.0
 """How long a RIF tries to have memory for a new server while its run-time system is away, as it may be."""
@@ -97,71 +100,112 @@ async def _acquire(resources: Resources, resource: Resource, host: str, memory_b
         raise NoRoom(f"{_wanted(host, memory_bytes)}: {problem}") from None
 
 
-def arena_at(network: Network, address: str, patience_s: float = PATIENCE_S) -> Arena:
-    """Return the same for a RIF, whose run-time system may go and come back: then it is held there again.
+def arena_at(network: Network, address: str, *, of_rif: bool = False) -> Arena:
+    """Return the same for a run-time system that may go and come back: then it is held there again.
 
     So it is when the RIF of the host was started again, or has come at last.
 
     Args:
         network: by which the run-time system is reached.
         address: of it.
-        patience_s: how long it may be away when a server begins.
+        of_rif: for a RIF: it works on while its run-time system is away, and takes what it has with it.
     """
 
     @asynccontextmanager
     async def hold(host: str, name: str, memory_bytes: int) -> AsyncIterator[Quota]:
         async with open_scope() as nursery:
-            keep = partial(_keep, network, address, (host, name, memory_bytes), patience_s)
-            yield await nursery.start(keep)
-            nursery.cancel_scope.cancel()
+            keeper = _Keeper(network, address, (host, name, memory_bytes))
+            quota = await nursery.start(keeper.run, PATIENCE_S if of_rif else WAIT_S)
+            keeper.scope.shield = not of_rif
+            try:
+                yield quota
+            finally:
+                keeper.end()
 
     return hold
 
 
-async def _keep(
-    network: Network,
-    address: str,
-    what: tuple[str, str, int],
-    patience_s: float,
-    *,
-    task_status: trio.TaskStatus[Quota],
-) -> None:
-    """Hold memory until cancelled; raise only if that does not succeed the first time.
+class _Keeper:
+    """Holds memory until it is told to end; what it holds is given back in good order then.
 
-    A run-time system that comes back may be reached here before the RIF of this host has reached it.
+    Args:
+        network, address: of the run-time system.
+        what: host, name and bytes, as an :data:`Arena` takes them.
 
-    Raises:
-        NoRoom: there is not so much, or nobody who could give it.
+    Attributes:
+        scope: in which it does all that.
     """
-    started, until_s = False, trio.current_time() + patience_s
-    while True:
-        pause_s = AGAIN_S
-        try:
-            name = f"memory of {what[0]}"
-            async with network.connect(address, role="control", name=name, expect="rts") as peer:
-                rts = RunTimeSystem(network, address, peer)
-                async with _held(rts, *what, math.inf if started else WAIT_S) as (quota, held):
-                    if not started:
-                        started = True
-                        what = (*what[:2], quota.memory_bytes)
-                        task_status.started(quota)
-                    await _over(peer, held)
-        except (ConnectionProblem, PeerGone, RemoteError, NoRoom) as error:
-            if not started and isinstance(error, NoRoom):
-                raise
-            if not started and trio.current_time() >= until_s:
-                raise NoRoom(f"the memory of host {what[0]} is not held: {error}") from error
-            log.info("the memory of host %s is not held: %s", what[0], error)
-            if isinstance(error, NoRoom):
-                pause_s = WAIT_S
-        await trio.sleep(pause_s)
+
+    def __init__(self, network: Network, address: str, what: tuple[str, str, int]) -> None:
+        self.scope = trio.CancelScope()
+        self._network = network
+        self._address = address
+        self._what = what
+        self._holds = False
+        self._end = trio.Event()
+
+    def end(self) -> None:
+        """Give back what is held, and end."""
+        self._end.set()
+        self.scope.deadline = trio.current_time() + (LEAVE_S if self._holds else 0.0)
+
+    async def run(self, patience_s: float, *, task_status: trio.TaskStatus[Quota]) -> None:
+        """Hold memory; raise only if that does not succeed the first time.
+
+        A run-time system that comes back may be reached here before the RIF of this host has reached it.
+
+        Raises:
+            NoRoom: there is not so much, or for so long nobody who could give it.
+        """
+        started, until_s = False, trio.current_time() + patience_s
+        with self.scope:
+            while not self._end.is_set():
+                pause_s = AGAIN_S
+                try:
+                    async with self._held(math.inf if started else WAIT_S) as (quota, ended):
+                        if not started:
+                            started = True
+                            self._what = (*self._what[:2], quota.memory_bytes)
+                            task_status.started(quota)
+                        await ended()
+                except (ConnectionProblem, PeerGone, RemoteError, NoRoom) as error:
+                    if not started and isinstance(error, NoRoom):
+                        raise
+                    if not started and trio.current_time() >= until_s:
+                        raise NoRoom(f"the memory of host {self._what[0]} is not held: {error}") from error
+                    log.info("the memory of host %s is not held: %s", self._what[0], error)
+                    if isinstance(error, NoRoom):
+                        pause_s = WAIT_S
+                await trio.sleep(pause_s)
+
+    @asynccontextmanager
+    async def _held(self, patience_s: float) -> AsyncIterator[tuple[Quota, Callable[[], Awaitable[None]]]]:
+        """Hold it over a connection of its own; yield what waits until it is not held any more."""
+        connection = self._network.connect(
+            self._address, role="control", name=f"memory of {self._what[0]}", expect="rts"
+        )
+        async with connection as peer:
+            rts = RunTimeSystem(self._network, self._address, peer)
+            async with _held(rts, *self._what, patience_s) as (quota, held):
+                self._holds = True
+                try:
+                    yield (
+                        quota,
+                        partial(_first, LOOK_S if held is None else math.inf, *_ends(peer, held), self._end),
+                    )
+                finally:
+                    self._holds = False
 
 
-async def _over(peer: Peer, held: HeldGrant | None) -> None:
-    """Return when memory is not held any more, or may be there to be held."""
-    with trio.move_on_after(LOOK_S if held is None else math.inf):
+def _ends(peer: Peer, held: HeldGrant | None) -> tuple[trio.Event, ...]:
+    return (peer.lost,) if held is None else (peer.lost, held.lapsed)
+
+
+async def _first(timeout_s: float, *events: trio.Event) -> None:
+    """Wait for the first of these, or for so long."""
+    with trio.move_on_after(timeout_s):
         async with trio.open_nursery() as nursery:
-            for event in (peer.lost, *(() if held is None else (held.lapsed,))):
+            for event in events:
                 nursery.start_soon(_end_with, event, nursery.cancel_scope)
 
 

@@ -217,11 +217,11 @@ class _JobServer:
                     "give --iml, JobSettings(data=...) or open_rts(data_bytes=...); a journal excludes one"
                 )
             return
-        from gspc_trio.components.iml_arena import WAIT_S, arena_at
+        from gspc_trio.components.iml_arena import arena_at
         from gspc_trio.components.job_data import open_job_data
 
         self.layer = evolve(self.layer, job=f"{job_id}@{rts.network.instance}")
-        arena = arena_at(rts.network, rts.address, WAIT_S)
+        arena = arena_at(rts.network, rts.address)
         opened = open_job_data(self.layer, host, self.settings.lineage_bytes_max, arena)
         self.data = await stack.enter_async_context(opened)
         self.data.near_data = self.settings.near_data
