@@ -18,8 +18,8 @@ from gspc_trio.components.job_clients import JobClients
 from gspc_trio.components.job_files import JobFiles
 from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.components.scheduler import SchedulerRoutes
-from gspc_trio.core.exchange import DataLayer, OpenJob, Orphans
-from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.exchange import DataLayer, OpenJob
+from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.iml.lineage import BYTES_MAX
 from gspc_trio.core.records import RECORD_TYPES, Record
 from gspc_trio.core.scheduler import TaskDone
@@ -37,6 +37,7 @@ from gspc_trio.workflow.job import Begin, Engine, JobEnded, JobMachine, Kept
 if TYPE_CHECKING:
     from gspc_trio.components.job_data import JobData
     from gspc_trio.components.journal import Journal
+    from gspc_trio.components.takeover import Takeover
     from gspc_trio.workflow.journal import JournaledEngine
 
 RESUME_GRACE_S = 30.0
@@ -144,7 +145,7 @@ async def run_job(
                 journal.note_job(registered.job, peer.instance)
                 server.adopts = adopts if registered.adopted else ""
             await server.open_data(stack, rts, registered.job, here.host)
-            job = server.start(registered.job, joining, rts, peer, nursery)
+            job = server.start(registered, joining, rts, peer, nursery)
             if server.data is not None:
                 job.ask_memory = server.data.status
             if records_path is not None:
@@ -230,9 +231,14 @@ class _JobServer:
             engine.resolve({name: await self.data.find(name) for name in sorted(named)})
 
     def start(
-        self, job_id: JobId, joining: RegisterJob, rts: RunTimeSystem, peer: Peer, nursery: trio.Nursery
+        self,
+        registered: JobRegistered,
+        joining: RegisterJob,
+        rts: RunTimeSystem,
+        peer: Peer,
+        nursery: trio.Nursery,
     ) -> Job:
-        settings = self.settings
+        settings, job_id = self.settings, registered.job
         machine = JobMachine(
             job_id,
             settings.name,
@@ -264,13 +270,14 @@ class _JobServer:
             self.data.recovery.look, self.data.recovery.restored = job.look, job.restored
             job.encode = self.data.encode
             machine.may_end = self.data.harvest(self.outputs, nursery).may_end
-        report: Callable[[RifId, Orphans | None], None] | None = None
+        takeover: Takeover | None = None
         if self.adopts:
             from gspc_trio.components.takeover import Takeover
 
-            takeover = Takeover(cast("JournaledEngine", self.engine), self.adopts, job.inbox.put)
-            report, machine.open_ended = takeover.report, True
-            nursery.start_soon(takeover.run, peer)
+            engine = cast("JournaledEngine", self.engine)
+            takeover = Takeover(engine, self.adopts, registered.rifs, job.inbox.put)
+            machine.open_ended = True
+        report = None if takeover is None else takeover.report
         routes = SchedulerRoutes(
             rts.network, peer, opening, self.code, put, hosts, nursery, job.records.append, report
         )
@@ -283,6 +290,8 @@ class _JobServer:
         nursery.start_soon(self._drive, job, routes)
         self.routes = routes
         contact = routes.contact(joining, rts.join, machine.scheduler.sent_to)
+        if takeover is not None:
+            nursery.start_soon(takeover.run, routes.leave)
         nursery.start_soon(self._listen_to_rts, job, contact, peer)
         self.started.set()
         return job

@@ -196,7 +196,7 @@ class PeerServer:
         if before is not None:
             before.drop(f"job {job} has connected again" if accepted.back else f"job {job} goes on for it")
         self._service.rm.peers[job] = joining.peer
-        registered = messages.JobRegistered(job, bool(accepted.adopted))
+        registered = messages.JobRegistered(job, bool(accepted.adopted), accepted.rifs)
         if joining.call is None:
             joining.peer.post(registered)
         else:

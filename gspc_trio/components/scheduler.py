@@ -44,7 +44,7 @@ from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.protocol.envelope import EncodeError
-from gspc_trio.protocol.messages import JobRegistered, RegisterJob, RifEndpoint, RifGone, RifUp
+from gspc_trio.protocol.messages import JobRegistered, LeaveJob, RegisterJob, RifEndpoint, RifGone, RifUp
 from gspc_trio.protocol.return_messages import Await, JobBack, WorkBack
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ _TO_RM = (Demand, Release, Interrupt)
 class _RifLink:
     """The connection to one RIF: what to send waits in ``unsent`` until it is there.
 
-    ``lost_at`` is when a RIF that cannot be heard, and is awaited, is given up.
+    ``lost_at`` is when a RIF that is awaited is given up; ``greeted`` whether it was ever reached.
     """
 
     endpoint: RifEndpoint
@@ -74,6 +74,7 @@ class _RifLink:
     unsent: list[Any] = field(factory=list)
     defined: set[int] = field(factory=set)
     lost_at: float | None = None
+    greeted: bool = False
 
     def send(self, message: Any) -> None:
         if self.peer is None:
@@ -176,6 +177,12 @@ class SchedulerRoutes:
         self._contact = RtsContact(join, self._take_from_rts, self._rts_is_back, 0.0)
         return self._contact
 
+    async def leave(self, adopted: JobId) -> None:
+        """Tell the RTS that the job that was adopted is needed no more."""
+        self._joining = replace(self._joining, adopts="")
+        with suppress(PeerGone, RemoteError):  # should it come back, it will not be told of it
+            await self.rts.call(LeaveJob(adopted))
+
     def _rts_is_back(self, _: Peer) -> None:
         """Have the job's machine say what it holds; until then nothing is said to the new RTS."""
         log.warning("job %s: the run-time system is back", self.job)
@@ -195,8 +202,7 @@ class SchedulerRoutes:
 
     async def ask(self, resource_id: ResourceId, message: Any) -> Any:
         """Return what the RIF of a resource answers, None if there is no answer within a bound."""
-        link = self._link_of(resource_id)
-        if link is not None and link.peer is not None:
+        if (link := self._link_of(resource_id)) is not None and link.peer is not None:
             with suppress(PeerGone, RemoteError, trio.TooSlowError):
                 return await link.peer.call(message, ASK_TIMEOUT_S)
         return None
@@ -244,14 +250,11 @@ class SchedulerRoutes:
         return Resource(resource_id, ""), self._hosts.get(resource_id, "")
 
     def _send_to(self, resource_id: ResourceId, message: Any) -> None:
-        link = self._link_of(resource_id)
-        if link is not None:
+        if (link := self._link_of(resource_id)) is not None:
             link.send(message)
 
     def _link_of(self, resource_id: ResourceId) -> _RifLink | None:
-        """Return the link to the resource's RIF; None if it is gone, of which the scheduler has been or will
-        be told.
-        """
+        """Return the link to the resource's RIF; None if it is gone, which the scheduler is told, too."""
         return self._links.get(self._rif_of.get(resource_id, ""))
 
     def _by_rif(self, resources: Sequence[ResourceId]) -> dict[RifId, list[ResourceId]]:
@@ -284,8 +287,8 @@ class SchedulerRoutes:
 
     def _note(self, resource: Resource, host: str, state: str) -> None:
         """Record for watchers what there is to run on."""
-        now, kind = trio.current_time(), resource.resource_class
-        self._record(ResourceChanged(now, resource.resource_id, kind, state, host, resource.parents))
+        what = resource.resource_id, resource.resource_class
+        self._record(ResourceChanged(trio.current_time(), *what, state, host, resource.parents))
 
     def _change_resources(self, link: _RifLink, endpoint: RifEndpoint) -> None:
         left = {resource.resource_id for resource in endpoint.resources}
@@ -300,7 +303,9 @@ class SchedulerRoutes:
 
     def _rif_gone(self, gone: RifGone) -> None:
         link = self._links.get(gone.rif_id)
-        if link is not None and link.endpoint.incarnation <= gone.incarnation:
+        if link is None:
+            self._orphans(gone.rif_id, None)
+        elif link.endpoint.incarnation <= gone.incarnation:
             self._drop(link, gone.reason)
 
     def _drop(self, link: _RifLink, reason: str) -> None:
@@ -344,7 +349,8 @@ class SchedulerRoutes:
         if link.lost_at is None and grace_s:
             link.lost_at = now + grace_s
             log.info("job %s: %s is awaited for %g s: %s", self.job, link.endpoint.rif_id, grace_s, reason)
-            self._orphans(link.endpoint.rif_id, None)
+            if link.greeted:
+                self._orphans(link.endpoint.rif_id, None)
         if link.lost_at is not None and now >= link.lost_at:
             link.lost_at = None
             return False
@@ -355,11 +361,11 @@ class SchedulerRoutes:
         async with self.network.connect(
             link.endpoint.address, role="job", name=self.job, expect="rif"
         ) as peer:
-            if link.lost_at is None:
+            if link.lost_at is None or not link.greeted:
                 peer.post(self.opening)
             else:
-                link.lost_at = None
                 self._go_on(link, peer)
+            link.lost_at, link.greeted = None, True
             for message in link.unsent:
                 link.post(peer, message)
             link.unsent.clear()

@@ -6,8 +6,7 @@ in as if it had come before. What nobody speaks of is run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import trio
@@ -15,13 +14,13 @@ import trio
 from gspc_trio.core.exchange import Orphans
 from gspc_trio.core.ids import JobId, RifId, TaskId
 from gspc_trio.core.task import Reason
-from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
-from gspc_trio.protocol.messages import LeaveJob
 from gspc_trio.workflow.job import Close, Look, TakenOver
 from gspc_trio.workflow.journal import JournaledEngine
 
-WAIT_S = 1.0
-"""How long RIFs may take to say what they have; what none has spoken of by then is run again."""
+WAIT_S = 60.0
+"""How long RIFs may take to say what they have; what none has spoken of by then is run again.
+
+The run-time system tells sooner of those that are lost, unless it has gone and has forgotten them."""
 
 
 class Takeover:
@@ -30,21 +29,25 @@ class Takeover:
     Args:
         engine: of the job; it hands out nothing that was under way until it is known to be lost.
         orphan: the job that the earlier job server had.
+        rifs: that may have something of it, each of which will say so, or be said to be gone.
         put: takes an event for the job's machine.
     """
 
-    def __init__(self, engine: JournaledEngine, orphan: JobId, put: Callable[[Any], None]) -> None:
+    def __init__(
+        self, engine: JournaledEngine, orphan: JobId, rifs: Iterable[RifId], put: Callable[[Any], None]
+    ) -> None:
         self.orphan = orphan
         self._engine = engine
         self._put = put
+        self._unheard = set(rifs)
         self._out: dict[RifId, set[TaskId]] = {}
         self._taken: set[TaskId] = set()
-        self._waited = False
-        self._over = trio.Event()
+        self._heard, self._over = trio.Event(), trio.Event()
         engine.hold_back()
 
     def report(self, rif_id: RifId, orphans: Orphans | None) -> None:
         """A RIF says what it has, or is gone (None)."""
+        self._unheard.discard(rif_id)
         if orphans is None or orphans.over:
             self._out.pop(rif_id, None)
         else:
@@ -59,18 +62,24 @@ class Takeover:
 
     def _settle(self) -> None:
         """Hand out what is known to be lost; the takeover ends with the last RIF."""
-        if self._waited:
+        if not self._unheard:
+            self._heard.set()
             self._engine.release(self._taken.union(*self._out.values()))
             self._put(Look())
             if not self._out:
                 self._over.set()
 
-    async def run(self, rts: Peer) -> None:
-        """See it through, then tell the run-time system that the earlier job is needed no more."""
-        await trio.sleep(WAIT_S)
-        self._waited = True
+    async def run(self, leave: Callable[[JobId], Awaitable[None]]) -> None:
+        """See it through.
+
+        Args:
+            leave: tells the run-time system that the earlier job is needed no more.
+        """
+        if self._unheard:
+            with trio.move_on_after(WAIT_S):
+                await self._heard.wait()
+        self._unheard.clear()
         self._settle()
         await self._over.wait()
         self._put(Close())
-        with suppress(PeerGone, RemoteError):  # the job learns of it in its own way
-            await rts.call(LeaveJob(self.orphan))
+        await leave(self.orphan)

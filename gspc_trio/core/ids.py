@@ -56,3 +56,8 @@ class Counter:
     def next_name(self) -> str:
         """Return the prefix followed by the next number."""
         return f"{self.prefix}{self.next()}"
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether this name was ever given out."""
+        number = name.removeprefix(self.prefix)
+        return name.startswith(self.prefix) and number.isdecimal() and 0 < int(number) <= self.last

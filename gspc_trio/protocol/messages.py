@@ -55,10 +55,15 @@ class RifEndpoint(Struct, frozen=True):
 
 
 class JobRegistered(Struct, frozen=True):
-    """The job's id, and whether there is anything to adopt; the RIFs follow as RifUp."""
+    """The job's id, and whether there is anything to adopt; the RIFs follow as RifUp.
+
+    Attributes:
+        rifs: those that may have something of what was adopted; for each a RifUp follows, or a RifGone.
+    """
 
     job: JobId
     adopted: bool = False
+    rifs: tuple[RifId, ...] = ()
 
 
 class LeaveJob(Struct, frozen=True):

@@ -77,12 +77,14 @@ class AcceptJob(Struct, frozen=True):
 
     Attributes:
         back: it was registered as this job before.
+        rifs: where work of the adopted job may be: each is announced to its heir, or told to be gone.
     """
 
     link: int
     job: JobId
     adopted: JobId = ""
     back: bool = False
+    rifs: tuple[RifId, ...] = ()
 
 
 class RefuseJob(Struct, frozen=True):

@@ -51,7 +51,7 @@ class Rts:
         self._requests = Requests(self._lives)
         self._names = Counter("j")
         self._job_links: dict[int, JobId] = {}
-        self._returns = Returns(self._lives, self._job_links)
+        self._returns = Returns(self._lives, self._job_links, self._names)
         self._stopped = False
         self._table: dict[type, Callable[[Any, float, Actions], None]] = {
             events.BootstrapAsked: self._asked,
@@ -190,16 +190,15 @@ class Rts:
             job, event.link, event.name, event.pid, event.host, event.address, event.weight, event.grace_s
         )
         self._job_links[event.link] = job
-        if orphan is None or orphan.heir or not orphan.grace_s:
-            orphan = None
-        elif orphan.away_until is None:  # its job server is gone though its connection does not know yet
+        adopted = self._returns.adopt(job, event.adopts, now, out)
+        if adopted and orphan is not None and orphan.away_until is None:
+            # Its job server is gone though its connection does not know yet.
             del self._job_links[orphan.link]
-            out.append(TellRm(Interrupt(orphan.job)))
-            self._end_orphans(orphan.job, now, out)
-        if orphan is not None:
-            jobs[orphan.job] = replace(orphan, away_until=math.inf, heir=job)
+            out.append(TellRm(Interrupt(adopted)))
+            self._end_orphans(adopted, now, out)
         out.append(JobChanged(now, job, "running", event.name))
-        out.append(AcceptJob(event.link, job, orphan.job if orphan is not None else ""))
+        rifs = [rif.rif_id for rif in self.rifs if rif.state in (RifState.UP, RifState.AWAY)]
+        out.append(AcceptJob(event.link, job, adopted, rifs=tuple(rifs) if adopted else ()))
         out.extend(self._lives.announcement(rif, (job,)) for rif in self.rifs if rif.state is RifState.UP)
         out.append(TellRm(rm.JobJoined(job, event.weight)))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from msgspec.structs import replace
+
 from gspc_trio.core.exchange import Claim, Grant
-from gspc_trio.core.ids import JobId
+from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import JobChanged
 from gspc_trio.core.resources import BadResources
@@ -25,11 +28,13 @@ class Returns:
     Args:
         lives: the RIFs and jobs.
         job_links: connection -> job of those jobs that are there.
+        names: of all jobs there ever were.
     """
 
-    def __init__(self, lives: LifeCycle, job_links: dict[int, JobId]) -> None:
+    def __init__(self, lives: LifeCycle, job_links: dict[int, JobId], names: Counter) -> None:
         self.lives = lives
         self._job_links = job_links
+        self._names = names
 
     # RIFs ---------------------------------------------------------------------------------------------------
 
@@ -107,6 +112,22 @@ class Returns:
 
     # Jobs ---------------------------------------------------------------------------------------------------
 
+    def adopt(self, heir: JobId, orphan: JobId, now: float, out: Actions) -> JobId:
+        """Have a job go on for an earlier one; return that, or "" if there is nothing to go on for.
+
+        RIFs that have not come back yet may bring work of a job that nobody else has spoken of.
+        """
+        lives = self.lives
+        entry = lives.jobs.get(orphan)
+        if entry is None and orphan in self._names and any(map(_may_bring_work, lives.rifs.values())):
+            entry = JobEntry(orphan, 0, orphan, 0, "", "", 1.0, lives.limits.grace_s)
+            out.append(JobChanged(now, orphan, "running", orphan))
+            out.append(TellRm(JobJoined(orphan)))
+        if entry is None or orphan == heir or entry.heir not in ("", heir) or not entry.grace_s:
+            return ""
+        lives.jobs[orphan] = replace(entry, away_until=math.inf, heir=heir)
+        return orphan
+
     def job_back(self, event: JobBack, now: float, out: Actions) -> None:
         """A job server has connected again: it goes on as the job it was."""
         lives, job, wish = self.lives, event.job, event.joining
@@ -129,9 +150,17 @@ class Returns:
             job, wish.link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s
         )
         self._job_links[wish.link] = job
+        orphan = lives.jobs.get(wish.adopts)
+        if orphan is None or orphan.away_until is not None:
+            self.adopt(job, wish.adopts, now, out)
         out.append(JobChanged(now, job, "running", wish.name))
         out.append(AcceptJob(wish.link, job, back=True))
         out.extend(lives.announcement(rif, (job,)) for rif in lives.rifs.values() if rif.state is RifState.UP)
         joined = JobJoined if entry is None else JobWeighed
         out.append(TellRm(joined(job, wish.weight)))
         out.append(TellRm(Claimed(job, event.grants, whole=True)))
+
+
+def _may_bring_work(rif: Rif) -> bool:
+    """Whether a RIF is awaited of which nobody knows what it has."""
+    return rif.state is RifState.AWAY and not rif.resources

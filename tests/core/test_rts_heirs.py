@@ -1,0 +1,87 @@
+"""A job that is resumed while its run-time system comes back, too: who is back first makes no difference."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rts_world import CORES
+
+from gspc_trio.core.exchange import Claim, Grant
+from gspc_trio.core.machine import Tick
+from gspc_trio.core.records import JobChanged
+from gspc_trio.core.rm.events import Claimed, JobGone, JobJoined
+from gspc_trio.core.rts import Limits, Rts, actions, events
+from gspc_trio.core.task import CORE
+
+RESTORED = events.Restored("r1", 1, "anna", "local", 0, {})
+BACK = events.RifBack(5, "r1", 1, "memory:r1", CORES, (Claim("j1", (1, 4), ("r1.core0",)),), pid=7)
+HEIR = events.JobAsked(19, "flow", 71, "head", grace_s=30.0, adopts="j1")
+HEIR_BACK = events.JobBack(HEIR, "j2")
+CLAIMED = actions.TellRm(Claimed("j1", (Grant("j1", CORE, (1, 4), ("r1.core0",)),)))
+KEPT = ("j1", "j2", math.inf)
+
+
+def run(*steps: tuple[float, Any], named: int = 1) -> tuple[Rts, list[Any]]:
+    """Give events to the machine of a run-time system that was started again; return what it did."""
+    machine = Rts(frozenset({"local"}), Limits(grace_s=30.0))
+    machine.skip_names(1, named)
+    done: list[Any] = []
+    for now, event in ((0.0, RESTORED), *steps):
+        done += machine.handle(event, now)
+        machine.check()
+    return machine, done
+
+
+def orphans(machine: Rts) -> list[tuple[str, str, float | None]]:
+    return [(job.job, job.heir, job.away_until) for job in machine.jobs if job.heir]
+
+
+def test_an_heir_may_be_there_before_the_rif_that_has_the_work() -> None:
+    """It was told that there was nothing to go on for, and ran all again that was at work there."""
+    machine, done = run((1.0, HEIR), (5.0, BACK))
+    assert actions.AcceptJob(19, "j2", "j1", rifs=("r1",)) in done
+    assert done.count(actions.TellRm(JobJoined("j1"))) == 1
+    assert CLAIMED in done
+    assert orphans(machine) == [KEPT]
+    assert machine.handle(Tick(), 40.0) == [], "it lasts as long as its heir wants"
+    assert actions.TellRm(JobGone("j1")) in machine.handle(events.Inherited("j2", "j1"), 50.0)
+
+
+def test_an_heir_may_be_there_after_it() -> None:
+    machine, done = run((1.0, BACK), (5.0, HEIR))
+    assert actions.AcceptJob(19, "j2", "j1", rifs=("r1",)) in done
+    assert CLAIMED in done
+    assert orphans(machine) == [KEPT]
+
+
+def test_what_no_rif_brings_ends_with_the_takeover() -> None:
+    machine, _ = run((1.0, HEIR), (31.0, Tick()))
+    out = machine.handle(events.Inherited("j2", "j1"), 32.0)
+    assert JobChanged(32.0, "j1", "finished", "j1", "j2 went on for it") in out
+    machine.check()
+
+
+def test_an_heir_of_before_is_one_still() -> None:
+    """Nobody knew that j1 had an heir: what it had at work was ended after 30 s, whatever it was."""
+    for steps in (((1.0, HEIR_BACK), (2.0, BACK)), ((1.0, BACK), (2.0, HEIR_BACK))):
+        machine, done = run(*steps, named=2)
+        assert actions.AcceptJob(19, "j2", back=True) in done
+        assert CLAIMED in done
+        assert orphans(machine) == [KEPT]
+        assert machine.deadline() == math.inf
+
+
+def test_who_is_back_is_nobodys_heir_whose_job_is_there() -> None:
+    first = events.JobBack(events.JobAsked(18, "flow", 70, "anna", grace_s=30.0), "j1")
+    machine, _ = run((1.0, first), (2.0, HEIR_BACK), named=2)
+    assert orphans(machine) == []
+
+
+def test_a_job_that_never_was_or_is_over_has_no_heir() -> None:
+    for never in ("j2", "j9", "r1", "j", "", "j01x"):
+        _, done = run((1.0, events.JobAsked(19, "flow", 71, "head", grace_s=30.0, adopts=never)))
+        assert actions.AcceptJob(19, "j2") in done
+    empty = events.RifBack(5, "r1", 1, "memory:r1", CORES)
+    _, done = run((1.0, empty), (2.0, HEIR))
+    assert actions.AcceptJob(19, "j2") in done, "nobody is awaited who could have something of it"
