@@ -192,6 +192,8 @@ class Follower:
             connected.discard(job)
             self.model.changed()
             self._wake()
+        await trio.sleep(RETRY_MAX_S)
+        self._followed.discard(job)  # the RTS may know it still: then it could not be heard for a while
 
     async def _follow(self, source: str, peer: Peer) -> None:
         """Take the records of a stream until its connection is over; ask for no more than can be drawn."""
@@ -245,7 +247,7 @@ def layer_connector(connection_file: Path) -> Callable[[], AbstractAsyncContextM
 
     def connect() -> AbstractAsyncContextManager[Peer]:
         info = read_connection_file(connection_file)
-        network = Network(info.token)
+        network = Network(info.token, credentials=info.credentials)
         return network.connect(info.address, role="iml-client", name="gspc-top", expect="iml")
 
     return connect

@@ -26,6 +26,7 @@ from gspc_trio.protocol.messages import (
 from gspc_trio.testing.backend import Behaviour
 from gspc_trio.testing.cluster import RTS_ADDRESS, Cluster, SimulatedJob, open_cluster
 from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.rts_memory import RtsMemory
 from gspc_trio.tui.live import Follower
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.source import CannotAsk
@@ -60,10 +61,12 @@ def behave(submission: Submission, code: bytes) -> Behaviour:
 
 
 @asynccontextmanager
-async def followed(hosts: int = 2) -> AsyncIterator[tuple[Cluster, Follower]]:
+async def followed(
+    hosts: int = 2, memory: RtsMemory | None = None
+) -> AsyncIterator[tuple[Cluster, Follower]]:
     """A cluster and who follows it, from a process of its own."""
     with trio.fail_after(HANG_S):
-        async with open_cluster(3, hosts=hosts, cores=2, behave=behave) as cluster:
+        async with open_cluster(3, hosts=hosts, cores=2, behave=behave, memory=memory) as cluster:
             await cluster.start_rts()
             ready: list[Follower] = []
             there = trio.Event()
@@ -233,3 +236,30 @@ async def test_it_says_when_the_run_time_system_is_gone_and_comes_back_to_it(
         await until(lambda: not model.link)
         await follower.wait_settled()
         assert model.hierarchy.leaf_total == 4
+
+
+async def test_a_weight_that_was_changed_outlives_the_run_time_system(autojump_clock: MockClock) -> None:
+    async with followed(memory=RtsMemory()) as (cluster, follower):
+        job, _ = await job_up(cluster, follower, 60, keep_going=True)
+        await follower.ask(None, SetWeight(job, 4.0))
+        await trio.sleep(1)
+        (rts,) = (process for process in cluster.processes if process.role == "rts")
+        rts.kill()
+        await until(lambda: follower.model.link)
+        await cluster.start_rts()
+        await until(lambda: job in follower.model.connected)
+        assert [entry["weight"] for entry in follower.model.status["jobs"]] == [4.0]
+
+
+async def test_a_job_that_could_not_be_heard_for_a_while_is_followed_again(autojump_clock: MockClock) -> None:
+    """The run-time system never lost it."""
+    async with followed() as (cluster, follower):
+        job, running = await job_up(cluster, follower, 60, keep_going=True)
+        model = follower.model
+        for end in list(running.process.ends):
+            if end.other.process.role == "top":
+                end.wire.cut()
+        await until(lambda: job not in model.connected)
+        await until(lambda: job in model.connected)
+        before = model.job(job).counts[TaskState.FINISHED]
+        await until(lambda: model.job(job).counts[TaskState.FINISHED] > before)
