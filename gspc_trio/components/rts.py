@@ -28,6 +28,7 @@ from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import PeerGone, RemoteError
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.protocol import messages
+from gspc_trio.protocol.return_messages import NewWeight
 from gspc_trio.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class RtsService:
             actions.DropLink: self._drop_link,
             actions.AcceptJob: lambda action: self.peers.accept_job(action),
             actions.RefuseJob: lambda action: self.peers.refuse_job(action.link, action.reason),
+            actions.TellWeight: lambda told: self._post_to_jobs((told.job,), NewWeight(told.weight)),
             actions.AnnounceRif: self._announce,
             actions.AnnounceGone: self._announce_gone,
             actions.TellRm: lambda action: self.rm.inbox.put(action.event),

@@ -45,7 +45,7 @@ from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.messages import JobRegistered, LeaveJob, RegisterJob, RifEndpoint, RifGone, RifUp
-from gspc_trio.protocol.return_messages import Await, JobBack, WorkBack
+from gspc_trio.protocol.return_messages import Await, JobBack, NewWeight, WorkBack
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +197,8 @@ class SchedulerRoutes:
             self._rif_gone(message)
         elif isinstance(message, Await):
             self.grace_s = self._contact.grace_s = message.grace_s
+        elif isinstance(message, NewWeight):
+            self._joining = replace(self._joining, weight=message.weight)
         elif not isinstance(message, JobRegistered):
             log.warning("job %s: the RTS said %s, which is not for jobs", self.job, type(message).__name__)
 
@@ -233,8 +235,7 @@ class SchedulerRoutes:
             held = describe_held([self._find(name) for name in submit.resources])
             told = tuple(replace(submission, held=held) for submission in submit.submissions)
             submit = replace(submit, submissions=told)
-        for submission in submit.submissions:
-            code_id = submission.code_id
+        for code_id in [submission.code_id for submission in submit.submissions]:
             if code_id not in link.defined:
                 link.defined.add(code_id)
                 link.send(DefineCode(self.job, code_id, self._code(code_id)))
@@ -317,9 +318,8 @@ class SchedulerRoutes:
         link.scope.cancel()
         link.give_back(reason)
         self._orphans(endpoint.rif_id, None)
-        self._put(
-            ResourcesLost(tuple(r.resource_id for r in endpoint.resources), f"host {endpoint.host}: {reason}")
-        )
+        ids = tuple(resource.resource_id for resource in endpoint.resources)
+        self._put(ResourcesLost(ids, f"host {endpoint.host}: {reason}"))
 
     async def _keep_connected(self, link: _RifLink) -> None:
         """Hold the connection to a RIF for as long as the RTS says that it is there."""

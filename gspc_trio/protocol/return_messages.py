@@ -57,4 +57,10 @@ class Await(Struct, frozen=True):
     grace_s: float
 
 
-RETURN_MESSAGE_TYPES: tuple[type, ...] = (RifBack, JobBack, Await, WorkBack)
+class NewWeight(Struct, frozen=True):
+    """RTS to job: its weight was changed to this, which it says of itself from now on when it comes back."""
+
+    weight: float
+
+
+RETURN_MESSAGE_TYPES: tuple[type, ...] = (RifBack, JobBack, Await, WorkBack, NewWeight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gspc_trio.core.exchange import Demand, Grant, Release
 from gspc_trio.core.ids import NO_GRANT, GrantId
@@ -12,7 +13,7 @@ from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm import Added, JobJoined, ResourceManager
 from gspc_trio.core.rm.errors import BadWeight, UnknownJob
 from gspc_trio.core.rm.events import JobWeighed
-from gspc_trio.core.rts import Rts, actions, events
+from gspc_trio.core.rts import Limits, Rts, actions, events
 from gspc_trio.core.task import CORE
 
 
@@ -65,6 +66,7 @@ def test_the_run_time_system_tells_the_resource_manager_and_answers() -> None:
     rts.handle(events.JobAsked(1, "fit", 7, "h"), 0.0)
     assert rts.handle(events.WeightAsked(5, "j1", 2.5), 0.0) == [
         actions.TellRm(JobWeighed("j1", 2.5)),
+        actions.TellWeight("j1", 2.5),
         actions.Answer(5, actions.Weighed()),
     ]
     assert rts.jobs[0].weight == 2.5
@@ -76,3 +78,16 @@ def test_the_run_time_system_tells_the_resource_manager_and_answers() -> None:
 def test_an_unknown_job_has_no_weight() -> None:
     with pytest.raises(UnknownJob):
         ResourceManager(1).handle(JobWeighed("a", 1.0), 0.0)
+
+
+def test_a_job_that_comes_back_keeps_the_weight_that_it_was_given() -> None:
+    """It may have gone before it heard of it, and says what it said at first."""
+    rts = Rts(frozenset(), Limits(grace_s=30.0))
+    first = events.JobAsked(1, "fit", 7, "h")
+    rts.handle(first, 0.0)
+    rts.handle(events.WeightAsked(5, "j1", 2.5), 0.0)
+    rts.handle(events.JobGone("j1", "nothing heard", silent=True, link=1), 1.0)
+    back = rts.handle(events.JobBack(replace(first, link=2), "j1"), 2.0)
+    assert actions.TellRm(JobWeighed("j1", 2.5)) in back
+    assert actions.TellWeight("j1", 2.5) in back
+    assert rts.jobs[0].weight == 2.5

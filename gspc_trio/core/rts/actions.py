@@ -94,6 +94,13 @@ class RefuseJob(Struct, frozen=True):
     reason: str
 
 
+class TellWeight(Struct, frozen=True):
+    """Tell this job which weight it has: it is to say so when it comes back."""
+
+    job: JobId
+    weight: float
+
+
 class AnnounceRif(Struct, frozen=True):
     """Tell these jobs that the RIF is there with these resources, all it has now."""
 

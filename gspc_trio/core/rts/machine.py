@@ -23,6 +23,7 @@ from gspc_trio.core.rts.actions import (
     RefuseJob,
     Stopped,
     TellRm,
+    TellWeight,
     Weighed,
 )
 from gspc_trio.core.rts.lifecycle import Actions, LifeCycle
@@ -213,6 +214,7 @@ class Rts:
             return
         jobs[event.job] = replace(jobs[event.job], weight=event.weight)
         out.append(TellRm(rm.JobWeighed(event.job, event.weight)))
+        out.append(TellWeight(event.job, event.weight))
         out.append(Answer(event.ask, Weighed()))
 
     def _job_gone(self, event: events.JobGone, now: float, out: Actions) -> None:

@@ -13,7 +13,7 @@ from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import JobChanged
 from gspc_trio.core.resources import BadResources
 from gspc_trio.core.rm.events import Added, Claimed, JobJoined, JobWeighed
-from gspc_trio.core.rts.actions import AcceptJob, CloseJobAt, RefuseJob, StopRif, TellRm
+from gspc_trio.core.rts.actions import AcceptJob, CloseJobAt, RefuseJob, StopRif, TellRm, TellWeight
 from gspc_trio.core.rts.events import JobBack, JobEnded, Restored, RifBack
 from gspc_trio.core.rts.lifecycle import LifeCycle
 from gspc_trio.core.rts.state import JobEntry, Rif, RifState, checked_dag
@@ -146,8 +146,10 @@ class Returns:
             return
         if entry is not None and entry.away_until is None:
             del self._job_links[entry.link]
+        # It may have been changed since the job was last told.
+        weight = entry.weight if entry is not None and entry.pid else wish.weight
         lives.jobs[job] = JobEntry(
-            job, wish.link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s
+            job, wish.link, wish.name, wish.pid, wish.host, wish.address, weight, wish.grace_s
         )
         self._job_links[wish.link] = job
         orphan = lives.jobs.get(wish.adopts)
@@ -157,7 +159,9 @@ class Returns:
         out.append(AcceptJob(wish.link, job, back=True))
         out.extend(lives.announcement(rif, (job,)) for rif in lives.rifs.values() if rif.state is RifState.UP)
         joined = JobJoined if entry is None else JobWeighed
-        out.append(TellRm(joined(job, wish.weight)))
+        out.append(TellRm(joined(job, weight)))
+        if weight != wish.weight:
+            out.append(TellWeight(job, weight))
         out.append(TellRm(Claimed(job, event.grants, whole=True)))
 
 
