@@ -10,7 +10,8 @@ import trio
 from gspc_trio.components.job import JobResult, RtsLost
 from gspc_trio.components.jobserver import RESUME_GRACE_S
 from gspc_trio.components.journal import Journal
-from gspc_trio.nursery.errors import ConnectFailed
+from gspc_trio.nursery.errors import ConnectionProblem
+from gspc_trio.nursery.rpc import PeerGone
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ async def outlive_rts(
     while True:
         try:
             return await attempt()
-        except (RtsLost, ConnectFailed) as lost:
+        except (RtsLost, ConnectionProblem, PeerGone) as lost:  # as it ran, or as it joined the next one
             if journal is None or is_back is None or not journal.is_begun:
                 raise
             log.warning("%s; waiting %g s for it to come back", lost, RESUME_GRACE_S)
