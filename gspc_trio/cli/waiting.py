@@ -11,6 +11,7 @@ import trio
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.job import Job
 from gspc_trio.core.task import TaskState
+from gspc_trio.nursery.errors import ConnectionProblem
 from gspc_trio.nursery.rpc import PeerGone, RemoteError
 
 LOOK_INTERVAL_S = 3.0
@@ -46,9 +47,19 @@ def describe_waiting(job: str, waiting: list[dict[str, Any]]) -> list[str]:
 async def tell_waiting(job: Job, rts: RunTimeSystem) -> None:
     """Say on standard error why nothing of a job runs, when so; in one line for each new reason.
 
-    It ends when the run-time system is gone.
+    A job may outlive its run-time system: that which comes back is asked then.
     """
-    told = ""
+    told = await _tell_waiting(job, rts, "")
+    while True:
+        await trio.sleep(LOOK_INTERVAL_S)
+        with suppress(ConnectionProblem):
+            connection = rts.network.connect(rts.address, role="control", name="client", expect="rts")
+            async with connection as peer:
+                told = await _tell_waiting(job, RunTimeSystem(rts.network, rts.address, peer), told)
+
+
+async def _tell_waiting(job: Job, rts: RunTimeSystem, told: str) -> str:
+    """Tell it until the run-time system is gone; return what was told last."""
     with suppress(PeerGone):
         while True:
             await trio.sleep(LOOK_INTERVAL_S)
@@ -60,6 +71,7 @@ async def tell_waiting(job: Job, rts: RunTimeSystem) -> None:
                 if reason and reason != told:
                     told = reason
                     print(f"gspc-jobserver: {job.job_id} ({job.machine.name}) {told}", file=sys.stderr)
+    return told
 
 
 async def _why_waiting(job: Job, rts: RunTimeSystem) -> str:
