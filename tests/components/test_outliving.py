@@ -9,8 +9,8 @@ import trio
 from trio.testing import MockClock
 
 from gspc_trio.components.job import JobFailed, JobResult, RtsLost
-from gspc_trio.components.journal import Journal
 from gspc_trio.components.jobserver import RESUME_GRACE_S
+from gspc_trio.components.journal import Journal
 from gspc_trio.components.outliving import outlive_rts
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed
 from gspc_trio.nursery.rpc import PeerGone
