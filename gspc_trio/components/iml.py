@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import psutil
 import trio
 
 from gspc_trio.components.hardware import read_facts
-from gspc_trio.components.iml_access import Near
+from gspc_trio.components.iml_access import FindNear, Near
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_coordinator import CoordinatorService
 from gspc_trio.components.iml_link import LocalLink
@@ -25,6 +25,7 @@ from gspc_trio.core.iml import exchange as x
 from gspc_trio.core.iml.errors import LayerGone, error_of
 from gspc_trio.core.iml.store_events import Use
 from gspc_trio.iml import local
+from gspc_trio.iml.local import door_of
 from gspc_trio.nursery.connection_file import default_connection_file, read_connection_file
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import PeerGone, RemoteError
@@ -175,24 +176,39 @@ async def join_layer(
                 raise error_of(refused.kind, refused.message) from None
             except PeerGone as gone:
                 raise LayerGone(f"the memory layer is gone: {gone}") from gone
-            near: Near | None = _InProcess(server) if server is not None else None
+            near: FindNear = _Doors(door_of(network.token, address, host), nursery)
+            if server is not None:
+                there = _InProcess(server)
+                near = lambda _: there  # noqa: E731
             for entry in found.servers:
-                if near is None and entry.host == host and entry.local_address:
-                    near = _connect_near(entry.local_address, nursery)
+                if entry.host == host:
+                    near(entry.local_address)
             iml = Iml(peer, ServerLinks(network, nursery, job or "client"), job, host, near)
             nursery.start_soon(iml.listen)
             yield iml
         nursery.cancel_scope.cancel()
 
 
-def _connect_near(address: str, nursery: trio.Nursery) -> Near | None:
-    """Return the server at a local address if it runs on this very machine."""
-    try:
-        link = LocalLink(address)
-    except LayerGone:
-        return None
-    nursery.start_soon(link.run)
-    return link
+class _Doors:
+    """The way to the server of a host that is this very machine: also of one that comes later, or again.
+
+    Args:
+        address: where it listens when there is one.
+        nursery: in which the connection lives.
+    """
+
+    def __init__(self, address: str, nursery: trio.Nursery) -> None:
+        self._address = address
+        self._nursery = nursery
+        self._link: LocalLink | None = None
+
+    def __call__(self, address: str) -> Near | None:
+        if self._link is None or self._link.is_over or address not in ("", self._address):
+            self._address, self._link = address or self._address, None
+            with suppress(LayerGone):
+                self._link = LocalLink(self._address)
+                self._nursery.start_soon(self._link.run)
+        return self._link
 
 
 @asynccontextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import trio
 
@@ -37,16 +37,20 @@ class Near(Protocol):
         ...
 
 
+FindNear: TypeAlias = Callable[[str], Near | None]
+"""Returns the server of a client's host, at this local address or where it was last; None: there is none."""
+
+
 class Access:
     """Reads and writes the parts of data.
 
     Args:
         links: to the servers.
         host: the host of this client.
-        near: the server of that host, None if there is none.
+        near: finds the server of that host, also one that has taken the place of another.
     """
 
-    def __init__(self, links: ServerLinks, host: str, near: Near | None) -> None:
+    def __init__(self, links: ServerLinks, host: str, near: FindNear) -> None:
         self.links = links
         self.host = host
         self.near = near
@@ -80,8 +84,9 @@ class Access:
     async def _read_part(self, found: x.Located, part: int, offset: int, size_bytes: int) -> bytes:
         entries = {entry.rank: entry for entry in found.servers}
         holders = [entries[rank] for rank in found.parts[part]]
-        if self.near is not None and any(entry.host == self.host for entry in holders):
-            return await self._read_near(self.near, found.data_id, part, offset, size_bytes)
+        for entry in holders:
+            if entry.host == self.host and (near := self.near(entry.local_address)) is not None:
+                return await self._read_near(near, found.data_id, part, offset, size_bytes)
         if not holders:
             raise UnknownData(f"nobody holds part {part} of data {found.data_id}")
         link = self.links.to(holders[0])
@@ -146,15 +151,16 @@ class Access:
     async def _write_pieces(
         self, entry: x.ServerEntry, data_id: str, part: int, pieces: list[memoryview]
     ) -> None:
-        if self.near is not None and entry.host == self.host:
-            _, descriptor = await self.near.ask(local.WRITER, data_id, part)
+        if entry.host == self.host and (near := self.near(entry.local_address)) is not None:
+            _, descriptor = await near.ask(local.WRITER, data_id, part)
             await _write_to(descriptor, pieces)
             return
         link = self.links.to(entry)
         size_bytes = sum(map(len, pieces))
-        if self.near is not None and size_bytes >= link.sizes.lent_bytes and link.sends_bulk:
+        lends = size_bytes >= link.sizes.lent_bytes and link.sends_bulk
+        if lends and (near := self.near("")) is not None:
             try:
-                await self._lend(self.near, link, data_id, part, pieces, size_bytes)
+                await self._lend(near, link, data_id, part, pieces, size_bytes)
                 return
             except ImlError:
                 pass  # there is no room to lend it, or no way between those two: there is a slower one

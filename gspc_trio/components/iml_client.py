@@ -10,7 +10,7 @@ from typing import Any
 import trio
 from msgspec import Struct
 
-from gspc_trio.components.iml_access import Access, Near
+from gspc_trio.components.iml_access import Access, FindNear, Near
 from gspc_trio.components.iml_transfer import ServerLinks
 from gspc_trio.core.iml import exchange as x
 from gspc_trio.core.iml.directory import partition
@@ -63,14 +63,14 @@ class Iml:
         links: to the servers.
         job: for which it makes and reads data; "" speaks for no job, and sees everything.
         host: the host it is on.
-        near: the server of that host, None if there is none.
+        near: finds the server of that host.
 
     Attributes:
         lost: ids of data of the job that was lost with a host, and why.
         on_loss: told of them.
     """
 
-    def __init__(self, peer: Peer, links: ServerLinks, job: str, host: str, near: Near | None) -> None:
+    def __init__(self, peer: Peer, links: ServerLinks, job: str, host: str, near: FindNear) -> None:
         self.job = job
         self.host = host
         self.lost: dict[str, str] = {}
@@ -189,7 +189,7 @@ class Iml:
         Raises:
             ImlError: there is no such data, no room for it here, or no server on this host.
         """
-        near = self._access.near
+        near = self._access.near("")
         if near is None:
             raise UnknownHost(f"host {self.host} has no memory server, so that nothing can be mapped: get it")
         return _Mapping(near, self.job, where)
@@ -317,8 +317,8 @@ class Iml:
 
     async def _ask(self, request: Any) -> Any:
         try:
-            if self._access.near is not None:
-                await self._access.near.tell_now()  # what is not mapped any more makes room
+            if (near := self._access.near("")) is not None:
+                await near.tell_now()  # what is not mapped any more makes room
             return await self._peer.call(request)
         except PeerGone as gone:
             raise LayerGone(f"the memory layer is gone: {gone}") from gone
