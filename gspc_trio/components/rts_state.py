@@ -26,6 +26,7 @@ from gspc_trio.components.rts import RtsService
 from gspc_trio.core.ids import JobId, RifId
 from gspc_trio.core.rts import RifState
 from gspc_trio.core.rts.events import JobEnded, Restored
+from gspc_trio.core.rts.state import Rif
 from gspc_trio.nursery.connection_file import process_start
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
 
@@ -59,6 +60,7 @@ class SavedHost(Struct, frozen=True):
     Attributes:
         host, strategy, cores, options: how it is started.
         rif_id, incarnation, pid: of its RIF.
+        up: whether that has been up.
     """
 
     host: str
@@ -68,6 +70,7 @@ class SavedHost(Struct, frozen=True):
     rif_id: RifId = ""
     incarnation: int = 0
     pid: int = 0
+    up: bool = True
 
     @property
     def has_ended(self) -> bool:
@@ -171,7 +174,7 @@ class StateKeeper:
             if host not in self.hosts_to_start:
                 gone = too_late or host.has_ended
                 known = (host.rif_id, host.incarnation, host.host, host.strategy, host.cores, host.options)
-                service.restore(Restored(*known, gone))
+                service.restore(Restored(*known, gone, not host.up))
         for job in before.jobs:
             if job.has_ended:
                 service.restore(JobEnded(job.job))
@@ -201,13 +204,7 @@ class StateKeeper:
 
     def _hosts(self, service: RtsService) -> tuple[SavedHost, ...]:
         """Those that have a RIF, and those of before that have not been started yet."""
-        rifs = {
-            rif.host: SavedHost(
-                rif.host, rif.strategy, rif.cores, dict(rif.options), rif.rif_id, rif.incarnation, rif.pid
-            )
-            for rif in service.machine.rifs
-            if rif.state is not RifState.STOPPING
-        }
+        rifs = {rif.host: _saved(rif) for rif in service.machine.rifs if rif.state is not RifState.STOPPING}
         if not self._restored:
             rifs = {saved.host: saved for saved in self.before.hosts} | rifs
         return tuple(rifs.values())
@@ -253,6 +250,12 @@ class StateKeeper:
             file.flush()
             os.fsync(file.fileno())
         return temporary
+
+
+def _saved(rif: Rif) -> SavedHost:
+    up = rif.state in (RifState.UP, RifState.AWAY) and not rif.fresh
+    known = (rif.host, rif.strategy, rif.cores, dict(rif.options), rif.rif_id, rif.incarnation, rif.pid)
+    return SavedHost(*known, up)
 
 
 def _ahead(named: int, noted: int) -> int:

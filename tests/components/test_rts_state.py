@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+from attrs import evolve
 from outside import until
+from rts_stage import RTS, FakeRifs
 
 from gspc_trio.components.rts import open_rts_service
 from gspc_trio.components.rts_state import (
@@ -20,6 +24,8 @@ from gspc_trio.components.rts_state import (
     StateKeeper,
     open_state,
 )
+from gspc_trio.components.strategy import RifOrder
+from gspc_trio.core.rts import Limits
 from gspc_trio.nursery.connection_file import process_start
 from gspc_trio.nursery.network import Network
 from gspc_trio.protocol.messages import RegisterJob
@@ -127,3 +133,36 @@ async def test_job_servers_of_this_host_are_noted_but_not_those_that_may_be_resu
                 await peer.call(wish)
             assert len(service.machine.jobs) == len(wishes)
             assert keeper._jobs(service) == (SavedJob("j1", pid, process_start(pid) or 0),)
+
+
+class NeverUp:
+    """A strategy whose RIFs take long."""
+
+    async def run(self, order: RifOrder) -> str:
+        del order
+        await trio.sleep_forever()
+        raise AssertionError("unreachable")
+
+
+async def test_it_is_noted_whether_a_rif_has_been_up(tmp_path: Path) -> None:
+    """One that has not awaits no run-time system."""
+    folder, network = tmp_path / "state", Network(bytes(32))
+    rifs = FakeRifs(network)
+    with open_state(folder) as keeper, trio.fail_after(BOUND_S):
+        async with open_rts_service(
+            network,
+            listen=("ws://127.0.0.1:0", RTS),
+            strategies={"fake": rifs, "slow": NeverUp()},
+        ) as service:
+            async with trio.open_nursery() as nursery:
+                await service.bootstrap(("anna",), "fake")
+                nursery.start_soon(service.bootstrap, ("berta",), "slow")
+                nursery.start_soon(keeper.follow, service)
+                await until(lambda: len(keeper.state.hosts) == 2)
+                nursery.cancel_scope.cancel()
+        left = evolve(keeper.state, alive_s=time.time())
+    assert {host.host: host.up for host in left.hosts} == {"anna": True, "berta": False}
+    options: Any = {"strategies": {}, "limits": Limits(grace_s=30.0)}
+    options["prepare"] = StateKeeper(folder, left).restore
+    async with open_rts_service(Network(), listen=(RTS,), **options) as service:
+        assert {rif.host: rif.fresh for rif in service.machine.rifs} == {"anna": False, "berta": True}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rts_world import BOOT, CORES, IDS, JOB
+from msgspec.structs import replace
+from rts_world import BOOT, CORES, HELLO, IDS, JOB, REPORT
 
 from gspc_trio.core.exchange import (
     Claim,
@@ -236,6 +237,45 @@ def test_a_rif_that_is_known_to_have_ended_is_started_again_at_once() -> None:
     machine.check()
     with pytest.raises(IllegalEvent):
         machine.handle(RESTORED, 1.0)
+
+
+FRESH = events.Restored("r1", 1, "anna", "local", 0, {}, fresh=True)
+
+
+def test_a_rif_that_was_being_started_starts_on() -> None:
+    """Its first word was refused, and its host was out of use for more than a minute."""
+    machine, out = run((0.0, FRESH), (1.0, HELLO))
+    assert RifChanged(1.0, "r1", "anna", "starting") in out
+    assert machine.rifs[0].state is RifState.STARTING
+    out = machine.handle(events.RifAnswered(1, 1, REPORT), 2.0)
+    machine.check()
+    assert RifChanged(2.0, "r1", "anna", "up") in out
+    assert machine.handle(replace(HELLO, link=2), 3.0)[0] == actions.DropLink(
+        2, "r1 incarnation 1 is refused: it is up"
+    )
+    machine.check()
+
+
+def test_a_rif_that_was_being_started_may_have_ended() -> None:
+    """It ended when it found nobody there: before it is let in it awaits nobody."""
+    machine, _ = run((0.0, FRESH))
+    assert machine.deadline() == Limits().fresh_s
+    machine.handle(Tick(), 5.0)
+    assert machine.deadline() == 5.1
+    assert machine.handle(Tick(), 5.1)[0] == actions.StartRif("r1", 2, "anna", "local", 0, {})
+    machine.check()
+    assert machine.handle(HELLO, 5.2)[0] == actions.DropLink(
+        1, "r1 incarnation 1 is refused: the newest is 2"
+    )
+
+
+def test_a_rif_that_came_up_in_the_last_moment_comes_back() -> None:
+    """Nobody had noted that it was up."""
+    machine, out = run((0.0, FRESH), (1.0, BACK))
+    assert RifChanged(1.0, "r1", "anna", "up") in out
+    machine.handle(events.RifLost(5, "nothing heard"), 2.0)
+    machine.check()
+    assert machine.deadline() == 31.0, "it is awaited as the job is that it has spoken of"
 
 
 def test_no_name_is_given_twice() -> None:

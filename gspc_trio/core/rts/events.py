@@ -115,6 +115,7 @@ class Restored(Struct, frozen=True):
     Attributes:
         rif_id, incarnation, host, strategy, cores, options: of its newest incarnation.
         gone: it is known to have ended; if not, it is awaited.
+        fresh: it was not known to be up yet.
     """
 
     rif_id: RifId
@@ -124,6 +125,7 @@ class Restored(Struct, frozen=True):
     cores: int
     options: dict[str, str]
     gone: bool = False
+    fresh: bool = False
 
 
 class RifLost(Struct, frozen=True):

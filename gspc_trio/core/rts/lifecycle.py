@@ -102,7 +102,8 @@ class LifeCycle:
         if rif.incarnation:
             rif.move(RifState.STARTING)
         rif.incarnation += 1
-        rif.running, rif.killed, rif.adrift, rif.doubled, rif.reason = True, False, False, False, ""
+        rif.running, rif.reason = True, ""
+        rif.killed = rif.adrift = rif.fresh = rif.doubled = False
         rif.timer_at = now + self.limits.bootstrap_timeout_s
         out.append(
             StartRif(rif.rif_id, rif.incarnation, rif.host, rif.strategy, rif.cores, dict(rif.options))
@@ -256,8 +257,7 @@ class LifeCycle:
         """Nothing is left of a lost RIF: bootstrap it again after a pause, or give it up."""
         delays = self.limits.retry_delays_s
         if rif.ask is None and rif.tries < len(delays):
-            end_s = self.limits.last_end_s if rif.doubled else self.limits.adrift_end_s if rif.adrift else 0.0
-            rif.timer_at = now + max(delays[rif.tries], end_s)
+            rif.timer_at = now + max(delays[rif.tries], rif.end_s(self.limits))
             rif.tries += 1
             return
         rif.move(RifState.FAILED)
@@ -344,7 +344,8 @@ class LifeCycle:
             elif rif.state is RifState.UP:
                 self.lose(rif, UNCONFIRMED, now, out)
             elif rif.state is RifState.AWAY:
-                why = f"{rif.reason or 'it is away'}; it did not come back within {self.limits.grace_s:g} s"
+                within_s = rif.awaited_s(self.limits)
+                why = f"{rif.reason or 'it is away'}; it did not come back within {within_s:g} s"
                 self.lose(rif, why, now, out)
             elif rif.adrift:
                 self._forget(rif, now, out)

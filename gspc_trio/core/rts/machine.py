@@ -163,6 +163,7 @@ class Rts:
             self._requests.asked(event, out)
 
     def _rif_up(self, event: events.RifUp, now: float, out: Actions) -> None:
+        self._returns.first_word(event, now, out)
         if self._lives.up(event, now, out):
             self._requests.pump(self._lives.by_link[event.link], out)
 

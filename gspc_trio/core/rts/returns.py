@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from gspc_trio.core.exchange import Claim, Grant
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.core.machine import IllegalEvent
-from gspc_trio.core.records import JobChanged
+from gspc_trio.core.records import JobChanged, RifChanged
 from gspc_trio.core.resources import BadResources
 from gspc_trio.core.rm.events import Added, Claimed, JobJoined, JobWeighed
 from gspc_trio.core.rts.actions import AcceptJob, CloseJobAt, RefuseJob, StopRif, TellRm, TellWeight
-from gspc_trio.core.rts.events import JobBack, JobEnded, Restored, RifBack
+from gspc_trio.core.rts.events import JobBack, JobEnded, Restored, RifBack, RifUp
 from gspc_trio.core.rts.lifecycle import LifeCycle
 from gspc_trio.core.rts.state import JobEntry, Rif, RifState, checked_dag
 from gspc_trio.core.task import Requirement, Shape
@@ -48,13 +48,24 @@ class Returns:
         if event.gone:
             rif.state, rif.timer_at, rif.reason = RifState.LOST, now, "it ended with its run-time system"
         else:
-            rif.state, rif.timer_at, rif.adrift = RifState.AWAY, now + lives.limits.grace_s, True
+            rif.state, rif.adrift, rif.fresh = RifState.AWAY, True, event.fresh
+            rif.timer_at = now + rif.awaited_s(lives.limits)
         lives.adopt(rif)
 
     def job_ended(self, event: JobEnded, now: float, out: Actions) -> None:
         """Await this job no more than RIFs need to say what they have of it."""
         del now, out
         self.lives.ended_jobs.add(event.job)
+
+    def first_word(self, event: RifUp, now: float, out: Actions) -> None:
+        """A RIF says its first word: it starts on if it was being started when its run-time system went."""
+        rif = self.lives.rifs.get(event.rif_id)
+        if rif is None or not rif.fresh or rif.incarnation != event.incarnation:
+            return
+        if rif.state is RifState.AWAY:
+            rif.move(RifState.STARTING)
+            rif.fresh, rif.timer_at = False, now + self.lives.limits.bootstrap_timeout_s
+            out.append(RifChanged(now, rif.rif_id, rif.host, *rif.shown))
 
     def rif_back(self, event: RifBack, now: float, out: Actions) -> None:
         """A RIF has connected again: it goes on as it was, or is told to stop."""
@@ -80,7 +91,7 @@ class Returns:
             out.append(StopRif(event.link))
             lives.lose(rif, f"it came back, but {error}", now, out)
             return
-        rif.address, rif.pid = event.address, event.pid
+        rif.address, rif.pid, rif.fresh = event.address, event.pid, False
         rif.resources = {resource.resource_id: resource for resource in resources}
         lives.come_back(rif, event.link, now, out)
         if new and resources:

@@ -26,6 +26,7 @@ class Limits(Struct, frozen=True):
         revoke_timeout_s: how long a RIF may take to say that revoked work has ended; less than the lease.
         stop_grace_s: how long a RIF that was asked to stop may take before it is killed.
         grace_s: how long a RIF or a job that cannot be heard is awaited, with all that it has; 0: not at all.
+        fresh_s: how long a RIF is awaited that was not up yet when its run-time system went.
         adrift_end_s: after so long a RIF that no strategy can end, and that was given up, has ended itself.
         unwatched_end_s: the same for one of which its strategy has lost track, if it stood still.
         quarantine_delays_s: how long a host that cannot start processes is not used: the first time, the
@@ -41,6 +42,7 @@ class Limits(Struct, frozen=True):
     revoke_timeout_s: float = 5.0
     stop_grace_s: float = 1.0
     grace_s: float = 0.0
+    fresh_s: float = 5.0
     adrift_end_s: float = 8.0
     unwatched_end_s: float = 30.0
     quarantine_delays_s: tuple[float, ...] = (2.0, 10.0, 60.0)
@@ -72,13 +74,13 @@ class RifState(StrEnum):
 TRANSITIONS: dict[RifState, frozenset[RifState]] = {
     RifState.STARTING: frozenset({RifState.UP, RifState.LOST, RifState.STOPPING}),
     RifState.UP: frozenset({RifState.AWAY, RifState.LOST, RifState.STOPPING}),
-    RifState.AWAY: frozenset({RifState.UP, RifState.LOST, RifState.STOPPING}),
+    RifState.AWAY: frozenset({RifState.UP, RifState.STARTING, RifState.LOST, RifState.STOPPING}),
     RifState.LOST: frozenset({RifState.STARTING, RifState.FAILED, RifState.STOPPING}),
     RifState.FAILED: frozenset({RifState.STOPPING}),
     RifState.STOPPING: frozenset(),
 }
-"""Where a RIF may go from where it is; a new one is starting, or away if an earlier run-time system had it;
-one that has stopped is forgotten.
+"""Where a RIF may go from where it is; a new one is starting, or away if an earlier run-time system had it
+(and starts on from there if that one had not seen it up); one that has stopped is forgotten.
 """
 
 
@@ -148,6 +150,7 @@ class Rif:
         killed: the strategy was told to end it.
         adrift: no strategy has it, though it may run: an earlier run-time system has started it, or its
             strategy cannot see it any more.
+        fresh: it was not up yet when the earlier run-time system went: it is let in, or ends by itself.
         doubled: another process of the newest incarnation was refused: what its strategy says may be true of
             that one.
         link: the connection, while there is one.
@@ -180,6 +183,7 @@ class Rif:
     running: bool = False
     killed: bool = False
     adrift: bool = False
+    fresh: bool = False
     doubled: bool = False
     link: int | None = None
     address: str = ""
@@ -211,6 +215,16 @@ class Rif:
         if self.quarantine is not None and self.state is RifState.UP:
             return "quarantined", self.quarantine.reason
         return str(self.state), self.reason
+
+    def awaited_s(self, limits: Limits) -> float:
+        """Return how long it is awaited when it is away."""
+        return limits.fresh_s if self.fresh else limits.grace_s
+
+    def end_s(self, limits: Limits) -> float:
+        """Return after how long nothing of it runs any more, though nobody sees that."""
+        if self.doubled:
+            return limits.last_end_s
+        return limits.adrift_end_s if self.adrift and not self.fresh else 0.0
 
     def move(self, state: RifState) -> None:
         """Go on to another state, as :data:`TRANSITIONS` allows."""
@@ -322,6 +336,7 @@ def check_rif(rif: Rif) -> None:
     assert rif.quarantine is None or state in (RifState.UP, RifState.AWAY), rif
     assert rif.running or rif.adrift or state in (RifState.LOST, RifState.FAILED), rif
     assert not (rif.running and rif.adrift), rif
+    assert not rif.fresh or rif.adrift, rif
     assert not rif.running or state is not RifState.FAILED, rif
     assert rif.link is None or state in (RifState.STARTING, RifState.UP, RifState.STOPPING), rif
     assert rif.link is not None or state is not RifState.UP, rif
