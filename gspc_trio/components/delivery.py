@@ -196,6 +196,11 @@ class Delivery:
             await trio.sleep(estate.grace_s)
             self._end(job, f"nobody went on for it within {estate.grace_s:g} s")
 
+    @property
+    def bereft(self) -> tuple[JobId, ...]:
+        """Jobs whose job server is gone, with something here for it, or for who goes on for it."""
+        return tuple(job for job, left in self.estates.items() if job not in self.peers and left.heir is None)
+
     def submitted(self, submit: Submit) -> None:
         """Note what a job whose work may go on has at work here."""
         estate = self.estates.get(submit.job)
@@ -236,8 +241,9 @@ class Delivery:
             before.drop(f"job {heir_job} goes on for it")
         estate.timer.cancel()
         estate.heir, estate.heir_job = heir, heir_job
-        heir.post(Orphans(heir_job, tuple(estate.outstanding), (), over=False))
         kept, estate.outcomes = estate.outcomes, []
+        to_come = (*estate.outstanding, *(outcome.task_id for outcome in kept))
+        heir.post(Orphans(heir_job, to_come, (), over=False))
         self._inherit(orphan, estate, kept)
 
     def _inherit(self, orphan: JobId, estate: _Estate, outcomes: Sequence[Outcome]) -> None:

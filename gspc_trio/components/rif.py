@@ -27,6 +27,7 @@ from gspc_trio.components.staging import Staging
 from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, WorkerShell
 from gspc_trio.core.exchange import (
     AddResources,
+    Claim,
     DefineCode,
     Finished,
     OpenJob,
@@ -35,7 +36,7 @@ from gspc_trio.core.exchange import (
     Revoked,
     Submit,
 )
-from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.ids import NO_GRANT, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import StreamOpened, WorkerChanged
 from gspc_trio.core.resources import BadResources, Resource
@@ -190,7 +191,8 @@ class RifService:
     def _greet_again(self, rts: Peer) -> None:
         """Say what there is to a run-time system that may know nothing of it."""
         rif = self.machine.rif
-        rts.post(RifBack(self._hello(rif.resources), rif.claims))
+        kept = tuple(Claim(job, NO_GRANT, ()) for job in self._delivery.bereft)
+        rts.post(RifBack(self._hello(rif.resources), (*rif.claims, *kept)))
         self._open_records(rts)
 
     async def _kill_all(self) -> None:

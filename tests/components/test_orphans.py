@@ -88,7 +88,7 @@ async def test_an_heir_gets_what_came_before_and_what_comes(host: Host, autojump
     host.delivery.deliver(finished("j1", 2))
     async with host.job(HEIR) as heir:
         assert await said(heir) == [
-            Orphans("j2", (3,), (), over=False),
+            Orphans("j2", (3, 2), (), over=False),
             Orphans("j2", (), (outcome(2),), over=False),
         ]
         host.delivery.deliver(finished("j1", 3))
@@ -97,6 +97,25 @@ async def test_an_heir_gets_what_came_before_and_what_comes(host: Host, autojump
             Orphans("j2", (), (), over=True),
         ]
         assert host.ended == [("j1", "all its tasks have ended")]
+    del autojump_clock
+
+
+async def test_results_wait_for_an_heir_though_nothing_is_at_work(
+    host: Host, autojump_clock: MockClock
+) -> None:
+    async with host.job(FIRST):
+        host.submit("j1", 1)
+        assert host.delivery.bereft == ()
+    assert host.delivery.bereft == ("j1",)
+    host.delivery.deliver(finished("j1", 1))
+    assert host.delivery.bereft == ("j1",), "a run-time system that comes back has to know"
+    async with host.job(HEIR) as heir:
+        assert host.delivery.bereft == ()
+        assert await said(heir) == [
+            Orphans("j2", (1,), (), over=False),
+            Orphans("j2", (), (outcome(1),), over=False),
+            Orphans("j2", (), (), over=True),
+        ]
     del autojump_clock
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from rts_world import CORES
 
 from gspc_trio.core.exchange import Claim, Grant
+from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.records import JobChanged
 from gspc_trio.core.rm.events import Claimed, JobGone, JobJoined
@@ -53,6 +54,18 @@ def test_an_heir_may_be_there_after_it() -> None:
     assert actions.AcceptJob(19, "j2", "j1", rifs=("r1",)) in done
     assert CLAIMED in done
     assert orphans(machine) == [KEPT]
+
+
+def test_a_job_is_awaited_of_which_nothing_is_at_work_but_its_results() -> None:
+    """Its last task ended before its RIF was back: what it had brought was thrown away, and run again."""
+    kept = events.RifBack(5, "r1", 1, "memory:r1", CORES, (Claim("j1", NO_GRANT, ()),), pid=7)
+    machine, _ = run((1.0, kept))
+    assert [(job.job, job.away_until) for job in machine.jobs] == [("j1", 31.0)]
+    machine, done = run((1.0, kept), (5.0, HEIR))
+    assert actions.AcceptJob(19, "j2", "j1", rifs=("r1",)) in done
+    machine, done = run((1.0, kept), (31.0, Tick()))
+    assert actions.CloseJobAt((5,), "j1") in done
+    assert machine.jobs == ()
 
 
 def test_what_no_rif_brings_ends_with_the_takeover() -> None:
