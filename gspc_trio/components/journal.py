@@ -44,6 +44,9 @@ from gspc_trio.workflow.net import Net
 GATHER_S = 0.002
 """Pause between two writes to the disk, in which results gather."""
 
+NOTED_S = 0.1
+"""So long after it was handed out a task is noted, should no result be noted before."""
+
 FILE_BYTES_MAX = 64 * 2**20
 """Size at which a file gives way to one with a new snapshot, or twice the size of its own if that is more."""
 
@@ -136,8 +139,7 @@ class Journal:
     def keep(self, done: TaskDone) -> None:
         """Make the result of a task durable; :meth:`run` says when it is."""
         self._rows.append((done.task_id, done.outcome.values))
-        if self._wake is not None:
-            self._wake.set()
+        self._wake_up()
 
     async def run(self, kept: Callable[[int], None]) -> None:
         """Write until cancelled.
@@ -150,20 +152,33 @@ class Journal:
         """
         engine = self.engine
         assert engine is not None
+        engine.on_pull = self._wake_up
         while True:
-            if not self._rows:
-                self._wake = trio.Event()
-                await self._wake.wait()
-                self._wake = None
+            while not (self._rows or (engine.has_pulled and engine.is_whole)):
+                await self._woken()
+            with trio.move_on_after(NOTED_S):
+                while not self._rows:
+                    await self._woken()
             rows, self._rows = self._rows, []
             if engine.is_whole:
                 await self._write(engine, rows)
-            kept(len(rows))
+            if rows:
+                kept(len(rows))
             await trio.sleep(GATHER_S)
+
+    async def _woken(self) -> None:
+        self._wake = trio.Event()
+        await self._wake.wait()
+
+    def _wake_up(self) -> None:
+        if self._wake is not None:
+            self._wake.set()
+            self._wake = None
 
     async def _write(self, engine: JournaledEngine, rows: list[tuple[TaskId, Values]]) -> None:
         frames = [self._framer.frame(encode_record(step)) for step in engine.take_steps()]
-        frames.append(self._framer.frame(encode_outcomes(rows)))
+        if rows:
+            frames.append(self._framer.frame(encode_outcomes(rows)))
         data = b"".join(frames)
         self._written.extend(rows)
         await self._durably(self._disk.append(data))

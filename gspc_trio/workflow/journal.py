@@ -62,6 +62,7 @@ class JournaledEngine:
 
     Attributes:
         injected: outcomes taken in since this object was made.
+        on_pull: called when a task was handed out of which no step has told yet.
         is_whole: whether the steps tell everything. They do not after a transition has raised half way.
     """
 
@@ -75,6 +76,7 @@ class JournaledEngine:
         self.describe: Callable[[], dict[str, Any]] = engine.describe
         self.named = engine.named
         self.injected = 0
+        self.on_pull: Callable[[], None] = lambda: None
         self.is_whole = True
         self._awaited: set[TaskId] = set()
         self._held_back: dict[TaskId, None] = {}
@@ -118,7 +120,14 @@ class JournaledEngine:
                 self._close_step()
             self._newest = task_id
             self._pulled += 1
+            if self._pulled == 1:
+                self.on_pull()
         return task_id
+
+    @property
+    def has_pulled(self) -> bool:
+        """Whether tasks were handed out since the steps were taken."""
+        return self._pulled > 0 or any(step.pulled for step in self._steps)
 
     def hold_back(self) -> None:
         """Hand out nothing that was under way before: another job server's workers may be at it still."""
