@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from msgspec.structs import replace
 from rts_world import CORES
 
 from gspc_trio.core.exchange import Claim, Grant
@@ -98,3 +99,35 @@ def test_a_job_that_never_was_or_is_over_has_no_heir() -> None:
     empty = events.RifBack(5, "r1", 1, "memory:r1", CORES)
     _, done = run((1.0, empty), (2.0, HEIR))
     assert actions.AcceptJob(19, "j2") in done, "nobody is awaited who could have something of it"
+
+
+def test_who_goes_on_for_a_job_may_be_away_for_a_while() -> None:
+    """What it had adopted was ended at once, and begun again by the heir, which lived."""
+    silent = events.JobGone("j2", "nothing heard for 6 s", silent=True, link=19)
+    machine, done = run((1.0, BACK), (2.0, HEIR), (3.0, silent))
+    assert actions.TellRm(JobGone("j1")) not in done
+    assert orphans(machine) == [KEPT]
+    again = events.JobBack(replace(HEIR, link=20), "j2")
+    machine.handle(again, 4.0)
+    machine.check()
+    assert orphans(machine) == [KEPT]
+    assert machine.deadline() == math.inf
+
+
+def test_an_heir_that_does_not_come_back_ends_with_what_it_went_on_for() -> None:
+    machine, _ = run((1.0, BACK), (2.0, HEIR), (3.0, events.JobGone("j2", "killed")))
+    out = machine.handle(Tick(), 33.0)
+    machine.check()
+    ended = [action.event.job for action in out if isinstance(action, actions.TellRm)]
+    assert ended == ["j1", "j2"]
+    assert machine.jobs == ()
+
+
+def test_the_heir_of_an_heir_that_is_away_has_what_that_had_itself() -> None:
+    """The hosts have ended what the one before it went on for, with its connection."""
+    third = events.JobAsked(21, "flow", 72, "head", grace_s=30.0, adopts="j2")
+    machine, _ = run((1.0, BACK), (2.0, HEIR), (3.0, events.JobGone("j2", "killed")))
+    out = machine.handle(third, 4.0)
+    machine.check()
+    assert actions.TellRm(JobGone("j1")) in out
+    assert orphans(machine) == [("j2", "j3", math.inf)]

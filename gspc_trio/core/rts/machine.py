@@ -197,7 +197,7 @@ class Rts:
             # Its job server is gone though its connection does not know yet.
             del self._job_links[orphan.link]
             out.append(TellRm(Interrupt(adopted)))
-            self._end_orphans(adopted, now, out)
+        self._end_orphans(adopted, now, out)
         out.append(JobChanged(now, job, "running", event.name))
         rifs = [rif.rif_id for rif in self.rifs if rif.state in (RifState.UP, RifState.AWAY)]
         out.append(AcceptJob(event.link, job, adopted, rifs=tuple(rifs) if adopted else ()))
@@ -226,7 +226,8 @@ class Rts:
         if entry is None or entry.away_until is not None:
             raise IllegalEvent(f"there is no job {event.job}")
         del self._job_links[entry.link]
-        self._end_orphans(event.job, now, out)
+        if not self.limits.grace_s:  # it cannot come back as it was
+            self._end_orphans(event.job, now, out)
         grace_s = max(entry.grace_s, self.limits.grace_s if event.silent else 0.0)
         if grace_s > 0 and not event.left and not self._lives.stopping:
             jobs[event.job] = replace(entry, grace_s=grace_s, away_until=now + grace_s)
@@ -236,7 +237,7 @@ class Rts:
 
     def _end_orphans(self, heir: JobId, now: float, out: Actions) -> None:
         """Who went on for other jobs is gone: nobody else does."""
-        for orphan in [one for one in self._lives.jobs.values() if one.heir == heir]:
+        for orphan in [one for one in self._lives.jobs.values() if heir and one.heir == heir]:
             self._end_job(orphan, events.JobGone(orphan.job, "who went on for it is gone"), now, out)
 
     def _inherited(self, event: events.Inherited, now: float, out: Actions) -> None:
@@ -247,12 +248,13 @@ class Rts:
     def _tick(self, _: Tick, now: float, out: Actions) -> None:
         self._lives.tick(now, out)
         self._quarantines.tick(now, out)
-        for entry in list(self._lives.jobs.values()):
+        for entry in list(self._lives.jobs.values()):  # an orphan ends with its heir
             if entry.away_until is not None and entry.away_until <= now:
                 reason = f"nobody went on for it within {entry.grace_s:g} s" if entry.grace_s else ENDED
                 self._end_job(entry, events.JobGone(entry.job, reason), now, out)
 
     def _end_job(self, entry: JobEntry, event: events.JobGone, now: float, out: Actions) -> None:
+        self._end_orphans(event.job, now, out)
         del self._lives.jobs[event.job]
         links = tuple(self._lives.by_link)
         if links:
