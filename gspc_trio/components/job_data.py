@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import operator
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from threading import Lock
@@ -14,10 +14,10 @@ from typing import Any, TypeVar, cast
 import trio
 from msgspec.structs import replace
 
-from gspc_trio.components.client import RunTimeSystem
+from gspc_trio.components.data_hosts import DataHosts
 from gspc_trio.components.iml import join_layer
 from gspc_trio.components.iml_client import Iml
-from gspc_trio.components.iml_host import Arena, HostLayers, is_top, no_arena, resources_by_host
+from gspc_trio.components.iml_host import Arena, HostLayers, no_arena
 from gspc_trio.components.iml_platform import platform
 from gspc_trio.components.job_recovery import FIRST_TASK_ID, Harvest, Recovery
 from gspc_trio.components.staging_engine import StagingEngine
@@ -25,7 +25,6 @@ from gspc_trio.core.exchange import DataLayer, Finished
 from gspc_trio.core.ids import ResourceId
 from gspc_trio.core.iml.errors import DuplicateData, ImlError, LayerGone, NoRoom
 from gspc_trio.core.iml.lineage import BYTES_MAX, Origin
-from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp, TaskDone
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Outcome, Reason, Task, TaskOptions
@@ -86,6 +85,7 @@ class JobData:
 
     Attributes:
         near_data: whether tasks are to go where their data lies.
+        hosts: where that can be.
     """
 
     def __init__(self, iml: Iml, layer: DataLayer, lineage_bytes_max: int = BYTES_MAX) -> None:
@@ -100,6 +100,7 @@ class JobData:
         self._writer: LocalClient | None = None
         self._writing = Lock()
         self.policy = TransferCost(data=self)
+        self.hosts = DataHosts(iml, self.policy)
         self.near_data = True
         self.recovery = Recovery(iml, lineage_bytes_max)
         self.recovery.put_again = self._put_again
@@ -147,20 +148,6 @@ class JobData:
         """Return the engine with tasks that state the staging that their data needs."""
         return cast(Engine, StagingEngine(engine, self))
 
-    async def learn_hosts(self, rts: RunTimeSystem) -> None:
-        """Ask which hosts there are, and how much the memory of each can hold, before the first task goes."""
-        for server in await self.iml.servers():
-            self.policy.memory_bytes[server.host] = server.memory_bytes
-        for host, resources in (await resources_by_host(rts)).items():
-            self._note_up(host, resources)
-
-    def _note_up(self, host: str, resources: Iterable[Resource]) -> None:
-        for resource in resources:
-            if is_top(resource):
-                tops = self.policy.tops.setdefault(host, [])
-                if resource.resource_id not in tops:
-                    tops.append(resource.resource_id)
-
     def taking(self, put: Callable[[Any], None], hosts: Mapping[ResourceId, str]) -> Callable[[Any], None]:
         """Return what takes events for a job: it tracks references, and notes which hosts there are.
 
@@ -178,13 +165,9 @@ class JobData:
                 event = self.take(event)
             elif type(event) is ResourcesUp:
                 for resource in event.resources:
-                    self._note_up(hosts[resource.resource_id], (resource,))
+                    self.hosts.note_up(hosts[resource.resource_id], (resource,))
             elif type(event) is ResourcesLost:
-                lost = set(event.resource_ids)
-                for host, tops in list(self.policy.tops.items()):
-                    self.policy.tops[host] = [top for top in tops if top not in lost]
-                    if not self.policy.tops[host]:
-                        del self.policy.tops[host]
+                self.hosts.note_lost(event.resource_ids)
             put(event)
 
         return take
@@ -386,6 +369,7 @@ async def open_job_data(
         async with join_layer(platform().network(layer), layer.address, job=layer.job, host=host) as iml:
             data = JobData(iml, settled, lineage_bytes_max)
             nursery.start_soon(data.free_unneeded)
+            nursery.start_soon(data.hosts.follow)
             nursery.start_soon(data.recovery.run)
             if layer.copies == 1:  # else copies are made before the outcome is reported, which takes time
                 nursery.start_soon(data.sweep)

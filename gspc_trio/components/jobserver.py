@@ -226,7 +226,7 @@ class _JobServer:
         opened = open_job_data(self.layer, host, self.settings.lineage_bytes_max, arena)
         self.data = await stack.enter_async_context(opened)
         self.data.near_data = self.settings.near_data
-        await self.data.learn_hosts(rts)
+        await self.data.hosts.learn(rts)
         if named:
             engine.resolve({name: await self.data.find(name) for name in sorted(named)})
 
