@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 WAIT_S = 5.0
 """How long a server waits for memory that tasks have, and for a RIF that is not there."""
 
+WAITS = 5
+"""In so many parts it waits for memory: when the machine was suspended meanwhile one of them is lost."""
+
 AGAIN_S = 0.5
 """How long until a server looks again for a run-time system that has gone, or for a RIF."""
 
@@ -91,13 +94,13 @@ async def _held(
 async def _acquire(resources: Resources, resource: Resource, host: str, memory_bytes: int) -> HeldGrant:
     need = Requirement(MEMORY_CLASS, (resource.resource_id,), hard=True)
     try:
-        with trio.fail_after(WAIT_S):
-            return await resources.acquire(need, memories=(memory_bytes,))
+        for _ in range(WAITS):
+            with trio.move_on_after(WAIT_S / WAITS):
+                return await resources.acquire(need, memories=(memory_bytes,))
     except AcquireRefused as refused:
         raise NoRoom(f"{_wanted(host, memory_bytes)}: {refused}") from refused
-    except trio.TooSlowError:
-        problem = "that much is not free: tasks, or other memory servers, have it"
-        raise NoRoom(f"{_wanted(host, memory_bytes)}: {problem}") from None
+    problem = "that much is not free: tasks, or other memory servers, have it"
+    raise NoRoom(f"{_wanted(host, memory_bytes)}: {problem}")
 
 
 def arena_at(network: Network, address: str, *, of_rif: bool = False) -> Arena:

@@ -56,13 +56,6 @@ class Blind:
         """Nothing."""
 
 
-def hardware(rif_id: RifId, cores: int) -> tuple[Resource, ...]:
-    """Return what a simulated host has: a node with cores."""
-    node = Resource(f"{rif_id}.node", "node")
-    below = [Resource(f"{rif_id}.core{number}", "core", (node.resource_id,)) for number in range(cores)]
-    return (node, *below)
-
-
 class Cluster:
     """Hosts ``h1``, ``h2``, ... with a RIF each, a run-time system, job servers; see :func:`open_cluster`.
 
@@ -216,7 +209,14 @@ class Cluster:
         """Return what somebody has removed from a RIF."""
         rifs = self.rts.machine.rifs if self.rts is not None else ()
         there = {name for rif in rifs if rif.rif_id == rif_id for name in rif.resources}
-        return tuple(one for one in hardware(rif_id, self.cores) if one.resource_id not in there)
+        return tuple(one for one in self._hardware(rif_id) if one.resource_id not in there)
+
+    def _hardware(self, rif_id: RifId) -> tuple[Resource, ...]:
+        """Return what a host has: a node with cores, and maybe memory."""
+        memory_bytes = self.layers.host_memory_bytes if self.layers is not None else 0
+        node = Resource(f"{rif_id}.node", "node", memory_bytes=memory_bytes)
+        cores = [Resource(f"{rif_id}.core{n}", "core", (node.resource_id,)) for n in range(self.cores)]
+        return (node, *cores)
 
     async def run_rif(self, order: RifOrder) -> SimulatedProcess:
         """Start a RIF on a host, for the strategy; return its process when it is over."""
@@ -264,7 +264,7 @@ class Cluster:
                     rif_id=order.rif_id,
                     incarnation=order.incarnation,
                     host=order.host,
-                    hardware=hardware(order.rif_id, order.cores),
+                    hardware=self._hardware(order.rif_id),
                     backend=backend,
                     listen=f"ws://{order.host}:{port}",
                     rts=order.rts_address("ws:"),

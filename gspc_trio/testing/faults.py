@@ -129,6 +129,7 @@ class Faults(Struct, frozen=True):
         journals: whether jobs may have journals, of which a kill leaves what it likes of the last write.
         layers: whether jobs may keep large values in a memory layer, with faults of its own.
         small: whether memory layers may have little room, disks to spill to, and send small chunks.
+        grants: whether hosts with memory layers may tell how much memory they have: then servers hold theirs.
     """
 
     kills: int = 3
@@ -155,12 +156,13 @@ class Faults(Struct, frozen=True):
     journals: bool = True
     layers: bool = True
     small: bool = True
+    grants: bool = True
 
     @classmethod
     def none(cls) -> Faults:
         """Return the empty menu."""
         counts: dict[str, Any] = dict.fromkeys(_COUNTS.values(), 0)
-        flags = dict.fromkeys(("races", "tight", "states", "journals", "layers", "small"), False)
+        flags = dict.fromkeys(("races", "tight", "states", "journals", "layers", "small", "grants"), False)
         return cls(**counts, **flags)
 
     def draw(

@@ -103,7 +103,7 @@ class Judge(Model):
         assert self.solution(refuse.shape, self.usable(), empty=True) is None, refuse.reason
 
     def on_Lapsed(self, lapsed: Lapsed, event: Any) -> None:
-        assert isinstance(event, Removed)
+        assert isinstance(event, Removed) or all(self.grants[g].robbed for g in lapsed.grant_ids)
         for grant_id in lapsed.grant_ids:
             self.lapsed.add(grant_id)
 
@@ -138,12 +138,17 @@ class Judge(Model):
             del self.pool.there[name]
             self.pool.lost_below.discard(name)
             self.leaving.discard(name)
+            for live in self.grants.values():
+                left = [(place, size) for place, size in live.memories if place[0] != name]
+                live.robbed = live.robbed or len(left) < len(live.memories)
+                live.memories = left
 
     # At rest --------------------------------------------------------------------------------------------
 
     def everything_adds_up(self) -> None:
         self.rm.check()
         status = self.rm.status()
+        assert not any(live.robbed and live.lease_until is None for live in self.grants.values())
         self.judge_counts(status)
         demand: dict[str, int] = {}
         for job in self.jobs:

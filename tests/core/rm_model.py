@@ -54,6 +54,7 @@ class Live:
         self.units = units
         self.recalled = False
         self.orphaned = False
+        self.robbed = False
         self.lease_until: float | None = None
 
 

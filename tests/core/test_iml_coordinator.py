@@ -284,6 +284,34 @@ def test_a_copy_is_fetched_from_a_holder() -> None:
     assert layer.refusal(x.Replicate(JOB, "d1", hosts=("z",)))[0] == "UnknownHost"
 
 
+def test_there_are_as_many_copies_as_were_asked_for_though_a_host_goes_meanwhile() -> None:
+    layer = Layer("a", "b", "c", "d")
+    layer.do(x.Alloc(JOB, 10, replicated(1, ("a",))))
+    first, second = layer.ask(x.Replicate(JOB, "d1", 3))
+    assert (first.link, second.link) == (1, 2)
+    assert layer.answer([first]) == []
+    layer.feed(ServerDown(1, "killed"))
+    [again] = layer.answer([second])
+    assert (again.link, type(again.message)) == (3, x.CopyPart)
+    [reply] = layer.answer([again])
+    assert reply.message.parts == ((0, 2, 3),)
+
+
+def test_who_wants_more_copies_than_there_are_hosts_any_more_is_told() -> None:
+    layer = Layer("a", "b", "c")
+    layer.do(x.Alloc(JOB, 10, replicated(1, ("a",))))
+    layer.do(x.BeginPut(JOB, "d1", 0, 10))
+    put = layer.ask(x.CommitData("d2"))
+    assert layer.ask(x.Replicate(JOB, "d1", 3)) == [], "its turn has not come"
+    layer.feed(ServerDown(2, "killed"))
+    [copy] = [action for action in layer.answer(put) if isinstance(action, CallServer)]
+    [refused] = layer.answer([copy])
+    assert (refused.kind, refused.message) == (
+        "BadLayout",
+        "3 copies were asked for, but the layer has 2 hosts",
+    )
+
+
 def test_the_last_copy_is_kept_and_an_evicted_one_forgotten() -> None:
     layer = Layer("a", "b")
     layer.do(x.Alloc(JOB, 10, replicated(1, ("a",))))

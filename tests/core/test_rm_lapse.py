@@ -12,7 +12,7 @@ from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm import Added, Coming, JobGone, Removed
 from gspc_trio.core.rm.errors import ResourceHeld, UnknownJob
 from gspc_trio.core.rm.events import Awaited
-from gspc_trio.core.task import CORE, Shape
+from gspc_trio.core.task import CORE, Requirement, Shape
 
 
 def test_a_job_that_is_gone_and_fenced_gives_everything_back_at_once() -> None:
@@ -136,6 +136,22 @@ def test_what_is_left_of_a_lapsed_grant_is_free_when_it_has_been_revoked() -> No
     ]
     assert driver.send(Release("a", (1, 1))) == []
     assert driver.send(Revoked((1, 1), ("r2.core0",))) == [Grant("b", CORE, (1, 2), ("r2.core0",))]
+
+
+@pytest.mark.parametrize("policy", ["lose", "wait", "refuse"])
+def test_who_has_memory_of_what_is_removed_has_it_no_more(policy: str) -> None:
+    """A memory server hangs below nothing: its own resource stays when that of its memory goes."""
+    driver = Driver(*host("r1", memory_bytes=100), Resource("r1.memory", "memory"))
+    server = Shape((Requirement("memory"),), memories=(60,))
+    assert driver.take("a", server) == ("r1.memory",)
+    assert driver.send(Removed(("r1.node",), policy)) == [
+        Lapsed("a", ((1, 1),), "its memory was removed"),
+        Revoke((1, 1), ("r1.memory",)),
+    ]
+    driver.send(Revoked((1, 1), ("r1.memory",)))
+    driver.send(Added(host("r1", memory_bytes=100)))
+    assert driver.take("a", server) == ("r1.memory",)
+    assert driver.rm.status()["memories"]["r1.node"]["free_bytes"] == 40
 
 
 def test_wait_removes_what_is_free_and_recalls_the_rest() -> None:

@@ -33,7 +33,7 @@ def dags(draw: st.DrawFn, name: str) -> tuple[Resource, ...]:
                 found.append(Resource(f"{name}.core{socket}{core}", "core", (f"{name}.socket{socket}",)))
         sockets = tuple(r.resource_id for r in found if r.resource_class == "socket")
         if draw(st.booleans()):
-            found.append(Resource(f"{name}.gpu", "gpu", sockets))
+            found.append(Resource(f"{name}.gpu", "gpu", draw(st.sampled_from([sockets, ()]))))
         return tuple(found)
     found = []
     for index in range(draw(st.integers(1, 6))):
@@ -112,12 +112,28 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
     @rule(data=st.data(), policy=st.sampled_from(["lose", "wait", "refuse"]), whole=st.booleans())
     def remove(self, data: st.DataObject, policy: str, whole: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.pool.there)))
+        self.take_out(name, policy, whole)
+
+    @precondition(lambda self: self.memories_used())
+    @rule(data=st.data(), policy=st.sampled_from(["lose", "wait", "refuse"]))
+    def remove_memory(self, data: st.DataObject, policy: str) -> None:
+        self.take_out(data.draw(st.sampled_from(self.memories_used())), policy, whole=False)
+
+    def memories_used(self) -> list[str]:
+        return sorted({memory for live in self.grants.values() for (memory, _), _ in live.memories})
+
+    def take_out(self, name: str, policy: str, whole: bool) -> None:
         names = {name} | self.pool.descendants(name)
         if whole:
             host = name.partition(".")[0]
             names = {other for other in self.pool.there if other.startswith(host + ".")}
         in_use = {n for n in names if self.pool.related(n) & self.held()}
-        lapsing = {g for g, live in self.grants.items() if live.left & names and live.lease_until is None}
+        lapsing = {
+            grant_id
+            for grant_id, live in self.grants.items()
+            if live.lease_until is None
+            and (live.left & names or any(memory in names for (memory, _), _ in live.memories))
+        }
         event = Removed((name,) if not whole else tuple(sorted(names)), policy)
         if policy == "refuse" and in_use:
             try:
@@ -152,6 +168,11 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
     @rule(data=st.data(), credit=st.integers(1, 3))
     def demand_something(self, data: st.DataObject, credit: int) -> None:
         self.demand(data, data.draw(shapes(self.known)), credit)
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data(), kind=st.sampled_from(CLASSES), size_bytes=st.sampled_from([10, 40]))
+    def demand_memory(self, data: st.DataObject, kind: str, size_bytes: int) -> None:
+        self.demand(data, Shape((Requirement(kind),), memories=(size_bytes,)), 1)
 
     @precondition(lambda self: self.jobs and self.known)
     @rule(data=st.data(), kind=st.sampled_from(CLASSES), credit=st.integers(1, 3))

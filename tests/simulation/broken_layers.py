@@ -14,6 +14,7 @@ from gspc_trio.core.iml.coordinator import Coordinator
 from gspc_trio.core.iml.ledger import Ledger
 from gspc_trio.core.iml.store import Store
 from gspc_trio.core.iml.store_events import Moved
+from gspc_trio.core.rm import lapse
 from gspc_trio.iml.segment import Segment, SpillFile
 
 Patch = Callable[[Any, str, Any], None]
@@ -109,7 +110,13 @@ def last_chunk_forgotten(patch: Patch) -> None:
     patch(iml_transfer, "in_chunks", some)
 
 
+def memory_gone_unsaid(patch: Patch) -> None:
+    """The resource manager lets a server keep a grant whose memory was removed."""
+    patch(lapse, "memory_lost", lambda state, _now, _actions: state.pool.memories_lost.clear())
+
+
 LAYER_VARIANTS = [
+    memory_gone_unsaid,
     freed_while_tasks_refer,
     half_of_a_put,
     copy_without_a_put,

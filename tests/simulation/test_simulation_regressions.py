@@ -8,8 +8,11 @@ from gspc_trio.testing.faults import Faults
 from gspc_trio.testing.hunt import parse_schedule
 from gspc_trio.testing.simulation import Options, simulate
 
-LARGE = {"faults": Faults(small=False)}
+LARGE = {"faults": Faults(small=False, grants=False)}
 """Memory layers have room."""
+
+TELLING = {"faults": Faults()}
+"""Hosts may tell how much memory they have; most were found before any could."""
 
 SMALL = {"hosts": 2, "cores": 1, "jobs": 3, "tasks": 8}
 
@@ -73,7 +76,7 @@ FOUND = [
     # next incarnation was at work on its host before it had ended.
     (
         149,
-        {"faults": Faults.parse("requeues=4,pauses=3,partitions=4")},
+        {"faults": Faults.parse("requeues=4,pauses=3,partitions=4,grants=0")},
         "crash:job:1,partition:rif:2:1,shrink:rif:2,shrink:rif:35,partition:rts:169:7,requeue:rif:7,requeue:rif:21",
     ),
     # Grants were recalled from a job that could not be heard; when it was back nobody recalled them again, so
@@ -91,10 +94,25 @@ FOUND = [
         "look:job:3,stranger:rif:2,shrink:rif:26,cut:rif:71,pause:rts:2:20,look:rts:101,cut:store:77,"
         "pause:store:265:20",
     ),
+    # Somebody removed the node whose memory a memory server had, and added it again: that grant was nowhere.
+    (
+        41,
+        TELLING,
+        "kill:compute:1,echo:rif:2,teardown:rif:2,cut:rif:4,echo:rif:4,look:rif:27,shrink:rif:237,echo:rif:356,"
+        "cut:rts:1,kill:rts:2,jump:rts:11:3,stranger:rts:61,crash:iml:3,cut:iml:31,stranger:iml:34,"
+        "partition:store:1:0.2,cut:store:26,kill:tenant:7,pause:tenant:19:3,kill:tenant:91,full:store:8:3",
+    ),
+    # A machine was suspended while a server waited for memory that was free: it had waited for too long.
+    (
+        956,
+        TELLING,
+        "look:job:16,cut:rif:4,look:rif:24,jump:rif:359:13,crash:rts:25,cut:rts:99,cut:iml:2,cut:iml:15",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("seed", "size", "schedule"), FOUND)
 def test_what_was_broken_once_holds(seed, size, schedule):
-    report = simulate(seed, Options(**size, schedule=parse_schedule(schedule)))
+    options = {"faults": Faults(grants=False), **size, "schedule": parse_schedule(schedule)}
+    report = simulate(seed, Options(**options))
     assert report.broken == "", report.story

@@ -318,16 +318,20 @@ class Coordinator:
 
     def _replicate(self, _client: int, ask: int, request: x.Replicate) -> None:
         data = self._visible(request.data_id, request.job)
-        if request.copies > len(self._ledger.servers):
-            there = len(self._ledger.servers)
-            raise BadLayout(f"{request.copies} copies were asked for, but the layer has {there} hosts")
+        self._check_copies(request)
         by_host = {server.entry.host: rank for rank, server in self._ledger.servers.items()}
         for host in request.hosts:
             if host not in by_host:
                 raise UnknownHost(f"no memory server on host {host!r}; there are: {', '.join(by_host)}")
         self._ledger.take_turn(data, lambda: self._copy(ask, request, data))
 
+    def _check_copies(self, request: x.Replicate) -> None:
+        there = len(self._ledger.servers)
+        if request.copies > there:
+            raise BadLayout(f"{request.copies} copies were asked for, but the layer has {there} hosts")
+
     def _copy(self, ask: int, request: x.Replicate, data: Data) -> None:
+        """Have it copied, now that nothing else happens to it; again if copies go meanwhile."""
         ledger = self._ledger
         operation = Operation(lambda done: self._copied(ask, request, data, done))
         if data.state is State.READY:
@@ -362,6 +366,10 @@ class Coordinator:
             visible(data, data.data_id, "")
             for kind, message in operation.failed.values():
                 raise error_of(kind, message)
+            if any(len(part.holders) < request.copies for part in data.parts.values()):
+                self._check_copies(request)
+                self._copy(ask, request, data)
+                return
             self._reply_located(ask, data)
         except ImlError as error:
             ledger.refuse(ask, error)

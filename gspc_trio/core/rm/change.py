@@ -230,7 +230,9 @@ class Changer:
             pool.closed.pop(vertex, None)
             pool.closed_above.discard(vertex)
             host = vertex.host
-            host.memories.pop(vertex.resource_id, None)
+            memory = host.memories.pop(vertex.resource_id, None)
+            if memory is not None and memory.free_bytes < memory.size_bytes:
+                pool.memories_lost.append(memory)
             host.count -= 1
             if not vertex.place.parents:
                 host.roots.remove(vertex)

@@ -98,6 +98,17 @@ def removed(state: State, event: Removed, now: float, actions: list[Any]) -> Non
     _wait(state, vertices, now, actions)
 
 
+def memory_lost(state: State, now: float, actions: list[Any]) -> None:
+    """Grants with pieces of memory that has gone lapse; what they hold besides, elsewhere, is revoked."""
+    gone = {id(memory) for memory in state.pool.memories_lost}
+    for holding in list(state.grants.values()):
+        if holding.lease_until is None and any(id(memory) in gone for memory, _ in holding.pieces):
+            holding.want.owner.remember_lapsed(holding.grant_id)
+            actions.append(Lapsed(holding.owner, (holding.grant_id,), "its memory was removed"))
+            _revoke(state, holding, now, actions)
+    state.pool.memories_lost.clear()
+
+
 def rested(state: State, event: Rested, actions: list[Any]) -> None:
     """Give out nothing more of these, and have it given back."""
     vertices = _there(state, event.resource_ids)

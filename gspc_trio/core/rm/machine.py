@@ -87,6 +87,8 @@ class ResourceManager:
             raise IllegalEvent(f"the resource manager does not know the event {event!r}") from None
         actions: list[Any] = []
         handler(event, now, actions)
+        if self._state.pool.memories_lost:
+            lapse.memory_lost(self._state, now, actions)
         return actions
 
     def deadline(self) -> float | None:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import ResourceId
 from gspc_trio.core.rm.parts import GONE, LEAF, Chunk, ClassQueue, Entry, Host, Vertex
 
@@ -33,6 +34,7 @@ class Pool:
         loose: resource -> descendants that have it among their loose ancestors.
         lost: resource -> number of resources removed below it whose work may still run: it stays blocked.
         leaving: resources to be removed when they are released.
+        memories_lost: those of removed resources of which grants have pieces, until these have lapsed.
         resting: resources not to be used for a while, with everything below them.
         closed: resources put aside for a reservation, with everything related to them.
         closed_above: their ancestors.
@@ -51,6 +53,7 @@ class Pool:
         self.loose: dict[Vertex, list[Vertex]] = {}
         self.lost: dict[Vertex, int] = {}
         self.leaving: dict[Vertex, None] = {}
+        self.memories_lost: list[Allocator] = []
         self.resting: dict[Vertex, None] = {}
         self.closed: dict[Vertex, None] = {}
         self.closed_above: set[Vertex] = set()

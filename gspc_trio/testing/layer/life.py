@@ -51,21 +51,30 @@ OF_STORE = ("parts", "used_bytes", "pinned", "spilled_bytes")
 SMALL = 0.7
 """So many of the runs with a layer are such runs."""
 
+TELLING = 0.5
+"""In so many of the runs with a layer hosts tell how much memory they have."""
+
+SERVERS_MAX = 8
+"""There is memory for so many servers then: those of layers that go and come, and of RIFs that do."""
+
 
 class LayerLife:
     """Starts memory layers.
 
     Args:
         random: to draw from.
-        later: the same for what came later.
-        small: whether there may be little room.
+        later, latest: the same for what came later.
+        menu: what may be.
     """
 
-    def __init__(self, random: Random, later: Random, *, small: bool) -> None:
-        small = small and later.random() < SMALL
+    def __init__(self, random: Random, later: Random, latest: Random, menu: Faults) -> None:
+        small = menu.small and later.random() < SMALL
+        quota = later.choice(SMALL_QUOTAS) if small else QUOTA
+        telling = menu.grants and latest.random() < TELLING
         self.world = LayerWorld(
             random,
-            quota=later.choice(SMALL_QUOTAS) if small else QUOTA,
+            quota=quota,
+            host_memory_bytes=SERVERS_MAX * quota.memory_bytes if telling else 0,
             sizes=later.choice(SMALL_SIZES) if small else SMALL_SIZES[0],
             bytes_min=random.choice((1, 1, 30, 5000)),
             copies=random.choice((1, 1, 1, 2)),
@@ -125,7 +134,7 @@ class LayerLife:
         return self.world.layer
 
     async def come_to_rest(self) -> None:
-        """Nothing is allocated when no job is left.
+        """Nothing is allocated when no job is left, and each server holds its memory.
 
         Raises:
             Broken: something is.
@@ -135,7 +144,7 @@ class LayerLife:
             main = partial(free_published, self.world, self.world.layer)
             await self.world.spawn("janitor", "client", "desk", main).ended.wait()
         while True:
-            left = self._left()
+            left = self._left() + self.world.not_held()
             if not left:
                 break
             gc.collect()
@@ -174,6 +183,7 @@ class LayerLife:
             Broken: something is.
         """
         self.world.servers.pop(process, None)
+        self.world.owners.pop(process, None)
         for pool in self.world.pools.pop(process, ()):
             if pool.living:
                 raise Broken(f"{process.name} is over, and {pool.living} segments of it are left")

@@ -160,6 +160,7 @@ class SimulatedPlatform(Platform):
                 nursery.cancel_scope.cancel()
 
         process = self._world.spawn(f"iml-{host}", "store", host, main)
+        self._world.owners[process] = self._process
         self._process.on_kill.append(process.stop)  # its standard input ends
         try:
             await first_of(up, process.ended)

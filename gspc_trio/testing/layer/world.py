@@ -40,6 +40,7 @@ class LayerWorld:
     Args:
         random: to draw from.
         quota: of each server.
+        host_memory_bytes: memory that each host of the run-time system says it has; 0: it does not say.
         sizes: how bytes go from host to host.
         bytes_min: values of so many bytes or more go into the layer.
         copies: on how many hosts each of them is to lie.
@@ -49,15 +50,24 @@ class LayerWorld:
         layer: the layer that is there now, or None.
         coordinator: that of it.
         servers: process -> the memory server that it is.
+        owners: process of such a server -> that which has started it.
         doors, strands: sockets and blocking functions of all processes.
         pools: process -> memory of its servers.
     """
 
     def __init__(
-        self, random: Random, *, quota: Quota, sizes: Sizes, bytes_min: int, copies: int = 1
+        self,
+        random: Random,
+        *,
+        quota: Quota,
+        sizes: Sizes,
+        bytes_min: int,
+        copies: int = 1,
+        host_memory_bytes: int = 0,
     ) -> None:
         self.random = random
         self.quota = quota
+        self.host_memory_bytes = host_memory_bytes
         self.sizes = sizes
         self.disks: dict[str, SpillDisk] = {}
         self.bytes_min = bytes_min
@@ -67,6 +77,7 @@ class LayerWorld:
         self.doors = Doors(Random(random.getrandbits(64)))
         self.strands = Strands()
         self.servers: dict[SimulatedProcess, ImlServer] = {}
+        self.owners: dict[SimulatedProcess, SimulatedProcess] = {}
         self.pools: dict[SimulatedProcess, list[PoisonedPool]] = {}
         self._cluster: Cluster
         self._port = FIRST_PORT
@@ -105,6 +116,26 @@ class LayerWorld:
     def disk(self, host: str) -> SpillDisk:
         """Return the disk of a host."""
         return self.disks.setdefault(host, SpillDisk())
+
+    def not_held(self) -> list[str]:
+        """Return where the memory of servers is not that of grants, which somebody holds (RM-8)."""
+        if not self.host_memory_bytes:
+            return []
+        rts = self._cluster.rts
+        if rts is None:
+            return ["no run-time system has anybody's memory"]
+        servers = dict.fromkeys(self._cluster.hosts, 0)
+        for process in self.servers:
+            if process.alive and process in self.owners and self.owners[process].role == "rif":
+                servers[process.host] += 1
+        taken = dict.fromkeys(self._cluster.hosts, 0)
+        for memory in rts.status()["memories"].values():
+            taken[memory["host"]] += memory["total_bytes"] - memory["free_bytes"]
+        return [
+            f"{number} servers of {host} hold {taken[host]} bytes, not {number} x {self.quota.memory_bytes}"
+            for host, number in servers.items()
+            if taken[host] != number * self.quota.memory_bytes
+        ]
 
     async def start_layer(self) -> SimulatedProcess:
         """Start a layer of its own; return its first process when it is up, or over."""
