@@ -10,13 +10,17 @@ from rts_world import BOOT, CORES, HELLO, IDS, JOB, REPORT
 
 from gspc_trio.core.exchange import (
     Claim,
+    Demand,
     Grant,
     Interrupt,
+    Lapsed,
     Revoke,
     Revoked,
 )
+from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import JobChanged, RifChanged
+from gspc_trio.core.rm import ResourceManager
 from gspc_trio.core.rm.events import (
     Added,
     Awaited,
@@ -156,10 +160,10 @@ def test_a_twin_at_another_address_does_not_push_out_the_one_that_is_up() -> Non
 
 HAS_COME_BACK = [
     UP,
-    actions.TellRm(Added(CORES, "anna")),
     JobChanged(5.0, "j1", "running", "j1"),
     actions.TellRm(JobJoined("j1")),
     actions.TellRm(Claimed("j1", (HELD,))),
+    actions.TellRm(Added(CORES, "anna")),
     actions.TellRm(Settled()),
 ]
 
@@ -179,6 +183,24 @@ def test_the_rifs_of_before_are_awaited_and_bring_what_they_have() -> None:
     ]
     machine.check()
     assert machine.deadline() is None
+
+
+def test_what_is_in_use_on_a_rif_that_is_back_is_given_to_nobody() -> None:
+    """A job that was back sooner got it, and the task of the other one there was ended and begun again."""
+    machine, _ = run((0.0, RESTORED))
+    rm = ResourceManager(2)
+    early = events.JobBack(events.JobAsked(18, "sooner", 71, "anna"), "j2")
+    given: list[Any] = []
+    for event in (early, Demand("j2", CORE, 1, NO_GRANT), BACK, JOB_BACK):
+        if isinstance(event, Demand):
+            given += rm.handle(event, 1.0)
+            continue
+        for action in machine.handle(event, 1.0):
+            if isinstance(action, actions.TellRm):
+                given += rm.handle(action.event, 1.0)
+                rm.check()
+    assert not [action for action in given if isinstance(action, Grant | Lapsed)]
+    assert [entry["held"] for entry in rm.status()["jobs"].values()] == [{}, {"core": 1}]
 
 
 def test_a_job_whose_job_server_is_known_to_have_ended_is_not_awaited() -> None:

@@ -94,10 +94,10 @@ class Returns:
         rif.address, rif.pid, rif.fresh = event.address, event.pid, False
         rif.resources = {resource.resource_id: resource for resource in resources}
         lives.come_back(rif, event.link, now, out)
+        for claim in event.claims:  # before the RM can give what is claimed to whoever waits
+            self._claimed(rif, claim, new, now, out)
         if new and resources:
             out.append(TellRm(Added(resources, rif.host)))
-        for claim in event.claims:
-            self._claimed(rif, claim, new, now, out)
 
     def _claimed(self, rif: Rif, claim: Claim, new: bool, now: float, out: Actions) -> None:
         """Work goes on at a RIF that has come back: its job is awaited, too, unless it is over."""
