@@ -14,6 +14,7 @@ from gspc_trio.core.exchange import (
     Grant,
     Interrupt,
     Lapsed,
+    Refuse,
     Revoke,
     Revoked,
 )
@@ -187,11 +188,11 @@ def test_the_rifs_of_before_are_awaited_and_bring_what_they_have() -> None:
 
 def test_what_is_in_use_on_a_rif_that_is_back_is_given_to_nobody() -> None:
     """A job that was back sooner got it, and the task of the other one there was ended and begun again."""
-    machine, _ = run((0.0, RESTORED))
+    machine, _ = run()
     rm = ResourceManager(2)
     early = events.JobBack(events.JobAsked(18, "sooner", 71, "anna"), "j2")
     given: list[Any] = []
-    for event in (early, Demand("j2", CORE, 1, NO_GRANT), BACK, JOB_BACK):
+    for event in (RESTORED, early, Demand("j2", CORE, 1, NO_GRANT), BACK, JOB_BACK):
         if isinstance(event, Demand):
             given += rm.handle(event, 1.0)
             continue
@@ -199,7 +200,7 @@ def test_what_is_in_use_on_a_rif_that_is_back_is_given_to_nobody() -> None:
             if isinstance(action, actions.TellRm):
                 given += rm.handle(action.event, 1.0)
                 rm.check()
-    assert not [action for action in given if isinstance(action, Grant | Lapsed)]
+    assert not [action for action in given if isinstance(action, Grant | Lapsed | Refuse)]
     assert [entry["held"] for entry in rm.status()["jobs"].values()] == [{}, {"core": 1}]
 
 
