@@ -10,7 +10,7 @@ from gspc_trio.components.job_recovery import FIRST_TASK_ID
 from gspc_trio.core.exchange import Finished, Lapsed, Release, Submission, Submit
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.records import GrantChanged
-from gspc_trio.core.scheduler import ResourcesLost, RetryTask, TaskDone
+from gspc_trio.core.scheduler import Claims, ResourcesLost, RetryTask, TaskDone
 from gspc_trio.core.task import TaskState
 from gspc_trio.testing.backend import Run
 from gspc_trio.testing.checkers.base import Broken
@@ -70,8 +70,10 @@ class Tasks:
         kept = [action for action in actions if type(action) is GrantChanged and not action.held]
         if kept and kind is not Lapsed:
             given = {action.grant_id for action in actions if type(action) is Release}
+            claims = [action for action in actions if type(action) is Claims]
+            named = {grant.grant_id for claim in claims for grant in claim.grants}
             for action in kept:
-                if action.grant_id not in given:
+                if action.grant_id in named or not (claims or action.grant_id in given):
                     raise Broken(
                         f"{self.job} forgets grant {action.grant_id} without a word", *action.resources
                     )
