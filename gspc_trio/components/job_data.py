@@ -19,7 +19,7 @@ from gspc_trio.components.iml import join_layer
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_host import Arena, HostLayers, no_arena
 from gspc_trio.components.iml_platform import platform
-from gspc_trio.components.job_recovery import FIRST_TASK_ID, Harvest, Recovery
+from gspc_trio.components.job_recovery import FIRST_TASK_ID, Harvest, Outputs, Recovery
 from gspc_trio.components.staging_engine import StagingEngine
 from gspc_trio.core.exchange import DataLayer, Finished
 from gspc_trio.core.ids import ResourceId
@@ -140,7 +140,7 @@ class JobData:
         """Return what is told of tasks that are done, but not of those that ran again for their data."""
         return lambda done: None if done.task_id >= FIRST_TASK_ID else on_done(done)
 
-    def harvest(self, read: Callable[[], object], nursery: trio.Nursery) -> Harvest:
+    def harvest(self, read: Callable[[], Outputs], nursery: trio.Nursery) -> Harvest:
         """Return what opens the job's results before it ends; see :class:`Harvest`."""
         return Harvest(self.recovery, read, nursery)
 

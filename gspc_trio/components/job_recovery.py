@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgpack
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.iml_platform import platform
 from gspc_trio.core.ids import TaskId
-from gspc_trio.core.iml.errors import DataLost, ImlError, LayerGone
+from gspc_trio.core.iml.errors import DataLost, ImlError, LayerGone, NoRoom
 from gspc_trio.core.iml.lineage import Forgotten, Lineage, Origin, ancestors, plan
 from gspc_trio.core.staging import split_plan
 from gspc_trio.core.task import Outcome, Reason, Task
@@ -37,6 +37,9 @@ PAUSE_S = 0.05
 
 TRIES = 5
 """How often it is planned anew because more was lost meanwhile."""
+
+Outputs: TypeAlias = Mapping[str, list[Any]]
+"""Output port -> values."""
 
 _RESTORE = b"\xc1\2"  # see gspc_trio.compute.data
 
@@ -278,12 +281,23 @@ class Harvest:
         nursery: in which that is done.
     """
 
-    def __init__(self, recovery: Recovery, read: Callable[[], object], nursery: trio.Nursery) -> None:
+    def __init__(self, recovery: Recovery, read: Callable[[], Outputs], nursery: trio.Nursery) -> None:
         self._recovery = recovery
         self._read = read
         self._nursery = nursery
         self._opening = False
         self._opened = False
+        self._problem: ImlError | None = None
+
+    def outputs(self) -> Outputs:
+        """Return the results.
+
+        Raises:
+            ImlError: they could not be opened.
+        """
+        if self._problem is not None:
+            raise self._problem
+        return self._read()
 
     def may_end(self) -> bool:
         """Return whether the job may end; if not, it is told to look again when it may."""
@@ -300,10 +314,14 @@ class Harvest:
                 try:
                     await self._recovery.wait_idle()
                     await platform().in_thread(self._read)
+                    self._problem = None
                     break
-                except (DataLost, LayerGone):
+                except (DataLost, LayerGone, NoRoom) as error:
                     # What is lost is told to everybody, also to us, and then it is made again. A server of
-                    # this host that has died is started again.
+                    # this host that has died is started again. Others may give back memory.
+                    if self._problem is None and isinstance(error, NoRoom):
+                        log.warning("results wait for room to be opened in: %s", error)
+                    self._problem = error
                     if self._recovery.forgotten or self._recovery.is_over:
                         break
                     await trio.sleep(PAUSE_S)

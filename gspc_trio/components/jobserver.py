@@ -262,14 +262,17 @@ class _JobServer:
             stage=settings.stage,
         )
         hosts: dict[ResourceId, str] = {}
-        job = self.job = Job(machine, self.outputs, hosts, here.pid)
+        outputs = self.outputs
+        if self.data is not None:
+            harvest = self.data.harvest(self.outputs, nursery)
+            outputs, machine.may_end = harvest.outputs, harvest.may_end
+        job = self.job = Job(machine, outputs, hosts, here.pid)
         self.clients = JobClients(job)
         put: Callable[[Any], None] = job.inbox.put
         if self.data is not None:
             put = self.data.taking(job.inbox.put, hosts)
             self.data.recovery.look, self.data.recovery.restored = job.look, job.restored
             job.encode = self.data.encode
-            machine.may_end = self.data.harvest(self.outputs, nursery).may_end
         takeover: Takeover | None = None
         if self.adopts:
             from gspc_trio.components.takeover import Takeover

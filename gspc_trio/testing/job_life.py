@@ -10,7 +10,7 @@ import trio
 from gspc_trio.components.job import JobFailed, JobResult, RtsLost
 from gspc_trio.components.jobserver import RESUME_GRACE_S
 from gspc_trio.components.journal_files import JournalError
-from gspc_trio.core.iml.errors import LayerGone
+from gspc_trio.core.iml.errors import ImlError, LayerGone
 from gspc_trio.nursery.rpc import PeerGone
 from gspc_trio.nursery.scope import leaves
 from gspc_trio.testing.checkers.base import Broken
@@ -124,9 +124,10 @@ def _lost_its_data(result: JobResult | None) -> bool:
 
 
 def _had_no_room(result: JobResult | None) -> bool:
-    """Whether others had taken all the memory of a host."""
+    """Whether others had taken all the memory of a host, that of a task or that of the job itself."""
     first = result.failures[0].outcome.error if result is not None and result.failures else None
-    return first is not None and "no room" in first.message
+    message = first.message if first is not None else result.detail if result is not None else ""
+    return "no room" in message
 
 
 def is_explained(result: JobResult, error: BaseException | None) -> bool:
@@ -138,9 +139,14 @@ def is_explained(result: JobResult, error: BaseException | None) -> bool:
     return first is not None and first.kind == "unknown"
 
 
-def is_expected(error: BaseException, *, disk_was_full: bool) -> bool:
-    """Whether a process may end with this error when faults happen."""
+def is_expected(error: BaseException, *, disk_was_full: bool, is_server: bool) -> bool:
+    """Whether a process may end with this error when faults happen.
+
+    A memory server says with any error of the layer why it did not start; who has started it is told.
+    """
     allowed: tuple[type[BaseException], ...] = (OSError, PeerGone, JobFailed, trio.Cancelled, LayerGone)
     if disk_was_full:
         allowed = (*allowed, JournalError)
+    if is_server:
+        allowed = (*allowed, ImlError)
     return all(isinstance(leaf, allowed) for leaf in leaves(error))

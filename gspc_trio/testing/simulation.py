@@ -243,7 +243,8 @@ class Simulation:
             self._layers.gone(process)
         was_full = any(life.disk is not None and life.disk.was_full for life in self._lives)
         error = None if process.killed else process.error
-        if error is not None and not is_expected(error, disk_was_full=was_full):
+        is_server = process.role == "store"
+        if error is not None and not is_expected(error, disk_was_full=was_full, is_server=is_server):
             self.fail(error)
 
     async def _everything_is_back(self) -> None:

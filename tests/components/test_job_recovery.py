@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import psutil
 import pytest
@@ -24,7 +27,9 @@ from gspc_trio import (
     open_iml,
 )
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.core.iml.errors import DataLost
+from gspc_trio.components.iml_client import Iml
+from gspc_trio.components.job_recovery import Harvest, Outputs, Recovery
+from gspc_trio.core.iml.errors import DataLost, NoRoom
 from gspc_trio.core.iml.lineage import BYTES_MAX
 from gspc_trio.core.task import Requirement
 
@@ -229,3 +234,48 @@ def test_published_data_that_is_lost_fails_what_needs_it_by_name(tmp_path: Path)
             gate.touch()
             with pytest.raises(DataLost, match=r"data d\d+ was lost"):
                 result.result(HANG_S)
+
+
+async def harvested(recovery: Recovery, read: Callable[[], Outputs]) -> Harvest:
+    """Let a job that is over wait for its results."""
+    looked = trio.Event()
+    recovery.look = looked.set
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            harvest = Harvest(recovery, read, nursery)
+            assert not harvest.may_end()
+            await looked.wait()
+    assert harvest.may_end()
+    return harvest
+
+
+def recovery() -> Recovery:
+    """Return that of a job whose layer goes on."""
+    return Recovery(cast(Iml, SimpleNamespace(is_over=False)), 0)
+
+
+async def test_results_wait_for_room_to_be_opened_in() -> None:
+    refusals = [NoRoom("host a has no room for 9 bytes"), NoRoom("host a has no room for 9 bytes")]
+
+    def read() -> Outputs:
+        if refusals:
+            raise refusals.pop()
+        return {"port": [1]}
+
+    harvest = await harvested(recovery(), read)
+    assert harvest.outputs() == {"port": [1]}
+
+
+async def test_results_that_could_not_be_opened_are_not_tried_again_while_everything_waits() -> None:
+    reads = []
+
+    def read() -> Outputs:
+        reads.append(1)
+        raise NoRoom("host a has no room for 9 bytes")
+
+    lost = recovery()
+    lost.forgotten["d1"] = "it could not be made again"
+    harvest = await harvested(lost, read)
+    with pytest.raises(NoRoom, match="host a has no room"):
+        harvest.outputs()
+    assert len(reads) == 1

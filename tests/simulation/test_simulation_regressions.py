@@ -94,6 +94,15 @@ FOUND = [
         "look:job:3,stranger:rif:2,shrink:rif:26,cut:rif:71,pause:rts:2:20,look:rts:101,cut:store:77,"
         "pause:store:265:20",
     ),
+    # The simulation's own: what a job that is back does not claim it has given back, without another word.
+    (
+        14595,
+        {},
+        "cancel:job:1,stop:job:61,stranger:rif:4,shrink:rif:10,jump:rif:21:3,partition:rts:6:5.5,kill:rts:230,"
+        "dawdle:job:1,requeue:rif:5",
+    ),
+    # Another one: a memory server that stood still while it started found that its host had one.
+    (19393, {}, "full:job:1:20,kill:job:187,jump:rts:4:3,kill:iml:64,pause:store:1:7"),
     # Somebody removed the node whose memory a memory server had, and added it again: that grant was nowhere.
     (
         41,
