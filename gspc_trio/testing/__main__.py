@@ -116,7 +116,7 @@ def _hunt(chosen: argparse.Namespace, options: Options) -> int:
             if report.broken:
                 failed, status = failed + 1, 1
                 print(f"seed {report.seed} is broken: {report.broken}")
-                _tell(shrink(report))
+                _tell(report)
                 sys.stdout.flush()
             if time.monotonic() > told_s + TELL_S:
                 told_s = time.monotonic()

@@ -23,7 +23,7 @@ def quiet() -> None:
 
 
 def hunt(seeds: Iterable[int], options: Options, workers: int) -> Iterator[Report]:
-    """Run seeds on several cores; yield a report of each, in their order.
+    """Run seeds on several cores; yield a report of each, in their order, shortened if it is broken.
 
     Args:
         seeds: which.
@@ -31,16 +31,16 @@ def hunt(seeds: Iterable[int], options: Options, workers: int) -> Iterator[Repor
         workers: number of processes.
     """
     if workers <= 1:
-        quiet()
-        yield from map(partial(simulate, options=options), seeds)
+        yield from map(partial(_look_at, options=options), seeds)
         return
     with Executor(cores=workers) as executor:  # which leaves nothing, however this process ends
-        yield from executor.map(_simulate_quietly, seeds, repeat(options))
+        yield from executor.map(_look_at, seeds, repeat(options))
 
 
-def _simulate_quietly(seed: int, options: Options) -> Report:
+def _look_at(seed: int, options: Options) -> Report:
     quiet()
-    return simulate(seed, options)
+    report = simulate(seed, options)
+    return shrink(report) if report.broken else report
 
 
 def shrink(report: Report, run: Callable[[int, Options], Report] = simulate) -> Report:
