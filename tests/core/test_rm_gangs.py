@@ -233,6 +233,12 @@ def test_memory_comes_with_its_id_and_offset_on_the_host_of_the_resource() -> No
     assert driver.release("a") == [Grant("a", shape, (1, 4), ("r1.core0",), (("r1.node", 0),))]
 
 
+def test_who_has_to_have_a_host_for_its_memory_gets_it_before_those_who_prefer_it() -> None:
+    driver = Driver(Resource("r1.node", "node", memory_bytes=100), Resource("r2.node", "node"))
+    needs = (Requirement("node"), Requirement("node", ("r1.node",)))
+    assert driver.take("a", Shape(needs, memories=(30,))) == ("r1.node", "r2.node")
+
+
 def test_several_pieces_of_memory_come_in_the_order_asked_for() -> None:
     driver = Driver(*host("r1", memory_bytes=100))
     shape = Shape(memories=(30, 50, 20))

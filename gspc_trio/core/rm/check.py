@@ -182,13 +182,11 @@ def _check_wants(state: State) -> None:
 
 def _check_memories(state: State) -> None:
     taken: dict[int, list[int]] = {}
+    there = {id(memory) for host in state.pool.hosts.values() for memory in host.memories.values()}
     for holding in state.grants.values():
         for memory, offset in holding.pieces:
             taken.setdefault(id(memory), []).append(offset)
-        there = holding.vertices[0].host.memories.values()
-        assert holding.lease_until is not None or all(
-            any(memory is one for one in there) for memory, _ in holding.pieces
-        ), "a grant has memory that is gone"
+            assert id(memory) in there or holding.lease_until is not None, "a grant has memory that is gone"
     for host in state.pool.hosts.values():
         for memory in host.memories.values():
             memory.check()

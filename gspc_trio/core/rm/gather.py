@@ -148,10 +148,12 @@ def _pick(pool: Pool, need: Need, host: Host | None) -> Vertex | None:
 
 def _search(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bool:
     """Look for a combination where taking the first of each was not enough."""
+    same_host = form.shape.same_host
     flat = len(form.counts) == 1 and not any(need.hard for need in form.needs)
+    if host is not None and not same_host:  # another need may have preferred what the first one has to have
+        flat = flat and not any(need.preferences for need in form.needs)
     if flat and not form.needs[0].queue.nested:
         return False
-    same_host = form.shape.same_host
 
     def usable(position: int, vertex: Vertex) -> bool:
         if host is not None and (same_host or position == 0) and vertex.host is not host:
