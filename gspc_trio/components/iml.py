@@ -178,8 +178,7 @@ async def join_layer(
                 raise LayerGone(f"the memory layer is gone: {gone}") from gone
             near: FindNear = _Doors(door_of(network.token, address, host), nursery)
             if server is not None:
-                there = _InProcess(server)
-                near = lambda _: there  # noqa: E731
+                near = _always(_InProcess(server))
             for entry in found.servers:
                 if entry.host == host:
                     near(entry.local_address)
@@ -187,6 +186,11 @@ async def join_layer(
             nursery.start_soon(iml.listen)
             yield iml
         nursery.cancel_scope.cancel()
+
+
+def _always(near: Near) -> FindNear:
+    """The way to a server of this process, which is there for as long as its clients."""
+    return lambda _: near
 
 
 class _Doors:
