@@ -82,15 +82,19 @@ import os, time
 from gspc_trio import farm, Workflow
 
 def leave_a_trace(item):
-    folder, number, seconds = item
+    folder, number, seconds, gate = item
     with open(os.path.join(folder, f"{number}.{os.getpid()}"), "x"):
         pass
+    while gate and not os.path.exists(gate):
+        time.sleep(0.01)
     time.sleep(seconds)
     return number
 
-def workflow(folder: str, n: int = 200, seconds: float = 0.02):
-    return Workflow(farm(leave_a_trace, name="marking"), {"items": [(folder, i, seconds) for i in range(n)]})
+def workflow(folder: str, n: int = 200, seconds: float = 0.02, gate: str = ""):
+    items = [(folder, i, seconds, gate) for i in range(n)]
+    return Workflow(farm(leave_a_trace, name="marking"), {"items": items})
 """
+"""A workflow whose tasks leave a trace each, named by number and process, and wait for a file ``gate``."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = HANG_S) -> Any:

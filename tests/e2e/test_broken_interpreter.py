@@ -8,7 +8,7 @@ import sysconfig
 from pathlib import Path
 
 from e2e_world import ROOT, World, completed, wait_until
-from test_short_of_descriptors import finished, marking, rifs
+from test_short_of_descriptors import marking, quarantined, rifs
 
 
 def interpreter_of_its_own(folder: Path) -> Path:
@@ -29,8 +29,7 @@ def test_its_tasks_run_elsewhere_and_lose_nothing_and_it_is_used_when_it_is_mend
     start = ("-m", "gspc_trio.cli.rts", "start", "--cores", "1", "--host", "anna")
     system = world.start_program(str(python), *start)
     wait_until(lambda: os.path.exists(world.connection_file), "the run-time system is there")
-    process, marks = marking(world, 2)  # from now on anna has its template
-    finished(process, marks, 2)
+    marking(world, 2).see_through()  # from now on anna has its template
     done = world.run("rts", "bootstrap", "bert", "--cores", "1")
     assert done.returncode == 0, done.stderr
     broken = python.with_name("broken")
@@ -38,17 +37,15 @@ def test_its_tasks_run_elsewhere_and_lose_nothing_and_it_is_used_when_it_is_mend
     broken.chmod(0o755)
     real = python.rename(python.with_name("real"))
     broken.rename(python)
-    process, marks = marking(world, 60)
-    shown = wait_until(
-        lambda: next((r for r in rifs(world).values() if r["state"] == "quarantined"), None), "quarantine"
-    )
+    job = marking(world, 60)
+    shown = quarantined(world)
     assert shown["host"] == "bert"
     assert "the template of compute processes died when it was started (exit status 3;" in shown["detail"]
-    finished(process, marks, 60)
+    job.see_through()
     real.replace(python)
     wait_until(lambda: rifs(world)["bert"]["state"] == "up", "it is tried again")
-    process, marks = marking(world, 60)
-    wait_until(lambda: len({trace.name.partition(".")[2] for trace in marks.iterdir()}) == 2, "both are used")
-    finished(process, marks, 60)
+    job = marking(world, 60)
+    wait_until(lambda: job.hosts_used() == 2, "both are used")
+    job.see_through()
     world.stop_rts()
     assert "on bert is quarantined: the template of compute processes died" in completed(system).stderr

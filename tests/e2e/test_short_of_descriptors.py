@@ -8,8 +8,10 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from attrs import define
 from e2e_world import MARKING, World, completed, wait_until
 from test_resume import traces
 
@@ -39,52 +41,77 @@ def start(world: World, *hosts: str) -> None:
     world.start_rts("--cores", "1", *named)
 
 
-def marking(world: World, number: int) -> tuple[Any, Any]:
-    """Start a job whose tasks leave a trace, and may never be lost; return it and the folder."""
-    marks = world.folder / f"marks-{time.monotonic_ns()}"
-    marks.mkdir()
+@define
+class Marking:
+    """A job whose tasks leave a trace, may never be lost, and do not end before the test says so.
+
+    So every host that is free gets one of them, however slow the machine is.
+    """
+
+    process: Any
+    marks: Path
+    gate: Path
+    number: int
+
+    def hosts_used(self) -> int:
+        """Return how many processes have begun tasks, one for each host."""
+        return len({trace.name.partition(".")[2] for trace in self.marks.iterdir()})
+
+    def see_through(self) -> None:
+        """Let the tasks end: every one was begun once."""
+        self.gate.touch()
+        done = completed(self.process)
+        assert done.returncode == 0, done.stderr
+        assert sorted(json.loads(done.stdout)["outputs"]["results"]) == list(range(self.number))
+        assert set(traces(self.marks).values()) == {1}
+
+
+def marking(world: World, number: int) -> Marking:
+    """Start such a job."""
+    folder = world.folder / f"marking-{time.monotonic_ns()}"
+    marks, gate = folder / "marks", folder / "gate"
+    marks.mkdir(parents=True)
     flow = world.workflow(MARKING.replace('name="marking"', 'name="marking", loss_attempts=1'))
-    given = ("--set", f"folder={marks}", "--set", f"n={number}", "--rts", world.connection_file, "--json")
-    return world.start("jobserver", "run", flow, *given), marks
+    settings = {"folder": marks, "n": number, "seconds": 0, "gate": gate}
+    given = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    process = world.start("jobserver", "run", flow, *given, "--rts", world.connection_file, "--json")
+    return Marking(process, marks, gate, number)
 
 
-def finished(process: Any, marks: Any, number: int) -> None:
-    """See the job through: every task was begun once."""
-    done = completed(process)
-    assert done.returncode == 0, done.stderr
-    assert sorted(json.loads(done.stdout)["outputs"]["results"]) == list(range(number))
-    assert set(traces(marks).values()) == {1}
+def quarantined(world: World) -> Any:
+    """Wait until a host is quarantined; return what is shown of it."""
+    return wait_until(
+        lambda: next((r for r in rifs(world).values() if r["state"] == "quarantined"), None), "quarantine"
+    )
 
 
 def test_its_tasks_run_elsewhere_and_it_is_used_again_when_it_can(world: World) -> None:
     start(world, "anna", "bert")
     bert = rifs(world)["bert"]
     with short_of_descriptors(bert["pid"]):
-        process, marks = marking(world, 300)
-        shown = wait_until(
-            lambda: next((r for r in rifs(world).values() if r["state"] == "quarantined"), None), "quarantine"
-        )
+        job = marking(world, 300)
+        shown = quarantined(world)
         assert shown["host"] == "bert"
         assert "too many open files" in shown["detail"].lower()
-        finished(process, marks, 300)
+        job.see_through()
     wait_until(lambda: rifs(world)["bert"]["state"] == "up", "it is tried again")
     assert rifs(world)["bert"]["pid"] == bert["pid"], "it is the same process"
-    process, marks = marking(world, 300)
-    wait_until(lambda: len({trace.name.partition(".")[2] for trace in marks.iterdir()}) == 2, "both are used")
-    finished(process, marks, 300)
+    job = marking(world, 300)
+    wait_until(lambda: job.hosts_used() == 2, "both are used")
+    job.see_through()
     world.stop_rts()
 
 
 def test_without_another_host_tasks_wait_and_the_wait_is_explained(world: World) -> None:
     start(world, "anna")
     with short_of_descriptors(rifs(world)["anna"]["pid"]):
-        process, marks = marking(world, 20)
+        job = marking(world, 20)
         wait_until(lambda: rifs(world)["anna"]["state"] == "quarantined", "quarantine")
         told = wait_until(
             lambda: [entry["reason"] for entry in world.run_json("rts", "explain", "j1")["waiting"]],
             "the job waits",
         )
         assert "anna is quarantined: cannot start a" in told[0]
-        assert not list(marks.iterdir())
-    finished(process, marks, 20)
+        assert not job.hosts_used()
+    job.see_through()
     world.stop_rts()
