@@ -9,7 +9,7 @@ from typing import Any
 
 from gspc_trio.core.exchange import DagReport, DataLayer
 from gspc_trio.core.ids import JobId, ResourceId, RifId
-from gspc_trio.core.resources import Resource
+from gspc_trio.core.resources import Resource, checked_cores
 from gspc_trio.nursery.connection_file import read_connection_file
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer
@@ -74,8 +74,12 @@ class RunTimeSystem:
             strategy: name of a strategy.
             cores: number of cores each is to offer; 0 for what its hardware has.
             options: of the strategy.
+
+        Raises:
+            TypeError: the number of cores is no whole number.
+            ValueError: it is negative.
         """
-        order = messages.Bootstrap(tuple(hosts), strategy, cores, dict(options or {}))
+        order = messages.Bootstrap(tuple(hosts), strategy, checked_cores(cores), dict(options or {}))
         report: messages.BootstrapReport = await self.peer.call(order)
         return report
 

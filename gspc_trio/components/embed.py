@@ -19,6 +19,7 @@ from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
 from gspc_trio.components.strategy import Strategy
 from gspc_trio.core.iml.quota import Quota
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
+from gspc_trio.core.resources import checked_cores
 from gspc_trio.core.staging import FilePatterns
 from gspc_trio.nursery.connection_file import (
     ConnectionInfo,
@@ -69,8 +70,11 @@ async def open_rts(
         NoRoom: this host has not so much memory for it, or cannot spill to that directory.
         RtsError: the local RIF did not come up.
         StartedAtImport: a compute process is importing the module that calls this.
+        TypeError: the number of cores is no whole number.
+        ValueError: it is negative.
     """
     refuse_in_imports_of_tasks()
+    cores = checked_cores(cores)
     host, quota = host or socket.gethostname(), Quota(data_bytes, spill_bytes, spill_directory)
     if connection_file is not None:
         async with join_rts(Path(connection_file)) as rts, _with_data(rts, host, quota):

@@ -49,7 +49,7 @@ def describe(error: BaseException, memory_bytes: int = 0) -> ErrorFields:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as problem:
+    except values.RAISED_BY_USERS as problem:
         return f"(its text cannot be shown: {type(problem).__name__})"
 
 
@@ -74,7 +74,7 @@ def _user_traceback(error: BaseException) -> str:
         return ""
     try:
         text = _sendable("".join(traceback.format_exception(type(error), error, frames)))
-    except Exception as problem:  # a broken __str__ or source line must not cost the task its outcome
+    except values.RAISED_BY_USERS as problem:  # it must not cost the task its outcome
         return f"(the traceback cannot be shown: {type(problem).__name__})"
     if len(text) <= TRACEBACK_CHARACTERS_MAX:
         return text
@@ -99,6 +99,6 @@ def _pickled(error: BaseException) -> bytes:
         if len(data) > PICKLED_BYTES_MAX:
             return b""
         values.loads(data)  # many exceptions with arguments of their own can be written but not read
-    except Exception:
+    except values.RAISED_BY_USERS:
         return b""
     return data

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import index
+from typing import SupportsIndex
 
 from attrs import field, frozen
 from msgspec import Struct
@@ -15,6 +17,21 @@ MEMORY_CLASS = "memory"
 
 class BadResources(ValueError):
     """A resource description contradicts itself or what is there already."""
+
+
+def checked_cores(cores: object) -> int:
+    """Return a number of cores to offer, 0 for what there is.
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: it is negative.
+    """
+    if not isinstance(cores, SupportsIndex):
+        raise TypeError(f"cores is a whole number, 0 for what this machine has, not {cores!r}")
+    number = index(cores)
+    if number < 0:
+        raise ValueError(f"cores is 0, for what this machine has, or more, not {number}")
+    return number
 
 
 class Resource(Struct, frozen=True):

@@ -51,6 +51,7 @@ class Executor(ExecutorInterface):
     Raises:
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
         StartedAtImport: a compute process is importing the module that calls this.
+        TypeError, ValueError: the number of cores is no whole number, or negative.
         WorkflowError: shape or options make no sense.
     """
 
@@ -137,8 +138,7 @@ class Executor(ExecutorInterface):
         if chunksize == 1:
             return _results(self._submit_each(fn, items), deadline)
         chunks = iter(lambda: list(islice(items, chunksize)), [])
-        parts = _results(self._submit_each(call_each, ((fn, chunk) for chunk in chunks)), deadline)
-        return (result for part in parts for result in part)
+        return _flat(_results(self._submit_each(call_each, ((fn, chunk) for chunk in chunks)), deadline))
 
     def _submit_each(self, fn: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> list[TaskFuture[Any]]:
         """Submit a call for each item: what they have in common is found out once."""
@@ -201,8 +201,26 @@ def _results(futures: list[TaskFuture[Any]], deadline: Deadline) -> Iterator[Any
     futures.reverse()
     try:
         while futures:
-            yield futures[-1].result(deadline.left_s())
-            futures.pop()
+            yield _result_or_cancel(futures.pop(), deadline)
     finally:
         for future in futures:
             future.cancel()
+
+
+def _result_or_cancel(future: TaskFuture[Any], deadline: Deadline) -> Any:
+    """Return the result; cancel the task if it does not come in time."""
+    try:
+        return future.result(deadline.left_s())
+    except BaseException:
+        future.cancel()
+        raise
+    finally:
+        del future  # what is raised would keep it alive, and it what is raised
+
+
+def _flat(parts: Iterator[list[Any]]) -> Iterator[Any]:
+    """Yield the elements of each part, keeping none; nor does ``parts`` keep the part."""
+    for part in parts:
+        part.reverse()
+        while part:
+            yield part.pop()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, InvalidStateError
 from contextlib import suppress
 from time import monotonic
+from traceback import format_exception_only
 from typing import Any, Protocol, TypeVar
 
 from gspc_trio.core.task import TaskError
 from gspc_trio.protocol.values import dumps, loads
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 ENCODED_KEPT_BYTES_MAX = 65_536
 """A result larger than this is kept once: encoded until it is asked for, decoded after."""
@@ -126,7 +130,13 @@ class TaskFuture(Future[T]):
         elif self._owner.forked:
             raise RuntimeError("the task of this future belongs to the process that this one was forked from")
         else:
-            data = super().result(0)
+            error = self.exception(0)  # not the base class's result: that takes a false exception for none
+            if error is not None:
+                try:
+                    raise error
+                finally:
+                    del error, self  # they would keep each other alive through the traceback
+            data = self._result
         if self._decoded is _UNDECODED:
             self._decoded = loads(data)
             if len(data) > ENCODED_KEPT_BYTES_MAX:
@@ -153,6 +163,24 @@ class TaskFuture(Future[T]):
         if waker is not None:
             waker.release()
 
+    def _invoke_callbacks(self) -> None:
+        """Wake who waits, then call the callbacks: the base class does this when the future has ended.
+
+        What a callback raises is logged, also SystemExit: it must not end the loop that runs all tasks. Only
+        Ctrl-C in the main thread, where ``cancel`` may call callbacks, is nothing that a callback raises.
+        """
+        self._wake()
+        if self._state == "CANCELLED":
+            self.set_running_or_notify_cancel()
+        for callback in self._done_callbacks:
+            try:
+                callback(self)
+            except BaseException as error:
+                interrupted = isinstance(error, KeyboardInterrupt)
+                if interrupted and threading.current_thread() is threading.main_thread():
+                    raise
+                _log.exception("a callback of %r raised an exception", self)
+
     def encoded(self) -> bytes:
         """Return the result of a task that finished as it travels."""
         data: bytes | None = self._encoded
@@ -167,31 +195,28 @@ class TaskFuture(Future[T]):
             if is_simple:  # so it was not cancelled, and nobody has added a callback
                 self._encoded = self._result = data
                 self._state = _FINISHED
-        if not is_simple:
-            self._encoded = data
-            try:
-                self.set_result(data)  # type: ignore[arg-type]
-            except InvalidStateError:
-                return False
-        if self._waker is not None:
-            self._wake()
+        if is_simple:
+            if self._waker is not None:
+                self._wake()
+            return True
+        self._encoded = data
+        try:
+            self.set_result(data)  # type: ignore[arg-type]
+        except InvalidStateError:
+            return False
         return True
 
     def fail(self, error: BaseException) -> None:
         """The task has failed, unless the future was cancelled meanwhile."""
         with suppress(InvalidStateError):
             self.set_exception(error)
-        self._wake()
 
     def give_up(self) -> bool:
         """Become cancelled and tell those who wait; return False if it was or had ended."""
         if not super().cancel():
             return False
-        self._wake()
         with _locks:
             told, self._told = self._told, True
-        if not told:
-            self.set_running_or_notify_cancel()
         return not told
 
 
@@ -218,8 +243,9 @@ def exception_of(error: TaskError | None) -> BaseException:
     if error.pickled:
         try:
             raised = loads(error.pickled)
-        except Exception as problem:
-            message = f"{error.kind}: {error.message} (the exception itself cannot be opened here: {problem})"
+        except BaseException as problem:  # SystemExit, too: this is the loop of all tasks
+            why = "".join(format_exception_only(problem)).strip()
+            message = f"{error.kind}: {error.message} (the exception itself cannot be opened here: {why})"
             raised = TaskFailed(message)
     exception = raised if isinstance(raised, BaseException) else TaskFailed(f"{error.kind}: {error.message}")
     if error.traceback:

@@ -6,6 +6,7 @@ a program. Reading needs nothing but msgpack, so that a compute process stays sm
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgpack
 
 from gspc_trio.core.rules import WHOLE, Output
+from gspc_trio.protocol.values import RAISED_BY_USERS
 
 if TYPE_CHECKING:
     from gspc_trio.core.code import CodeEntry, Program
 
 
-class BadCode(ValueError):
+class BadCode(pickle.PicklingError, ValueError):
     """The code cannot be sent to a compute process, or the bytes are no encoded code."""
 
 
@@ -219,6 +221,6 @@ def _pickle_by_value(function: Any) -> bytes:
 
     try:
         data: bytes = cloudpickle.dumps(function, protocol=5)
-    except Exception as error:
+    except RAISED_BY_USERS as error:
         raise BadCode(f"{function!r} cannot be sent to another process: {error}") from error
     return data

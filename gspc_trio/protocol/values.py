@@ -6,11 +6,15 @@ pickled ones. Plain data can be told apart and read without pickle: :func:`is_pl
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
 import msgpack
+
+RAISED_BY_USERS = (Exception, SystemExit)
+"""What methods of the user's classes may raise while we pickle or print; Ctrl-C is not among it."""
 
 DEPTH_MAX = 64
 """Containers nested deeper than this are pickled."""
@@ -29,7 +33,7 @@ _packer = msgpack.Packer(autoreset=True)  # for these alone: packing them runs n
 _CONTAINERS = frozenset({list, tuple, dict})
 
 
-class BadValue(ValueError):
+class BadValue(pickle.PicklingError, ValueError):
     """The value cannot be sent to another process, or the bytes are no encoded value."""
 
 
@@ -107,8 +111,6 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
     if not data:
         raise BadValue("no bytes: this is not an encoded value")
     if data[0] == _PICKLED[0]:
-        import pickle
-
         if data[1:2] == b"\0":
             return _open_reference(data)
         return pickle.loads(memoryview(data)[1:])
@@ -199,12 +201,10 @@ def pickle_with(value: Any, buffers: list[memoryview] | None = None) -> bytes:
     Raises:
         BadValue: it cannot be pickled, not by cloudpickle either.
     """
-    import pickle
-
     take = None if buffers is None else _taker(buffers)
     try:
         data = pickle.dumps(value, protocol=5, buffer_callback=take)
-    except Exception:
+    except RAISED_BY_USERS:
         return _cloudpickle(value, buffers)
     # By reference, things of __main__ would be looked up in the wrong __main__ on the other side.
     return _cloudpickle(value, buffers) if b"__main__" in data else data
@@ -231,13 +231,21 @@ def _cloudpickle(value: Any, buffers: list[memoryview] | None) -> bytes:
         take = _taker(buffers)
     try:
         data: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=take)
-    except Exception as error:
+    except RAISED_BY_USERS as error:
         kind = type(value).__name__
         advice = _ADVICE.get(kind, "")
         raise BadValue(
-            f"a value of type {kind} cannot be sent to another process: {error}{advice}"
+            f"a value of type {kind} cannot be sent to another process: {_text_of(error)}{advice}"
         ) from error
     return data
+
+
+def _text_of(error: BaseException) -> str:
+    """What an exception of the user's code says; its name if that is nothing, or raises."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return type(error).__name__
 
 
 _ADVICE = {

@@ -21,6 +21,13 @@ def fail(text: str) -> None:
     raise LookupError(text)
 
 
+class Holder:
+    """Something that a weak reference can watch."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
 class Stubborn(Exception):
     """An exception that cannot be unpickled."""
 

@@ -256,6 +256,22 @@ def test_needs_that_make_no_sense_are_refused_before_anything_starts(given: Any,
         Executor(cores=1, **given)
 
 
+@pytest.mark.parametrize(
+    ("cores", "error", "problem"),
+    [
+        (1.5, TypeError, "cores is a whole number, 0 for what this machine has, not 1.5"),
+        ("2", TypeError, "cores is a whole number, 0 for what this machine has, not '2'"),
+        (None, TypeError, "cores is a whole number, 0 for what this machine has, not None"),
+        (-1, ValueError, "cores is 0, for what this machine has, or more, not -1"),
+    ],
+)
+def test_a_number_of_cores_that_makes_no_sense_is_refused(
+    cores: Any, error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error, match=f"^{re.escape(problem)}$"):
+        Executor(cores=cores)
+
+
 def test_memory_that_the_options_state_is_waited_for_and_limits() -> None:
     with Executor(cores=1, options=TaskOptions(memory_bytes=1 << 60)) as executor:
         with pytest.raises(TaskFailed, match=r"no host offers that much memory"):

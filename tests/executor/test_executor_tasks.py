@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from itertools import pairwise
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 from e2e_world import wait_until
 from executor_tasks import (
+    Holder,
     Stubborn,
     add,
     double,
@@ -332,3 +334,14 @@ def test_a_task_that_has_ended_leaves_nothing_behind(
         assert min(after - before for before, after in pairwise(sizes)) < 2_000 * 50
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("chunksize", [1, 3])
+def test_a_map_keeps_no_result_that_it_has_yielded(executor: Executor, chunksize: int) -> None:
+    results = executor.map(Holder, range(6), chunksize=chunksize)
+    for number in range(6):
+        held = next(results)
+        kept = weakref.ref(held)
+        assert held.value == number
+        del held
+        assert kept() is None
