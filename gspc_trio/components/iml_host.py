@@ -56,7 +56,7 @@ async def no_arena(host: str, name: str, memory_bytes: int) -> AsyncIterator[Quo
 class _Door:
     """The way to the server of this host in one layer; whether it is ``ready``, or ``problem``.
 
-    ``wanted`` is set when somebody wants it tried again, which may be worth it from ``again_s`` on.
+    ``wanted`` is set when somebody wants the server though there was a problem ``AGAIN_S`` ago, or longer.
     """
 
     def __init__(self, address: str) -> None:
@@ -66,17 +66,18 @@ class _Door:
     def begin(self) -> None:
         """Look for the server, or for another one."""
         self.ready, self.wanted = trio.Event(), trio.Event()
-        self.problem, self.again_s = "", 0.0
+        self.problem, self._again_s = "", 0.0
 
-    def try_again(self) -> None:
+    def want(self) -> None:
         """Somebody wants the server: the problem may be over."""
-        wanted = self.wanted
-        self.begin()
-        wanted.set()
+        if self.problem and trio.current_time() >= self._again_s:
+            wanted = self.wanted
+            self.begin()
+            wanted.set()
 
     def fail(self, problem: str) -> None:
         """There is none, and none can be started."""
-        self.problem, self.again_s = problem, trio.current_time() + AGAIN_S
+        self.problem, self._again_s = problem, trio.current_time() + AGAIN_S
         self.ready.set()
 
 
@@ -108,8 +109,8 @@ class HostLayers:
         if door is None:
             door = self._doors[which] = _Door(door_of(layer.token, layer.address, self.host))
             self._nursery.start_soon(self._hold, layer, door)
-        elif door.problem and trio.current_time() >= door.again_s:
-            door.try_again()
+        else:
+            door.want()
 
     def _door(self, layer: DataLayer) -> _Door:
         return self._doors[layer.address, layer.token]
@@ -163,7 +164,7 @@ class HostLayers:
                 except (ImlError, ConnectionProblem) as error:
                     log.warning("host %s has no memory server: %s", self.host, error)
                     door.fail(str(error))
-                    await _refuse_until(door.wanted, door.address, error)
+                    await _refuse_until_wanted(door, error)
         finally:
             door.ready.set()
 
@@ -205,9 +206,10 @@ class HostLayers:
             return any(entry.host == self.host for entry in await iml.servers())
 
 
-async def _refuse_until(wanted: trio.Event, address: str, error: Exception) -> None:
+async def _refuse_until_wanted(door: _Door, error: Exception) -> None:
+    wanted = door.wanted
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(refuse_all, address, type(error).__name__, str(error))
+        nursery.start_soon(refuse_all, door.address, type(error).__name__, str(error), door.want)
         await wanted.wait()
         nursery.cancel_scope.cancel()
 

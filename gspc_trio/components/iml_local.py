@@ -6,7 +6,7 @@ import itertools
 import os
 from collections import Counter as Multiset
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -58,12 +58,13 @@ class LocalDoor:
                     nursery.start_soon(_Guest(self._server, await door.accept()).run)
 
 
-async def refuse_all(address: str, kind: str, problem: str) -> None:
+async def refuse_all(address: str, kind: str, problem: str, on_refused: Callable[[], None]) -> None:
     """Stand in for a server that cannot be started: answer everything with an error, until cancelled.
 
     Args:
         address: name of the socket; if somebody else has it, nothing is done.
         kind, problem: type and message of the error.
+        on_refused: told that somebody wanted something.
     """
     try:
         door = platform().listen(address)
@@ -72,10 +73,10 @@ async def refuse_all(address: str, kind: str, problem: str) -> None:
     with closing(door):
         async with trio.open_nursery() as nursery:
             while True:
-                nursery.start_soon(_refuse, await door.accept(), kind, problem)
+                nursery.start_soon(_refuse, await door.accept(), kind, problem, on_refused)
 
 
-async def _refuse(connection: Any, kind: str, problem: str) -> None:
+async def _refuse(connection: Any, kind: str, problem: str, on_refused: Callable[[], None]) -> None:
     buffer = local.packet_buffer()
     with connection, suppress(OSError, ValueError):
         while True:
@@ -87,6 +88,7 @@ async def _refuse(connection: Any, kind: str, problem: str) -> None:
             for operation, number, *_ in message[2:] if message[0] == local.SEVERAL else (message,):
                 if operation != local.UNMAP:
                     local.send(connection, local.pack((number, kind, problem)), -1)
+                    on_refused()
 
 
 class _Guest:
@@ -96,8 +98,8 @@ class _Guest:
         self._server = server
         self._connection = connection
         self._pins: Multiset[Key] = Multiset()
-        self._writing: set[str] = set()
-        self._lent: set[Key] = set()
+        self._writing: dict[str, None] = {}
+        self._lent: dict[Key, None] = {}
         self._outbox: deque[tuple[bytes, int]] = deque()
         self._wake = trio.Event()
 
@@ -248,9 +250,9 @@ class _Guest:
         (data_id,) = fields
         if operation == local.COMMIT:
             await self._server.ask(CommitData(data_id))
-            self._writing.discard(data_id)
+            self._writing.pop(data_id, None)
         elif operation == local.ABORT:
-            self._writing.discard(data_id)
+            self._writing.pop(data_id, None)
             await self._server.ask(AbortData(data_id))
         else:
             raise ValueError(f"no operation has the number {operation}")
@@ -258,19 +260,19 @@ class _Guest:
 
     async def _new(self, job: str, data_id: str, size_bytes: int) -> tuple[list[Any], int]:
         made = await self._server.new(job, data_id, size_bytes)
-        self._writing.add(made)
+        self._writing[made] = None
         descriptor, _ = await self._server.store.writer((made, 0))
         return [made], descriptor
 
     async def _lend(self, size_bytes: int) -> tuple[list[Any], int]:
         key = await self._server.lend(size_bytes)
-        self._lent.add(key)
+        self._lent[key] = None
         descriptor, _ = await self._server.store.writer(key)
         return [*key, self._server.address], descriptor
 
     def _take_back(self, key: Key) -> None:
         if key in self._lent:
-            self._lent.discard(key)
+            del self._lent[key]
             self._server.store.drop(key)
 
     def _unpin(self, data_id: str, part: int) -> None:

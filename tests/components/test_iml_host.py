@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 
 import pytest
 import trio
@@ -14,8 +14,9 @@ from gspc_trio.components.iml_host import HostLayers
 from gspc_trio.components.iml_platform import PLATFORM, Platform
 from gspc_trio.components.iml_process import ServerProcess
 from gspc_trio.core.exchange import DataLayer
-from gspc_trio.core.iml.errors import LayerGone, NoRoom
+from gspc_trio.core.iml.errors import ImlError, LayerGone, NoRoom
 from gspc_trio.core.iml.quota import Quota
+from gspc_trio.iml.local import LocalClient, door_of
 from gspc_trio.nursery.network import Network
 
 MIB = 1 << 20
@@ -95,6 +96,39 @@ async def test_a_host_that_had_no_memory_for_a_server_is_tried_again_for_the_nex
             settled = await layers.settle(layer)
             assert stage.servers["north"].local_address == settled.local_address
             await layers.link(layer)
+
+
+async def test_a_host_that_had_no_memory_for_a_server_is_tried_again_for_who_asks_there() -> None:
+    """A job server settles once; its results are opened there in the end."""
+    host = FullHost()
+    async with (
+        open_stage("south", listen=LISTEN) as stage,
+        layers_of(stage, host.hold) as layers,
+    ):
+        layer = DataLayer(stage.coordinator.address, TOKEN)
+        address = door_of(TOKEN, layer.address, "north")
+
+        def ask() -> None:
+            with closing(LocalClient(address, "")) as client:
+                client.look_up("nothing")
+
+        with trio.fail_after(HANG_S):
+            with pytest.raises(LayerGone, match="north has no memory server"):
+                await layers.settle(layer)
+            await refused(ask, "NoRoom")
+            host.is_full = False
+            await refused(ask, "UnknownName")
+            assert "north" in stage.servers
+
+
+async def refused(ask: Callable[[], None], kind: str) -> None:
+    """Ask until that is refused for this reason; in between there may be nobody to ask."""
+    while True:
+        try:
+            await trio.to_thread.run_sync(ask)
+        except ImlError as error:
+            if type(error).__name__ == kind:
+                return
 
 
 async def test_a_layer_in_the_place_of_one_that_is_gone_has_servers_of_its_own() -> None:

@@ -117,6 +117,13 @@ FOUND = [
         TELLING,
         "look:job:16,cut:rif:4,look:rif:24,jump:rif:359:13,crash:rts:25,cut:rts:99,cut:iml:2,cut:iml:15",
     ),
+    # The server of a job's host could not have its memory, and nobody tried again: a result was lost with it.
+    (
+        119181885,
+        TELLING,
+        "cut:rif:145,kill:rts:1,pause:rts:351:13,requeue:rif:3,stranger:iml:23,pause:store:73:13,"
+        "partition:store:75:20",
+    ),
 ]
 
 
