@@ -12,6 +12,8 @@ import trio
 from gspc_trio.components.jobserver import RESUME_GRACE_S
 from gspc_trio.core.exchange import Finished, Revoked, Submit
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId
+from gspc_trio.core.iml.coordinator import Coordinator
+from gspc_trio.core.iml.store import Store
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.rif_host import RifHost
 from gspc_trio.core.rts import Rts
@@ -35,7 +37,7 @@ HISTORY_EVENTS = 20_000
 """Events that are kept for a story."""
 
 CHECKED_ALWAYS = 20
-"""A machine with so many tasks or resources checks itself after each event, a larger one less often."""
+"""A machine with so many tasks, resources or data checks itself after each event, a larger one less often."""
 
 IDLE_TICK = 0.1
 """What a look at the clock that leads to nothing counts for, of an event after which to check."""
@@ -146,6 +148,8 @@ class Observer:
             return int(machine.scheduler.live)
         if kind is RifHost:
             return len(machine.workers)
+        if kind is Coordinator or kind is Store:
+            return int(machine.size)
         grants = self._grants.get(process)
         return grants.resources if grants is not None else 0
 

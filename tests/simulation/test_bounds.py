@@ -7,10 +7,15 @@ from random import Random
 import pytest
 from trio.testing import MockClock
 
+from gspc_trio.core.iml.coordinator import Coordinator
+from gspc_trio.core.iml.events import Answered, Asked, ClientUp, ServerUp
+from gspc_trio.core.iml.exchange import Alloc, JoinLayer, ServerHello
+from gspc_trio.core.machine import Tick
 from gspc_trio.nursery.witness import Fill
 from gspc_trio.testing.checkers.base import Broken
-from gspc_trio.testing.checkers.bounds import QUEUE_EVENTS, Bounds, count_objects
+from gspc_trio.testing.checkers.bounds import QUEUE_EVENTS, TABLE_EVENTS, Bounds, count_objects
 from gspc_trio.testing.cluster import open_cluster
+from gspc_trio.testing.observer import Observer
 from gspc_trio.testing.process import SimulatedProcess
 from gspc_trio.testing.workload import Workload, behave
 
@@ -76,6 +81,29 @@ async def test_links_show_what_waits_until_they_are_over(autojump_clock: MockClo
     assert names == {"the outbox", "the inbox"}
     assert all(fill.items <= fill.items_max for fills in shown for fill in fills)
     assert () in shown, "those of the job are over"
+
+
+def test_a_memory_layer_may_have_as_much_as_it_has_data(autojump_clock: MockClock):
+    """Each piece of data has its entry, however many there are; what is kept beside them is too much."""
+    machine = Coordinator()
+    for event in (
+        ServerUp(1, 0, ServerHello("a", "ws://a:1", "", 10_000)),
+        ClientUp(2, 0, JoinLayer("j1")),
+        *(Asked(2, 0, Alloc("j1", 10)) for _ in range(200)),
+        *(Answered(call) for call in range(1, 201)),
+    ):
+        machine.handle(event, 0.0)
+    watching = Observer(lambda: 0.0, lambda: 1)
+    process = SimulatedProcess("iml", "iml", "h", Eyes(), lambda _process: None)
+
+    def look() -> None:
+        for _ in range(TABLE_EVENTS):
+            watching.saw(process, machine, Tick(), 0.0, [])
+
+    look()
+    machine.kept = [[number] for number in range(10_000)]
+    with pytest.raises(Broken, match="its Coordinator of 202 tasks, resources or data consists of"):
+        look()
 
 
 def test_what_a_machine_keeps_is_counted():

@@ -139,6 +139,12 @@ class Coordinator:
         told = {"instance": self.instance, "servers": servers, "data": data, "transfers": transfers}
         return told | {"jobs": sorted(self._jobs)}
 
+    @property
+    def size(self) -> int:
+        """How much it knows of: data, servers and clients; puts that are being written do not count."""
+        data = sum(not entry.target for entry in self._ledger.data.values())
+        return data + len(self._ledger.servers) + len(self._clients)
+
     # Servers
 
     def _server_up(self, event: events.ServerUp) -> None:

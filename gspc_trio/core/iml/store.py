@@ -127,6 +127,11 @@ class Store:
             "pinned": sum(part.pins > 0 for part in self._parts.values()),
         }
 
+    @property
+    def size(self) -> int:
+        """Number of parts that it has."""
+        return len(self._parts)
+
     def size_of(self, key: Key) -> int | None:
         """Return the size of a part, None if there is no such part."""
         part = self._parts.get(key)

@@ -27,7 +27,7 @@ TASKS_MAX, TASKS_EACH = 100, 12
 """Tasks that there may be, and besides for each process and each end of a connection."""
 
 OBJECTS_MAX, OBJECTS_EACH = 500, 30
-"""Objects that a machine may consist of, and besides for each of its tasks or resources."""
+"""Objects that a machine may consist of, and besides for each of its tasks, resources or data."""
 
 _NO_STATE = (
     type,
@@ -85,7 +85,7 @@ class Bounds:
                 )
 
     def machine(self, process: SimulatedProcess, machine: Any, size: int) -> None:
-        """A machine with so many tasks or resources has taken an event: count its objects now and then.
+        """A machine with so many tasks, resources or data has taken an event: count its objects now and then.
 
         Raises:
             Broken: there are more than may be.
@@ -96,7 +96,7 @@ class Bounds:
             return
         objects, most = count_objects(machine), OBJECTS_MAX + OBJECTS_EACH * size
         if objects > most:
-            what = f"{process.name}: its {key[1].__name__} of {size} tasks or resources"
+            what = f"{process.name}: its {key[1].__name__} of {size} tasks, resources or data"
             raise Broken(f"{what} consists of {objects} objects after {seen} events; {most} may be")
 
 
