@@ -55,13 +55,13 @@ class JobClients:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._clients: set[_Client] = set()
+        self._clients: dict[_Client, None] = {}
 
     async def serve(self, peer: Peer) -> None:
         """Answer one client until it goes."""
         client = _Client(peer)
         watcher = Watcher()
-        self._clients.add(client)
+        self._clients[client] = None
         try:
             async with trio.open_nursery() as nursery:
                 while True:
@@ -77,7 +77,7 @@ class JobClients:
         except* PeerGone:
             pass
         finally:
-            self._clients.discard(client)
+            self._clients.pop(client, None)
 
     async def see_off(self) -> None:
         """Wait until all clients have their answers, and close their connections."""

@@ -326,13 +326,13 @@ class JobData:
             await trio.sleep(SWEEP_S)
             with suppress(ImlError):
                 entries = (await self.iml.status())["data"]
-                mine = {entry["data_id"] for entry in entries if entry["job"] == self.layer.job}
-                unclaimed = {
-                    name for name in mine if name not in self.recovery.kept and not self.recovery.busy
-                }
-                for data_id in before & unclaimed:
-                    await self._free(data_id)
-                before = unclaimed
+                mine = (entry["data_id"] for entry in entries if entry["job"] == self.layer.job)
+                kept, busy = self.recovery.kept, self.recovery.busy
+                unclaimed = [data_id for data_id in mine if data_id not in kept and not busy]
+                for data_id in unclaimed:
+                    if data_id in before:
+                        await self._free(data_id)
+                before = set(unclaimed)
 
     async def _free(self, data_id: str) -> None:
         with suppress(ImlError):  # it was lost, or the layer is gone

@@ -6,8 +6,6 @@ Each call that waits is a credit of one; see section 3 of the house plan.
 from __future__ import annotations
 
 import math
-import os
-import socket
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -252,7 +250,8 @@ async def open_resources(
         PeerGone: the run-time system is gone.
     """
     async with rts.join() as peer:
-        order = RegisterJob(name, os.getpid(), socket.gethostname(), "", weight)
+        here = rts.network.whereabouts()
+        order = RegisterJob(name, here.pid, here.host, "", weight)
         answer: JobRegistered = await peer.call(order)
         resources = Resources(peer, answer.job)
         async with open_scope() as nursery:

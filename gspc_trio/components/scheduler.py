@@ -72,7 +72,7 @@ class _RifLink:
     put: Callable[[Any], None]
     peer: Peer | None = None
     unsent: list[Any] = field(factory=list)
-    defined: set[int] = field(factory=set)
+    defined: dict[int, None] = field(factory=dict)
     lost_at: float | None = None
     greeted: bool = False
 
@@ -237,7 +237,7 @@ class SchedulerRoutes:
             submit = replace(submit, submissions=told)
         for code_id in [submission.code_id for submission in submit.submissions]:
             if code_id not in link.defined:
-                link.defined.add(code_id)
+                link.defined[code_id] = None
                 link.send(DefineCode(self.job, code_id, self._code(code_id)))
         link.send(submit)
 

@@ -22,7 +22,7 @@ def test_only_what_is_not_there_is_made_again_and_parents_first() -> None:
     one, two = make(lineage, 1), make(lineage, 2)
     three = make(lineage, 3, ("d1", one), ("d2", two))
     four = make(lineage, 4, ("d3", three), ("d1", one))
-    assert ancestors([four]) == {"d1", "d2", "d3"}
+    assert ancestors([four]) == ["d3", "d1", "d2"]
     assert numbers(plan({"d4": four}, {"d1", "d3"})) == [4]
     assert numbers(plan({"d4": four}, {"d1", "d2"})) == [3, 4]
     order = numbers(plan({"d4": four, "d2": two}, set()))

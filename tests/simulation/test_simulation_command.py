@@ -23,19 +23,30 @@ def logging_stays(monkeypatch):
     monkeypatch.setattr("gspc_trio.testing.hunt.quiet", lambda: None)
 
 
-def replay(hash_seed: str) -> str:
-    command = [sys.executable, "-m", "gspc_trio.testing", "--seed", "8", "--tasks", "12"]
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=HANG_S, check=True
-    )
-    return done.stdout
+REPLAY = """
+from gspc_trio.testing.hunt import quiet
+from gspc_trio.testing.simulation import Options, simulate
+
+quiet()
+print(*(simulate(seed, Options(tasks=tasks)).digest for seed, tasks in ((8, 12), (50003, 20), (87, 12))))
+"""
+"""Replays a few seeds; in two of them jobs have data in a memory layer, and some of it is lost."""
 
 
-def test_another_process_with_other_hashes_replays_the_same_events():
-    first = replay("1")
-    assert first.splitlines()[-1].startswith("seed 8 event hash ")
-    assert replay("2") == first
+def test_other_processes_with_other_hashes_replay_the_same_events():
+    """What is done in the order of a set of words is done in another one there."""
+    replays = [
+        subprocess.Popen(
+            [sys.executable, "-c", REPLAY],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for hash_seed in ("0", "1")
+    ]
+    digests = {replay.communicate(timeout=HANG_S)[0] for replay in replays}
+    assert len(digests) == 1
+    assert len(digests.pop().split()) == 3
 
 
 def test_a_broken_run_tells_its_story_and_how_to_replay_it(monkeypatch, capsys):

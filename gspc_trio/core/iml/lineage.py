@@ -101,9 +101,9 @@ class Lineage:
         return Origin(self._changes, None, (data_id,), {}, pieces)
 
 
-def ancestors(origins: Iterable[Origin]) -> set[str]:
-    """Return the ids of all data from which these were made."""
-    found: set[str] = set()
+def ancestors(origins: Iterable[Origin]) -> list[str]:
+    """Return the ids of all data from which these were made, each once."""
+    found: dict[str, None] = {}
     waiting = list(origins)
     seen: set[int] = set()
     while waiting:
@@ -111,9 +111,9 @@ def ancestors(origins: Iterable[Origin]) -> set[str]:
         if id(origin) in seen:
             continue
         seen.add(id(origin))
-        found.update(origin.given)
+        found.update(dict.fromkeys(origin.given))
         waiting += [given for given in origin.given.values() if given is not None]
-    return found
+    return list(found)
 
 
 def plan(lost: Mapping[str, Origin | None], there: Container[str]) -> list[Origin]:

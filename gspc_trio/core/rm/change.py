@@ -238,7 +238,7 @@ class Changer:
                 host.roots.remove(vertex)
             if not host.count:
                 pool.hosts.pop(host.name, None)
-        for queue in {vertex.queue for vertex in going}:
+        for queue in dict.fromkeys(vertex.queue for vertex in going):
             self._tidy(queue)
         pool.version += 1
         pool.changed += 1
