@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 from cyclopts import App, Parameter
+from msgspec import structs
 
 from gspc_trio.cli.beside import place_for_connection_file, show_top
 from gspc_trio.cli.common import (
@@ -22,7 +23,7 @@ from gspc_trio.cli.common import (
 from gspc_trio.cli.journaled import new_journal, old_journal
 from gspc_trio.cli.progress import show_progress
 from gspc_trio.cli.waiting import tell_waiting
-from gspc_trio.components.client import join_rts
+from gspc_trio.components.client import JobOver, join_rts
 from gspc_trio.components.collector import tuned_collector
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.iml import published_layer
@@ -33,7 +34,6 @@ from gspc_trio.components.outliving import outlive_rts
 from gspc_trio.components.workflow_file import LoadedWorkflow, blame_file, load_workflow_file
 from gspc_trio.core.exchange import DataLayer
 from gspc_trio.nursery.connection_file import find_live_connection
-from gspc_trio.nursery.rpc import Peer
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.protocol.messages import GetJobStatus, Status, StopJob, WaitJob
 from gspc_trio.version import VERSION
@@ -242,8 +242,6 @@ async def _run(
         rts = await stack.enter_async_context(
             open_rts(cores=cores, connection_file=rts_file, publish=publish)
         )
-        if watch is not None:
-            settings = settings.listening(rts.address)
         job = await stack.enter_async_context(
             open_job(
                 workflow.net,
@@ -309,25 +307,31 @@ async def list_jobs(*, rts: RunningFile = None, json: Json = False) -> None:
 
 async def _ask(job: str, rts: Path | None, question: Any) -> Any:
     async with join_rts(running_connection(rts)) as system, system.connect_to_job(job) as peer:
-        return await _call(peer, question)
+        return await peer.call(question)
 
 
-async def _call(peer: Peer, question: Any) -> Any:
-    answer = await peer.call(question)
-    return answer.data if isinstance(answer, Status) else answer
+async def _ask_state(job: str, rts: Path | None, question: GetJobStatus | WaitJob) -> dict[str, Any]:
+    """Return the state of a job; of one that is over, what the run-time system knows of its end."""
+    try:
+        answer: Status = await _ask(job, rts, question)
+    except JobOver as over:
+        return structs.asdict(over.ended)
+    return answer.data
 
 
 def describe_job(data: dict[str, Any]) -> str:
     """Return the state of a job as lines for people."""
     tasks = ", ".join(f"{number} {state}" for state, number in data["tasks"].items() if number) or "none"
-    line = f"{data['job']} ({data['name']}): {data['state']} for {data['elapsed_s']:.1f} s; tasks: {tasks}"
+    since = "for" if data["state"] == "running" else "after"
+    how = f"{data['state']} {since} {data['elapsed_s']:.1f} s"
+    line = f"{data['job']} ({data['name']}): {how}; tasks: {tasks}"
     return f"{line}\n{data['detail']}" if data["detail"] else line
 
 
 @app.command
 async def status(job: JobName, *, rts: RunningFile = None, json: Json = False) -> None:
     """Show the state of a job."""
-    data = await _ask(job, rts, GetJobStatus())
+    data = await _ask_state(job, rts, GetJobStatus())
     if json:
         print_json(data)
     else:
@@ -337,7 +341,7 @@ async def status(job: JobName, *, rts: RunningFile = None, json: Json = False) -
 @app.command
 async def wait(job: JobName, *, rts: RunningFile = None, json: Json = False) -> int:
     """Wait for the end of a job; exit status 0 if it finished."""
-    data = await _ask(job, rts, WaitJob())
+    data = await _ask_state(job, rts, WaitJob())
     if json:
         print_json(data)
     else:

@@ -17,6 +17,15 @@ from gspc_trio.protocol import messages
 from gspc_trio.protocol.values import dumps, loads
 
 
+class JobOver(LookupError):
+    """The job is over, and nobody is there to ask; ``ended`` says how it ended."""
+
+    def __init__(self, ended: messages.EndedJob) -> None:
+        detail = f": {ended.detail}" if ended.detail else ""
+        super().__init__(f"job {ended.job} ({ended.name}) is over ({ended.state}){detail}")
+        self.ended = ended
+
+
 class RunTimeSystem:
     """What a user can ask of a run-time system (GSPC19 2.1), over a connection of role ``control``.
 
@@ -24,21 +33,28 @@ class RunTimeSystem:
         network: through which the RTS, its RIFs and other jobs are reached.
         address: of the RTS.
         peer: the open connection.
+        published: whether programs outside this process can find it though it lives here.
 
     Attributes:
         data: the memory layer that jobs use unless they name another one; None: there is none.
     """
 
-    def __init__(self, network: Network, address: str, peer: Peer) -> None:
+    def __init__(self, network: Network, address: str, peer: Peer, *, published: bool = False) -> None:
         self.network = network
         self.address = address
         self.peer = peer
+        self._published = published
         self.data: DataLayer | None = None
 
     @property
     def embedded(self) -> bool:
         """Whether the run-time system lives in this process."""
         return self.address.startswith("memory:")
+
+    @property
+    def has_outsiders(self) -> bool:
+        """Whether clients outside this process can reach it, and may want to reach the jobs on it."""
+        return self._published or not self.embedded
 
     def join(self) -> AbstractAsyncContextManager[Peer]:
         """Open a connection for a job."""
@@ -110,8 +126,11 @@ class RunTimeSystem:
 
     async def jobs(self) -> tuple[messages.JobEntry, ...]:
         """Return the jobs registered now, oldest first."""
+        return (await self._list_jobs()).jobs
+
+    async def _list_jobs(self) -> messages.JobList:
         answer: messages.JobList = await self.peer.call(messages.ListJobs())
-        return answer.jobs
+        return answer
 
     async def stop(self) -> None:
         """Take the run-time system down."""
@@ -122,11 +141,16 @@ class RunTimeSystem:
         """Open a connection to the job server of a registered job.
 
         Raises:
+            JobOver: it is over.
             LookupError: there is no such job, or it does not listen.
         """
-        entries = {entry.job: entry for entry in await self.jobs()}
+        listed = await self._list_jobs()
+        entries = {entry.job: entry for entry in listed.jobs}
         entry = entries.get(job)
         if entry is None:
+            for ended in listed.ended:
+                if ended.job == job:
+                    raise JobOver(ended)
             there = ", ".join(f"{e.job} ({e.name})" for e in entries.values()) or "none"
             raise LookupError(f"no job {job!r} is registered; registered: {there}")
         if not entry.address:

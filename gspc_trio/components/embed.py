@@ -96,7 +96,7 @@ async def open_rts(
             connection = network.connect(RTS_ADDRESS, role="control", name="application", expect="rts")
             async with connection as peer:
                 with published(publish, service.addresses[-1], network.token):
-                    rts = RunTimeSystem(network, RTS_ADDRESS, peer)
+                    rts = RunTimeSystem(network, RTS_ADDRESS, peer, published=publish is not None)
                     async with _with_data(rts, host, quota):
                         yield rts
 
@@ -174,8 +174,6 @@ async def open_job(
     else:
         engine = journaled.engine
     settings = settings or JobSettings(name=net.name)
-    if not settings.listen and not rts.embedded:
-        settings = settings.listening(rts.address)
 
     def code(code_id: int) -> bytes:
         return encode_entry(engine.code_table[code_id])

@@ -18,7 +18,7 @@ from gspc_trio.components.job_clients import JobClients
 from gspc_trio.components.job_files import JobFiles
 from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.components.scheduler import SchedulerRoutes
-from gspc_trio.core.exchange import DataLayer, OpenJob
+from gspc_trio.core.exchange import DataLayer, EndState, JobEnd, OpenJob
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.iml.lineage import BYTES_MAX
 from gspc_trio.core.records import RECORD_TYPES, Record
@@ -56,7 +56,7 @@ class JobSettings(Struct, frozen=True):
         weight: share of the resources relative to other jobs.
         fate: whether tasks in a worker's phases share their fate (WRK-3).
         threads: compute in threads instead of processes.
-        listen: address at which the job server listens, or "" not to.
+        listen: address at which the job server listens; "" for one that the clients of its RTS can reach.
         modules: sources shipped with the job, module name -> (file name, text).
         data: the memory layer for large values; None: that of the run-time system, if it has one.
         near_data: send tasks to hosts that hold their data, where they can (SCH-8).
@@ -107,7 +107,7 @@ async def run_job(
     """Run an engine's tasks on a run-time system.
 
     Leaving the block waits for the job to end, as a nursery would; an exception or a cancellation in it stops
-    the job.
+    the job. It listens where the run-time system has clients outside this process.
 
     Args:
         engine: says what is ready.
@@ -127,6 +127,7 @@ async def run_job(
         JournalError: the journal cannot be written any more.
         OSError: the file for the records cannot be written.
     """
+    settings = _found_by_clients_of(rts, settings)
     async with open_scope() as nursery:
         server = _JobServer(engine, code, outputs, settings, open_ended, on_done, journal)
         if journal is None:  # what lies in memory is gone when the journal is read
@@ -160,6 +161,11 @@ async def run_job(
                     await server.leave()
                 job.records.close_file()
         nursery.cancel_scope.cancel()
+
+
+def _found_by_clients_of(rts: RunTimeSystem, settings: JobSettings) -> JobSettings:
+    """Have the job listen if clients outside this process may look for it, to watch or to stop it."""
+    return settings.listening(rts.address) if rts.has_outsiders and not settings.listen else settings
 
 
 class _JobServer:
@@ -340,8 +346,14 @@ class _JobServer:
         try:
             if not job.has_ended:
                 job.stop("its scope was left")
-                await job.wait_ended()
-            await self.routes.rts.call(LeaveJob())
+            result = await job.wait_ended()
+            end = JobEnd(
+                EndState(result.state),
+                result.detail,
+                {TaskState(state): number for state, number in result.tasks.items() if number},
+                result.elapsed_s,
+            )
+            await self.routes.rts.call(LeaveJob(end=end))
         except PeerGone:
             pass
         job.records.send_the_rest()

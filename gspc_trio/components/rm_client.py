@@ -13,7 +13,17 @@ from contextlib import asynccontextmanager, suppress
 import trio
 
 from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.core.exchange import Demand, Grant, Interrupt, Lapsed, Recall, Refuse, Release
+from gspc_trio.core.exchange import (
+    Demand,
+    EndState,
+    Grant,
+    Interrupt,
+    JobEnd,
+    Lapsed,
+    Recall,
+    Refuse,
+    Release,
+)
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
 from gspc_trio.core.task import Requirement, Shape
 from gspc_trio.nursery.rpc import Peer, PeerGone
@@ -256,11 +266,16 @@ async def open_resources(
         resources = Resources(peer, answer.job)
         async with open_scope() as nursery:
             nursery.start_soon(_listen, peer, resources)
+            end = JobEnd(EndState.STOPPED)
             try:
                 yield resources
+                end = JobEnd()
+            except Exception as error:
+                end = JobEnd(EndState.FAILED, f"{type(error).__name__}: {error}")
+                raise
             finally:
                 with trio.move_on_after(LEAVE_S, shield=True):
-                    await _leave(peer)
+                    await _leave(peer, end)
                 nursery.cancel_scope.cancel()
 
 
@@ -271,6 +286,6 @@ async def _listen(peer: Peer, resources: Resources) -> None:
         resources.fail(gone)
 
 
-async def _leave(peer: Peer) -> None:
+async def _leave(peer: Peer, end: JobEnd) -> None:
     with suppress(PeerGone):
-        await peer.call(LeaveJob())
+        await peer.call(LeaveJob(end=end))

@@ -19,7 +19,7 @@ from gspc_trio.components.strategy import Strategy
 from gspc_trio.core.exchange import DagReport
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent
-from gspc_trio.core.records import JobChanged, RifChanged
+from gspc_trio.core.records import JobChanged, RifChanged, TaskCounts
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm import Placement, ResourceManager
 from gspc_trio.core.rts import Limits, Rts, actions, events
@@ -88,6 +88,7 @@ class RtsService:
             actions.Stopped: lambda _: self._over.set(),
             RifChanged: self._record_rif,
             JobChanged: self.records.append,
+            TaskCounts: self.records.append,
         }
 
     @property
@@ -169,6 +170,20 @@ class RtsService:
         return tuple(
             messages.JobEntry(job.job, job.name, job.pid, job.host, job.address, job.weight)
             for job in self.machine.jobs
+        )
+
+    def ended_jobs(self) -> tuple[messages.EndedJob, ...]:
+        """Return the last jobs that are over, in the order in which they ended."""
+        return tuple(
+            messages.EndedJob(
+                job.job,
+                job.name,
+                job.state,
+                job.detail,
+                {state.value: number for state, number in job.counts.items()},
+                job.last_s - job.first_s,
+            )
+            for job in self.records.progress.ended_jobs
         )
 
     def resources(self, rif_id: RifId) -> tuple[Resource, ...]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.records import Watcher
 from gspc_trio.components.rm import FROM_JOBS, drop_offender
-from gspc_trio.core.exchange import DagReport, Revoked
+from gspc_trio.core.exchange import DagReport, JobEnd, Revoked
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import StreamOpened
@@ -59,7 +59,7 @@ class _JobLink:
     call: IncomingCall | None
     answered: trio.Event = field(factory=trio.Event)
     job: JobId = ""
-    left: bool = False
+    left: JobEnd | None = None
 
 
 class PeerServer:
@@ -159,12 +159,12 @@ class PeerServer:
             if joining.job:
                 if self._service.rm.peers.get(joining.job) is peer:
                     del self._service.rm.peers[joining.job]
-                reason = "" if joining.left else peer.reason or CANCELLED
+                reason = "" if joining.left is not None else peer.reason or CANCELLED
                 silent = reason.startswith(SILENT)
                 put(events.JobGone(joining.job, reason, joining.left, silent, link))
 
-    async def _listen_to_job(self, joined: _JobLink, more: list[Any]) -> bool:
-        """Take what a job says; return True when it leaves."""
+    async def _listen_to_job(self, joined: _JobLink, more: list[Any]) -> JobEnd:
+        """Take what a job says until it leaves; return how it has ended."""
         peer, job, take = joined.peer, joined.job, self._service.rm.take
         while True:
             said: list[Any] = []
@@ -177,7 +177,7 @@ class PeerServer:
                 if isinstance(message, IncomingCall) and isinstance(message.body, messages.LeaveJob):
                     message.reply(messages.Done())
                     if not message.body.adopted:
-                        return True
+                        return message.body.end
                     self._service.inbox.put(events.Inherited(job, message.body.adopted))
                 else:
                     drop_offender(peer, f"job {job} may not say {_name_of(message)} here")
@@ -308,7 +308,7 @@ _QUESTIONS: dict[type, Callable[[int, Any], Any]] = {
 _ANSWERS: dict[type, Callable[[RtsService, Any], Any]] = {
     messages.GetStatus: lambda service, _: messages.Status(service.status()),
     messages.GetHostToResource: lambda service, _: messages.HostToResource(service.host_to_resource()),
-    messages.ListJobs: lambda service, _: messages.JobList(service.jobs()),
+    messages.ListJobs: lambda service, _: messages.JobList(service.jobs(), service.ended_jobs()),
     messages.GetResources: lambda service, body: messages.ResourceList(service.resources(body.rif_id)),
     messages.Explain: lambda service, body: messages.Status({"waiting": service.explain(body.job)}),
     messages.StopRts: lambda _, __: messages.Done(),

@@ -4,6 +4,8 @@ between them.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 from attrs import field, frozen
 from msgspec import Struct
@@ -11,7 +13,7 @@ from msgspec import Struct
 from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import DEFAULT_LIMITS, StageLimits
-from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Shape, TaskOptions
+from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Shape, TaskOptions, TaskState
 
 # Scheduler to resource manager ------------------------------------------------------------------------------
 
@@ -291,6 +293,30 @@ class Revoked(Struct, frozen=True):
 
     grant_id: GrantId
     resources: tuple[ResourceId, ...]
+
+
+class EndState(StrEnum):
+    """How a job has ended."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class JobEnd(Struct, frozen=True):
+    """How a job ended, as its job server says when it leaves.
+
+    Attributes:
+        state: how.
+        detail: why, when it did not finish.
+        tasks: state -> number of tasks; empty if it had none.
+        elapsed_s: seconds that it took.
+    """
+
+    state: EndState = EndState.FINISHED
+    detail: str = ""
+    tasks: dict[TaskState, int] = msgspec.field(default_factory=dict)
+    elapsed_s: float = 0.0
 
 
 class Claim(Struct, frozen=True):

@@ -103,6 +103,11 @@ class JobProgress:
         return self.changed.state if self.changed is not None else "running"
 
     @property
+    def detail(self) -> str:
+        """Why it is in its state, for people."""
+        return self.changed.detail if self.changed is not None else ""
+
+    @property
     def name(self) -> str:
         """The job's name, for people."""
         return self.changed.name if self.changed is not None else ""
@@ -259,6 +264,11 @@ class Progress:
         if apply is None:
             raise TypeError(f"{type(record).__name__} is no record")
         apply(self, record)
+
+    @property
+    def ended_jobs(self) -> list[JobProgress]:
+        """The last jobs that have ended, in that order."""
+        return [self.jobs[job] for job in self.ended]
 
     def snapshot(self, named_max: int | None = None) -> tuple[Record, ...]:
         """Return records that make this state of a new Progress.

@@ -88,6 +88,24 @@ class TaskFuture(Future[T]):
         self._result: Any = None
         self._exception: BaseException | None = None
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {id(self):#x} state={self._describe()}>"
+
+    def _describe(self) -> str:
+        if self._state is PENDING:
+            return "running" if not self._owner.forked and self.running() else "pending"
+        if self.cancelled():
+            return "cancelled"
+        if self._exception is not None:
+            return f"finished raised {type(self._exception).__name__}"
+        data = self._result  # none if another thread has just looked at it
+        if self._decoded is _UNDECODED and data is not None and len(data) > ENCODED_KEPT_BYTES_MAX:
+            return f"finished returned {len(data)} bytes that nobody has opened yet"
+        try:
+            return f"finished returned {type(self.result(0)).__name__}"
+        except Exception as error:
+            return f"finished returned what cannot be opened here: {error}"
+
     def __getattr__(self, name: str) -> Any:
         if name not in _MADE_LATE:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -240,7 +240,9 @@ class Loop:
                         self._stop()
                     self._up.set()
                     result = await job.wait_ended()
-                    if not (self._closing or self._stopped):
+                    if self._was_stopped:
+                        self._why = self._describe_stop()
+                    elif not (self._closing or self._stopped):
                         self._why = result.detail
             except* JobFailed:
                 pass  # some of its tasks failed, which their futures say
@@ -306,10 +308,22 @@ class Loop:
             return
         if done.state is _FINISHED:
             future.finish(done.outcome.values[0][0])  # decoded in the caller's thread
+        elif self._was_stopped and (done.state is _CANCELLED or done.outcome.attempt == 0):
+            future.fail(ExecutorBroken(self._describe_stop(" before the task ended")))
         elif done.state is _CANCELLED:
             future.give_up()
         else:
             future.fail(exception_of(done.outcome.error))
+
+    @property
+    def _was_stopped(self) -> bool:
+        """Whether somebody else, a client of the job, has stopped it."""
+        return not self._stopped and self._job is not None and bool(self._job.machine.stopped_for)
+
+    def _describe_stop(self, when: str = "") -> str:
+        assert self._job is not None
+        job = self._job
+        return f"the executor's job {job.job_id} was stopped{when}: {job.machine.stopped_for}"
 
     def _cancel_tasks(self, futures: Iterable[TaskFuture[Any]]) -> None:
         """End the tasks of cancelled futures: those that the scheduler has not seen in the graph alone."""

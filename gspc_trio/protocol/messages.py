@@ -67,9 +67,15 @@ class JobRegistered(Struct, frozen=True):
 
 
 class LeaveJob(Struct, frozen=True):
-    """The job, or the one it has adopted, is over (call, answered by Done): what it holds is given back."""
+    """The job, or the one it has adopted, is over (call, answered by Done): what it holds is given back.
+
+    Attributes:
+        adopted: the one that it has adopted, "" for itself.
+        end: how it ended.
+    """
 
     adopted: JobId = ""
+    end: exchange.JobEnd = exchange.JobEnd()
 
 
 # RTS to job server ------------------------------------------------------------------------------------------
@@ -185,10 +191,29 @@ class JobEntry(Struct, frozen=True):
     weight: float
 
 
+class EndedJob(Struct, frozen=True):
+    """One of the last jobs that are over.
+
+    Attributes:
+        state: finished, failed or stopped.
+        detail: why, when it did not finish.
+        tasks: state -> number of tasks, as far as known.
+        elapsed_s: seconds that it took.
+    """
+
+    job: JobId
+    name: str
+    state: str
+    detail: str = ""
+    tasks: dict[str, int] = field(default_factory=dict)
+    elapsed_s: float = 0.0
+
+
 class JobList(Struct, frozen=True):
-    """The jobs registered now, oldest first."""
+    """The jobs registered now, oldest first, and the last ones that are over."""
 
     jobs: tuple[JobEntry, ...]
+    ended: tuple[EndedJob, ...] = ()
 
 
 class StopRts(Struct, frozen=True):

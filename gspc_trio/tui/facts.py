@@ -19,6 +19,7 @@ class JobFacts(Struct, frozen=True):
         left_s: seconds until all tasks known now have ended, or None.
         held: number of resources.
         connected: whether its own stream is being read.
+        ended_ago_s: seconds since it ended; 0 if it has not.
     """
 
     job: JobId
@@ -32,6 +33,7 @@ class JobFacts(Struct, frozen=True):
     held: int
     computed_s: float
     connected: bool
+    ended_ago_s: float
 
     @property
     def total(self) -> int:

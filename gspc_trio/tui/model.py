@@ -144,10 +144,17 @@ class Model:
             for one in record.lately:
                 self._note_lately(one, offset_s)
         if not quiet:
-            line = line_of(record, offset_s, stream, from_job=source != RTS)
+            line = line_of(record, offset_s, stream, from_job=source != RTS, end=self._end_before(record))
             if line is not None:
                 self._note_line(line)
         stream.apply(record)
+
+    def _end_before(self, record: Record) -> str:
+        """Return how a job that has changed had ended before, as any stream told; "" if none did."""
+        if not isinstance(record, JobChanged):
+            return ""
+        told = (self.rts.jobs.get(record.job), self._own(record.job))
+        return next((it.state for it in told if it is not None and it.state != "running"), "")
 
     def _forget_jobs(self) -> None:
         for job in [job for job in self.streams if job not in self.connected]:
@@ -166,13 +173,12 @@ class Model:
     def apply_file(self, record: Record) -> None:
         """Take in a record of a job's file, which tells of resources and grants, too."""
         job = getattr(record, "job", None)
-        is_end = isinstance(record, JobChanged) and record.state != "running"
         if not isinstance(record, TaskChanged | TaskCounts):
-            self.apply(RTS, record, quiet=is_end)
+            self.apply(RTS, record)
         if job is not None:
             self._offsets[job] = self._offsets.get(RTS, 0.0)
             self.connected.add(job)
-            self.apply(job, record, quiet=type(record) is not TaskChanged and not is_end)
+            self.apply(job, record, quiet=type(record) is not TaskChanged)
 
     def _note_ended(self, record: TaskChanged) -> None:
         ended = self._ended.get(record.job)
@@ -271,7 +277,7 @@ class Model:
         for it in (told, own):  # the job itself knows better how it ended
             if it is not None and it.changed is not None and it.state != "running":
                 state, detail = it.state, it.changed.detail
-        own_or_nothing = own or nothing
+        own_or_nothing = own or told or nothing
         now = self.now_s - self._offsets.get(job, 0.0)
         rate = own_or_nothing.finished_per_s(now) if own is not None and state == "running" else 0.0
         left = own_or_nothing.total - own_or_nothing.ended
@@ -290,6 +296,7 @@ class Model:
             len(holding.held_resources) if state == "running" else 0,
             own_or_nothing.computed_s,
             job in self.connected,
+            max(0.0, self.now_s - last) if state != "running" else 0.0,
         )
 
     def tasks(

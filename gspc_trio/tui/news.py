@@ -30,6 +30,9 @@ SLOW_FACTOR = 10
 SLOW_S_MIN = 30.0
 """But not before it has run this long."""
 
+END_SHOWN_S = 600.0
+"""How long it is worth an alert that a job has failed or was stopped."""
+
 STUCK_S_MIN = 10.0
 """Seconds without anything running after which a job with ready tasks is worth an alert."""
 
@@ -41,6 +44,10 @@ class Level(IntEnum):
     GOOD = 1
     WARNING = 2
     ERROR = 3
+
+
+_HOW_BAD = {"finished": Level.GOOD, "failed": Level.ERROR, "stopped": Level.WARNING}
+"""The ends of a job."""
 
 
 class LogLine(Struct, frozen=True):
@@ -65,14 +72,17 @@ def joined(before: LogLine, line: LogLine) -> LogLine | None:
     return LogLine(line.at_s, line.level, line.source, text, (state, first, number))
 
 
-def line_of(record: Record, offset_s: float, before: Progress, *, from_job: bool) -> LogLine | None:
+def line_of(
+    record: Record, offset_s: float, before: Progress, *, from_job: bool, end: str = ""
+) -> LogLine | None:
     """Return the line for a record, None if it is worth none.
 
     Args:
         record: what happened.
         offset_s: what to add to its time for wall-clock time.
         before: the fold up to here, without it.
-        from_job: it comes from the job's own stream, which alone knows how the job ended.
+        from_job: it comes from the job's own stream.
+        end: how the job had ended before, as any stream told; "" if none did.
     """
     told = None
     if isinstance(record, TaskChanged):
@@ -80,7 +90,7 @@ def line_of(record: Record, offset_s: float, before: Progress, *, from_job: bool
     elif isinstance(record, JobChanged):
         known = before.jobs.get(record.job)
         again = known is not None and known.changed is not None and known.state == record.state
-        told = None if again else _job(record, from_job)
+        told = None if again or record.state == end else _job(record, from_job)
     elif isinstance(record, RifChanged):
         told = _rif(record)
     elif isinstance(record, WorkerChanged) and record.state == "lost":
@@ -110,10 +120,11 @@ def _job(record: JobChanged, from_job: bool) -> tuple[Level, str, str] | None:
     detail = f": {record.detail.splitlines()[0]}" if record.detail else ""
     if record.state == "running":
         return (Level.INFO, record.job, f"job {record.job}{name} began") if not from_job else None
-    if from_job or record.detail:
-        level = Level.GOOD if record.state == "finished" else Level.ERROR
-        return level, record.job, f"job {record.job}{name} {record.state}{detail}"
-    return Level.INFO, record.job, f"job {record.job}{name} has left"
+    return (
+        _HOW_BAD.get(record.state, Level.ERROR),
+        record.job,
+        f"job {record.job}{name} {record.state}{detail}",
+    )
 
 
 def _rif(record: RifChanged) -> tuple[Level, str, str]:
@@ -149,8 +160,8 @@ def _host_alerts(model: Model) -> Iterator[tuple[Level, str]]:
 
 def _job_alerts(model: Model, job: JobFacts) -> Iterator[tuple[Level, str]]:
     name = f"{job.job} ({job.name})" if job.name else job.job
-    if job.state in ("failed", "stopped"):
-        yield Level.ERROR, f"{name} {job.state}: {job.detail.splitlines()[0] if job.detail else ''}"
+    if job.state in ("failed", "stopped") and job.ended_ago_s < END_SHOWN_S:
+        yield _HOW_BAD[job.state], f"{name} {job.state}: {job.detail.splitlines()[0] if job.detail else ''}"
     if job.state != "running":
         return
     failed, running = job.counts[TaskState.FAILED], job.counts[TaskState.RUNNING]

@@ -262,6 +262,11 @@ class JobMachine:
         actions = self.scheduler.handle(event, now)
         return actions + (self.scheduler.handle(TasksReady(tuple(others)), now) if others else [])
 
+    @property
+    def stopped_for(self) -> str:
+        """Why somebody stopped the job; "" if nobody did."""
+        return self._stop.detail if self._stop is not None and self._stop.state == "stopped" else ""
+
     def deadline(self) -> float | None:
         """Return the scheduler's deadline."""
         return self.scheduler.deadline()

@@ -12,7 +12,9 @@ from gspc_trio.components.rts import RtsError, open_rts_service
 from gspc_trio.components.strategy import RifOrder
 from gspc_trio.core.exchange import (
     Demand,
+    EndState,
     Grant,
+    JobEnd,
     Lapsed,
     Release,
     Revoked,
@@ -20,7 +22,7 @@ from gspc_trio.core.exchange import (
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.records import ResourceChanged, RifChanged, StreamOpened, WorkerChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import CORE
+from gspc_trio.core.task import CORE, TaskState
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import RemoteError
 from gspc_trio.policies.placement import PLACEMENTS
@@ -144,13 +146,18 @@ async def test_a_job_that_is_cut_off_gives_everything_back_when_its_work_has_sto
         assert [job.job for job in cluster.service.jobs()] == ["j1"]
 
 
-async def test_a_job_that_leaves_is_told_so_and_forgotten(cluster, autojump_clock):
+async def test_a_job_that_leaves_is_told_so_and_forgotten_but_for_its_end(cluster, autojump_clock):
     await cluster.service.bootstrap(("anna",), "fake")
+    end = JobEnd(EndState.FAILED, "a task failed", {TaskState.FINISHED: 3, TaskState.FAILED: 1}, 1.5)
     async with cluster.job() as job:
-        assert await job.peer.call(messages.LeaveJob()) == messages.Done()
+        assert await job.peer.call(messages.LeaveJob(end=end)) == messages.Done()
         await lost(job.peer)
     assert cluster.service.jobs() == ()
     assert cluster.service.status()["jobs"] == []
+    (ended,) = cluster.service.ended_jobs()
+    assert (ended.job, ended.state, ended.detail) == ("j1", "failed", "a task failed")
+    assert {state: number for state, number in ended.tasks.items() if number} == {"finished": 3, "failed": 1}
+    assert ended.elapsed_s == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_a_job_is_awaited_of_which_nothing_is_at_work_but_its_results() -> None:
 def test_what_no_rif_brings_ends_with_the_takeover() -> None:
     machine, _ = run((1.0, HEIR), (31.0, Tick()))
     out = machine.handle(events.Inherited("j2", "j1"), 32.0)
-    assert JobChanged(32.0, "j1", "finished", "j1", "j2 went on for it") in out
+    assert JobChanged(32.0, "j1", "stopped", "j1", "j2 went on for it") in out
     machine.check()
 
 

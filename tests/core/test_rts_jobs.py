@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from rts_world import BOOT, IDS, JOB, make, run
 
-from gspc_trio.core.exchange import Revoke, Revoked
+from gspc_trio.core.exchange import EndState, JobEnd, Revoke, Revoked
 from gspc_trio.core.machine import IllegalEvent, Tick
-from gspc_trio.core.records import JobChanged, RifChanged
+from gspc_trio.core.records import JobChanged, RifChanged, TaskCounts
 from gspc_trio.core.rm.events import Coming, JobGone, Removed
 from gspc_trio.core.rts import actions, events
+from gspc_trio.core.task import TaskState
 
 
 def test_a_job_that_goes_is_closed_at_its_rifs_before_the_rm_takes_back_what_it_holds():
@@ -20,11 +21,26 @@ def test_a_job_that_goes_is_closed_at_its_rifs_before_the_rm_takes_back_what_it_
         JobChanged(4.0, "j1", "stopped", "count", "connection reset"),
     ]
     assert machine.jobs == ()
-    assert run(machine, (5.0, JOB), (6.0, events.JobGone("j2", "left", left=True)))[-1] == JobChanged(
-        6.0, "j2", "finished", "count", "left"
+    assert run(machine, (5.0, JOB), (6.0, events.JobGone("j2", left=JobEnd())))[-1] == JobChanged(
+        6.0, "j2", "finished", "count"
     )
     with pytest.raises(IllegalEvent, match="no job j1"):
         machine.handle(events.JobGone("j1", "again"), 7.0)
+
+
+def test_how_a_job_ended_is_what_it_says_when_it_leaves():
+    tasks = {TaskState.FINISHED: 7, TaskState.FAILED: 1}
+    failed = JobEnd(EndState.FAILED, "x" * 3_000, tasks, 2.5)
+    machine = make()
+    assert run(machine, (1.0, JOB), (4.0, events.JobGone("j1", left=failed))) == [
+        actions.TellRm(JobGone("j1")),
+        TaskCounts(4.0, "j1", {"finished": 7, "failed": 1}, first_s=1.5),
+        JobChanged(4.0, "j1", "failed", "count", "x" * 2_000),
+    ]
+    stopped = JobEnd(EndState.STOPPED, "a client asked it to stop")
+    assert run(machine, (5.0, JOB), (6.0, events.JobGone("j2", left=stopped)))[-1] == JobChanged(
+        6.0, "j2", "stopped", "count", "a client asked it to stop"
+    )
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("inf"), float("nan")])

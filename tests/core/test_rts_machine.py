@@ -10,11 +10,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gspc_trio.core.exchange import AddResources, DagReport, RemoveResources, Revoke, Revoked
+from gspc_trio.core.exchange import AddResources, DagReport, JobEnd, RemoveResources, Revoke, Revoked
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm.events import Added, Coming, JobGone, JobJoined, Removed, Settled
 from gspc_trio.core.rts import Limits, RifState, Rts, actions, events
+from gspc_trio.core.task import TaskState
 
 HOSTS = ("anna", "bert", "cleo")
 
@@ -157,6 +158,9 @@ class World:
     def on_JobChanged(self, _: object) -> None:
         pass
 
+    def on_TaskCounts(self, _: object) -> None:
+        pass
+
     def on_Stopped(self, _: actions.Stopped) -> None:
         assert not self.processes
         self.stopped = True
@@ -231,7 +235,7 @@ class RtsAmongOthers(RuleBasedStateMachine):
     def job_goes(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(sorted(self.world.seen)))
         del self.world.seen[job]
-        self.world.give(events.JobGone(job, "left", left=True))
+        self.world.give(events.JobGone(job, left=JobEnd(tasks={TaskState.FINISHED: 1})))
 
     @precondition(lambda self: self.resources())
     @rule(data=st.data(), policy=st.sampled_from(["lose", "wait", "refuse"]))

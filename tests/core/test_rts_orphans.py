@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gspc_trio.core.exchange import Interrupt
+from gspc_trio.core.exchange import Interrupt, JobEnd
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import JobChanged
 from gspc_trio.core.rm.events import JobGone, JobJoined
@@ -43,7 +43,7 @@ def test_what_a_lost_job_holds_is_kept_for_its_grace() -> None:
 
 
 def test_a_job_that_leaves_or_asks_for_no_grace_is_over_at_once() -> None:
-    assert run((0.0, FIRST), (1.0, events.JobGone("j1", "", left=True)))[0].jobs == ()
+    assert run((0.0, FIRST), (1.0, events.JobGone("j1", left=JobEnd())))[0].jobs == ()
     plain = events.JobAsked(9, "flow", 70, "anna")
     assert run((0.0, plain), (1.0, LOST))[0].jobs == ()
     assert run((0.0, FIRST), (1.0, events.Stop()), (1.0, LOST))[0].jobs == ()
@@ -60,7 +60,7 @@ def test_an_adopted_job_lasts_as_long_as_its_heir_wants() -> None:
     assert machine.handle(events.Inherited("j9", "j1"), 50.0) == [], "it is not the heir"
     assert machine.handle(events.Inherited("j2", "j1"), 50.0) == [
         actions.TellRm(JobGone("j1")),
-        JobChanged(50.0, "j1", "finished", "flow", "j2 went on for it"),
+        JobChanged(50.0, "j1", "stopped", "flow", "j2 went on for it"),
     ]
     machine.check()
     assert machine.handle(events.Inherited("j2", "j1"), 51.0) == [], "it is over already"

@@ -74,9 +74,15 @@ def test_a_job_is_asked_waited_for_and_stopped_from_another_terminal(world: Worl
     assert waiting.returncode == 1
     assert "stopped" in said
 
-    done = world.run("jobserver", "status", job)
+    assert f"{job} (flow): stopped after" in world.run("jobserver", "status", job).stdout
+    after = world.run_json("jobserver", "status", job)
+    assert (after["state"], after["detail"]) == ("stopped", "a client asked it to stop")
+    assert after["tasks"] == counts
+    assert world.run("jobserver", "wait", job).returncode == 1
+    done = world.run("jobserver", "stop", job)
     assert done.returncode == 1
-    assert job in done.stderr
+    assert f"job {job} (flow) is over (stopped): a client asked it to stop" in done.stderr
+    assert "no job 'j99' is registered" in world.run("jobserver", "status", "j99").stderr
     world.stop_rts()
 
 

@@ -208,6 +208,41 @@ if __name__ == "__main__":
     world.wait_nothing_left(10)
 
 
+def test_on_a_running_system_it_is_seen_and_stopped_like_any_job(world: Any) -> None:
+    world.start_rts("--cores", "1")
+    (world.folder / "tasks.py").write_text("import time\ndef nap(seconds):\n    time.sleep(seconds)\n")
+    command = script(
+        world,
+        """
+from tasks import nap
+
+with Executor(connection_file=sys.argv[1]) as executor:
+    executor.submit(nap, 0).result()
+    futures = [executor.submit(nap, 600) for _ in range(3)]
+    futures.append(executor.submit(str, futures[0]))
+    for future in futures:
+        print(type(future.exception()).__name__, future.exception())
+""",
+    )
+    process = world.start_program(*command, world.connection_file)
+
+    def tasks() -> Any:
+        jobs = world.run_json("top", "--once")["jobs"]
+        return [(it["state"], it["tasks"]["finished"], it["tasks"]["running"]) for it in jobs]
+
+    wait_until(lambda: tasks() == [("running", 1, 1)], "a task to be seen that runs")
+    (entry,) = world.run_json("jobserver", "list")
+    job = entry["job"]
+    assert world.run_json("jobserver", "status", job)["tasks"]["running"] == 1
+    assert world.run("jobserver", "stop", job).returncode == 0
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (0, "")
+    told = f"the executor's job {job} was stopped before the task ended: a client asked it to stop"
+    assert out.splitlines() == [f"ExecutorBroken {told}"] * 4
+    assert world.run_json("jobserver", "status", job)["state"] == "stopped"
+    world.stop_rts()
+
+
 def test_the_run_time_system_dies(world: Any) -> None:
     connection = world.folder / "rts.json"
     rts = world.start_rts("--cores", "1", "--connection-file", str(connection))

@@ -20,14 +20,15 @@ class Nobody:
     """Owns futures whose tasks the test ends."""
 
     forked = False
+    runs = False
 
     def cancel(self, future: TaskFuture[Any]) -> None:
         """Nothing runs."""
 
     def is_running(self, future: TaskFuture[Any]) -> bool:
-        """Nothing runs."""
+        """Whether everything runs."""
         del future
-        return False
+        return self.runs
 
 
 ENDS: list[tuple[Callable[[TaskFuture[Any]], Any], type[Exception] | None]] = [
@@ -69,3 +70,29 @@ def test_who_waits_no_longer_does_not_keep_the_others_from_it() -> None:
     assert future.finish(dumps(7))
     assert future.result(0) == 7
     assert not future.cancel()
+
+
+class Stubborn:
+    """Cannot be opened where it comes to."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (lambda _: None, "pending"),
+        (lambda future: setattr(future._owner, "runs", True), "running"),
+        (lambda future: future.cancel(), "cancelled"),
+        (lambda future: future.fail(KeyError("k")), "finished raised KeyError"),
+        (lambda future: future.finish(dumps(None)), "finished returned NoneType"),
+        (lambda future: future.finish(dumps([1])), "finished returned list"),
+        (lambda future: future.finish(dumps(bytes(100_000))), "finished returned 100005 bytes that nobody"),
+        (lambda future: future.finish(dumps(Stubborn())), "finished returned what cannot be opened here: "),
+    ],
+)
+def test_a_future_describes_itself(end: Callable[[TaskFuture[Any]], Any], told: str) -> None:
+    future: TaskFuture[Any] = TaskFuture(Nobody())
+    end(future)
+    assert f"state={told}" in repr(future)

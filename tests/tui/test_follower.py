@@ -129,26 +129,69 @@ async def test_it_follows_a_job_to_its_end(autojump_clock: MockClock) -> None:
         assert any("task 5 (work) failed" in line.text for line in model.log)
 
 
+async def look(cluster: Cluster) -> Model:
+    """Return what somebody sees who comes now."""
+    seen: list[Model] = []
+
+    async def main(process: SimulatedProcess) -> None:
+        network = cluster.network(process)
+        connection = network.connect(RTS_ADDRESS, role="control", name="late", expect="rts")
+        late = Follower(lambda: (network, connection), Model())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(late.run)
+            await late.wait_settled()
+            seen.append(late.model)
+            nursery.cancel_scope.cancel()
+
+    await cluster.spawn("late", "top", "head", main).ended.wait()
+    return seen[0]
+
+
 async def test_who_comes_late_knows_as_much(autojump_clock: MockClock) -> None:
     async with followed() as (cluster, follower):
         job, _ = await job_up(cluster, follower, 400)
         await until(lambda: follower.model.job(job).counts[TaskState.FINISHED] > 3)
-        seen: list[Model] = []
-
-        async def main(process: SimulatedProcess) -> None:
-            network = cluster.network(process)
-            connection = network.connect(RTS_ADDRESS, role="control", name="late", expect="rts")
-            late = Follower(lambda: (network, connection), Model())
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(late.run)
-                await late.wait_settled()
-                seen.append(late.model)
-                nursery.cancel_scope.cancel()
-
-        await cluster.spawn("late", "top", "head", main).ended.wait()
-        (late_model,) = seen
+        late_model = await look(cluster)
         assert late_model.job(job).total == 400
         assert late_model.held.keys() == follower.model.held.keys()
+
+
+@pytest.mark.parametrize(
+    ("number", "order", "settings", "state", "detail"),
+    [
+        (3, None, {}, "finished", ""),
+        (40, None, {"keep_going": True}, "failed", "some tasks failed"),
+        (40, None, {}, "failed", "a task failed"),
+        (4_000, StopJob(), {"keep_going": True}, "stopped", "a client asked it to stop"),
+        (4_000, StopJob(drain=True), {"keep_going": True}, "stopped", "a client asked it to stop"),
+    ],
+    ids=["finished", "keeps going", "failed", "stopped", "drained"],
+)
+async def test_who_comes_after_the_end_of_a_job_is_told_how_it_ended(
+    autojump_clock: MockClock, number: int, order: Any, settings: dict[str, Any], state: str, detail: str
+) -> None:
+    async with followed() as (cluster, follower):
+        job, running = await job_up(cluster, follower, number, **settings)
+        if order is not None:
+            await follower.ask(job, order)
+        await running.process.ended.wait()
+        assert running.result is not None
+        told = (await look(cluster)).job(job)
+        assert (told.state, told.detail) == (state, detail)
+        assert {state.value: n for state, n in told.counts.items()} == dict(running.result.tasks)
+        assert told.elapsed_s == pytest.approx(running.result.elapsed_s, abs=0.01)
+        await until(lambda: not follower.model.connected)
+        lines = [line.text for line in follower.model.log if f"job {job} (fit)" in line.text]
+        why = f": {detail}" if detail else ""
+        assert lines == [f"job {job} (fit) began", f"job {job} (fit) {state}{why}"]
+
+
+async def test_a_job_that_was_killed_is_told_as_stopped(autojump_clock: MockClock) -> None:
+    async with followed() as (cluster, follower):
+        job, running = await job_up(cluster, follower, 40)
+        running.process.kill()
+        await until(lambda: follower.model.job(job).state != "running")
+        assert follower.model.job(job).state == (await look(cluster)).job(job).state == "stopped"
 
 
 async def test_questions_are_answered(autojump_clock: MockClock) -> None:

@@ -43,7 +43,7 @@ from gspc_trio.core.task import Outcome, Reason, Requirement, Shape, Task, TaskE
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.tui.hierarchy import Use
 from gspc_trio.tui.model import ENDED_MAX, RTS, Model
-from gspc_trio.tui.news import Level, alerts
+from gspc_trio.tui.news import END_SHOWN_S, Level, alerts
 
 
 def test_a_job_is_put_together_from_both_streams() -> None:
@@ -67,6 +67,24 @@ def test_the_job_itself_knows_best_how_it_ended() -> None:
     model.apply("j1", JobChanged(9.0, "j1", "failed", "fit", "some tasks failed"))
     assert (model.job("j1").state, model.job("j1").detail) == ("failed", "some tasks failed")
     assert model.job("j1").held == 0
+
+
+@pytest.mark.parametrize("first", [RTS, "j1"])
+def test_the_end_of_a_job_is_told_once_whoever_tells_it_first(first: str) -> None:
+    model = small_run()
+    told = len(model.log)
+    model.apply(first, JobChanged(9.0, "j1", "failed", "fit", "some tasks failed"))
+    model.apply("j1" if first == RTS else RTS, JobChanged(9.0, "j1", "failed", "fit", "some tasks failed"))
+    assert [line.text for line in list(model.log)[told:]] == ["job j1 (fit) failed: some tasks failed"]
+
+
+def test_that_a_job_has_failed_is_no_alert_for_ever() -> None:
+    model = small_run()
+    model.apply("j1", JobChanged(9.0, "j1", "failed", "fit", "some tasks failed"))
+    told = (Level.ERROR, "j1 (fit) failed: some tasks failed")
+    assert told in alerts(model)
+    model.tick(WALL_S + 9.0 + END_SHOWN_S)
+    assert told not in alerts(model)
 
 
 def test_times_of_different_streams_are_brought_together() -> None:

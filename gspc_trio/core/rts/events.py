@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from gspc_trio.core.exchange import Claim, DagReport, Grant, Revoked
+from gspc_trio.core.exchange import Claim, DagReport, Grant, JobEnd, Revoked
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm.events import Added, Removed
@@ -237,15 +237,17 @@ class Inherited(Struct, frozen=True):
 
 
 class JobGone(Struct, frozen=True):
-    """The job server has left (``left``), or its connection is over.
+    """The job server has left, or its connection is over.
 
     Attributes:
+        reason: why it is over, if the job server has not left.
+        left: how the job ended, if its job server has left.
         silent: nothing was heard of it for too long, so it may live.
         link: of the connection; 0 for whatever it has.
     """
 
     job: JobId
-    reason: str
-    left: bool = False
+    reason: str = ""
+    left: JobEnd | None = None
     silent: bool = False
     link: int = 0

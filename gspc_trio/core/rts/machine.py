@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gspc_trio.core.exchange import Interrupt, Revoke, Revoked
+from gspc_trio.core.exchange import EndState, Interrupt, JobEnd, Revoke, Revoked
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent, Tick
-from gspc_trio.core.records import JobChanged
+from gspc_trio.core.records import JobChanged, TaskCounts
 from gspc_trio.core.rm import events as rm
 from gspc_trio.core.rts import events
 from gspc_trio.core.rts.actions import (
@@ -243,7 +243,7 @@ class Rts:
     def _inherited(self, event: events.Inherited, now: float, out: Actions) -> None:
         entry = self._lives.jobs.get(event.job)
         if entry is not None and entry.heir == event.heir:
-            self._end_job(entry, events.JobGone(event.job, f"{event.heir} went on for it", True), now, out)
+            self._end_job(entry, events.JobGone(event.job, f"{event.heir} went on for it"), now, out)
 
     def _tick(self, _: Tick, now: float, out: Actions) -> None:
         self._lives.tick(now, out)
@@ -260,9 +260,12 @@ class Rts:
         if links:
             out.append(CloseJobAt(links, event.job))
         out.append(TellRm(rm.JobGone(event.job)))
-        out.append(
-            JobChanged(now, event.job, "finished" if event.left else "stopped", entry.name, event.reason)
-        )
+        end = event.left or JobEnd(EndState.STOPPED, event.reason)
+        if end.tasks:
+            counts = {state.value: number for state, number in end.tasks.items()}
+            out.append(TaskCounts(now, event.job, counts, first_s=now - end.elapsed_s))
+        detail = end.detail[: self.limits.detail_characters_max]
+        out.append(JobChanged(now, event.job, end.state.value, entry.name, detail))
 
     def _revoke(self, event: Revoke, now: float, out: Actions) -> None:
         """Send a revoke to the RIFs concerned; what a lost one had is gone from the RM already."""

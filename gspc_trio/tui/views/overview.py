@@ -149,7 +149,10 @@ def _job_cells(job: JobFacts, weight: float | None, width: int) -> list[Cell]:
         job.job,
         job.name,
         state_cell(job.state),
-        [(bar(done, width), "finished"), (f"{done:5.0%}" if total else "", "")],
+        [
+            (bar(done, width), job.state if job.state in ("failed", "stopped") else "finished"),
+            (f"{done:5.0%}" if total else "", ""),
+        ],
         _number(counts[READY], "ready", known),
         _number(counts[SUBMITTED], "submitted", known),
         _number(counts[RUNNING], "running", known),
