@@ -5,8 +5,10 @@
 ``locality.local_share``          share of the bytes that tasks read on the host where they lie
 ``locality.local_share_without``  the same when tasks do not say where their data lies
 ``locality.speedup``              how much sooner all is read, from the begin of the first task on
+``locality.FORM_SECONDS``         local share of tasks that take so long and ask for one ``core``, for a core
+                                  with ``memory``, for a ``pair`` of cores, or for one of the ``same_host``
 
-Both ways take turns; the figures are medians.
+Both ways take turns; the first three figures are medians.
 """
 
 from __future__ import annotations
@@ -33,25 +35,42 @@ from gspc_trio.nursery.network import Network
 HOSTS = ("alpha", "beta", "gamma")
 MIB = 1 << 20
 MEMORY_BYTES = 512 * MIB
+CORES = 2
+FORMS: dict[str, dict[str, Any]] = {
+    "core": {},
+    "memory": {"memory_bytes": 16 * MIB},
+    "pair": {"requires": ["core", "core"]},
+    "same_host": {"requires": ["core", "core"], "same_host": True},
+}
+TASKS_OF = ((0.005, 120), (0.1, 60), (1.0, 18))
+"""Seconds that tasks take, and how many."""
 
 
-def look(view: memoryview) -> tuple[int, int, str, float, float]:
+def look(view: memoryview, pause_s: float) -> tuple[int, int, str, float, float]:
     """Return the bytes, the number of the host where they lie, the host of this task, its begin and end."""
     from gspc_trio.compute import data
 
     begun = time.time()
     home = view[0]
     assert sum(view[::4096]) == home * len(view[::4096])
-    time.sleep(0.005)
+    time.sleep(pause_s)
     return len(view), home, data.courier.host, begun, time.time()
 
 
-async def read_all(rts: RunTimeSystem, items: int, size_bytes: int, near_data: bool) -> tuple[float, float]:
+async def read_all(
+    rts: RunTimeSystem,
+    items: int,
+    size_bytes: int,
+    near_data: bool,
+    pause_s: float = 0.005,
+    form: str = "core",
+) -> tuple[float, float]:
     """Return the share of the bytes read where they lie, and the seconds that took."""
     net = Net("locality")
     net.input("ranges")
+    net.place("pause", [pause_s], may_keep=True)
     net.output("seen")
-    net.transition("look", look, inputs=["ranges"], outputs=["seen"])
+    net.transition("look", look, inputs=["ranges"], reads=["pause"], outputs=["seen"], **FORMS[form])
     assert rts.data is not None
     async with join_layer(Network(rts.data.token), rts.data.address) as iml:
         ranges: list[Any] = []
@@ -79,12 +98,12 @@ async def measure(figures: Figures, rounds: int, items: int, size_bytes: int) ->
         publish = (
             Path(folder) / "rts.json"
         )  # so that it listens for the RIFs, which are processes of their own
-        opened = open_rts(cores=1, host=HOSTS[0], data_bytes=MEMORY_BYTES, publish=publish)
+        opened = open_rts(cores=CORES, host=HOSTS[0], data_bytes=MEMORY_BYTES, publish=publish)
         rts = await stack.enter_async_context(opened)
         assert rts.data is not None
         for host in HOSTS[1:]:
             await stack.enter_async_context(open_server_process(host, Quota(MEMORY_BYTES), layer=rts.data))
-        report = await rts.bootstrap(HOSTS[1:], "local", cores=1)
+        report = await rts.bootstrap(HOSTS[1:], "local", cores=CORES)
         assert not report.failed, report.failed
         await read_all(rts, len(HOSTS), size_bytes, True)
         found = []
@@ -92,10 +111,17 @@ async def measure(figures: Figures, rounds: int, items: int, size_bytes: int) ->
             near = await read_all(rts, items, size_bytes, True)
             anywhere = await read_all(rts, items, size_bytes, False)
             found.append((near[0], anywhere[0], anywhere[1] / near[1]))
+        shares = {}
+        for pause_s, tasks in TASKS_OF:
+            for form in FORMS:
+                found_s = await read_all(rts, min(tasks, items), size_bytes // 8, True, pause_s, form)
+                shares[f"locality.{form}_{pause_s:g}"] = found_s[0]
     share, share_without, speedup = map(statistics.median, zip(*found, strict=True))
     figures.add("locality.local_share", share, "of 1")
     figures.add("locality.local_share_without", share_without, "of 1")
     figures.add("locality.speedup", speedup, "x")
+    for name, local in shares.items():
+        figures.add(name, local, "of 1")
 
 
 def main() -> None:

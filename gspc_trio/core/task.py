@@ -58,8 +58,8 @@ class Requirement:
         preferences: ids in order of preference; an id of an ancestor stands for any resource of the class
             below it.
         hard: only preferred resources will do.
-        patience_s: how long a request for this one resource leaves others free for the sake of those it
-            prefers; 0: not at all, None: as the resource manager has it (0.05 s).
+        patience_s: how long a request leaves others free for the sake of those that it prefers here; 0: not
+            at all, None: as the resource manager has it (0.05 s).
 
     Raises:
         TypeError: preferences are a single id.

@@ -11,7 +11,7 @@ from gspc_trio.core.machine import Tick
 from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.rm import Removed
 from gspc_trio.core.rm.jobs import NEVER
-from gspc_trio.core.task import Requirement
+from gspc_trio.core.task import Shape
 
 
 class Judge(Model):
@@ -28,7 +28,31 @@ class Judge(Model):
             judge(action, event)
         free = {self.pool.there[name].resource_class for name in self.free()}
         self.idle = {name: self.idle.get(name, self.now) for name in free}
+        self.note_declined()
         return actions
+
+    def note_declined(self) -> None:
+        """Who waits for what he prefers though there is something else for him, and who may not wait."""
+        among = self.free() - self.closed()
+        for key, ages in self.ages.items():
+            shape = key[1]
+            if not ages:
+                self.declined.pop(key, None)
+                self.hasty.discard(key)
+            elif is_plain(shape) or self.insisting(shape, self.now, self.now) is None:
+                self.declined.pop(key, None)
+                self.hasty.add(key)
+            elif is_preferring(shape):
+                kind = shape.requirements[0].resource_class
+                self.declined[key] = self.idle.get(kind, NEVER)
+            elif self.solution(shape, among, empty=False) is None:
+                self.declined.pop(key, None)
+            else:
+                self.declined.setdefault(key, self.now)
+
+    def start_of(self, key: tuple[str, Shape]) -> float:
+        """Since when he has waited for what he prefers though there was something else for him."""
+        return max(self.ages[key][0], self.declined.get(key, NEVER))
 
     def on_Grant(self, grant: Grant, _event: Any) -> None:
         assert grant.grant_id > self.last
@@ -47,7 +71,9 @@ class Judge(Model):
         assert not shape.same_host or len(hosts) == 1
         self.judge_memory(grant)
         self.judge_turn(grant)
-        ages.pop(0)
+        self.judge_patience(grant)
+        if ages.pop(0) != (ages or [None])[0]:
+            self.hasty.discard((grant.job, shape))
         units = sum(self.pool.leaves(name) for name in grant.resources)
         self.grants[grant.grant_id] = Live(grant, self.now, units)
         self.sent.setdefault(grant.job, []).append(grant)
@@ -77,6 +103,18 @@ class Judge(Model):
                 assert self.ages[job, grant.shape][0] <= ages[0], "an older one of the job waits"
             else:
                 assert mine <= self.ratio(job), f"{job} holds less for its weight"
+
+    def judge_patience(self, grant: Grant) -> None:
+        """Nobody is given what he does not prefer before he has waited for what he does."""
+        key = grant.job, grant.shape
+        if key in self.hasty or self.was_reserved or self.rm.status()["reserved"]:
+            return
+        strict = self.insisting(grant.shape, self.ages[key][0], self.now)
+        if strict is None:
+            return
+        for name, requirement in zip(grant.resources, strict.requirements, strict=True):
+            there = set(self.pool.there)
+            assert name in self.fitting(requirement, there), f"{name} though {strict} is worth waiting for"
 
     def on_Recall(self, recall: Recall, event: Any) -> None:
         waiting = {key for key, ages in self.ages.items() if ages}
@@ -187,18 +225,9 @@ class Judge(Model):
             if not ages:
                 continue
             among = free - closed
-            first = shape.requirements[0]
-            if (
-                is_preferring(shape)
-                and self.now
-                < max(ages[0], self.idle.get(first.resource_class, NEVER)) + self.limits.patience_s
-                and self.preferred_there(first)
-            ):
-                hard = Requirement(first.resource_class, first.preferences, True)
-                assert not self.fitting(hard, among), f"{job} waits for {shape}, which it prefers and is free"
-                continue
-            found = self.solution(shape, among, empty=False)
-            assert found is None, f"{job} waits for {shape} while {found} are free"
+            strict = self.insisting(shape, self.start_of((job, shape)), self.now)
+            found = self.solution(strict or shape, among, empty=False)
+            assert found is None, f"{job} waits for {strict or shape} while {found} are free"
             if not self.coming and not shape.wait:
                 assert self.solution(shape, self.usable(), empty=True) is not None, f"{shape} is impossible"
         if reserved:

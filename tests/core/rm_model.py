@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from itertools import product
 
+from attrs import evolve
+from msgspec.structs import replace
+
 from gspc_trio.core.exchange import Grant
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.resources import Resource
@@ -91,6 +94,8 @@ class Model:
         self.coming = False
         self.known: list[str] = []
         self.idle: dict[str, float] = {}
+        self.declined: dict[tuple[str, Shape], float] = {}
+        self.hasty: set[tuple[str, Shape]] = set()
         self.last: GrantId = NO_GRANT
 
     # What is so, by definition ------------------------------------------------------------------------------
@@ -143,6 +148,27 @@ class Model:
                 continue
             return names
         return None
+
+    def patience_of(self, requirement: Requirement) -> float:
+        if requirement.hard or not self.preferred_there(requirement):
+            return 0.0
+        return self.limits.patience_s if requirement.patience_s is None else requirement.patience_s
+
+    def insisting(self, shape: Shape, start: float, now: float) -> Shape | None:
+        """What someone waits for who has declined others since ``start``; None: for anything that will do.
+
+        What does not go together with the preferences before it is not insisted on.
+        """
+        found = None
+        for position, requirement in enumerate(shape.requirements):
+            if now >= start + self.patience_of(requirement):
+                continue
+            needs = list((found or shape).requirements)
+            needs[position] = evolve(requirement, hard=True)
+            strict = replace(shape, requirements=tuple(needs))
+            if is_preferring(shape) or self.solution(strict, self.usable(), empty=True) is not None:
+                found = strict
+        return found
 
     def room(self, host: str, needed: list[int], empty: bool) -> bool:
         gaps: list[int] = []

@@ -71,3 +71,15 @@ def test_a_demand_that_was_met_may_wait_for_what_it_prefers_again() -> None:
     driver.wait(1.0)
     assert driver.granted("a") == [("r1.core0",), ("r1.core1",)]
     assert (DemandState.MET, DemandState.PATIENT) in driver.demands.seen
+
+
+def test_what_was_asked_for_later_waits_for_what_it_prefers_when_the_turn_comes_to_it() -> None:
+    driver = Driver(*cores(2), patience_s=0.1, recall_after_s=60)
+    driver.take("b", any_of("core", "r1.core0"))
+    prefers = any_of("core", "r1.core0")
+    driver.demand("a", 2, prefers)
+    driver.wait(1.0)
+    driver.demand("a", 2, prefers)
+    driver.release("a")
+    assert driver.granted("a") == [("r1.core1",)]
+    assert (DemandState.WAITING, DemandState.PATIENT) in driver.demands.seen

@@ -53,7 +53,9 @@ def shapes(draw: st.DrawFn, names: list[str]) -> Shape:
         if draw(st.integers(0, 3)) == 0:
             preferences = draw(st.lists(st.sampled_from([*names, "r1.nowhere"]), max_size=3, unique=True))
         hard = bool(preferences) and draw(st.booleans())
-        requirements.append(Requirement(draw(st.sampled_from(CLASSES)), tuple(preferences), hard))
+        patience_s = draw(st.sampled_from([None, None, 0.0, 1.0])) if preferences else None
+        kind = draw(st.sampled_from(CLASSES))
+        requirements.append(Requirement(kind, tuple(preferences), hard, patience_s))
     return Shape(
         tuple(requirements),
         memory_bytes=draw(st.sampled_from([0, 0, 0, 0, 30, 60, 120])),
@@ -175,10 +177,16 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
         self.demand(data, Shape((Requirement(kind),), memories=(size_bytes,)), 1)
 
     @precondition(lambda self: self.jobs and self.known)
-    @rule(data=st.data(), kind=st.sampled_from(CLASSES), credit=st.integers(1, 3))
-    def demand_preferred(self, data: st.DataObject, kind: str, credit: int) -> None:
-        names = data.draw(st.lists(st.sampled_from(self.known), min_size=1, max_size=2, unique=True))
-        self.demand(data, Shape((Requirement(kind, tuple(names)),)), credit)
+    @rule(data=st.data(), kind=st.sampled_from(CLASSES), credit=st.integers(1, 3), form=st.integers(0, 4))
+    def demand_preferred(self, data: st.DataObject, kind: str, credit: int, form: int) -> None:
+        """One resource, with memory, or several, some of them on one host."""
+        preferences = st.lists(st.sampled_from(self.known), min_size=1, max_size=2, unique=True)
+        first = Requirement(kind, tuple(data.draw(preferences)))
+        shape = Shape((first,), memory_bytes=30 if form == 1 else 0)
+        if form > 1:
+            second = tuple(data.draw(preferences)) if form == 2 else ()
+            shape = Shape((first, Requirement(kind, second)), same_host=form == 4)
+        self.demand(data, shape, credit)
 
     @precondition(lambda self: self.ages)
     @rule(data=st.data(), credit=st.integers(0, 4))

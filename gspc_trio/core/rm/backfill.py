@@ -13,8 +13,7 @@ def from_reservation(state: State, reservation: Reservation, holding: Holding, n
     if holding.want is reservation.want:
         return holding if _all_of_it(state.pool, reservation, holding) else None
     form = holding.want.form
-    single = form.plain or (form.preferring and not form.needs[0].hard)
-    if not single or state.pool.leaving or state.pool.resting:
+    if not holding.want.takes_any or state.pool.leaving or state.pool.resting:
         return None
     estimate_s = form.shape.estimate_s
     if estimate_s is None or now + estimate_s > gap_ends_at(state.pool, reservation, now):

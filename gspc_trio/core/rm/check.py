@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gspc_trio.core.rm.parts import GONE, Chunk, Entry, Vertex
 from gspc_trio.core.rm.pool import Pool
-from gspc_trio.core.rm.serve import may_starve, takes_any
+from gspc_trio.core.rm.serve import may_starve
 from gspc_trio.core.rm.state import State
 
 
@@ -158,10 +158,11 @@ def _check_wants(state: State) -> None:
             assert (want in state.starving) == (want in state.waiting and may_starve(want))
             assert (want in state.gangs) == (want in state.special and not want.form.preferring)
             assert want not in state.woken or want in state.special
-            if want in state.special and want.patient and not want.form.needs[0].hard:
+            if want in state.special and want.patient and want.form.soft:
                 assert state.patience.watches(want), f"{want.form.shape} would wait for ever"
+            assert (want.strict is not None) <= want.patient, f"{want.form.shape} insists for ever"
             assert all(state.pool.queues.get(queue.name) is queue for queue in want.form.counts)
-            if want in state.waiting and takes_any(want):
+            if want in state.waiting and want.takes_any:
                 queue = want.form.queue
                 valid = [
                     entry for entry in queue.plain.get(job, ()) if entry[2] is want and entry[0] == want.since

@@ -161,10 +161,11 @@ def _reason(state: State, want: Want, blocking: dict[str, Any] | None) -> str:
     if reservation is not None and reservation.want is want:
         names = ", ".join(vertex.resource_id for vertex in reservation.targets[:HOLDERS_NAMED])
         return f"{names} put aside for it, and not all free yet"
-    if form.preferring and want.patient:
-        need = form.needs[0]
-        word = "needs one of" if need.hard else "still waits for one of"
-        return f"{word} {', '.join(need.preferences[:HOLDERS_NAMED])}"
+    if want.patient:
+        needs = [need for need in (want.strict or form).needs if need.hard or form.preferring]
+        word = "needs" if form.preferring and needs[0].hard else "still waits for"
+        choices = dict.fromkeys(", ".join(need.preferences[:HOLDERS_NAMED]) for need in needs)
+        return f"{word} " + " and ".join(f"one of {names}" for names in choices)
     short = [queue for queue, count in form.counts.items() if queue.free < count]
     if short:
         text = f"{short[0].free} of {short[0].total} {short[0].name} free"

@@ -32,7 +32,7 @@ def gather(state: State, want: Want, now: float) -> Holding | None:
         vertex = open_preferred(pool, need, None)
         if vertex is None and not need.hard and not want.patient:
             vertex = pool.take(need.queue)
-    elif _assemble(pool, holding, form):
+    elif _assemble(pool, holding, want.strict or form):
         return holding
     else:
         vertex = None
@@ -43,6 +43,17 @@ def gather(state: State, want: Want, now: float) -> Holding | None:
     if state.reservation is not None:
         return from_reservation(state, state.reservation, holding, now)
     return None
+
+
+def could_be_met(pool: Pool, want: Want, now: float) -> bool:
+    """Whether a want for several resources, or with memory, could be met now if it preferred nothing."""
+    holding = new_holding(want, now)
+    if not _assemble(pool, holding, want.form):
+        return False
+    for memory, offset in holding.pieces:
+        memory.free(offset)
+    _give_up(pool, holding)
+    return True
 
 
 def open_preferred(pool: Pool, need: Need, host: Host | None) -> Vertex | None:

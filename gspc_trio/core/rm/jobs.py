@@ -37,7 +37,7 @@ class DemandState(StrEnum):
 DEMAND_TRANSITIONS: dict[DemandState, frozenset[DemandState]] = {
     DemandState.MET: frozenset({DemandState.PATIENT, DemandState.WAITING, DemandState.GONE}),
     DemandState.PATIENT: frozenset({DemandState.MET, DemandState.WAITING, DemandState.GONE}),
-    DemandState.WAITING: frozenset({DemandState.MET, DemandState.GONE}),
+    DemandState.WAITING: frozenset({DemandState.MET, DemandState.PATIENT, DemandState.GONE}),
     DemandState.GONE: frozenset(),
 }
 """Where a demand may go from where it is."""
@@ -88,6 +88,9 @@ class Form:
         single: it needs one resource.
         plain: any one resource of the class will do.
         preferring: one resource, with preferences and nothing else.
+        soft: positions of the needs that prefer some resources and would take others.
+        strict, strict_at: for some of these positions, the form of who insists there (see ``patience.py``),
+            and the version of the pool's resources for which that is known.
         lacked: how many of its resources were missing when it was tried last.
         order: positions of the needs, those first that leave the least choice.
         possible_at: version of the pool's resources for which it is known that it can be met by what there
@@ -96,7 +99,7 @@ class Form:
 
     __slots__ = (
         "counts", "lacked", "needs", "order", "plain", "possible_at", "preferring", "queue", "shape",
-        "single", "sizes",
+        "single", "sizes", "soft", "strict", "strict_at",
     )  # fmt: skip
 
     def __init__(self, shape: Shape, pool: Pool) -> None:
@@ -114,6 +117,11 @@ class Form:
         alone = self.single and not self.sizes
         self.plain = alone and not first.preferences and not first.hard
         self.preferring = alone and not self.plain
+        self.soft = tuple(
+            position for position, need in enumerate(self.needs) if need.preferences and not need.hard
+        )
+        self.strict: dict[tuple[int, ...], Form | None] = {}
+        self.strict_at = -1
         self.possible_at = -1
         self.lacked = 0
         self.order: tuple[int, ...] = ()
@@ -197,14 +205,16 @@ class Want:
         grants: what the job holds of this shape, oldest first.
         units: leaves that it holds of this shape.
         tried: version of the pool at which it could not be met.
-        patient: waits for a preferred resource, and has not waited too long.
+        looked: version of the pool at which it was seen that there is nothing else for it either.
+        patient: waits for preferred resources, and has not waited too long.
+        strict: what it waits for then, if it is not just one resource.
         recalled: how many of its grants have been recalled.
         called: grants that have been recalled for it, and how many resources it gains by each.
     """
 
     __slots__ = (
-        "ages", "called", "form", "fresh", "grants", "number", "owner", "patient", "recalled", "sent",
-        "tried", "units", "unmet",
+        "ages", "called", "form", "fresh", "grants", "looked", "number", "owner", "patient", "recalled",
+        "sent", "strict", "tried", "units", "unmet",
     )  # fmt: skip
 
     def __init__(self, owner: Job, form: Form, number: int) -> None:
@@ -217,8 +227,9 @@ class Want:
         self.sent: deque[GrantId] = deque()
         self.grants: dict[GrantId, Holding] = {}
         self.units = 0
-        self.tried = -1
+        self.tried = self.looked = -1
         self.patient = False
+        self.strict: Form | None = None
         self.recalled = 0
         self.called: dict[Holding, int] = {}
 
@@ -227,7 +238,12 @@ class Want:
         """Where the demand is."""
         if not self.unmet:
             return DemandState.MET
-        return DemandState.PATIENT if self.form.preferring and self.patient else DemandState.WAITING
+        return DemandState.PATIENT if self.patient else DemandState.WAITING
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether any one resource of its class will do now."""
+        return self.form.plain or (self.form.preferring and not self.patient)
 
     @property
     def since(self) -> float:

@@ -35,7 +35,14 @@ from gspc_trio.core.rm.events import (
 from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
 from gspc_trio.core.rm.placing import Placement
 from gspc_trio.core.rm.search import impossible
-from gspc_trio.core.rm.serve import give_at_once, lose_patience, may_starve, serve, start_waiting
+from gspc_trio.core.rm.serve import (
+    give_at_once,
+    look_who_declines,
+    lose_patience,
+    may_starve,
+    serve,
+    start_waiting,
+)
 from gspc_trio.core.rm.state import Limits, State
 
 
@@ -365,7 +372,7 @@ class ResourceManager:
             return
         lose_patience(state, now)
         serve(state, now, actions)
-        state.patience.look(now)
+        look_who_declines(state, now)
         if state.waiting:
             if happened or actions:
                 reserve.later(state, now)

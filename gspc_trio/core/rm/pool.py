@@ -303,6 +303,19 @@ class Pool:
                 stack.extend(reversed(vertex.children))
         return None
 
+    def is_partly_idle(self, vertex: Vertex) -> bool:
+        """Whether nobody holds it or what contains it, and something at its bottom is not held either."""
+        if any(ancestor.holding is not None for ancestor in vertex.place.ancestors):
+            return False
+        stack = [vertex]
+        while stack:
+            one = stack.pop()
+            if one.holding is None:
+                if not one.children:
+                    return True
+                stack.extend(one.children)
+        return False
+
     def walk(self, top: Vertex) -> Iterator[Vertex]:
         """Yield the resource and all below it, parents before children, each once."""
         seen = {top}

@@ -15,7 +15,7 @@ from typing import Any
 from gspc_trio.core.exchange import Recall
 from gspc_trio.core.ids import GrantId, JobId
 from gspc_trio.core.rm.gather import HOSTS_TRIED
-from gspc_trio.core.rm.jobs import Want
+from gspc_trio.core.rm.jobs import Form
 from gspc_trio.core.rm.parts import GONE, Host, Vertex
 from gspc_trio.core.rm.recall import SHORTEST_PAUSE_S, recall_holding
 from gspc_trio.core.rm.search import Search, host_has_room
@@ -82,7 +82,9 @@ def _make(state: State, now: float) -> Reservation | None:
         if now < want.since + after_s:
             state.reserve_at = want.since + after_s
             return None
-        targets = _choose(state, want)
+        strict = state.patience.strict_form(want)
+        targets = None if strict is None else _choose(state, strict)
+        targets = targets or _choose(state, want.form)
         if targets is not None:
             state.reservation = Reservation(want, targets, now)
             if want in state.gangs:
@@ -99,9 +101,8 @@ def _look_again_s(state: State) -> float:
     return max(min(state.limits.recall_after_s, state.limits.reserve_after_s), SHORTEST_PAUSE_S)
 
 
-def _choose(state: State, want: Want) -> list[Vertex] | None:
-    """Return the resources that should be free for all needs of the want soonest, as far as is known."""
-    form = want.form
+def _choose(state: State, form: Form) -> list[Vertex] | None:
+    """Return the resources that should be free for all needs soonest, as far as is known."""
     pool = state.pool
 
     def usable(position: int, vertex: Vertex) -> bool:
@@ -117,14 +118,14 @@ def _choose(state: State, want: Want) -> list[Vertex] | None:
         return Search(pool, form, usable, rank=rank).run()
     best: list[Vertex] | None = None
     best_rank = float("inf")
-    for host in _hosts(state, want):
+    for host in _hosts(state, form):
         found = Search(pool, form, usable, host, rank=rank).run()
         if found is not None and sum(map(rank, found)) < best_rank:
             best, best_rank = found, sum(map(rank, found))
     return best
 
 
-def _hosts(state: State, want: Want) -> list[Host]:
+def _hosts(state: State, form: Form) -> list[Host]:
     hosts = state.pool.hosts_in_turn(HOSTS_TRIED)
-    sizes = want.form.sizes
+    sizes = form.sizes
     return [host for host in hosts if not sizes or host_has_room(host, sizes, empty=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
-from gspc_trio.core.rm.gather import gather
+from gspc_trio.core.rm.gather import could_be_met, gather
 from gspc_trio.core.rm.jobs import NEVER, Job, Want
 from gspc_trio.core.rm.parts import ClassQueue
 from gspc_trio.core.rm.state import State
@@ -32,7 +32,7 @@ def start_waiting(state: State, want: Want, now: float) -> None:
         state.special[want] = None
         if want.form.preferring:
             state.watch(want)
-            _decide_patience(state, want, now)
+        _decide_patience(state, want, now)
         state.wake(want)
 
 
@@ -58,17 +58,57 @@ def _push(state: State, want: Want) -> None:
 
 
 def _decide_patience(state: State, want: Want, now: float) -> None:
-    """Let the want wait for what it prefers (for ever if it must), or for any resource of the class."""
+    """Let the want wait for what it prefers (for ever if it must), or for anything that will do."""
     state.patience.decide(want, now)
-    if not want.patient:
+    if want.takes_any:
         _push(state, want)
 
 
 def lose_patience(state: State, now: float) -> None:
     """Wants that have waited long enough for what they prefer take what there is."""
     for want in state.patience.due(now):
-        if want.patient and want in state.special:
-            _decide_patience(state, want, now)
+        if not want.patient or want not in state.special:
+            continue
+        strict, reservation = want.strict, state.reservation
+        if want in state.patience.declined and not _declines(state, want, now):
+            state.patience.resume(want)
+        _decide_patience(state, want, now)
+        if want.patient and want.strict is strict:
+            continue
+        if not want.form.preferring:
+            state.wake(want)
+        if reservation is not None and reservation.want is want:  # of what it preferred
+            state.end_reservation()
+            state.reserve_at = now
+
+
+def look_who_declines(state: State, now: float) -> None:
+    """Everything that could be given has been: note who could have had others than it prefers."""
+    patience, version = state.patience, state.pool.version
+    reserved = None if state.reservation is None else state.reservation.want
+    for want in list(patience.declined):
+        lacks = any(queue.free < count for queue, count in want.form.counts.items())
+        if not want.patient or (lacks and want is not reserved):
+            patience.resume(want)
+    for want in state.gangs.ready:
+        if want.patient and want not in patience.declined and want.looked != version:
+            want.looked = version
+            if _declines(state, want, now):
+                patience.declines(want, now)
+    if reserved is not None and reserved.patient and reserved.form.soft:
+        idle = reserved not in patience.declined and _declines(state, reserved, now)
+        if idle:
+            patience.declines(reserved, now)
+    patience.look(now)
+
+
+def _declines(state: State, want: Want, now: float) -> bool:
+    """Whether something lies idle since the want, which is patient, takes only what it prefers."""
+    reservation = state.reservation
+    mine = reservation.targets if reservation is not None and reservation.want is want else ()
+    if any(state.pool.is_partly_idle(vertex) for vertex in mine):
+        return True
+    return not want.form.preferring and could_be_met(state.pool, want, now)
 
 
 def serve(state: State, now: float, actions: list[Any]) -> None:
@@ -93,11 +133,11 @@ def serve(state: State, now: float, actions: list[Any]) -> None:
         if give(state, want, now, actions):
             woken.add(want)
             continue
-        if want is reserved or not takes_any(want):
+        if want is reserved or not want.takes_any:
             passed.add(want)
             want.tried = version
             queue = want.form.queue
-            if want.form.is_flat and want is not reserved:
+            if want.form.is_flat and want is not reserved and not want.patient:
                 state.gangs.put_aside(want, queue, queue.free + want.form.lacked)
         else:
             queue = want.form.queue
@@ -138,7 +178,7 @@ class _Woken:
 def _others(state: State, reserved: Want | None, passed: set[Want]) -> list[Want]:
     """Return those who wait for several resources, or for those put aside, and are worth a try now."""
     found = []
-    if reserved is not None and takes_any(reserved) and reserved not in passed:
+    if reserved is not None and reserved.takes_any and reserved not in passed:
         found.append(reserved)
     gangs, version = state.gangs, state.pool.version
     gangs.look()
@@ -154,11 +194,6 @@ def _others(state: State, reserved: Want | None, passed: set[Want]) -> list[Want
     return found
 
 
-def takes_any(want: Want) -> bool:
-    """Whether any one resource of its class will do now."""
-    return want.form.plain or (want.form.preferring and not want.patient)
-
-
 def _estimate_s(want: Want) -> float:
     estimate_s = want.form.shape.estimate_s
     return NEVER if estimate_s is None else estimate_s
@@ -168,7 +203,7 @@ def give_at_once(state: State, want: Want, credit: int, now: float, actions: lis
     """Give to a want, of which not any resource of one class will do, while nobody waits, and no more than
     it prefers; return how much credit that leaves.
     """
-    want.patient = want.form.preferring
+    state.patience.begin(want)
     while credit:
         found = gather(state, want, now)
         if found is None:
@@ -196,7 +231,7 @@ def give(state: State, want: Want, now: float, actions: list[Any]) -> bool:
     elif want.ages and want.since != before:
         if want.form.plain:
             _push(state, want)
-        elif want.form.preferring:
+        elif want.form.soft or want.form.preferring:
             _decide_patience(state, want, now)
             state.wake(want)
     return True

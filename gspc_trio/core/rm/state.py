@@ -156,14 +156,14 @@ class State:
             del self.special[want]
             self.gangs.forget(want)
             self.woken.pop(want, None)
+            self.patience.leave(want)
             if want.form.preferring:
-                self.patience.forget(want)
                 self.unwatch(want)
         want.called.clear()
 
     def wake(self, want: Want) -> None:
         """Something may have changed for a want that not any resource of one class satisfies."""
-        want.tried = -1
+        want.tried = want.looked = -1
         if want.form.preferring:
             self.woken[want] = None
         else:
