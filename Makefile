@@ -33,6 +33,7 @@ screenshots: $(VENV)/.installed
 
 simulate: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing --seeds 200
+	$(BIN)/python -m gspc_trio.testing --seed 1000 --seeds 200 --any-shape
 
 DURATION ?= 60
 

@@ -13,7 +13,8 @@ from msgspec.structs import asdict
 
 from gspc_trio.testing.faults import Faults
 from gspc_trio.testing.hunt import describe_schedule, hunt, parse_schedule, quiet, shrink
-from gspc_trio.testing.simulation import Options, Report, simulate
+from gspc_trio.testing.options import Options, Report, any_shape
+from gspc_trio.testing.simulation import simulate
 
 TELL_S = 60.0
 """A hunt says so often how far it is."""
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     quiet()
     if chosen.seeds:
         return _hunt(chosen, options)
+    if chosen.any_shape:
+        options = any_shape(chosen.seed, options)
     return _replay(simulate(chosen.seed, options), shorten=not chosen.schedule)
 
 
@@ -54,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cores", type=int, default=usual.cores, help="cores of each host")
     parser.add_argument("--jobs", type=int, default=usual.jobs, help="jobs at one time")
     parser.add_argument("--tasks", type=int, default=usual.tasks, help="tasks of each job, about")
+    parser.add_argument("--any-shape", action="store_true", help="draw these four from the seed")
     names = ", ".join(Faults.__struct_fields__)
     parser.add_argument("--faults", default="", help=f"at most so many of each, kills=5,cuts=0: {names}")
     parser.add_argument("--schedule", default="", help="exactly these faults, as a failing run prints them")
@@ -109,7 +113,7 @@ def _hunt(chosen: argparse.Namespace, options: Options) -> int:
     told_s = begun_s
     seeds = range(chosen.seed, chosen.seed + chosen.seeds)
     try:
-        for report in hunt(seeds, options, chosen.workers):
+        for report in hunt(seeds, options, chosen.workers, any_shapes=chosen.any_shape):
             done += 1
             events += report.events
             simulated_s += report.simulated_s

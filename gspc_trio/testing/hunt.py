@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from gspc_trio.executor import Executor
 from gspc_trio.testing.faults import Fault
-from gspc_trio.testing.simulation import Options, Report, simulate
+from gspc_trio.testing.options import Options, Report, any_shape
+from gspc_trio.testing.simulation import simulate
 
 SHRINK_RUNS_MAX = 200
 """Runs that shrinking may take."""
@@ -22,24 +23,27 @@ def quiet() -> None:
     logging.disable(logging.ERROR)
 
 
-def hunt(seeds: Iterable[int], options: Options, workers: int) -> Iterator[Report]:
+def hunt(
+    seeds: Iterable[int], options: Options, workers: int, *, any_shapes: bool = False
+) -> Iterator[Report]:
     """Run seeds on several cores; yield a report of each, in their order, shortened if it is broken.
 
     Args:
         seeds: which.
         options: what is simulated.
         workers: number of processes.
+        any_shapes: hosts, cores, jobs and tasks are drawn from each seed.
     """
     if workers <= 1:
-        yield from map(partial(_look_at, options=options), seeds)
+        yield from map(partial(_look_at, options=options, any_shapes=any_shapes), seeds)
         return
     with Executor(cores=workers) as executor:  # which leaves nothing, however this process ends
-        yield from executor.map(_look_at, seeds, repeat(options))
+        yield from executor.map(_look_at, seeds, repeat(options), repeat(any_shapes))
 
 
-def _look_at(seed: int, options: Options) -> Report:
+def _look_at(seed: int, options: Options, any_shapes: bool) -> Report:
     quiet()
-    report = simulate(seed, options)
+    report = simulate(seed, any_shape(seed, options) if any_shapes else options)
     return shrink(report) if report.broken else report
 
 

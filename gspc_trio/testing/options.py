@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from random import Random
 
-from gspc_trio.testing.faults import Fault, Faults
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from gspc_trio.testing.faults import Fault, Faults, random_step
 from gspc_trio.testing.workload import TASK_S
+
+SHAPE_MAX = {"hosts": 20, "cores": 8, "jobs": 10, "tasks": 500}
+"""What a shape that is drawn from a seed has at most."""
+
+ALL_TASKS_MAX = 1500
+"""So many tasks all jobs of such a shape have at most, together: a run is to take some seconds."""
 
 
 class Options(Struct, frozen=True):
@@ -31,6 +40,21 @@ class Options(Struct, frozen=True):
     schedule: tuple[Fault, ...] | None = None
     task_s: float = TASK_S
     full_checks: bool = False
+
+
+def any_shape(seed: int, options: Options) -> Options:
+    """Return the options with hosts, cores, jobs and tasks drawn from a seed: small ones as likely as large.
+
+    Args:
+        seed: of the run; what it draws there does not change.
+        options: everything else.
+    """
+    random = Random(f"the shape of {seed}")
+    shape = {name: random_step(random, most + 1) for name, most in SHAPE_MAX.items()}
+    shape["tasks"] = min(shape["tasks"], ALL_TASKS_MAX // shape["jobs"])
+    return replace(
+        options, hosts=shape["hosts"], cores=shape["cores"], jobs=shape["jobs"], tasks=shape["tasks"]
+    )
 
 
 class Report(Struct, frozen=True):

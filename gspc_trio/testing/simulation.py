@@ -28,7 +28,7 @@ from gspc_trio.testing.options import Options, Report
 from gspc_trio.testing.process import RUNNING, SimulatedProcess, first_of
 from gspc_trio.testing.rts_memory import RtsMemory
 from gspc_trio.testing.wires import BUFFER_BYTES
-from gspc_trio.testing.workload import KINDS, KINDS_OUTSIDE, TASK_S, TASK_SETTINGS, Workload, behave
+from gspc_trio.testing.workload import KINDS, KINDS_OUTSIDE, TASK_S, Workload, behave, settings_for
 
 FINISH_S = 300.0
 """Simulated seconds after the last fault within which everything has to be finished (invariant 10)."""
@@ -68,8 +68,9 @@ class Simulation:
             first, later, latest = (Random(self._cluster_seed + number) for number in (4, 6, 7))
             self._layers = LayerLife(first, later, latest, options.faults)
         kinds, padded = (KINDS_OUTSIDE, random.random() < 0.5) if layered else (KINDS, False)
+        settings = settings_for(options.hosts * options.cores)
         workloads = [
-            Workload.make(random, options.tasks, TASK_SETTINGS, kinds=kinds, padded=padded)
+            Workload.make(random, options.tasks, settings, kinds=kinds, padded=padded)
             for _ in range(options.jobs)
         ]
         steps = {

@@ -43,6 +43,11 @@ TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
 """What tasks ask for; enough attempts for all that the faults may take."""
 
 
+def settings_for(cores: int) -> Sequence[Mapping[str, Any]]:
+    """Return those of the settings that so many cores can serve."""
+    return [one for one in TASK_SETTINGS if cores > 1 or not isinstance(one.get("requires"), list)]
+
+
 KINDS = ("bump", "bump", "bump", "relay", "spread", "twin", "sort")
 """Of stages, as often as they are drawn."""
 

@@ -12,6 +12,7 @@ from broken_variants import same_epoch_again
 from gspc_trio.testing.__main__ import main
 from gspc_trio.testing.faults import Fault, Faults
 from gspc_trio.testing.hunt import describe_schedule, hunt, parse_schedule, shrink
+from gspc_trio.testing.options import ALL_TASKS_MAX, SHAPE_MAX, any_shape
 from gspc_trio.testing.simulation import Options, simulate
 
 HANG_S = 100.0
@@ -73,6 +74,21 @@ def test_a_hunt_reports_every_seed_in_order(workers, capsys):
     assert [report.seed for report in hunt(range(3), Options(tasks=4), workers)] == [0, 1, 2]
     assert main(["--seeds", "2", "--tasks", "4", "--workers", "1"]) == 0
     assert "2 seeds, 0 broken" in capsys.readouterr().out
+
+
+def test_a_shape_is_drawn_from_the_seed_within_bounds_and_the_report_says_which(capsys):
+    shapes = [any_shape(seed, Options()) for seed in range(300)]
+    for name, most in SHAPE_MAX.items():
+        drawn = [getattr(shape, name) for shape in shapes]
+        assert min(drawn) == 1, name
+        assert 0.9 * most < max(drawn) <= most, name
+    assert all(shape.jobs * shape.tasks <= ALL_TASKS_MAX for shape in shapes)
+    small = next(seed for seed, shape in enumerate(shapes) if shape.hosts * shape.cores == 1)
+    (report,) = hunt([small], Options(), 1, any_shapes=True)
+    assert report.broken == "", "nobody waits for two cores where there is one"
+    assert report.options == shapes[small]
+    assert main(["--seed", str(small), "--any-shape"]) == 0
+    assert report.digest in capsys.readouterr().out
 
 
 def test_schedules_and_menus_are_read_as_they_are_written():
