@@ -147,8 +147,8 @@ async def open_job(
 ) -> AsyncIterator[Job]:
     """Run a workflow on a run-time system (GSPC19 4.3.1).
 
-    Leaving the block waits for the job to end, as a nursery would; an exception or a cancellation in it stops
-    the job.
+    Functions that travel by value are taken as they are now, with the globals that they use. Leaving the
+    block waits for the job to end, as a nursery would; an exception or a cancellation in it stops the job.
 
     Args:
         net: the workflow.
@@ -160,6 +160,7 @@ async def open_job(
         journal: makes results durable; the job goes on where it ends.
 
     Raises:
+        BadCode: a function or source file cannot be sent to another process.
         JobFailed: the job failed or was stopped.
         JournalError: the journal cannot be written.
         JournalMismatch: the journal is of another workflow.
@@ -175,12 +176,11 @@ async def open_job(
         engine = journaled.engine
     settings = settings or JobSettings(name=net.name)
 
-    def code(code_id: int) -> bytes:
-        return encode_entry(engine.code_table[code_id])
-
+    # All now: what the functions refer to may change, and every host is to run the same.
+    codes = [encode_entry(entry) for entry in engine.code_table]
     async with run_job(
         journaled or engine,
-        code,
+        codes.__getitem__,
         engine.outputs,
         rts,
         settings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -115,8 +116,8 @@ def _find_call(code: Code, watch: Watch | None, echo: tuple[int, int] | None) ->
     if isinstance(code, ImportedFunction):
         return _import(code.module, code.qualname)
     if isinstance(code, PickledFunction):
-        import pickle
-
+        if code.anew:
+            return lambda *args, **kwargs: pickle.loads(code.data)(*args, **kwargs)
         call: Callable[..., Any] = pickle.loads(code.data)
         return call
     if isinstance(code, SourceFunction):

@@ -2,28 +2,79 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import weakref
 from collections.abc import Callable
-from types import FunctionType
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
-from gspc_trio.protocol.code import call_first, function_code
-from gspc_trio.protocol.values import dumps
+from gspc_trio.executor.snapshot import LEAF_BYTES_MAX, Snapshot, take_snapshot
+from gspc_trio.protocol.code import call_first, call_named, function_code, is_importable
+from gspc_trio.protocol.values import dumps, modules_by_value
+
+CODES_MAX = 4096
+"""Numbers that are given at most, for nobody forgets what they stand for; then functions travel by value."""
+
+ALIKE_MAX = 64
+"""A function that keeps changing has to be the same for so many calls until it gets another number."""
+
+
+def _importing(function: Any) -> Callable[[], bool]:
+    """Return what tells whether a function can still be imported: quickly, for it is asked at every call."""
+    name, module = function.__qualname__, function.__module__
+    if "." in name:
+        return partial(is_importable, function)
+    modules = sys.modules
+
+    def holds() -> bool:
+        return getattr(modules.get(module), name, None) is function and not modules_by_value()
+
+    return holds
+
+
+class _Known:
+    """A function that came before.
+
+    Attributes:
+        function: the function; kept, so that no other one gets its id.
+        holds: returns whether it still means what it meant then.
+        code_id: its number, or None.
+        alike: calls since then.
+        enough: calls after which it gets a number.
+    """
+
+    __slots__ = ("alike", "code_id", "enough", "function", "holds")
+
+    def __init__(self, function: Any, holds: Callable[[], bool], enough: int = 0) -> None:
+        self.function = function
+        self.holds = holds
+        self.code_id: int | None = None
+        self.alike = 0
+        self.enough = enough
 
 
 class CodeTable:
     """The code table of an executor's job.
 
-    An importable function gets a number. So does a function without a closure that comes a second time, as
-    those of ``__main__`` do; the globals that it uses are taken as they are then. Any other callable travels
-    as an argument, so that what it refers to is as it was when it was submitted, and a million lambdas leave
-    nothing behind.
+    A task calls what its function was when it was submitted. A function that can be imported gets a number.
+    So does any other that is still the same when it comes again, with all that it refers to; it is looked at
+    each time. Whatever else can be called travels as an argument, each time anew.
+
+    Args:
+        codes_max: how many numbers it gives.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, codes_max: int = CODES_MAX) -> None:
+        self._codes_max = codes_max
+        self._lock = threading.Lock()
         self._data: list[bytes] = []
-        self._ids: dict[Any, int] = {}
+        self._known: dict[Any, _Known] = {}
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._unsteady: weakref.WeakSet[Any] = weakref.WeakSet()  # their snapshot cannot be taken
+        self._callers: dict[tuple[str, ...] | None, int] = {}
+        self._last = b""
 
     def data(self, code_id: int) -> bytes:
         """Return entry ``code_id``."""
@@ -42,38 +93,97 @@ class CodeTable:
         Raises:
             BadCode, BadValue: it cannot be sent to another process.
         """
-        try:
-            code_id = self._ids.get((fn, parameters))
-        except TypeError:  # not hashable
-            return self._by_value(fn, parameters)
+        key: Any = (id(fn), parameters) if parameters else id(fn)
+        known = self._known.get(key)
+        if known is not None and known.code_id is not None and known.holds():
+            return known.code_id, []
+        if type(fn) is MethodType:
+            code_id = self._method_id(fn, parameters)
+        elif is_importable(fn):
+            code_id = self._number(key, _Known(fn, _importing(fn)), parameters)
+        elif type(fn) is FunctionType:
+            code_id = self._function_id(fn, parameters, key, often)
+        else:
+            code_id = None
         if code_id is not None:
             return code_id, []
-        if _is_importable(fn) or (_is_lasting(fn) and (often or self._seen_before(fn))):
-            return self._add(fn, parameters), []
         return self._by_value(fn, parameters)
 
-    def _seen_before(self, fn: Callable[..., Any]) -> bool:
-        if fn in self._seen:
-            return True
-        self._seen.add(fn)
-        return False
+    def _method_id(self, method: MethodType, parameters: tuple[str, ...]) -> int | None:
+        """Return the number of a class method that can be imported: there is a new object at each look."""
+        if not is_importable(method):
+            return None
+        key = (id(method.__self__), id(method.__func__), parameters)
+        known = self._known.get(key) or _Known(method, _importing(method))
+        return self._number(key, known, parameters) if known.code_id is None else known.code_id
+
+    def _function_id(
+        self, function: FunctionType, parameters: tuple[str, ...], key: Any, often: bool
+    ) -> int | None:
+        """Return the number of a function that travels by value; None if it has none now."""
+        known = self._known.get(key)
+        if known is None:
+            if function in self._unsteady or not (often or function in self._seen):
+                self._seen.add(function)
+                return None
+            known = self._look_at(function, key, 1)
+        elif known.holds():
+            known.alike += 1
+        else:
+            known = self._look_at(function, key, min(ALIKE_MAX, 2 * known.enough or 1))
+        if known is None or not (often or known.alike >= known.enough):
+            return None
+        return self._number(key, known, parameters)
+
+    def _look_at(self, function: FunctionType, key: Any, enough: int) -> _Known | None:
+        snapshot = take_snapshot(function)
+        if snapshot is None:
+            self._unsteady.add(function)
+            self._known.pop(key, None)
+            return None
+        known = _Known(function, snapshot.holds, enough)
+        with self._lock:
+            if key not in self._known and len(self._known) >= self._codes_max:
+                del self._known[next(iter(self._known))]
+            self._known[key] = known
+        return known
+
+    def _number(self, key: Any, known: _Known, parameters: tuple[str, ...]) -> int | None:
+        """Give it a number, if there is one left and it is small; it has to hold while it is encoded."""
+        if len(self._data) >= self._codes_max:
+            return None
+        snapshot = getattr(known.holds, "__self__", None)
+        anew = isinstance(snapshot, Snapshot) and snapshot.has_containers
+        data = function_code(known.function, parameters, anew=anew)
+        if len(data) > LEAF_BYTES_MAX:
+            self._unsteady.add(known.function)
+            self._known.pop(key, None)
+            return None
+        if not known.holds():
+            return None
+        known.code_id = self._add(data)
+        self._known[key] = known
+        return known.code_id
 
     def _by_value(self, fn: Callable[..., Any], parameters: tuple[str, ...]) -> tuple[int, list[Any]]:
-        code_id = self._ids.get((call_first, parameters))
+        """Return the number of what calls its first argument, and that."""
+        data = dumps(fn)
+        if len(data) > LEAF_BYTES_MAX:
+            if data == self._last:  # many calls that wait are to hold it once
+                data = self._last
+            self._last = data
+        code_id = self._callers.get(parameters)
+        if code_id is not None:
+            return code_id, [data]
+        if len(self._callers) < self._codes_max // 2:
+            code_id = self._callers[parameters] = self._add(function_code(call_first, parameters))
+            return code_id, [data]
+        code_id = self._callers.get(None)
         if code_id is None:
-            code_id = self._add(call_first, parameters)
-        return code_id, [dumps(fn)]
+            code_id = self._callers[None] = self._add(function_code(call_named))
+        return code_id, [data, dumps(parameters)]
 
-    def _add(self, fn: Callable[..., Any], parameters: tuple[str, ...]) -> int:
-        self._data.append(function_code(fn, parameters))
-        code_id = self._ids[fn, parameters] = len(self._data) - 1
-        return code_id
-
-
-def _is_importable(fn: Callable[..., Any]) -> bool:
-    name = getattr(fn, "__qualname__", "<")
-    return getattr(fn, "__module__", "__main__") not in (None, "__main__") and "<" not in name
-
-
-def _is_lasting(fn: Callable[..., Any]) -> bool:
-    return type(fn) is FunctionType and fn.__closure__ is None
+    def _add(self, data: bytes) -> int:
+        with self._lock:
+            self._data.append(data)
+            return len(self._data) - 1

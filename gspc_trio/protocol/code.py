@@ -9,12 +9,13 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Iterable
+from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgpack
 
 from gspc_trio.core.rules import WHOLE, Output
-from gspc_trio.protocol.values import RAISED_BY_USERS
+from gspc_trio.protocol.values import RAISED_BY_USERS, modules_by_value
 
 if TYPE_CHECKING:
     from gspc_trio.core.code import CodeEntry, Program
@@ -34,12 +35,13 @@ class ImportedFunction(NamedTuple):
 
 
 class PickledFunction(NamedTuple):
-    """A callable by value; ``name`` is for people."""
+    """A callable by value; ``name`` is for people; with ``anew`` each task opens a copy of its own."""
 
     parameters: tuple[str, ...]
     outputs: tuple[Output, ...]
     name: str
     data: bytes
+    anew: bool = False
 
 
 class SourceFunction(NamedTuple):
@@ -69,7 +71,11 @@ _KINDS: tuple[type[Code], ...] = (ImportedFunction, PickledFunction, SourceFunct
 
 
 def function_code(
-    function: Callable[..., Any], parameters: Iterable[str] = (), outputs: Iterable[Output] = WHOLE
+    function: Callable[..., Any],
+    parameters: Iterable[str] = (),
+    outputs: Iterable[Output] = WHOLE,
+    *,
+    anew: bool = False,
 ) -> bytes:
     """Encode a callable: by import path if it is found under its name outside ``__main__``, else by value.
 
@@ -79,6 +85,7 @@ def function_code(
             position.
         outputs: (port, each) of each output: ``port`` is a key of the returned mapping, None the whole
             returned value; with ``each`` every element of it is a value of its own.
+        anew: whether each task gets a copy of its own of a function by value.
 
     Raises:
         BadCode: not callable, or async, or it cannot be pickled by value; the message says why.
@@ -91,10 +98,10 @@ def function_code(
             "let one run it with trio.run or asyncio.run"
         )
     common = (tuple(parameters), tuple(outputs))
-    module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
-    if isinstance(module, str) and isinstance(qualname, str) and _is_importable(function, module, qualname):
-        return _encode(ImportedFunction(*common, module, qualname))
-    return _encode(PickledFunction(*common, qualname or type(function).__name__, _pickle_by_value(function)))
+    if is_importable(function):
+        return _encode(ImportedFunction(*common, function.__module__, function.__qualname__))
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return _encode(PickledFunction(*common, name, _pickle_by_value(function), anew))
 
 
 def is_async(function: Any) -> bool:
@@ -182,6 +189,12 @@ def call_first(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
     return function(*args, **kwargs)
 
 
+def call_named(function: Callable[..., Any], names: tuple[str, ...], /, *args: Any) -> Any:
+    """The same with the last arguments by name."""
+    split = len(args) - len(names)
+    return function(*args[:split], **dict(zip(names, args[split:], strict=True)))
+
+
 def call_each(function: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> list[Any]:
     """Call the function once with each tuple of arguments: a chunk of a map."""
     return [function(*item) for item in items]
@@ -206,14 +219,41 @@ def _encode(code: Code) -> bytes:
     return data
 
 
-def _is_importable(function: Any, module: str, qualname: str) -> bool:
-    """Whether importing ``module`` and following ``qualname`` finds this very object, here and elsewhere."""
-    if module == "__main__" or "<" in qualname:
+def is_importable(function: Any) -> bool:
+    """Return whether importing its module and following its name finds this very object, here and elsewhere.
+
+    A bound method is found if it is one of a class. What :func:`cloudpickle.register_pickle_by_value` names
+    is not importable, nor is ``__main__``.
+    """
+    name = getattr(function, "__qualname__", None)
+    module_name = getattr(function, "__module__", None)
+    if type(name) is not str or type(module_name) is not str or module_name == "__main__" or "<" in name:
         return False
-    found: Any = sys.modules.get(module)
-    for name in qualname.split("."):
-        found = getattr(found, name, None)
-    return found is function
+    module = found = sys.modules.get(module_name)
+    if module is None:
+        return False
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not function and not _is_same_class_method(found, function):
+        return False
+    return not modules_by_value() or travels_by_name(module)
+
+
+def _is_same_class_method(found: Any, function: Any) -> bool:
+    return (
+        type(found) is type(function) is MethodType
+        and isinstance(found.__self__, type)
+        and found.__self__ is function.__self__
+        and found.__func__ is function.__func__
+    )
+
+
+def travels_by_name(module: ModuleType) -> bool:
+    """Return whether a module is imported where it is wanted, instead of being pickled."""
+    name = module.__name__
+    if sys.modules.get(name) is not module:
+        return False
+    return not any(name == each or name.startswith(f"{each}.") for each in modules_by_value())
 
 
 def _pickle_by_value(function: Any) -> bytes:

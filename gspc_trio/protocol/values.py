@@ -7,7 +7,8 @@ pickled ones. Plain data can be told apart and read without pickle: :func:`is_pl
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Sequence, Set
 from itertools import chain
 from typing import Any
 
@@ -30,6 +31,7 @@ _PICKLED = b"\xc1"  # the one byte that no msgpack value begins with
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
 _SHORT = frozenset({type(None), bool, int, float})
 _packer = msgpack.Packer(autoreset=True)  # for these alone: packing them runs no Python code between
+_NO_MODULES: frozenset[str] = frozenset()
 _CONTAINERS = frozenset({list, tuple, dict})
 
 
@@ -207,7 +209,16 @@ def pickle_with(value: Any, buffers: list[memoryview] | None = None) -> bytes:
     except RAISED_BY_USERS:
         return _cloudpickle(value, buffers)
     # By reference, things of __main__ would be looked up in the wrong __main__ on the other side.
-    return _cloudpickle(value, buffers) if b"__main__" in data else data
+    return _cloudpickle(value, buffers) if b"__main__" in data or modules_by_value() else data
+
+
+def modules_by_value() -> Set[str]:
+    """Return the names of modules that the user wants to be pickled instead of imported elsewhere.
+
+    They are those that ``cloudpickle.register_pickle_by_value`` was given.
+    """
+    cloudpickle = sys.modules.get("cloudpickle.cloudpickle")
+    return getattr(cloudpickle, "_PICKLE_BY_VALUE_MODULES", _NO_MODULES)
 
 
 def _taker(buffers: list[memoryview]) -> Callable[[Any], bool]:

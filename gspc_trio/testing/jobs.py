@@ -92,10 +92,8 @@ class SimulatedJob:
             else:
                 given = await journal.recover(self._net, {})
                 engine = given.engine
-
-            def code(code_id: int) -> bytes:
-                return encode_entry(engine.code_table[code_id])
-
+            codes = [encode_entry(entry) for entry in engine.code_table]
+            code = codes.__getitem__
             if self._wrap is not None:
                 given = self._wrap(process, given)
             async with run_job(given, code, engine.outputs, rts, self._settings, journal=journal) as running:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import trio
 from gspc_trio import JobFailed, JobSettings, Net, farm, map_reduce, open_job, open_rts
 from gspc_trio.components.workflow_file import WorkflowFileError, load_workflow_file
 from gspc_trio.nursery.rpc import RemoteError
+from gspc_trio.protocol.code import BadCode
 
 HANG_S = 60.0
 
@@ -53,6 +55,20 @@ async def test_a_job_gives_its_outputs_and_leaves_no_process() -> None:
     assert result.outputs == {"result": [9900]}
     assert result.tasks["failed"] == 0
     assert children() == before
+
+
+async def test_tasks_run_what_their_function_was_when_the_job_was_opened() -> None:
+    shift = [1]
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=2) as rts:
+            net = farm(lambda value: value + shift[0])
+            async with open_job(net, rts=rts, values={"items": [1, 2, 3]}) as job:
+                shift[0] = 100
+            assert sorted((await job.wait()).outputs["results"]) == [2, 3, 4]
+            lock = threading.Lock()
+            with pytest.raises(BadCode, match="lock"):
+                async with open_job(farm(lambda value: (value, lock), default=[1]), rts=rts):
+                    pytest.fail("it was opened")
 
 
 async def test_leaving_the_block_waits_for_the_job() -> None:
