@@ -21,6 +21,13 @@ class ConnectFailed(ConnectionProblem):
     """Nobody listens there, or whoever does does not speak our protocol."""
 
 
+class HandshakeCut(ConnectFailed):
+    """Whoever listens there closed the connection during the handshake, and gave no reason.
+
+    A listener does that to the oldest of too many such connections: it is worth another try.
+    """
+
+
 class TlsFailed(ConnectionProblem):
     """No encryption: the other side has no certificate of ours, or does not speak TLS 1.3."""
 

@@ -9,7 +9,7 @@ import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +17,13 @@ import trio
 from attrs import define
 from msgspec import Struct
 
-from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, ConnectionProblem, VersionMismatch
+from gspc_trio.nursery.errors import (
+    AuthenticationFailed,
+    ConnectFailed,
+    ConnectionProblem,
+    HandshakeCut,
+    VersionMismatch,
+)
 from gspc_trio.nursery.gate import Vestibule
 from gspc_trio.nursery.lobby import Lobby, asks_for_encryption, asks_for_websocket
 from gspc_trio.nursery.memory import memory_pair
@@ -48,6 +54,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 TOKEN_BYTES_MIN = 16
+AGAIN_AFTER_S = (0.05, 0.1, 0.2, 0.4)
+"""Pauses before a listener is tried again that has closed the connection during the handshake."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 T = TypeVar("T")
@@ -201,13 +209,23 @@ class Network:
         name: str,
         expect: str,
     ) -> AsyncIterator[T]:
+        """Connect; again when the listener had too many connections at once and gave up ours."""
         self._need_token(where)
         tls = self._tls(where, server=False)
-        stream = await self._dial(where)
-        identity = self.identity(role, name, dialer=True, expect=expect)
         from gspc_trio.nursery.websocket import Dialer
 
-        async with connect(stream, Dialer(identity, self.codec, str(where), where.authority, tls)) as opened:
+        async with AsyncExitStack() as stack:
+            for pause_s in (*AGAIN_AFTER_S, None):
+                stream = await self._dial(where)
+                identity = self.identity(role, name, dialer=True, expect=expect)
+                dialer = Dialer(identity, self.codec, str(where), where.authority, tls)
+                try:
+                    opened = await stack.enter_async_context(connect(stream, dialer))
+                    break
+                except HandshakeCut:
+                    if pause_s is None:
+                        raise
+                    await trio.sleep(pause_s)
             yield opened
 
     def identity(self, role: str, name: str, *, dialer: bool, expect: str = "") -> Identity:

@@ -30,6 +30,7 @@ from gspc_trio.nursery.errors import (
     AuthenticationFailed,
     ConnectFailed,
     ConnectionProblem,
+    HandshakeCut,
     TlsFailed,
     VersionMismatch,
 )
@@ -56,6 +57,7 @@ _PROBLEMS: dict[str, type[ConnectionProblem]] = {
     "version": VersionMismatch,
     "token": AuthenticationFailed,
     "role": AuthenticationFailed,
+    "lost": HandshakeCut,
 }
 
 
@@ -129,11 +131,11 @@ async def _dial(stream: trio.abc.Stream, dialer: Dialer) -> AsyncIterator[_Diale
             starter.upgraded = True
             end = await _shake(connection, session)
         if scope.cancelled_caught:
-            raise ConnectFailed(address, f"{address} {starter.why_not() or 'does not answer'}")
+            problem = HandshakeCut if starter.was_cut else ConnectFailed
+            raise problem(address, f"{address} {starter.why_not() or 'does not answer'}")
         if end is not None:
             await _part(connection, end, limits)
-            problem = _PROBLEMS.get(end.kind, ConnectFailed)
-            raise problem(address, f"{address}: {end.reason}")
+            raise _PROBLEMS.get(end.kind, ConnectFailed)(address, f"{address}: {end.reason}")
         gate.open()
         yield _Dialed(connection, gate, session, starter, stream if tls is None else inner)
         nursery.cancel_scope.cancel()
@@ -149,7 +151,8 @@ async def connect_stream(stream: trio.abc.Stream, dialer: Dialer) -> AsyncIterat
 
     Raises:
         TlsFailed: the other side does not speak TLS, or knows nothing of our authority.
-        ConnectFailed: the other side does not speak our protocol, is silent or closes.
+        HandshakeCut: the other side closes without a reason.
+        ConnectFailed: the other side does not speak our protocol, or is silent.
         AuthenticationFailed: it has another token or another role than expected.
         VersionMismatch: it speaks no version that we speak.
     """
@@ -281,6 +284,11 @@ class _Starter:
         """Stop the reader between two frames; nobody sends any meanwhile."""
         self._reading.cancel()
         await self._over.wait()
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the other side went away without having refused the upgrade."""
+        return self._ended and not isinstance(self._error, ConnectionRejected)
 
     def why_not(self) -> str:
         """Return why the websocket did not come about, or ""."""

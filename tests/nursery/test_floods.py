@@ -5,15 +5,17 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 
 import psutil
 import pytest
 import trio
-from network_world import TOKEN, WEBSOCKET, Done, Limits, listening, upgrade_request
+from network_world import TOKEN, WEBSOCKET, Done, Limits, listening, raw_connection, upgrade_request
 
-from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.errors import AuthenticationFailed, HandshakeCut
+from gspc_trio.nursery.network import AGAIN_AFTER_S, Network
 
 BOUND_S = 60
 MEMORY_BYTES_MAX = 64 * 2**20
@@ -93,6 +95,75 @@ async def test_a_thousand_strangers_do_not_keep_honest_peers_out(kind: str) -> N
                 assert me.num_fds() - files < 2 * 64 + 50, "strangers have 64 places"
                 assert me.memory_info().rss - before < MEMORY_BYTES_MAX
             assert await old.call(Done()) == Done()
+
+
+@asynccontextmanager
+async def cutting(address: str, cuts: list[int]) -> AsyncIterator[tuple[str, list[int]]]:
+    """Forward connections to a listener, but end each of the first ones after so many of its answer's bytes.
+
+    Yields:
+        where, and the number of bytes that passed on each connection, in the order in which they came.
+    """
+    passed: list[int] = []
+
+    async def serve(client: trio.SocketStream) -> None:
+        number = len(passed)
+        passed.append(0)
+        async with client, await raw_connection(address) as listener, trio.open_nursery() as nursery:
+            nursery.start_soon(forward, client, listener)
+            async for data in listener:
+                left = cuts[number] - passed[number] if number < len(cuts) else len(data)
+                await client.send_all(data[:left])
+                passed[number] += min(len(data), left)
+                if left <= len(data) and number < len(cuts):
+                    break
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        yield f"ws://127.0.0.1:{listeners[0].socket.getsockname()[1]}", passed
+        nursery.cancel_scope.cancel()
+
+
+async def forward(source: trio.SocketStream, target: trio.SocketStream) -> None:
+    with suppress(trio.BrokenResourceError):
+        async for data in source:
+            await target.send_all(data)
+
+
+UPGRADE_BYTES = 129
+"""Length of the answer to an upgrade request: what comes after it is our handshake."""
+
+
+@pytest.mark.parametrize(
+    "cuts", [[0], [UPGRADE_BYTES // 2], [UPGRADE_BYTES], [0, UPGRADE_BYTES, UPGRADE_BYTES + 9]]
+)
+async def test_who_was_given_up_by_a_crowded_listener_tries_again(cuts: list[int]) -> None:
+    network = Network(TOKEN, limits=PATIENT)
+    async with listening(network, WEBSOCKET) as address, cutting(address, cuts) as (through, passed):
+        with trio.fail_after(BOUND_S):
+            async with network.connect(through, role="job", name="new", expect="rts") as new:
+                assert await new.call(Done()) == Done()
+    assert passed[:-1] == cuts
+
+
+async def test_who_is_given_up_again_and_again_is_told_so() -> None:
+    network = Network(TOKEN, limits=PATIENT)
+    cuts = [UPGRADE_BYTES] * 9
+    async with listening(network, WEBSOCKET) as address, cutting(address, cuts) as (through, passed):
+        with trio.fail_after(BOUND_S), pytest.raises(HandshakeCut, match="during the handshake"):
+            async with network.connect(through, role="job", name="new", expect="rts"):
+                pass
+    assert passed == cuts[: len(AGAIN_AFTER_S) + 1]
+
+
+async def test_who_has_another_token_does_not_try_again() -> None:
+    network, other = Network(TOKEN, limits=PATIENT), Network(TOKEN[::-1], limits=PATIENT)
+    async with listening(network, WEBSOCKET) as address, cutting(address, []) as (through, passed):
+        with trio.fail_after(BOUND_S), pytest.raises(AuthenticationFailed):
+            async with other.connect(through, role="job", name="new", expect="rts"):
+                pass
+    assert len(passed) == 1
 
 
 async def test_a_listener_out_of_descriptors_goes_on_when_there_are_some_again() -> None:
