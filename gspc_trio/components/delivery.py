@@ -132,6 +132,12 @@ class Delivery:
         self._report(job, peer, first, {(one.task_id, one.attempt): one for one in kept}, workers)
         return job, None
 
+    def is_anothers(self, first: OpenJob | WorkBack, peer: Peer) -> bool:
+        """Return whether the job that a connection begins with is there from another process."""
+        job = first.job if isinstance(first, OpenJob) else first.opening.job
+        before = self.peers.get(job)
+        return before is not None and before.is_held_by_another(peer)
+
     @staticmethod
     def _report(
         job: JobId,

@@ -29,6 +29,8 @@ from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp, TaskDone
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Outcome, Reason, Task, TaskOptions
 from gspc_trio.iml.local import LocalClient
+from gspc_trio.nursery.drive import Put
+from gspc_trio.nursery.rpc import Peer
 from gspc_trio.policies.transfer import TransferCost
 from gspc_trio.protocol.references import (
     Placed,
@@ -148,7 +150,7 @@ class JobData:
         """Return the engine with tasks that state the staging that their data needs."""
         return cast(Engine, StagingEngine(engine, self))
 
-    def taking(self, put: Callable[[Any], None], hosts: Mapping[ResourceId, str]) -> Callable[[Any], None]:
+    def taking(self, put: Put, hosts: Mapping[ResourceId, str]) -> Put:
         """Return what takes events for a job: it tracks references, and notes which hosts there are.
 
         Args:
@@ -156,7 +158,7 @@ class JobData:
             hosts: resource -> its host.
         """
 
-        def take(event: Any) -> None:
+        def take(event: Any, by: Peer | None = None) -> None:
             if type(event) is Finished:
                 for outcome in event.outcomes:
                     for source, size_bytes, seconds in outcome.moved:
@@ -168,7 +170,7 @@ class JobData:
                     self.hosts.note_up(hosts[resource.resource_id], (resource,))
             elif type(event) is ResourcesLost:
                 self.hosts.note_lost(event.resource_ids)
-            put(event)
+            put(event, by)
 
         return take
 

@@ -25,7 +25,7 @@ from gspc_trio.core.records import RECORD_TYPES, Record
 from gspc_trio.core.scheduler import TaskDone
 from gspc_trio.core.staging import DEFAULT_LIMITS, FilePatterns, StageLimits
 from gspc_trio.core.task import TaskState
-from gspc_trio.nursery.drive import drive
+from gspc_trio.nursery.drive import Put, drive
 from gspc_trio.nursery.network import address_towards
 from gspc_trio.nursery.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scope import open_scope
@@ -274,7 +274,7 @@ class _JobServer:
             outputs, machine.may_end = harvest.outputs, harvest.may_end
         job = self.job = Job(machine, outputs, hosts, here.pid)
         self.clients = JobClients(job)
-        put: Callable[[Any], None] = job.inbox.put
+        put: Put = job.inbox.put
         if self.data is not None:
             put = self.data.taking(job.inbox.put, hosts)
             self.data.recovery.look, self.data.recovery.restored = job.look, job.restored

@@ -21,7 +21,6 @@ from gspc_trio.components.compute import ComputeBackend
 from gspc_trio.components.delivery import FIRST_OF_SCHEDULER, FROM_SCHEDULER, Delivery
 from gspc_trio.components.host_staging import HostStaging, make_layers, measured
 from gspc_trio.components.load import LoadReport, report_load
-from gspc_trio.components.rm import drop_offender
 from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.components.staging import Staging
 from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, WorkerShell
@@ -37,7 +36,6 @@ from gspc_trio.core.exchange import (
     Submit,
 )
 from gspc_trio.core.ids import NO_GRANT, JobId, ResourceId, RifId
-from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import StreamOpened, WorkerChanged
 from gspc_trio.core.resources import BadResources, Resource
 from gspc_trio.core.rif_events import (
@@ -55,7 +53,7 @@ from gspc_trio.core.rif_events import (
 from gspc_trio.core.rif_host import RifHost
 from gspc_trio.nursery.drive import Inbox, drive
 from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import IncomingCall, Peer
+from gspc_trio.nursery.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.nursery.scope import open_scope, open_service
 from gspc_trio.protocol.messages import CannotStart, CloseJobEverywhere, Done, RecordBatch, RifHello, StopRif
 from gspc_trio.protocol.return_messages import RifBack
@@ -169,7 +167,7 @@ class RifService:
                     nursery.start_soon(self._listen_to_rts, peer)
                     nursery.start_soon(self._send_records)
                     task_status.started(self)
-                    await drive(self.machine, self._inbox, self._perform, refused=self._refused)
+                    await drive(self.machine, self._inbox, self._perform)
                     self._post_records()
                 nursery.cancel_scope.cancel()
         finally:
@@ -203,7 +201,7 @@ class RifService:
     async def _serve_scheduler(self, peer: Peer) -> None:
         """Take what a job's scheduler says until it is gone; then its work is ended at once."""
         if peer.role != "job":
-            peer.drop(f"a RIF serves jobs, not {peer.role}")
+            drop_offender(peer, f"a RIF serves jobs, not {peer.role}")
             return
         job: JobId | None = None
         put = self._inbox.put
@@ -218,6 +216,9 @@ class RifService:
                 drop_offender(peer, f"a RIF does not understand {kind.__name__}")
                 return
             if job is None and kind in FIRST_OF_SCHEDULER:
+                if self._delivery.is_anothers(message, peer):
+                    drop_offender(peer, f"{kind.__name__} of a job that is connected from another process")
+                    return
                 job, message = self._delivery.enter(message, peer, self._jobs, self.machine.workers)
                 if message is None:
                     return
@@ -227,7 +228,7 @@ class RifService:
             elif kind is Submit:
                 message = measured(message)
                 self._delivery.submitted(message)
-            put(message)
+            put(message, peer)
 
         try:
             await peer.listen(take)
@@ -274,14 +275,6 @@ class RifService:
 
     def _perform_at_worker(self, action: Any) -> None:
         self._shells[action.resource_id].perform(action)
-
-    def _refused(self, event: Any, error: IllegalEvent) -> None:
-        """A scheduler that says what cannot be is dropped; everything else is an error of ours."""
-        peer = self._delivery.peers.get(event.job) if type(event) in FROM_SCHEDULER else None
-        if peer is None:
-            raise error
-        log.warning("%s drops job %s: %s", self.rif_id, event.job, error)
-        peer.drop(str(error))
 
     def _start_worker(self, action: StartWorker) -> None:
         put, nursery = self._inbox.put, self._nursery

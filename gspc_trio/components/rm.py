@@ -14,7 +14,7 @@ from gspc_trio.core.rm import ResourceManager
 from gspc_trio.core.rm.events import Added, Removed
 from gspc_trio.core.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.nursery.drive import Inbox, drive
-from gspc_trio.nursery.rpc import Peer
+from gspc_trio.nursery.rpc import Peer, drop_offender
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +52,11 @@ class RmShell:
         """Take what a job says; one that speaks for another job loses its connection."""
         for place, message in enumerate(said):
             if message.job != job:
-                self.inbox.put_all(said[:place])
+                self.inbox.put_all(said[:place], peer)
                 what = type(message).__name__
                 drop_offender(peer, f"job {job} sent {what} in the name of {message.job}")
                 return
-        self.inbox.put_all(said)
+        self.inbox.put_all(said, peer)
 
     def _perform(self, action: Any) -> None:
         self._performers[type(action)](action)
@@ -67,12 +67,8 @@ class RmShell:
             peer.post(action)
 
     def _refused(self, event: Any, error: IllegalEvent) -> None:
-        """An event was illegal and has changed nothing: tell whoever sent it."""
-        if isinstance(event, FROM_JOBS):
-            peer = self.peers.get(event.job)
-            if peer is not None:
-                drop_offender(peer, f"{type(event).__name__} of job {event.job}: {error}")
-        elif isinstance(event, Added | Removed):
+        """The RTS has said what cannot be, which has changed nothing: tell it."""
+        if isinstance(event, Added | Removed):
             self._tell_rts(RmAnswered(event, str(error)))
         elif isinstance(event, Revoked):
             log.info("%s is late: %s", event, error)
@@ -100,9 +96,3 @@ class _Answering:
         if event.__class__ is Added or event.__class__ is Removed:
             actions.append(RmAnswered(event))
         return actions
-
-
-def drop_offender(peer: Peer, reason: str) -> None:
-    """End the connection of a peer that said what it must not say."""
-    log.warning("connection of %s %s at %s ended: %s", peer.role, peer.name, peer.remote, reason)
-    peer.drop(reason)

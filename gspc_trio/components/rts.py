@@ -11,21 +11,20 @@ from typing import Any
 import trio
 
 from gspc_trio.components.records import RecordStream
-from gspc_trio.components.rm import RmShell, drop_offender
+from gspc_trio.components.rm import RmShell
 from gspc_trio.components.rts_peers import CANCELLED, PeerServer, RtsError, as_message
 from gspc_trio.components.rts_runs import StrategyRuns
 from gspc_trio.components.rts_status import describe
 from gspc_trio.components.strategy import Strategy
 from gspc_trio.core.exchange import DagReport
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
-from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import JobChanged, RifChanged, TaskCounts
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm import Placement, ResourceManager
 from gspc_trio.core.rts import Limits, Rts, actions, events
 from gspc_trio.nursery.drive import Inbox, drive
 from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import PeerGone, RemoteError
+from gspc_trio.nursery.rpc import PeerGone, RemoteError, drop_offender
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.protocol import messages
 from gspc_trio.protocol.return_messages import NewWeight
@@ -270,7 +269,7 @@ class RtsService:
 
     async def _drive(self) -> None:
         try:
-            await drive(self.machine, self.inbox, self._perform, refused=self._refuse)
+            await drive(self.machine, self.inbox, self._perform)
         finally:
             self._over.set()
 
@@ -283,14 +282,6 @@ class RtsService:
 
     def _perform(self, action: Any) -> None:
         self._table[type(action)](action)
-
-    def _refuse(self, event: Any, error: IllegalEvent) -> None:
-        """Only RIFs can say something illegal; anything else is a fault of this program."""
-        if not isinstance(event, events.RevokedBy):
-            raise error
-        peer = self.peers.rifs.get(event.link)
-        if peer is not None:
-            drop_offender(peer, str(error))
 
     # Actions ------------------------------------------------------------------------------------------------
 
@@ -307,10 +298,9 @@ class RtsService:
             self.inbox.put(events.RifRefused(action.link, action.call, reason))
             return
         if isinstance(report, DagReport):
-            self.inbox.put(events.RifAnswered(action.link, action.call, report))
+            self.inbox.put(events.RifAnswered(action.link, action.call, report), peer)
         else:
-            reason = f"it answered {type(report).__name__}"
-            self.inbox.put(events.RifRefused(action.link, action.call, reason))
+            drop_offender(peer, f"a RIF does not answer {type(report).__name__}")
 
     def _tell_rif(self, action: actions.TellRif) -> None:
         self._post(action.link, action.message)

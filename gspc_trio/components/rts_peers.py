@@ -11,14 +11,15 @@ from attrs import define, field
 from msgspec.structs import replace
 
 from gspc_trio.components.records import Watcher
-from gspc_trio.components.rm import FROM_JOBS, drop_offender
+from gspc_trio.components.rm import FROM_JOBS
 from gspc_trio.core.exchange import DagReport, JobEnd, Revoked
-from gspc_trio.core.ids import Counter, JobId
+from gspc_trio.core.ids import Counter, JobId, RifId, host_name
 from gspc_trio.core.machine import IllegalEvent
-from gspc_trio.core.records import StreamOpened
+from gspc_trio.core.records import HostLoad, Record, StreamOpened, WorkerChanged
 from gspc_trio.core.rts import actions, events
-from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
+from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone, drop_offender
 from gspc_trio.protocol import messages
+from gspc_trio.protocol.hooks import NUMBER_MAX
 from gspc_trio.protocol.return_messages import Await, JobBack, RifBack
 from gspc_trio.protocol.session import SILENT
 
@@ -98,24 +99,28 @@ class PeerServer:
         if hello.rif_id != peer.name:
             drop_offender(peer, f"{peer.name} says hello as {hello.rif_id}")
             return
+        others = [rif for rif in self.rifs.values() if rif.name == peer.name and rif.is_held_by_another(peer)]
+        if isinstance(first, RifBack) and others:
+            drop_offender(peer, f"{peer.name} is connected from another process")
+            return
         put = self._service.inbox.put
         link = self._links.next()
         self.rifs[link] = peer
         said = (link, hello.rif_id, hello.incarnation, hello.address, hello.hardware)
         if isinstance(first, RifBack):
-            put(events.RifBack(*said, first.claims, hello.pid))
+            put(events.RifBack(*said, first.claims, hello.pid), peer)
         else:
-            put(events.RifUp(*said, hello.pid))
+            put(events.RifUp(*said, hello.pid), peer)
         try:
             late_s = 0.0
             while True:
                 for message in more:
                     if isinstance(message, Revoked):
-                        put(events.RevokedBy(link, message))
+                        put(events.RevokedBy(link, message), peer)
                     elif isinstance(message, messages.RecordBatch):
-                        late_s = self._take_records(message, late_s)
+                        late_s = self._take_records(peer, message, late_s)
                     elif isinstance(message, messages.CannotStart):
-                        put(events.RifUnfit(link, message.detail))
+                        put(events.RifUnfit(link, message.detail), peer)
                     else:
                         drop_offender(peer, f"a RIF does not say {_name_of(message)}")
                 more = await peer.receive()
@@ -123,14 +128,22 @@ class PeerServer:
             del self.rifs[link]
             put(events.RifLost(link, peer.reason or CANCELLED))
 
-    def _take_records(self, batch: messages.RecordBatch, late_s: float) -> float:
+    def _take_records(self, rif: Peer, batch: messages.RecordBatch, late_s: float) -> float:
         """Add records of a RIF, on this process's clock; return the difference between the clocks."""
         records = self._service.records
         for record in batch.records:
             if isinstance(record, StreamOpened):
                 late_s = record.wall_offset_s - records.opened.wall_offset_s
-            else:
-                records.append(replace(record, at_s=record.at_s + late_s) if late_s else record)
+                continue
+            if _teller_of(record) != rif.name:
+                drop_offender(rif, f"a RIF tells of itself, not {type(record).__name__} of others")
+                break
+            if isinstance(record, WorkerChanged):
+                there = self._service.machine.may_have(rif.name, record.resource_id)
+                if not there:  # not any more
+                    continue
+            at_s = max(-NUMBER_MAX, min(record.at_s + late_s, NUMBER_MAX))
+            records.append(replace(record, at_s=at_s) if late_s else record)
         return late_s
 
     # Jobs ---------------------------------------------------------------------------------------------------
@@ -142,6 +155,11 @@ class PeerServer:
         if not isinstance(wish, messages.RegisterJob):
             drop_offender(peer, f"a job begins with its registration, not with {_name_of(first)}")
             return
+        if isinstance(first, JobBack):
+            before = self._service.rm.peers.get(first.job)
+            if before is not None and before.is_held_by_another(peer):
+                drop_offender(peer, f"job {first.job} is connected from another process")
+                return
         link = self._links.next()
         joining = self._jobs[link] = _JobLink(peer, call)
         put = self._service.inbox.put
@@ -149,7 +167,7 @@ class PeerServer:
             link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s, wish.adopts
         )
         back = isinstance(first, JobBack)
-        put(events.JobBack(asked, first.job, first.grants) if back else asked)
+        put(events.JobBack(asked, first.job, first.grants) if back else asked, peer)
         try:
             await joining.answered.wait()
             if joining.job:
@@ -178,7 +196,7 @@ class PeerServer:
                     message.reply(messages.Done())
                     if not message.body.adopted:
                         return message.body.end
-                    self._service.inbox.put(events.Inherited(job, message.body.adopted))
+                    self._service.inbox.put(events.Inherited(job, message.body.adopted), peer)
                 else:
                     drop_offender(peer, f"job {job} may not say {_name_of(message)} here")
             take(peer, job, said)
@@ -287,6 +305,13 @@ def _reply(call: IncomingCall, answer: actions.Answer | actions.Refused) -> None
         call.fail(RtsError(answer.reason))
     else:
         call.reply(as_message(answer.result))
+
+
+def _teller_of(record: Record) -> RifId:
+    """Return which RIF may say so, or ""."""
+    if isinstance(record, WorkerChanged):
+        return host_name(record.resource_id)
+    return record.rif_id if isinstance(record, HostLoad) else ""
 
 
 def _name_of(message: Any) -> str:

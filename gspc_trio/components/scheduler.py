@@ -41,8 +41,9 @@ from gspc_trio.core.records import Record, ResourceChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import Claims, Reclaim, ResourcesLost, ResourcesUp
 from gspc_trio.core.task import Outcome, Reason, TaskError
+from gspc_trio.nursery.drive import Put
 from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
+from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError, drop_offender
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.messages import JobRegistered, LeaveJob, RegisterJob, RifEndpoint, RifGone, RifUp
 from gspc_trio.protocol.return_messages import Await, JobBack, NewWeight, WorkBack
@@ -69,12 +70,17 @@ class _RifLink:
 
     endpoint: RifEndpoint
     scope: trio.CancelScope
-    put: Callable[[Any], None]
+    put: Put
     peer: Peer | None = None
     unsent: list[Any] = field(factory=list)
     defined: dict[int, None] = field(factory=dict)
     lost_at: float | None = None
     greeted: bool = False
+
+    @property
+    def prefix(self) -> str:
+        """How the ids of its resources begin."""
+        return f"{self.endpoint.rif_id}."
 
     def send(self, message: Any) -> None:
         if self.peer is None:
@@ -119,7 +125,7 @@ class SchedulerRoutes:
         rts: the connection to the RTS, on which the job is registered.
         opening: what each RIF is told first.
         code: returns entry ``code_id`` of the job's code table, encoded.
-        put: takes an event for the job's machine.
+        put: takes an event for the job's machine, and who has said so if that is a RIF.
         hosts: filled with the host of each resource that was ever seen.
         nursery: in which the connections live.
         record: takes a record.
@@ -135,7 +141,7 @@ class SchedulerRoutes:
         rts: Peer,
         opening: OpenJob,
         code: Callable[[int], bytes],
-        put: Callable[[Any], None],
+        put: Put,
         hosts: dict[ResourceId, str],
         nursery: trio.Nursery,
         record: Callable[[Record], None] = lambda _: None,
@@ -391,9 +397,11 @@ class SchedulerRoutes:
             peer.post(DefineCode(self.job, code_id, self._code(code_id)))
 
     def _take_from_rif(self, link: _RifLink, message: Any) -> None:
-        if type(message) is Finished:
-            self._put(message)
-        elif type(message) is Orphans:
+        kind, peer = type(message), link.peer
+        assert peer is not None
+        if kind is Finished and message.resource_id.startswith(link.prefix):
+            self._put(message, peer)
+        elif kind is Orphans and message.job == self.job:
             self._orphans(link.endpoint.rif_id, message)
-        elif not take_message(self.files, self._nursery, link.peer, message):
-            log.warning("job %s: a RIF said %s", self.job, type(message).__name__)
+        elif not take_message(self.files, self._nursery, peer, message):
+            drop_offender(peer, f"job {self.job} does not take this {kind.__name__} from a RIF")

@@ -5,12 +5,13 @@ between them.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 from attrs import field, frozen
 from msgspec import Struct
 
-from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
+from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, RifId, Seconds, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import DEFAULT_LIMITS, StageLimits
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Shape, TaskOptions, TaskState
@@ -25,7 +26,7 @@ class Demand(Struct, frozen=True):
 
     job: JobId
     shape: Shape
-    credit: int
+    credit: Count
     seen: GrantId
 
 
@@ -106,8 +107,8 @@ class DataLayer:
     address: str
     token: bytes = field(default=b"", repr=False)
     job: str = ""
-    bytes_min: int = 1 << 16
-    copies: int = 1
+    bytes_min: Count = 1 << 16
+    copies: Count = 1
     local_address: str = ""
     host: str = ""
     credentials: str = field(default="", repr=False)
@@ -136,7 +137,7 @@ class OpenJob(Struct, frozen=True):
     fate: bool = True
     threads: bool = False
     data: DataLayer | None = None
-    grace_s: float = 0.0
+    grace_s: Seconds = 0.0
     adopts: JobId = ""
     stage: StageLimits = DEFAULT_LIMITS
 
@@ -151,7 +152,7 @@ class DefineCode(Struct, frozen=True):
     """Entry ``code_id`` of a job's code table (``protocol.code``), opaque to all but the compute process."""
 
     job: JobId
-    code_id: int
+    code_id: Count
     data: bytes
 
 
@@ -164,12 +165,12 @@ class Submission(Struct, frozen=True):
 
     task_id: TaskId
     attempt: Attempt
-    code_id: int
+    code_id: Count
     arguments: tuple[bytes, ...] = ()
     options: TaskOptions = DEFAULT_OPTIONS
     held: tuple[str, ...] = ()
     directory: str = ""
-    input_bytes: int = 0
+    input_bytes: Count = 0
 
 
 class Submit(Struct, frozen=True):
@@ -182,7 +183,7 @@ class Submit(Struct, frozen=True):
 
     job: JobId
     grant_id: GrantId
-    resources: tuple[ResourceId, ...]
+    resources: Annotated[tuple[ResourceId, ...], msgspec.Meta(min_length=1)]
     submissions: tuple[Submission, ...]
     resource_class: str = ""
 
@@ -245,7 +246,7 @@ class AttemptStatus(Struct, frozen=True):
     """
 
     phase: str
-    pid: int = 0
+    pid: Count = 0
     stdout: bytes = b""
     stderr: bytes = b""
 
@@ -315,8 +316,8 @@ class JobEnd(Struct, frozen=True):
 
     state: EndState = EndState.FINISHED
     detail: str = ""
-    tasks: dict[TaskState, int] = msgspec.field(default_factory=dict)
-    elapsed_s: float = 0.0
+    tasks: dict[TaskState, Count] = msgspec.field(default_factory=dict)
+    elapsed_s: Seconds = 0.0
 
 
 class Claim(Struct, frozen=True):

@@ -5,15 +5,23 @@ Ids are small, ordered and made by counters, so that a machine given the same ev
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+"""A number of things, of bytes or of a place in a row: 0 or more. The codec refuses others."""
+
+Seconds: TypeAlias = Annotated[float, Meta(ge=0.0)]
+"""A time that something takes: 0 or more. The codec refuses others."""
 
 JobId: TypeAlias = str
 """One job server's run, named by the RTS: ``j1``, ``j2``, ..."""
 
-TaskId: TypeAlias = int
+TaskId: TypeAlias = Count
 """One activity of a job, counted from 1 by the job's workflow engine."""
 
-Attempt: TypeAlias = int
+Attempt: TypeAlias = Count
 """Number of a try of a task, from 1; messages of an old attempt are dropped."""
 
 ResourceId: TypeAlias = str
@@ -22,7 +30,7 @@ ResourceId: TypeAlias = str
 RifId: TypeAlias = str
 """A RIF, named by the RTS: ``r1``, ``r2``, ..."""
 
-GrantId: TypeAlias = tuple[int, int]
+GrantId: TypeAlias = tuple[Count, Count]
 """(epoch of the RM, counter): grant ids only grow, also over restarts of the RM."""
 
 NO_GRANT: GrantId = (0, 0)

@@ -178,7 +178,7 @@ class JobProgress:
     def apply_counts(self, record: TaskCounts) -> None:
         """Begin with what a snapshot says of the tasks that it does not name."""
         self.counts = _no_counts()
-        self.counts.update({TaskState(state): number for state, number in record.counts.items()})
+        self.counts.update(record.counts)
         self.computed_s = record.computed_s
         self.first_s, self.last_s = record.first_s, record.at_s
         self.recent = dict(record.recent)
@@ -202,11 +202,10 @@ class JobProgress:
             counts[record.state] -= 1
             if record.state is _READY and record.detail:
                 counts[_FAILED] += 1  # apply_task will take it for one that is retried
-        totals = {state.value: number for state, number in counts.items()}
         recent = tuple(self.recent.items())
         records: list[Record] = [
             TaskCounts(
-                self.last_s, self.job, totals, self.computed_s, self.first_s, recent, tuple(self.lately)
+                self.last_s, self.job, counts, self.computed_s, self.first_s, recent, tuple(self.lately)
             )
         ]
         records += named
@@ -217,7 +216,7 @@ class JobProgress:
 
     def totals(self) -> TaskCounts:
         """Return how many tasks there are, for who does not know all of them by name."""
-        counts = {state.value: number for state, number in self.counts.items()}
+        counts = dict(self.counts)
         recent = tuple(self.recent.items())
         return TaskCounts(self.last_s, self.job, counts, self.computed_s, self.first_s, recent, keep=True)
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
+from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.task import TaskState
 
 
@@ -73,7 +73,7 @@ class TaskCounts(Struct, frozen=True):
 
     at_s: float
     job: JobId
-    counts: dict[str, int]
+    counts: dict[TaskState, Count]
     computed_s: float = 0.0
     first_s: float = 0.0
     recent: tuple[tuple[int, int], ...] = ()
@@ -109,7 +109,7 @@ class WorkerChanged(Struct, frozen=True):
     resource_id: ResourceId
     state: str
     job: JobId = ""
-    pid: int = 0
+    pid: Count = 0
     detail: str = ""
 
 
@@ -137,10 +137,10 @@ class HostLoad(Struct, frozen=True):
     rif_id: RifId
     host: str
     load: float
-    cpus: int
+    cpus: Count
     cpu_share: float
-    memory_used_bytes: int
-    memory_total_bytes: int
+    memory_used_bytes: Count
+    memory_total_bytes: Count
 
 
 Record: TypeAlias = (

@@ -9,7 +9,7 @@ from typing import SupportsIndex
 from attrs import field, frozen
 from msgspec import Struct
 
-from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.ids import Count, ResourceId
 
 MEMORY_CLASS = "memory"
 """Class of what stands for a memory server: its grant has a piece of its host's memory (RM-8)."""
@@ -49,9 +49,9 @@ class Resource(Struct, frozen=True):
     resource_id: ResourceId
     resource_class: str
     parents: tuple[ResourceId, ...] = ()
-    cpus: tuple[int, ...] = ()
-    memory_bytes: int = 0
-    gpus: tuple[int, ...] = ()
+    cpus: tuple[Count, ...] = ()
+    memory_bytes: Count = 0
+    gpus: tuple[Count, ...] = ()
 
 
 def _as_tuple(resources: Iterable[Resource]) -> tuple[Resource, ...]:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgpack
 from msgspec import Struct
 
+from gspc_trio.core.ids import Count
 from gspc_trio.core.rules import fill
 
 PLAN_MARK = b"\xc1\3"
@@ -67,9 +68,9 @@ class StageLimits(Struct, frozen=True):
             stage-in waits for room. One task alone may have more.
     """
 
-    files_max: int = 1000
-    file_bytes_max: int = 4 << 30
-    inputs_bytes_max: int = 1 << 30
+    files_max: Count = 1000
+    file_bytes_max: Count = 4 << 30
+    inputs_bytes_max: Count = 1 << 30
 
 
 DEFAULT_LIMITS = StageLimits()
@@ -228,14 +229,14 @@ class ReadFile(Struct, frozen=True):
     """Give a piece of a file of the job's directory (call, answered by FilePiece)."""
 
     path: str
-    offset: int
-    size_bytes: int
+    offset: Count
+    size_bytes: Count
 
 
 class FilePiece(Struct, frozen=True):
     """A piece of a file, the size of all of it, and a mark that changes when the file does."""
 
-    size_bytes: int
+    size_bytes: Count
     mark: str
     data: bytes
 
@@ -255,7 +256,7 @@ class WriteFile(Struct, frozen=True):
 
     transfer: int
     path: str
-    offset: int
+    offset: Count
     last: bool
     data: bytes
 

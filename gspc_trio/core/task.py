@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Annotated
 
 from attrs import field, frozen
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from gspc_trio.core.ids import Attempt, ResourceId, TaskId
+from gspc_trio.core.ids import Attempt, Count, ResourceId, Seconds, TaskId
 
 
 class TaskState(StrEnum):
@@ -89,12 +90,12 @@ class Shape(Struct, frozen=True, cache_hash=True):
         same_host: all resources from one host.
     """
 
-    requirements: tuple[Requirement, ...] = (Requirement(),)
-    memory_bytes: int = 0
-    estimate_s: float | None = None
+    requirements: Annotated[tuple[Requirement, ...], Meta(min_length=1)] = (Requirement(),)
+    memory_bytes: Count = 0
+    estimate_s: Seconds | None = None
     wait: bool = False
     same_host: bool = False
-    memories: tuple[int, ...] = ()
+    memories: tuple[Annotated[int, Meta(ge=1)], ...] = ()
 
     def __str__(self) -> str:
         parts = []
@@ -131,12 +132,12 @@ class TaskOptions(Struct, frozen=True):
         stage_out: whether its worker has to store data after compute.
     """
 
-    attempts: int = 1
-    loss_attempts: int = 3
-    timeout_s: float | None = None
+    attempts: Count = 1
+    loss_attempts: Count = 3
+    timeout_s: Seconds | None = None
     may_rerun: bool = True
-    memory_bytes: int = 0
-    estimate_s: float | None = None
+    memory_bytes: Count = 0
+    estimate_s: Seconds | None = None
     stage_in: bool = False
     stage_out: bool = False
 

@@ -5,20 +5,38 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
+from msgspec import Struct
 
 from gspc_trio.core.machine import IllegalEvent, Machine, Tick
+from gspc_trio.nursery.rpc import Peer, drop_offender
 from gspc_trio.nursery.witness import witnessed
 
 E = TypeVar("E")
+
+
+class Said(Struct, frozen=True):
+    """An event that is what a peer has said."""
+
+    event: Any
+    by: Peer
+
 
 CHECK_VARIABLE = "GSPC_CHECK"
 """Environment variable; set to 1 every machine checks its invariants after each event."""
 
 ROUNDS_MAX = 100
 """Batches of events fed at once within ``put``; while a machine feeds itself for longer others get a turn."""
+
+
+class Put(Protocol):
+    """Takes an event, as :meth:`Inbox.put` does."""
+
+    def __call__(self, event: Any, by: Peer | None = None) -> None:
+        """Take an event that ``by`` has told of, or None of this program."""
+        ...
 
 
 class Inbox(Generic[E]):
@@ -29,7 +47,7 @@ class Inbox(Generic[E]):
     """
 
     def __init__(self) -> None:
-        self._events: list[E] = []
+        self._events: list[E | Said] = []
         self._wake: trio.Event | None = None
         self._pump: Callable[[], None] | None = None
         self.closed = False
@@ -37,23 +55,27 @@ class Inbox(Generic[E]):
     def __len__(self) -> int:
         return len(self._events)
 
-    def put(self, event: E) -> None:
+    def put(self, event: E, by: Peer | None = None) -> None:
         """Add an event; never blocks. After :meth:`close` it is dropped: nobody listens any more.
 
         When this returns the event may have been handled; it has not been if this is called while an
         earlier one is.
+
+        Args:
+            event: for the machine.
+            by: who has said what it tells: should that be illegal, this connection ends, and nothing else.
         """
         if not self.closed:
-            self._events.append(event)
+            self._events.append(event if by is None else Said(event, by))
             if self._pump is not None:
                 self._pump()
             elif self._wake is not None:
                 self._wake.set()
 
-    def put_all(self, events: Iterable[E]) -> None:
-        """Add events that have come together: :meth:`put` for each, at the cost of one."""
+    def put_all(self, events: Iterable[E], by: Peer | None = None) -> None:
+        """Add what a peer has said at one time: :meth:`put` for each, at the cost of one."""
         if not self.closed:
-            self._events.extend(events)
+            self._events.extend(events if by is None else [Said(event, by) for event in events])
             if self._events:
                 self._tell()
 
@@ -69,12 +91,12 @@ class Inbox(Generic[E]):
         if self._wake is not None:
             self._wake.set()
 
-    def take_nowait(self) -> list[E]:
+    def take_nowait(self) -> list[E | Said]:
         """Return all events that have gathered, maybe none."""
         events, self._events = self._events, []
         return events
 
-    async def take(self) -> list[E]:
+    async def take(self) -> list[E | Said]:
         """Wait for at least one event and return all that have gathered.
 
         Raises:
@@ -126,6 +148,10 @@ async def drive(
 ) -> None:
     """Feed the machine until its inbox is closed and empty.
 
+    What a peer has said (``Inbox.put`` with ``by``) and the machine refuses as illegal has changed nothing:
+    the peer's connection ends, with one line in the log, and all else goes on. Any other error is one of this
+    program, and is raised.
+
     Args:
         machine: gets every event in the order of the inbox, and a :class:`~gspc_trio.core.machine.Tick` at
             its deadline.
@@ -133,7 +159,8 @@ async def drive(
         perform: carries out one action at once, in the task of whoever put the event; what takes time it
             starts in a nursery, and puts its end into the inbox.
         check: call ``machine.check()`` after each event; None: as the environment variable GSPC_CHECK says.
-        refused: told of an event that the machine refused as illegal; without it the error is raised.
+        refused: told of an event of this program's own that the machine refused as illegal; without it the
+            error is raised.
     """
     if check is None:
         check = os.environ.get(CHECK_VARIABLE) == "1"
@@ -208,12 +235,18 @@ class _Driver:
         self._feeding = True
         try:
             for event in events:
+                by = None
+                if event.__class__ is Said:
+                    event, by = event.event, event.by
                 try:
                     actions = machine.handle(event, now)
                 except IllegalEvent as error:
-                    if self._refused is None:
+                    if by is not None:
+                        drop_offender(by, f"{type(event).__name__}: {error}")
+                    elif self._refused is not None:
+                        self._refused(event, error)
+                    else:
                         raise
-                    self._refused(event, error)
                     continue
                 if self._check:
                     machine.check()

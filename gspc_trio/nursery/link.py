@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
@@ -188,13 +188,9 @@ class WebSocketLink:
             if not isinstance(frame, bytes):
                 self.peer.handle(Garbled("a text frame"))
                 return
-            try:
-                items = self._codec.decode_batch(frame)
-            except DecodeError as error:
-                self.peer.handle(Garbled(str(error)))
-                return
             self._unreceived_bytes += len(frame)
-            self.peer.handle(ItemsReceived(items))
+            if not take_frame(self.peer, self._codec, frame):
+                return
             if self._is_full():
                 # Nothing more is read until the receiver has taken what is there; by the network's own flow
                 # control that reaches the other side's writer.
@@ -229,6 +225,25 @@ class WebSocketLink:
         normal = self._reason in (CLOSED_HERE, CLOSED_THERE)
         text = self._reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore")
         await self._connection.aclose(NORMAL_CLOSURE if normal else PROTOCOL_ERROR, None if normal else text)
+
+
+class Receiver(Protocol):
+    """What events of a connection are for."""
+
+    def handle(self, event: Any) -> None:
+        """Take one."""
+        ...
+
+
+def take_frame(peer: Receiver, codec: Codec, frame: bytes) -> bool:
+    """Give what has arrived to a peer; return False if it was none of our frames: then the peer is lost."""
+    try:
+        items = codec.decode_batch(frame)
+    except DecodeError as error:
+        peer.handle(Garbled(str(error)))
+        return False
+    peer.handle(ItemsReceived(items))
+    return True
 
 
 def _reason_of(closed: ConnectionClosed) -> str:

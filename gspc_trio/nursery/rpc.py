@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeAlias
@@ -24,6 +25,8 @@ from gspc_trio.protocol.signals import (
     RefuseCall,
     Send,
 )
+
+log = logging.getLogger(__name__)
 
 CLOSED_HERE = "closed here"
 CLOSED_THERE = "closed by the other side"
@@ -307,6 +310,10 @@ class Peer:
         finally:
             self.drop()
 
+    def is_held_by_another(self, newcomer: Peer) -> bool:
+        """Return whether this connection is there, and who says now to be the same is another process."""
+        return not self.reason and self.instance != newcomer.instance
+
     # For the links ----
 
     @property
@@ -353,6 +360,8 @@ class Peer:
         elif isinstance(action, CallFailed):
             self._settle(action.call_id, RemoteError(action.kind, action.message))
         elif isinstance(action, Dead):
+            if action.kind == "protocol":
+                _log_end(self, action.reason)
             self._over(action.reason)
 
     def _settle(self, call_id: int, answer: Any) -> None:
@@ -370,6 +379,17 @@ class Peer:
         if self._arrived is not None:
             self._arrived.set()
         self._link.cut(self.reason)
+
+
+def drop_offender(peer: Peer, reason: str) -> None:
+    """End the connection of a peer that said what it must not say."""
+    if not peer.reason:
+        _log_end(peer, reason)
+        peer.drop(reason)
+
+
+def _log_end(peer: Peer, reason: str) -> None:
+    log.warning("connection of %s %s at %s ended: %s", peer.role, peer.name, peer.remote, reason)
 
 
 Handler: TypeAlias = Callable[[Peer], Awaitable[None]]

@@ -2,7 +2,9 @@
 
 cattrs finds the hook for each type once; the hooks are ours. A class is the array of its fields in order,
 trailing ones left out while they have their default (so fields may be appended). A field of a wrong type
-raises :class:`BadField`, so that nothing wrongly typed reaches a machine.
+raises :class:`BadField`, so that nothing wrongly typed reaches a machine. So does a number that is not finite
+or that is larger than :data:`NUMBER_MAX`, and a value outside of what its type states
+(``Annotated[int, msgspec.Meta(ge=0)]``).
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import attrs
 from cattrs import Converter
-from msgspec import NODEFAULT, Struct, structs
+from msgspec import NODEFAULT, Meta, Struct, structs
 
 from gspc_trio.protocol.limits import Limits
 
@@ -23,7 +25,10 @@ Write: TypeAlias = Callable[[Any], Any]
 
 _Factory: TypeAlias = Callable[[Any, Converter], Any]
 
-_EXACT = (int, str, bytes, bool)
+NUMBER_MAX = 1 << 53
+"""No number in a message is larger: sums of such numbers can travel, too, and are exact as floats."""
+
+_EXACT = (str, bytes, bool)
 _PLAIN_LEAVES = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -44,6 +49,7 @@ def make_converter(
     plain = _plain_reader(limits)
     rules: list[tuple[Callable[[Any], bool], _Factory, _Factory]] = [
         (lambda kind: kind is Any, lambda _, __: plain, lambda _, __: lambda value: plain(value, None)),
+        (lambda kind: get_origin(kind) is Annotated, _limited_reader, _limited_writer),
         (lambda kind: get_origin(kind) is tuple, _tuple_reader, _tuple_writer),
         (lambda kind: get_origin(kind) is dict, _dict_reader, _dict_writer),
         (_is_optional, _optional_reader, _optional_writer),
@@ -58,9 +64,13 @@ def make_converter(
             class_writer,
         ),
     ]
-    for kind in (*_EXACT, float):  # cattrs would convert what is of another type
-        converter.register_structure_hook(kind, _read_float if kind is float else _exact_reader(kind))
+    for kind in _EXACT:  # cattrs would convert what is of another type
+        converter.register_structure_hook(kind, _exact_reader(kind))
         converter.register_unstructure_hook(kind, as_it_is)
+    converter.register_structure_hook(int, _read_int)
+    converter.register_unstructure_hook(int, _write_int)
+    converter.register_structure_hook(float, _read_float)
+    converter.register_unstructure_hook(float, _write_float)
     for applies, reader, writer in rules:
         converter.register_structure_hook_factory(applies, reader)
         converter.register_unstructure_hook_factory(applies, writer)
@@ -112,7 +122,7 @@ def class_writer(kind: Any, converter: Converter) -> Write:
 
 def _fields_of(kind: Any) -> tuple[tuple[str, ...], tuple[Any, ...], tuple[Any, ...]]:
     """Return names and types of all fields, and the defaults of the last ones."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     names: tuple[str, ...] = kind.__match_args__
     if issubclass(kind, Struct):
         optional = [field for field in structs.fields(kind) if not field.required]
@@ -237,6 +247,33 @@ def _dict_writer(kind: Any, converter: Converter) -> Write:
     return lambda value: {write_key(key): write_value(element) for key, element in value.items()}
 
 
+# Limits ----
+
+
+def _limited_reader(kind: Any, converter: Converter) -> Read:
+    """Return the hook for a type that states what is allowed of its values."""
+    inner, *said = get_args(kind)
+    reader = converter.get_structure_hook(inner)
+    (meta,) = (one for one in said if isinstance(one, Meta))
+    least, most = meta.ge, meta.le
+    shortest = meta.min_length
+
+    def read(data: Any, _: Any) -> Any:
+        value = reader(data, inner)
+        if (least is not None and value < least) or (most is not None and value > most):
+            raise BadField(f"{value} is not within {least} to {most}")
+        if shortest is not None and len(value) < shortest:
+            raise BadField(f"{len(value)} elements, there must be {shortest} or more")
+        return value
+
+    return read
+
+
+def _limited_writer(kind: Any, converter: Converter) -> Write:
+    writer: Write = converter.get_unstructure_hook(get_args(kind)[0])
+    return writer
+
+
 # Leaves ----
 
 
@@ -255,12 +292,30 @@ def _exact_reader(expected: type) -> Read:
     return read
 
 
+def _read_int(data: Any, _: Any) -> int:
+    if type(data) is not int:
+        raise BadField(f"not int but {_name(data)}")
+    return _write_int(data)
+
+
+def _write_int(value: int) -> int:
+    """Return a number that may travel: neither end sends what the other refuses."""
+    if not -NUMBER_MAX <= value <= NUMBER_MAX:
+        raise BadField(f"{value} is larger than any number may be ({NUMBER_MAX})")
+    return value
+
+
 def _read_float(data: Any, _: Any) -> float:
-    if type(data) is float:
-        return data
-    if type(data) is int:
-        return float(data)
-    raise BadField(f"not float but {_name(data)}")
+    if type(data) is not float and type(data) is not int:
+        raise BadField(f"not float but {_name(data)}")
+    return _write_float(float(data))
+
+
+def _write_float(value: float) -> float:
+    """Return a number that may travel: it is finite."""
+    if not -NUMBER_MAX <= value <= NUMBER_MAX:
+        raise BadField(f"{value} is no finite number of at most {NUMBER_MAX}")
+    return value
 
 
 def _member(kind: type[Enum], data: Any) -> Enum:

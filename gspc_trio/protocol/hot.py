@@ -14,7 +14,7 @@ from cattrs import Converter
 
 from gspc_trio.core.exchange import Demand, Finished, Grant, Release, Submission, Submit
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Reason, Shape, TaskOptions
-from gspc_trio.protocol.hooks import BadField, class_reader, class_writer
+from gspc_trio.protocol.hooks import NUMBER_MAX, BadField, class_reader, class_writer
 
 _BYTES = {bytes}
 _TEXTS = {str}
@@ -52,7 +52,7 @@ def _register_grants(converter: Converter) -> None:
     def read_demand(data: Any, kind: Any) -> Any:
         if type(data) is tuple and len(data) == 4:
             job, shape, credit, seen = data
-            if type(job) is str and type(credit) is int and _is_grant_id(seen):
+            if type(job) is str and _is_number(credit) and _is_grant_id(seen):
                 return Demand(job, read_shape(shape, Shape), credit, seen)
         return general[Demand](data, kind)
 
@@ -93,7 +93,15 @@ def _register_grants(converter: Converter) -> None:
 
 
 def _is_grant_id(data: Any) -> bool:
-    return type(data) is tuple and len(data) == 2 and type(data[0]) is int and type(data[1]) is int
+    return type(data) is tuple and len(data) == 2 and _is_number(data[0]) and _is_number(data[1])
+
+
+def _is_number(data: Any) -> bool:
+    return type(data) is int and 0 <= data <= NUMBER_MAX
+
+
+def _is_time(data: Any) -> bool:
+    return type(data) is float and -NUMBER_MAX <= data <= NUMBER_MAX
 
 
 def _register_submissions(converter: Converter) -> None:
@@ -132,9 +140,9 @@ def _register_submissions(converter: Converter) -> None:
             arguments = rest[0] if rest else ()
             options = read_options(rest[1], TaskOptions) if rest else DEFAULT_OPTIONS
         if (
-            type(task_id) is not int
-            or type(attempt) is not int
-            or type(code_id) is not int
+            not _is_number(task_id)
+            or not _is_number(attempt)
+            or not _is_number(code_id)
             or type(arguments) is not tuple
             or not _BYTES.issuperset(map(type, arguments))
         ):
@@ -187,14 +195,14 @@ def _register_outcomes(converter: Converter) -> None:
             return outcome
         task_id, attempt, reason, values, error, stdout, stderr, started_s, duration_s = data
         if (
-            type(task_id) is not int
-            or type(attempt) is not int
+            not _is_number(task_id)
+            or not _is_number(attempt)
             or type(reason) is not str
             or type(values) is not tuple
             or type(stdout) is not bytes
             or type(stderr) is not bytes
-            or type(started_s) is not float
-            or type(duration_s) is not float
+            or not _is_time(started_s)
+            or not _is_time(duration_s)
         ):
             outcome = read_general(data, Outcome)
             return outcome

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from gspc_trio.core import exchange, records
-from gspc_trio.core.ids import JobId, ResourceId, RifId, TaskId
+from gspc_trio.core.ids import Count, JobId, ResourceId, RifId, Seconds, TaskId
 from gspc_trio.core.resources import Resource
 
 PROTOCOL_VERSION = 1
@@ -36,11 +36,11 @@ class RegisterJob(Struct, frozen=True):
     """
 
     name: str
-    pid: int
+    pid: Count
     host: str
     address: str = ""
     weight: float = 1.0
-    grace_s: float = 0.0
+    grace_s: Seconds = 0.0
     adopts: JobId = ""
 
 
@@ -48,7 +48,7 @@ class RifEndpoint(Struct, frozen=True):
     """A RIF that is up, its address for schedulers and its resources."""
 
     rif_id: RifId
-    incarnation: int
+    incarnation: Count
     host: str
     address: str
     resources: tuple[Resource, ...]
@@ -91,7 +91,7 @@ class RifGone(Struct, frozen=True):
     """A RIF is gone, with everything that ran on it."""
 
     rif_id: RifId
-    incarnation: int
+    incarnation: Count
     reason: str
 
 
@@ -185,7 +185,7 @@ class JobEntry(Struct, frozen=True):
 
     job: JobId
     name: str
-    pid: int
+    pid: Count
     host: str
     address: str
     weight: float
@@ -234,8 +234,8 @@ class RifHello(Struct, frozen=True):
     """
 
     rif_id: RifId
-    incarnation: int
-    pid: int
+    incarnation: Count
+    pid: Count
     host: str
     address: str
     hardware: tuple[Resource, ...]
@@ -284,7 +284,7 @@ class ApplicationReply(Struct, frozen=True):
 class Watch(Struct, frozen=True):
     """Send a snapshot, then records: at most ``credit`` batches until Watch comes again."""
 
-    credit: int
+    credit: Count
 
 
 class CannotStart(Struct, frozen=True):
@@ -349,7 +349,7 @@ class FindTasks(Struct, frozen=True):
 
     text: str = ""
     states: tuple[str, ...] = ()
-    limit: int = 200
+    limit: Count = 200
 
 
 class GetNet(Struct, frozen=True):

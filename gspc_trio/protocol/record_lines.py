@@ -7,18 +7,16 @@ and those that nobody knows are skipped, so that a file can be read by a somewha
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from msgspec.structs import replace
+import msgspec
 
-from gspc_trio.core.records import RECORD_TYPES, Record, TaskChanged, TaskCounts
-from gspc_trio.core.task import TaskState
+from gspc_trio.core.records import RECORD_TYPES, Record, TaskChanged
+from gspc_trio.protocol.hooks import NUMBER_MAX
 
 _TYPES = {kind.__name__: kind for kind in RECORD_TYPES}
 _FIELDS = {kind: kind.__struct_fields__ for kind in RECORD_TYPES}
-_STATES = {state.value: state for state in TaskState}
 
 
 class BadRecordLine(ValueError):
@@ -34,13 +32,21 @@ def decode_record(line: str | bytes) -> Record:
     """Return the record that a line of JSON tells.
 
     Raises:
-        BadRecordLine: it is no JSON, of no type that is known, or lacks a field.
+        BadRecordLine: it is no JSON, of no type that is known, lacks a field, or has one of a wrong type.
     """
     try:
-        data = json.loads(line)
-        return _READERS[data.pop("record")](data)
+        data = json.loads(line, parse_constant=_no_number)
+        record: Any = msgspec.convert(data, _TYPES[data.pop("record")])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadRecordLine(f"not a record ({type(error).__name__}: {error})") from error
+    if not -NUMBER_MAX <= record.at_s <= NUMBER_MAX:
+        raise BadRecordLine(f"not a record (its time is {record.at_s})")
+    found: Record = record
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number")
 
 
 def _as_dict(record: Any) -> dict[str, Any]:
@@ -75,42 +81,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _reader(kind: type) -> Callable[[dict[str, Any]], Record]:
-    names = frozenset(_FIELDS[kind])
-
-    def read(data: dict[str, Any]) -> Record:
-        record: Record = kind(**{name: _tuples(value) for name, value in data.items() if name in names})
-        return record
-
-    return read
-
-
-def _read_task(data: dict[str, Any]) -> TaskChanged:
-    data["state"] = _STATES[data["state"]]
-    if "staged_s" in data:
-        data["staged_s"] = tuple(data["staged_s"])
-    try:
-        return TaskChanged(**data)
-    except TypeError:
-        names = _FIELDS[TaskChanged]
-        return TaskChanged(**{name: value for name, value in data.items() if name in names})
-
-
-def _read_counts(data: dict[str, Any]) -> Record:
-    lately = [_read_task({k: v for k, v in one.items() if k != "record"}) for one in data.pop("lately", ())]
-    record: TaskCounts = replace(_read_plain_counts(data), lately=tuple(lately))
-    return record
-
-
-_read_plain_counts: Callable[[dict[str, Any]], Any] = _reader(TaskCounts)
-_READERS: dict[str, Callable[[dict[str, Any]], Record]] = {
-    name: _reader(kind) for name, kind in _TYPES.items()
-}
-_READERS["TaskChanged"] = _read_task
-_READERS["TaskCounts"] = _read_counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gspc_trio.core.exchange import Claim, Grant, OpenJob
-from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
+from gspc_trio.core.ids import Attempt, JobId, ResourceId, Seconds, TaskId
 from gspc_trio.protocol.messages import RegisterJob, RifHello
 
 
@@ -54,7 +54,7 @@ class WorkBack(Struct, frozen=True):
 class Await(Struct, frozen=True):
     """RTS to job: should this connection end, wait for the RTS so long, it may be back; 0: it will not."""
 
-    grace_s: float
+    grace_s: Seconds
 
 
 class NewWeight(Struct, frozen=True):

@@ -172,7 +172,7 @@ async def test_a_glance_takes_the_place_of_what_was_known(autojump_clock: MockCl
     seen = Progress()
     async with watched(stream, 9) as (peer, _):
         stream.append(ready(1))
-        stream.renew([TaskCounts(0.0, "j1", {"finished": 70}), ready(8)])
+        stream.renew([TaskCounts(0.0, "j1", {TaskState.FINISHED: 70}), ready(8)])
         await trio.sleep(1)
         for batch in await batches(peer):
             for record in batch.records:

@@ -267,7 +267,7 @@ async def test_what_a_scheduler_must_not_say_ends_its_connection_and_nothing_els
         async with stage.job() as job:
             job.submit("r1.core0", Submission(1, 1, 99))
             await job.peer.lost.wait()
-            assert job.peer.reason == "job j1 submits code that it has not defined: [99]"
+            assert job.peer.reason == "Submit: job j1 submits code that it has not defined: [99]"
         good.submit("r1.core0", 1, grant=50)
         assert await good.wait(1) == [(1, "finished")]
 

@@ -171,7 +171,7 @@ def test_a_snapshot_names_live_tasks_and_counts_the_others() -> None:
         TaskCounts(
             2.0,
             "j1",
-            {"ready": 0, "submitted": 0, "running": 0, "finished": 998, "failed": 0, "cancelled": 0},
+            dict.fromkeys(TaskState, 0) | {FINISHED: 998},
             249.5,
             1.0,
             ((2, 998),),

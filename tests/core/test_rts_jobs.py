@@ -34,7 +34,7 @@ def test_how_a_job_ended_is_what_it_says_when_it_leaves():
     machine = make()
     assert run(machine, (1.0, JOB), (4.0, events.JobGone("j1", left=failed))) == [
         actions.TellRm(JobGone("j1")),
-        TaskCounts(4.0, "j1", {"finished": 7, "failed": 1}, first_s=1.5),
+        TaskCounts(4.0, "j1", {TaskState.FINISHED: 7, TaskState.FAILED: 1}, first_s=1.5),
         JobChanged(4.0, "j1", "failed", "count", "x" * 2_000),
     ]
     stopped = JobEnd(EndState.STOPPED, "a client asked it to stop")

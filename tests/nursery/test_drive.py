@@ -11,6 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.nursery.drive import CHECK_VARIABLE, Inbox, drive
+from gspc_trio.nursery.memory import memory_pair
 
 
 class Notebook:
@@ -261,3 +262,29 @@ async def test_a_machine_that_feeds_itself_does_not_keep_the_one_who_puts(nurser
         while len(machine.told) < 1000:
             await trio.lowlevel.checkpoint()
     nursery.cancel_scope.cancel()
+
+
+async def test_who_says_what_is_illegal_loses_its_connection_and_the_machine_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine, inbox, done = Notebook(), Inbox[Any](), list[Any]()
+    liar, other_end = memory_pair("job", "j1", "rts", "main")
+    honest, _ = memory_pair("job", "j2", "rts", "main")
+    inbox.put("before", by=honest)
+    inbox.put_all(["illegal", "said before it was known"], by=liar)
+    inbox.put("after", by=honest)
+    inbox.close()
+    await drive(machine, inbox, done.append)
+    assert [event for what, event in done if what == "did"] == ["before", "said before it was known", "after"]
+    assert liar.reason == other_end.reason == "str: not now"
+    assert honest.reason == ""
+    assert [record.getMessage() for record in caplog.records] == [
+        "connection of rts main at memory ended: str: not now"
+    ]
+
+
+async def test_what_is_illegal_and_was_said_by_nobody_is_an_error_of_this_program() -> None:
+    machine, inbox = Notebook(), Inbox[Any]()
+    inbox.put("illegal")
+    with pytest.raises(IllegalEvent, match="not now"):
+        await drive(machine, inbox, lambda _: None)

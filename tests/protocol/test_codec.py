@@ -7,12 +7,14 @@ import tracemalloc
 import types
 from contextlib import suppress
 from enum import Enum
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Meta
+from msgspec.structs import replace
 
 from gspc_trio.core import exchange
 from gspc_trio.core.records import RECORD_TYPES, Record, TaskChanged
@@ -20,7 +22,7 @@ from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, TaskE
 from gspc_trio.protocol import messages
 from gspc_trio.protocol.codec import WIRE_TYPES, Codec, DecodeError, EncodeError
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
-from gspc_trio.protocol.hooks import class_writer, make_converter
+from gspc_trio.protocol.hooks import NUMBER_MAX, class_writer, make_converter
 from gspc_trio.protocol.limits import Limits
 
 LIMITS = Limits(
@@ -35,7 +37,8 @@ NUMBERS = {kind: number for number, kind in enumerate(WIRE_TYPES)}
 
 # Whatever a type allows ----
 
-INTEGERS = st.integers(min_value=-(2**63), max_value=2**64 - 1)
+INTEGERS = st.integers(min_value=-NUMBER_MAX, max_value=NUMBER_MAX)
+FLOATS = st.floats(-NUMBER_MAX, NUMBER_MAX)
 TEXTS = st.text(st.characters(), max_size=6)  # surrogates too: file names that are not UTF-8
 PLAIN = st.recursive(
     st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | TEXTS | st.binary(max_size=5),
@@ -47,10 +50,16 @@ LEAVES: dict[Any, st.SearchStrategy[Any]] = {
     str: TEXTS,
     bytes: st.binary(max_size=6),
     bool: st.booleans(),
-    float: st.floats(allow_nan=False),
+    float: FLOATS,
     Any: PLAIN,
     type(None): st.none(),
 }
+
+
+def _is_allowed(value: Any, said: Meta) -> bool:
+    if said.min_length is not None:
+        return len(value) >= said.min_length
+    return bool(value >= said.ge)
 
 
 def instances(kind: Any) -> st.SearchStrategy[Any]:
@@ -59,6 +68,8 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
         return LEAVES[kind]
     arguments = get_args(kind)
     origin = get_origin(kind)
+    if origin is Annotated:
+        return instances(arguments[0]).filter(lambda value: _is_allowed(value, arguments[1]))
     if origin in (Union, types.UnionType):
         return st.one_of([instances(member) for member in arguments])
     if origin is tuple and arguments[-1] is Ellipsis:
@@ -69,10 +80,10 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(instances(arguments[0]), instances(arguments[1]), max_size=2)
     if issubclass(kind, Enum):
         return st.sampled_from(list(kind))
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     fields = {name: instances(hints[name]) for name in kind.__match_args__}
     if kind is Requirement:  # which checks itself
-        fields["patience_s"] = st.none() | st.floats(min_value=0, allow_infinity=False)
+        fields["patience_s"] = st.none() | st.floats(0, NUMBER_MAX)
     return st.builds(kind, *fields.values())
 
 
@@ -398,3 +409,38 @@ def test_a_long_message_leaves_no_memory_behind() -> None:
     finally:
         tracemalloc.stop()
     assert kept_bytes < 2**20
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), -float("inf"), 1e300, 2 * NUMBER_MAX, 2**64 - 1]
+)
+@pytest.mark.parametrize("place", [0, 7])
+def test_numbers_that_no_sum_could_carry_are_neither_sent_nor_taken(value: float, place: int) -> None:
+    record = TaskChanged(0.0, "j1", 1, TaskState.READY, 0, "work", "", "", 0.0)
+    name = TaskChanged.__struct_fields__[0 if place == 0 else 8]
+    wrong = messages.RecordBatch((replace(record, **{name: value}),))
+    with pytest.raises(EncodeError, match="no finite number"):
+        CODEC.encode(wrong)
+    fields = [0.0, "j1", 1, "ready", 0, "work", "", "", 0.0]
+    fields[0 if place == 0 else 8] = value
+    kind = RECORD_TYPES.index(TaskChanged)
+    frame = msgpack.packb([[NUMBERS[messages.RecordBatch], [[kind, *fields]]]])
+    with pytest.raises(DecodeError, match="no finite number"):
+        CODEC.decode_batch(frame)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "what"),
+    [
+        (messages.RecordBatch, [[[7, 0.0, "j1", {"bogus": 1}]]], "no TaskState is 'bogus'"),
+        (messages.RecordBatch, [[[7, 0.0, "j1", {"ready": -1}]]], "-1 is not within 0"),
+        (exchange.Submit, ["j1", [1, 1], [], []], "there must be 1 or more"),
+        (exchange.Demand, ["j1", [[]], 1, [0, 0]], "there must be 1 or more"),
+        (exchange.Demand, ["j1", [], -1, [0, 0]], "-1 is not within 0"),
+        (exchange.Demand, ["j1", [], 1, [0, -1]], "-1 is not within 0"),
+        (exchange.Release, ["j1", [1, 2**60]], "larger than any number may be"),
+    ],
+)
+def test_what_a_type_states_of_its_values_is_checked(kind: type, fields: list[Any], what: str) -> None:
+    with pytest.raises(DecodeError, match=what):
+        CODEC.decode_batch(msgpack.packb([[NUMBERS[kind], *fields]]))

@@ -34,7 +34,7 @@ any_record: st.SearchStrategy[Record] = st.one_of(
     st.builds(StreamOpened, times, times, texts),
     st.builds(JobChanged, times, texts, texts, texts, texts),
     st.builds(
-        TaskCounts, times, texts, st.dictionaries(texts, counts), times, times,
+        TaskCounts, times, texts, st.dictionaries(st.sampled_from(TaskState), counts), times, times,
         st.lists(st.tuples(counts, counts)).map(tuple), st.lists(tasks, max_size=3).map(tuple),
     ),
     st.builds(
@@ -53,6 +53,22 @@ def test_what_is_written_is_read(record: Record) -> None:
     assert "\n" not in line
     assert decode_record(line) == record
     assert decode_record(line.encode()) == record
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"record":"TaskChanged","at_s":"now","job":"j1","task_id":1,"state":"ready"}',
+        '{"record":"TaskChanged","at_s":NaN,"job":"j1","task_id":1,"state":"ready"}',
+        '{"record":"TaskChanged","at_s":1e999,"job":"j1","task_id":1,"state":"ready"}',
+        '{"record":"TaskChanged","at_s":1.0,"job":"j1","task_id":1,"state":"bogus"}',
+        '{"record":"TaskCounts","at_s":1.0,"job":"j1","counts":{"bogus":1}}',
+        '{"record":"ResourceChanged","at_s":1.0,"resource_id":["r1"],"resource_class":"core","state":"added"}',
+    ],
+)
+def test_a_field_of_a_wrong_type_makes_no_record(line: str) -> None:
+    with pytest.raises(BadRecordLine):
+        decode_record(line)
 
 
 @given(any_record)

@@ -19,6 +19,7 @@ from tui_world import (
 )
 
 from gspc_trio.core.records import JobChanged, TaskCounts
+from gspc_trio.core.task import TaskState
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.once import as_data, as_lines
@@ -36,7 +37,7 @@ def large_run() -> Model:
         where = [f"r{number * 30 + n}.core0" for n in range(30)]
         fold(model, RTS, [JobChanged(1.0, job, "running", "many")])
         fold(model, RTS, [grant(1.0, 100 * number + n, name, job=job) for n, name in enumerate(where)])
-        counts = {"finished": TASKS // JOBS, "ready": 5_000}
+        counts = {TaskState.FINISHED: TASKS // JOBS, TaskState.READY: 5_000}
         fold(model, job, [opened(), TaskCounts(5.0, job, counts, 1e4, 1.0, ((4, 900), (5, 950)))])
         fold(model, job, [task(4.0, n, RUNNING, name, job=job) for n, name in enumerate(where)])
         model.connected.add(job)

@@ -160,8 +160,8 @@ def test_a_task_that_is_retried_is_listed_once() -> None:
 def test_what_finished_in_a_summary_is_known_by_name() -> None:
     model = small_run()
     lately = (task(8.0, 11, FINISHED, "r1.core0", started_s=WALL_S + 7.5, duration_s=0.25),)
-    model.apply("j1", TaskCounts(8.0, "j1", {"finished": 500}, lately=lately))
-    model.apply("j1", TaskCounts(8.1, "j1", {"finished": 501}, lately=lately))
+    model.apply("j1", TaskCounts(8.0, "j1", {TaskState.FINISHED: 500}, lately=lately))
+    model.apply("j1", TaskCounts(8.1, "j1", {TaskState.FINISHED: 501}, lately=lately))
     assert [it.task_id for it in model.tasks("j1", states=[FINISHED])] == [11, 4, 3, 2, 1]
     spans = [span for span in model.lanes.workers["r1.core0"].spans[1] if span.task_id == 11]
     assert [(span.begin_s, span.end_s) for span in spans] == [(WALL_S + 7.5, WALL_S + 7.75)]

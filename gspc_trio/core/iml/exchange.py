@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gspc_trio.core.ids import Count
 from gspc_trio.core.iml.layout import ONE_HOST, Layout
 
 # Client to coordinator -------------------------------------------------------------------------------------
@@ -57,11 +58,11 @@ class ServerEntry(Struct, frozen=True):
         memory_bytes: its quota.
     """
 
-    rank: int
+    rank: Count
     host: str
     address: str
     local_address: str
-    memory_bytes: int
+    memory_bytes: Count
 
 
 class Located(Struct, frozen=True):
@@ -79,9 +80,9 @@ class Located(Struct, frozen=True):
     data_id: str
     job: str
     name: str
-    size_bytes: int
-    block_bytes: int
-    parts: tuple[tuple[int, ...], ...]
+    size_bytes: Count
+    block_bytes: Count
+    parts: tuple[tuple[Count, ...], ...]
     servers: tuple[ServerEntry, ...]
 
 
@@ -121,7 +122,7 @@ class CommitData(Struct, frozen=True):
     """
 
     data_id: str
-    without: tuple[int, ...] = ()
+    without: tuple[Count, ...] = ()
 
 
 class AbortData(Struct, frozen=True):
@@ -178,7 +179,7 @@ class SetRank(Struct, frozen=True):
 class RankOf(Struct, frozen=True):
     """A server's rank and its host."""
 
-    rank: int
+    rank: Count
     host: str
 
 
@@ -219,14 +220,14 @@ class ServerHello(Struct, frozen=True):
     host: str
     address: str
     local_address: str
-    memory_bytes: int
-    spill_bytes: int = 0
+    memory_bytes: Count
+    spill_bytes: Count = 0
 
 
 class ServerJoined(Struct, frozen=True):
     """The server's rank: that which its host had before, if it had one."""
 
-    rank: int
+    rank: Count
 
 
 class Evicted(Struct, frozen=True):
@@ -246,59 +247,59 @@ class CreatePart(Struct, frozen=True):
     """
 
     data_id: str
-    part: int
-    size_bytes: int
+    part: Count
+    size_bytes: Count
     writing: bool = False
-    call: int = 0
+    call: Count = 0
 
 
 class SealPart(Struct, frozen=True):
     """The part was written: it may be read."""
 
     data_id: str
-    part: int
+    part: Count
 
 
 class DropPart(Struct, frozen=True):
     """The part goes; answered when nobody can read it any more."""
 
     data_id: str
-    part: int
-    call: int = 0
+    part: Count
+    call: Count = 0
 
 
 class ApplyPut(Struct, frozen=True):
     """Copy the part of ``staging_id`` over the part of ``data_id`` at ``offset``; answered."""
 
     data_id: str
-    part: int
+    part: Count
     staging_id: str
-    offset: int
-    call: int = 0
+    offset: Count
+    call: Count = 0
 
 
 class CopyPart(Struct, frozen=True):
     """Fetch the part from another server and hold it, too; answered."""
 
     data_id: str
-    part: int
-    size_bytes: int
+    part: Count
+    size_bytes: Count
     source: ServerEntry
     cached: bool = False
-    call: int = 0
+    call: Count = 0
 
 
 class KeepPart(Struct, frozen=True):
     """A cached copy is to stay: it is the last one."""
 
     data_id: str
-    part: int
+    part: Count
 
 
 class PartDone(Struct, frozen=True):
     """A server's answer (message); ``kind`` and ``message`` name the error, if it was not done."""
 
-    call: int
+    call: Count
     kind: str = ""
     message: str = ""
 
@@ -311,14 +312,14 @@ class GetChunk(Struct, frozen=True):
 
     data_id: str
     part: int
-    offset: int
-    size_bytes: int
+    offset: Count
+    size_bytes: Count
 
 
 class Chunk(Struct, frozen=True):
     """Bytes of a part; ``version`` is another one when a put came between."""
 
-    version: int
+    version: Count
     data: bytes
 
 
@@ -327,7 +328,7 @@ class PutChunk(Struct, frozen=True):
 
     data_id: str
     part: int
-    offset: int
+    offset: Count
     data: bytes
 
 
@@ -338,8 +339,8 @@ class PutFrom(Struct, frozen=True):
     """
 
     data_id: str
-    part: int
-    size_bytes: int
+    part: Count
+    size_bytes: Count
     source: ServerEntry
     lent_id: str
     lent_part: int

@@ -31,7 +31,7 @@ from gspc_trio.core.rts.quarantine import Quarantines
 from gspc_trio.core.rts.requests import Requests
 from gspc_trio.core.rts.returns import Returns
 from gspc_trio.core.rts.revoking import revoke
-from gspc_trio.core.rts.state import JobEntry, Limits, Rif, RifState
+from gspc_trio.core.rts.state import Add, JobEntry, Limits, Rif, RifState
 
 ENDED = "its job server ended while there was no run-time system"
 """Why a job is given up that could not be awaited."""
@@ -139,6 +139,14 @@ class Rts:
     def jobs(self) -> tuple[JobEntry, ...]:
         """The jobs registered now, oldest first."""
         return tuple(self._lives.jobs.values())
+
+    def may_have(self, rif_id: RifId, resource_id: ResourceId) -> bool:
+        """Return whether a RIF has this resource, or was asked to have it."""
+        rif = self._lives.rifs.get(rif_id)
+        if rif is None:
+            return False
+        added = rif.request.resources if isinstance(rif.request, Add) else ()
+        return resource_id in rif.resources or any(one.resource_id == resource_id for one in added)
 
     def host_to_resource(self) -> HostToResource:
         """Return host -> ids of the resources there are on it, parents before children (RTS-3)."""
@@ -262,8 +270,7 @@ class Rts:
         out.append(TellRm(rm.JobGone(event.job)))
         end = event.left or JobEnd(EndState.STOPPED, event.reason)
         if end.tasks:
-            counts = {state.value: number for state, number in end.tasks.items()}
-            out.append(TaskCounts(now, event.job, counts, first_s=now - end.elapsed_s))
+            out.append(TaskCounts(now, event.job, dict(end.tasks), first_s=now - end.elapsed_s))
         detail = end.detail[: self.limits.detail_characters_max]
         out.append(JobChanged(now, event.job, end.state.value, entry.name, detail))
 

@@ -21,7 +21,7 @@ _ENDED = Place.ENDED
 
 
 def finished(state: State, event: Finished) -> None:
-    """Take the outcomes of attempts; unknown and old ones are only counted."""
+    """Take the outcomes of attempts; unknown and old ones, and those of others, are only counted."""
     tasks, out, now, job = state.tasks, state.out, state.now, state.job
     resource_id = event.resource_id
     held: Held | None = None
@@ -32,6 +32,9 @@ def finished(state: State, event: Finished) -> None:
         task_id = outcome.task_id
         entry = tasks.get(task_id)
         if entry is None or entry.held is None or entry.attempt != outcome.attempt:
+            stale += 1
+            continue
+        if entry.held is not held and entry.held.resource_id != resource_id:
             stale += 1
             continue
         if entry.held is not held:

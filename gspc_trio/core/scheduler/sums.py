@@ -50,6 +50,5 @@ class Sums:
     def counts(self, now: float, job: JobId, totals: Mapping[TaskState, int]) -> TaskCounts:
         """Return the record that says all this, with these totals."""
         first_s = now if self.first_s is None else self.first_s
-        named = {state.value: number for state, number in totals.items()}
         recent, lately = tuple(self.recent.items()), tuple(TaskChanged(*fields) for fields in self.lately)
-        return TaskCounts(now, job, named, self.computed_s, first_s, recent, lately)
+        return TaskCounts(now, job, dict(totals), self.computed_s, first_s, recent, lately)

@@ -1,0 +1,430 @@
+"""``python -m gspc_trio.testing.hostile``: whoever says something illegal loses its connection, and no more.
+
+A liar has the token and speaks as a RIF, a job, a client that controls, a client of a memory layer, or a
+memory server, to everybody who listens to that. What it says is made by :mod:`gspc_trio.testing.lies`. Beside
+it honest jobs run, whose connections must last and whose results must be right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+import trio
+import trio.lowlevel
+from msgspec import Struct, field
+from trio.testing import MockClock
+
+from gspc_trio.components.client import RunTimeSystem
+from gspc_trio.components.jobserver import JobSettings, run_job
+from gspc_trio.components.rif import open_rif
+from gspc_trio.components.rts import RtsService, open_rts_service
+from gspc_trio.components.strategy import RifOrder, Strategy
+from gspc_trio.core.exchange import (
+    AddResources,
+    AttemptStatus,
+    Cancel,
+    CloseJob,
+    DagReport,
+    DefineCode,
+    Demand,
+    Finished,
+    GetAttempt,
+    Hold,
+    Interrupt,
+    OpenJob,
+    Orphans,
+    Release,
+    Revoked,
+    Submission,
+    Submit,
+    TakeBack,
+)
+from gspc_trio.core.ids import RifId
+from gspc_trio.core.records import HostLoad
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.rts import Limits as RtsLimits
+from gspc_trio.core.staging import DropFile, ReadFile, WriteFile
+from gspc_trio.core.task import TaskError
+from gspc_trio.nursery.errors import ConnectionProblem
+from gspc_trio.nursery.rpc import CLOSED_HERE, CLOSED_THERE, Peer
+from gspc_trio.protocol import messages
+from gspc_trio.protocol.code import encode_entry
+from gspc_trio.protocol.codec import WIRE_TYPES, DecodeError
+from gspc_trio.protocol.envelope import Call, Reply
+from gspc_trio.protocol.return_messages import JobBack, RifBack, WorkBack
+from gspc_trio.protocol.values import dumps, join, loads
+from gspc_trio.testing.backend import Behaviour, open_simulated_backend
+from gspc_trio.testing.coded import CodedNetwork, Doors, Liar, raw_frame
+from gspc_trio.testing.lies import Lies, Names
+from gspc_trio.testing.workload import TASK_SETTINGS, Workload, behave, in_order
+from gspc_trio.workflow.engine import WorkflowEngine
+
+TOKEN = b"the token of those who lie, too"
+RTS, RIF, JOB = "rts", "rif-r1", "job"
+"""Where honest ones listen."""
+
+LIES_AT_ONCE = 16
+"""So often a liar speaks before time goes on."""
+
+TURN_S = 0.002
+TASKS = 40
+EPOCH = 7
+
+_FATAL: dict[str, Callable[[Any], bool]] = {
+    "control to rts": lambda said: (
+        isinstance(said, messages.StopRts | messages.Bootstrap)
+        or (isinstance(said, messages.Teardown) and "r1" in said.rif_ids)
+        or (isinstance(said, messages.AddDag | messages.RemoveDag) and said.rif_id == "r1")
+    ),
+    "control to job": lambda said: isinstance(said, messages.StopJob | messages.CancelTask),
+}
+"""What whoever has the token may say, and what honest ones would notice."""
+
+
+class Tally(Struct):
+    """What was said to whom, and what became of it.
+
+    Attributes:
+        said: role and listener -> messages.
+        ended: connections that the other side has ended.
+        finished: honest jobs that ended as they should.
+    """
+
+    said: Counter[str] = field(default_factory=Counter)
+    ended: int = 0
+    finished: int = 0
+
+
+class Hostile:
+    """A run-time system with an honest host and honest jobs, and everybody who lies to them.
+
+    Args:
+        random: to draw from.
+        number: how many messages the liars are to say.
+    """
+
+    def __init__(self, random: Random, number: int) -> None:
+        self.tally = Tally()
+        self._random = random
+        self._left = number
+        self._doors = Doors()
+        self._honest: list[Peer] = []
+        self._network = CodedNetwork(TOKEN, self._doors, "honest", self._honest.append)
+        self._names = Names(_words(), [(EPOCH, number) for number in (1, 2, 3, 5, 10, 50)] + [(0, 0), (9, 9)])
+        self.lies = Lies(random, self._names)
+        self._plan = self._each_once()
+        self._begun = trio.Event()
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def _each_once(self) -> Iterator[tuple[type, Any]]:
+        while True:
+            yield from self.lies.every()
+
+    async def run(self) -> None:
+        """Lie until all has been said; raises what an honest one has noticed."""
+        strategies: dict[str, Strategy] = {"honest": _HonestRifs(self._network), "lying": _LyingRifs(self)}
+        limits = RtsLimits(retry_delays_s=(0.01,) * 100_000, bootstrap_timeout_s=2.0)
+        opening = open_rts_service(
+            self._network, listen=(f"memory:{RTS}",), strategies=strategies, limits=limits, epoch=EPOCH
+        )
+        async with opening as service:
+            report = await service.bootstrap(["h1"], "honest", 2, {})
+            assert report.started == {"h1": "r1"}, report
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_liars, service)
+                nursery.start_soon(self._work)
+                await self._begun.wait()
+                async with trio.open_nursery() as liars:
+                    for role, where in ROLES:
+                        liars.start_soon(self._lie, role, where)
+                self._look()
+                nursery.cancel_scope.cancel()
+
+    def _know(self, what: str, *names: str) -> None:
+        """Let liars use these names."""
+        self._known[what] = names
+        self._names.texts = [*_words(), *(name for known in self._known.values() for name in known)]
+
+    # Who is honest ------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """Run one job after the other."""
+        while True:
+            workload = Workload.make(self._random, TASKS, TASK_SETTINGS[:1], stages_max=3)
+            engine = WorkflowEngine(workload.net(), {}, dumps=dumps, loads=loads, join=join)
+            settings = JobSettings(name="honest", listen=f"memory:{JOB}")
+            connection = self._network.connect(f"memory:{RTS}", role="control", name="user", expect="rts")
+            async with connection as peer:
+                rts = RunTimeSystem(self._network, f"memory:{RTS}", peer)
+                code = partial(_code_of, engine)
+                async with run_job(engine, code, engine.outputs, rts, settings) as job:
+                    self._begun.set()
+                    self._know("job", *[job.job_id] * 3)
+                    result = await job.wait()
+                    self._look()
+            found = {port: in_order(tokens) for port, tokens in result.outputs.items()}
+            expected = workload.results()
+            assert found == {port: expected[port] for port in found}, "an honest job has wrong results"
+            assert all(port in found for port, tokens in expected.items() if tokens)
+            self._honest.clear()
+            self.tally.finished += 1
+
+    def _look(self) -> None:
+        """See that nobody has ended a connection of an honest one to another."""
+        for peer in self._honest:
+            if "liar" not in peer.remote:
+                assert peer.reason in ("", CLOSED_HERE, CLOSED_THERE), (
+                    f"an honest connection has ended: {peer}"
+                )
+
+    # Who lies -----------------------------------------------------------------------------------------------
+
+    async def _keep_liars(self, service: RtsService) -> None:
+        """Have a host whose RIF lies, again and again."""
+        while True:
+            there = {rif.host for rif in service.machine.rifs}
+            if "liar" not in there:
+                await service.bootstrap(["liar"], "lying", 2, {})
+            await trio.sleep(0.1)
+
+    def another(self, role: str) -> tuple[type, Any] | None:
+        """Return what is said next, None when all has been said."""
+        if self._left <= 0:
+            return None
+        self._left -= 1
+        self.tally.said[role] += 1
+        if self._random.random() < 0.2:
+            return next(self._plan)
+        return self.lies.some(_SAID_BY.get(role) or WIRE_TYPES)
+
+    async def _lie(self, role: str, where: str) -> None:
+        """Connect again and again, and say what one must not, until all has been said."""
+        number = 0
+        while self._left > 0:
+            number += 1
+            network = CodedNetwork(TOKEN, self._doors, f"liar {role} {number}")
+            name = self._random.choice(("liar", "r1", "j1", "honest"))
+            try:
+                liar = await network.lie(where, role, name)
+            except ConnectionProblem:
+                await trio.sleep(TURN_S)
+                continue
+            await self._introduce(liar, role, where)
+            await self.speak(liar, f"{role} to {where.partition('-')[0]}", self._random.randint(1, 60))
+            liar.leave()
+            await trio.sleep(TURN_S)
+
+    async def _introduce(self, liar: Liar, role: str, where: str) -> None:
+        """Say the first words, mostly."""
+        if self._random.random() < 0.2:
+            return
+        self._know("a liar", *["liar"] * USUAL)
+        if role == "job" and where == RTS:
+            liar.call_in_order(messages.RegisterJob("liar", 1, "liar"))
+        elif role == "job":
+            liar.say_in_order(OpenJob("liar"))
+            liar.say_in_order(DefineCode("liar", 1, b"code"))
+        elif role == "rif":
+            liar.say_in_order(messages.RifHello("liar", 1, 1, "liar", "memory:liar", ()))
+        await trio.lowlevel.checkpoint()
+
+    async def speak(self, liar: Liar, role: str, most: int) -> None:
+        """Say so many messages, or until the other side has had enough."""
+        fatal = _FATAL.get(role, _nothing_is)
+        for count in range(most):
+            if liar.reason:
+                self.tally.ended += 1
+                return
+            lie = self.another(role)
+            if lie is None:
+                return
+            kind, fields = lie
+            if not fatal(_decoded(self._network, kind, fields)):
+                liar.say(kind, fields, call=self._random.random() < 0.5)
+            self._answer(liar)
+            await trio.sleep(TURN_S if count % LIES_AT_ONCE == 0 else 0)
+
+    def _answer(self, liar: Liar) -> None:
+        """Answer what the liar was asked, one way or another."""
+        for item in liar.heard:
+            if isinstance(item, Call) and isinstance(item.body, AddResources) and self._random.random() < 0.9:
+                liar.say_in_order(Reply(item.call_id, DagReport(())))
+            elif isinstance(item, Reply) and isinstance(item.body, messages.JobRegistered):
+                self._know("job of a liar", *[item.body.job] * USUAL)
+            elif isinstance(item, Call):
+                liar.say(*self.lies.some(WIRE_TYPES), answers=item.call_id)
+        liar.heard.clear()
+
+    async def be_rif(self, order: RifOrder) -> str:
+        """Be a RIF that lies: to its run-time system, and to the jobs that come."""
+        network = CodedNetwork(TOKEN, self._doors, f"liar {order.rif_id} {order.incarnation}")
+        address = f"liar-{order.rif_id}"
+        async with trio.open_nursery() as nursery:
+            liar = await network.lie(RTS, "rif", order.rif_id)
+            nursery.start_soon(self._doors.serve_liar, address, self._deceive)
+            node = Resource(f"{order.rif_id}.node", "odd")
+            below = Resource(f"{order.rif_id}.core0", "odder", (node.resource_id,))
+            hello = (order.rif_id, order.incarnation, 1, order.host, f"memory:{address}", (node, below))
+            self._know("rif", *[order.rif_id] * USUAL, *[node.resource_id, below.resource_id] * 5)
+            liar.say_in_order(messages.RifHello(*hello))
+            quiet_turns = self._random.choice((0, 0, 100))  # with some jobs come, to be lied to
+            while not liar.reason and self._left > 0:
+                await trio.sleep(TURN_S)
+                self._answer(liar)
+                quiet_turns -= 1
+                if quiet_turns < 0:
+                    await self.speak(liar, "rif to rts", self._random.randint(1, 60))
+            liar.leave()
+            nursery.cancel_scope.cancel()
+        return liar.reason or "it has said all"
+
+    async def _deceive(self, liar: Liar) -> None:
+        """Lie to a job that has come to a RIF."""
+        await self.speak(liar, "rif to job", self._random.randint(1, 60))
+        await trio.sleep(TURN_S)
+        liar.leave()
+
+
+class _HonestRifs:
+    """Starts RIFs that do what they should, with cores that compute nothing but workloads."""
+
+    def __init__(self, network: CodedNetwork) -> None:
+        self._network = network
+
+    async def run(self, order: RifOrder) -> str:
+        node = Resource(f"{order.rif_id}.node", "node")
+        cores = [Resource(f"{order.rif_id}.core{n}", "core", (node.resource_id,)) for n in range(order.cores)]
+        async with (
+            open_simulated_backend(_compute) as backend,
+            open_rif(
+                self._network,
+                rif_id=order.rif_id,
+                incarnation=order.incarnation,
+                host=order.host,
+                hardware=(node, *cores),
+                backend=backend,
+                listen=f"memory:{RIF}",
+                rts=f"memory:{RTS}",
+                load=_report_load,
+            ) as rif,
+        ):
+            return await rif.wait_ended()
+
+
+class _LyingRifs:
+    """Starts RIFs that lie."""
+
+    def __init__(self, hostile: Hostile) -> None:
+        self._hostile = hostile
+
+    async def run(self, order: RifOrder) -> str:
+        return await self._hostile.be_rif(order)
+
+
+ROLES: Sequence[tuple[str, str]] = (
+    ("rif", RTS), ("job", RTS), ("control", RTS), ("job", RIF), ("control", JOB), ("stranger", RTS),
+)  # fmt: skip
+"""Who lies to whom; RIFs that a run-time system has started lie to it and to jobs besides."""
+
+
+_SAID_BY: dict[str, Sequence[type]] = {
+    "rif to rts": (Revoked, messages.RecordBatch, messages.CannotStart, messages.RifHello, RifBack),
+    "rif to job": (Finished, Finished, Orphans, AttemptStatus, ReadFile, WriteFile, DropFile),
+    "job to rts": (Demand, Demand, Release, Interrupt, messages.LeaveJob, messages.RegisterJob, JobBack),
+    "job to rif": (
+        OpenJob, WorkBack, DefineCode, Submit, Submit, Submit, Cancel, TakeBack, Hold, CloseJob, GetAttempt,
+    ),
+    "control to rts": (
+        messages.GetStatus, messages.Teardown, messages.AddDag, messages.RemoveDag, messages.ListJobs,
+        messages.GetHostToResource, messages.Watch, messages.Explain, messages.SetWeight,
+        messages.GetResources,
+    ),
+    "control to job": (
+        messages.GetJobStatus, messages.WaitJob, messages.ApplicationCall, messages.Watch, messages.GetTask,
+        messages.FindTasks, messages.GetNet, messages.GetMemory, messages.CancelTask, messages.RetryFailed,
+    ),
+}  # fmt: skip
+"""What is said more often than the rest, for it has a meaning there."""
+
+USUAL = 20
+"""So often does a liar's own name stand among the other words."""
+
+
+def _words() -> list[str]:
+    """Return what looks right in a message."""
+    words = "liar core node odd core0 memory:nowhere ws:// lying lose wait refuse impossible interrupted"
+    states = "idle busy lost stopped running finished failed up down removed added ready"
+    ids = "r1 r1.core0 r1.core0 r1.core0 r1.core1 r1.core1 r1.node r1. h1 j1 j2 r2 r2.a r2.b"
+    return ["", *words.split(), *states.split(), *ids.split()]
+
+
+def _nothing_is(_said: Any) -> bool:
+    return False
+
+
+def _decoded(network: CodedNetwork, kind: type, fields: Any) -> Any:
+    """Return what the other side will take this for, None for nothing."""
+    try:
+        return network.codec.decode_batch(raw_frame(kind, fields))[0]
+    except DecodeError:
+        return None
+
+
+def _code_of(engine: WorkflowEngine, code_id: int) -> bytes:
+    return encode_entry(engine.code_table[code_id])
+
+
+def _compute(submission: Submission, code: bytes) -> Behaviour:
+    """Compute a task of a workload, and nothing else."""
+    try:
+        return behave(submission, code, scale=0.1)
+    except Exception as error:  # whatever is made of a liar's code and arguments
+        return Behaviour(0.001, error=TaskError(type(error).__name__, "a lie"))
+
+
+async def _report_load(rif_id: RifId, host: str, post: Callable[[HostLoad], None]) -> None:
+    post(HostLoad(trio.current_time(), rif_id, host, 0.5, 2, 0.5, 1 << 30, 1 << 32))
+    await trio.sleep_forever()
+
+
+def lie(seed: int, number: int) -> Tally:
+    """Let liars say so many messages; raise what an honest one has noticed."""
+    hostile = Hostile(Random(seed), number)
+    trio.run(hostile.run, clock=MockClock(autojump_threshold=0.0))
+    return hostile.tally
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m gspc_trio.testing.hostile", description="Lie to everybody, in every role."
+    )
+    parser.add_argument("--messages", type=int, default=10_000, help="how many, in all")
+    parser.add_argument("--seed", type=int, default=0, help="of the first round")
+    parser.add_argument("--round", type=int, default=10_000, help="messages of one round, with one seed")
+    chosen = parser.parse_args(arguments)
+    logging.disable(logging.CRITICAL)
+    begin_s, said, seed = time.monotonic(), 0, chosen.seed
+    while said < chosen.messages:
+        tally = lie(seed, min(chosen.round, chosen.messages - said))
+        said, seed = said + sum(tally.said.values()), seed + 1
+        spent_s = time.monotonic() - begin_s
+        print(
+            f"seed {seed - 1}: {said} messages in {spent_s:.0f} s, {said / spent_s:.0f} a second; "
+            f"{tally.ended} connections ended, {tally.finished} honest jobs finished, "
+            + ", ".join(f"{role} {count}" for role, count in sorted(tally.said.items())),
+            flush=True,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
