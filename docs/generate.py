@@ -184,7 +184,7 @@ def command_help(app_name: str, name: str, command: App) -> str:
     function = command.default_command
     arguments = list(command.assemble_argument_collection(parse_docstring=True))
     positional = [argument for argument in arguments if argument.index is not None]
-    options = [argument for argument in arguments if argument.index is None]
+    options = [argument for argument in arguments if argument.index is None and argument.show]
     usage = [app_name, name] if name else [app_name]
     for argument in positional:
         usage.append(argument.names[0].lstrip("-").upper() + (" ..." if "list" in str(argument.hint) else ""))

@@ -1,6 +1,8 @@
 """Word frequencies of all text files under a directory, by map and reduce.
 
 gspc-jobserver run examples/wordcount.py --set path=DIR
+
+Without a directory the words of Python's standard library are counted, not those of packages installed in it.
 """
 
 import os
@@ -13,7 +15,8 @@ from pathlib import Path
 
 from gspc_trio import Workflow, map_reduce
 
-STDLIB = Path(sysconfig.get_path("stdlib"))
+STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
+PACKAGES = ("site-packages", "dist-packages")  # folders of the standard library that are no part of it
 SUFFIXES = (".py", ".txt", ".md", ".rst")
 WORD = re.compile(rb"[a-z]+")  # in bytes: nothing but ASCII letters counts, whatever the rest of the file is
 READ_BYTES = 1 << 20
@@ -42,7 +45,8 @@ def add_counts(parts: list[dict[str, int]]) -> dict[str, int]:
 def find_files(path: Path) -> Iterator[str]:
     """Return the text files under a directory, and say which of them cannot be read."""
     for folder, folders, names in os.walk(path, onerror=lambda error: skip(error.filename)):
-        folders.sort()
+        out = PACKAGES if Path(folder) == STDLIB == path else ()
+        folders[:] = sorted(name for name in folders if name not in out)
         for name in sorted(names):
             file = os.path.join(folder, name)
             if name.endswith(SUFFIXES) and os.path.isfile(file):  # no dangling link, no pipe

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import tempfile
@@ -15,6 +16,9 @@ from gspc_trio.cli.common import CommandError
 from gspc_trio.cli.progress import show_progress
 from gspc_trio.components.job import Job
 from gspc_trio.nursery.scope import open_scope
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit status of a terminal whose user has pressed Ctrl-C."""
 
 LEAVE_TIMEOUT_S = 2.0
 """How long the terminal may take to see that the job has ended, and to leave."""
@@ -41,20 +45,34 @@ async def show_top(job: Job, connection_file: Path) -> AsyncIterator[None]:
     """Show gspc-top while the block runs, or until its user leaves it; then a progress bar."""
     command = [sys.executable, "-m", "gspc_trio.cli.top", "--rts", str(connection_file)]
     async with open_scope() as nursery:
-        process = await trio.lowlevel.open_process([*command, "--until-job", job.job_id], stdin=None)
-        nursery.start_soon(_bar_afterwards, process, job)
-        try:
-            yield
-            with trio.move_on_after(LEAVE_TIMEOUT_S):
-                await process.wait()
-        finally:
-            await _end(process)
+        with _pipe_of_owner() as pipe:
+            options = ["--until-job", job.job_id, "--owner", str(pipe)]
+            process = await trio.lowlevel.open_process([*command, *options], stdin=None, pass_fds=(pipe,))
+            nursery.start_soon(_bar_afterwards, process, job)
+            try:
+                yield
+                with trio.move_on_after(LEAVE_TIMEOUT_S):
+                    await process.wait()
+            finally:
+                await _end(process)
         nursery.cancel_scope.cancel()
 
 
+@contextmanager
+def _pipe_of_owner() -> Iterator[int]:
+    """Yield the end of a pipe for the terminal; the other end is closed when this process ends in any way."""
+    theirs, ours = os.pipe()
+    try:
+        yield theirs
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
 async def _bar_afterwards(process: trio.Process, job: Job) -> None:
-    await process.wait()
-    if not job.has_ended:
+    if await process.wait() == INTERRUPTED:
+        signal.raise_signal(signal.SIGINT)  # to its user, terminal and run are one program
+    elif not job.has_ended:
         async with show_progress(job):
             await job.wait_ended()
 

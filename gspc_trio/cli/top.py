@@ -42,6 +42,7 @@ def top(
     serve: Annotated[bool, Flag] = False,
     port: int = 0,
     control: Annotated[bool, Flag] = False,
+    owner: Annotated[int | None, Parameter(show=False)] = None,
 ) -> None:
     """Show a running run-time system and its jobs, or replay a run.
 
@@ -71,6 +72,8 @@ def top(
         With --serve: port on the loopback interface; 0 for any free one.
     control
         With --serve: offer the actions of the owner; without it one can only look.
+    owner
+        Number of a descriptor, a pipe: leave when its other end is closed.
     """
     if json and not once:
         raise CommandError("--json prints one snapshot: say --once, too")
@@ -92,9 +95,8 @@ def top(
     if not in_browser and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError("this is no terminal: print a snapshot with --once, or --once --json")
     looks = {"read_only": read_only, "light": light}
-    status = run_terminal(rts, replay, speed=speed, until_job=until_job, iml=iml, **looks)
-    if status:
-        sys.exit(status)
+    owner = 0 if in_browser else owner  # then standard input is a pipe from the server
+    sys.exit(run_terminal(rts, replay, speed=speed, until_job=until_job, iml=iml, owner=owner, **looks))
 
 
 def _once(rts: Path | None, replay: Path | None, json: bool) -> None:
@@ -148,6 +150,7 @@ def run_terminal(
     light: bool = False,
     until_job: str | None = None,
     iml: Path | None = None,
+    owner: int | None = None,
 ) -> int:
     """Run the terminal until its user leaves it; return the exit status."""
     from gspc_trio.tui.app import TopApp  # takes a moment: not for those who only want --once
@@ -157,7 +160,7 @@ def run_terminal(
     if replay is not None:
         player = Player(replay)
         player.speed = speed
-        top = TopApp(ReplaySource(player), theme=theme, until_job=until_job)
+        top = TopApp(ReplaySource(player), theme=theme, until_job=until_job, owner=owner)
     else:
         path = running_connection(rts)
         crashes: list[BaseException] = []
@@ -168,7 +171,7 @@ def run_terminal(
 
         follower = Follower(connector(path), Model(), layer_connector(iml or default_iml_file()))
         source = LiveSource(follower, str(path), crashed)
-        top = TopApp(source, read_only=read_only, theme=theme, until_job=until_job)
+        top = TopApp(source, read_only=read_only, theme=theme, until_job=until_job, owner=owner)
     top.run()
     if top.trouble is not None:
         raise top.trouble

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -24,6 +25,7 @@ from gspc_trio.tui.dialogs import Ask, TextPage
 from gspc_trio.tui.help import help_text
 from gspc_trio.tui.lines import Keys, Lines
 from gspc_trio.tui.model import Model
+from gspc_trio.tui.owner import watch_owner
 from gspc_trio.tui.palette import style
 from gspc_trio.tui.replay import ReplaySource
 from gspc_trio.tui.source import CannotAsk, Source
@@ -48,6 +50,9 @@ VIEWS: tuple[type[View], ...] = (
     Overview, Resources, Queues, Tasks, Workers, WorkflowView, Memory, Log,
 )  # fmt: skip
 
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit status after Ctrl-C."""
+
 ACTIONS = ("cancel_task", "retry_task", "stop_job", "weigh_job", "remove_resource", "drain_host", "add_back")
 
 Severity = Literal["information", "warning", "error"]
@@ -60,6 +65,7 @@ class TopApp(App[None]):
         source: fills the model.
         read_only: nothing can be changed from here.
         until_job: leave when this job has ended.
+        owner: our end of a pipe; leave when its other end is closed.
         now: the wall clock.
     """
 
@@ -77,7 +83,8 @@ class TopApp(App[None]):
         Binding("space", "pause", "Hold"),
         Binding("t", "theme", "Theme", show=False),
         Binding("escape", "end_filter", "Back", show=False),
-        Binding("q,ctrl+c", "quit", "Quit"),
+        Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True),
         Binding("full_stop", "step", "Step", show=False),
         Binding("less_than_sign", "faster(0.5)", "Slower", show=False),
         Binding("greater_than_sign", "faster(2.0)", "Faster", show=False),
@@ -92,6 +99,7 @@ class TopApp(App[None]):
         *,
         read_only: bool = False,
         until_job: JobId | None = None,
+        owner: int | None = None,
         theme: str = "textual-dark",
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -103,6 +111,7 @@ class TopApp(App[None]):
         self.actions_of_owner = Actions(self)
         self._read_only = read_only
         self._until_job = until_job
+        self._owner = owner
         self._now = now
         self._theme_wanted = theme
         self._drawn: tuple[Any, ...] = ()
@@ -140,6 +149,8 @@ class TopApp(App[None]):
         with suppress(NotImplementedError, ValueError, RuntimeError):  # only in a main thread
             for number in (signal.SIGTERM, signal.SIGHUP):
                 asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        if self._owner is not None:
+            watch_owner(self._owner, partial(asyncio.get_running_loop().call_soon_threadsafe, self.exit))
         self.source.start()
         self._beat_at_s = self._now()
         self.set_interval(BEAT_S, self.beat)
@@ -191,6 +202,10 @@ class TopApp(App[None]):
         job = self._until_job
         if job is not None and (self.model.link or self.model.job(job).state != "running"):
             self.exit()
+
+    def action_interrupt(self) -> None:
+        """Leave as one who was interrupted: whoever started this terminal may have to end, too."""
+        self.exit(return_code=INTERRUPTED)
 
     def crashed(self, error: BaseException) -> None:
         """The source has failed: leave, and let the command say why."""

@@ -21,6 +21,9 @@ COOKIE = "gspc_top"
 
 HOST = "127.0.0.1"
 
+STOP_S = 0.5
+"""How long open pages may take to go when the server ends."""
+
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
@@ -62,7 +65,7 @@ class TopServer(Server):
         self._session = secrets.token_urlsafe(24)
         port = self._socket.getsockname()[1]
         self._authority = f"{HOST}:{port}"
-        super().__init__(shlex.join(command), HOST, port, title="gspc-top")
+        super().__init__(f"exec {shlex.join(command)}", HOST, port, title="gspc-top")
         self.address = f"http://{self._authority}/?token={self._token}"
 
     async def make_app(self) -> web.Application:
@@ -76,7 +79,7 @@ class TopServer(Server):
 
     def run(self) -> None:
         """Serve until SIGINT or SIGTERM."""
-        web.run_app(self.make_app(), sock=self._socket, print=None, access_log=None)
+        web.run_app(self.make_app(), sock=self._socket, print=None, access_log=None, shutdown_timeout=STOP_S)
 
     def close(self) -> None:
         """Give back the port."""

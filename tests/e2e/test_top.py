@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from e2e_world import GATED, HANG_S, SLEEPERS, World, wait_until
 from textual.pilot import Pilot
@@ -190,6 +191,54 @@ def test_it_takes_the_place_of_the_progress_bar(world: World, terminals: list[Tm
     assert "━" in terminals[0].wait_for("/300")
     later.touch()
     terminals[0].wait_for("300 tasks in")
+
+
+@needs_tmux
+def test_one_interrupt_ends_the_run_and_its_terminal(world: World, terminals: list[Tmux]) -> None:
+    gate = world.folder / "gate"
+    words = [*top()[:2], "gspc_trio.cli.jobserver", "run", world.workflow(GATED), "--cores", "2", "--top"]
+    terminals += [Tmux(world, 80, 24, [*words, "--set", f"gate={gate}"])]
+    (terminal,) = terminals
+    terminal.wait_for("2/2 in use")
+    terminal.press("/")  # also while a text is being typed
+    terminal.press("C-c")
+    wait_until(terminal.out.exists, "the run has ended")
+    assert terminal.out.read_text().strip() == "130"
+    assert not terminal.text().strip(), "the screen is as it was"
+    terminal("send-keys", "-l", "echoed")
+    terminal.wait_for("echoed")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "told to end"])
+def test_the_page_of_a_server_that_has_gone_is_not_left(world: World, number: signal.Signals) -> None:
+    pytest.importorskip("textual_serve", reason="gspc-trio[serve] is not installed")
+    import aiohttp
+
+    flow, records = world.workflow(SLEEPERS), str(world.folder / "run.records")
+    world.run("jobserver", "run", flow, "--set", "n=5", "--cores", "1", "--records", records)
+    server = world.start("top", "--serve", "--replay", records)
+    assert server.stdout is not None
+    address = server.stdout.readline().split()[1]
+
+    async def main() -> list[psutil.Process]:
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with asyncio.timeout(HANG_S), aiohttp.ClientSession(cookie_jar=jar) as client:
+            await client.get(address)
+            path = address.replace("http", "ws").partition("?")[0] + "ws?width=80&height=24"
+            async with client.ws_connect(path) as socket:
+                shown = b""
+                while b"flow" not in shown:
+                    message = await socket.receive()
+                    shown += message.data if message.type is aiohttp.WSMsgType.BINARY else b""
+                viewers = psutil.Process(server.pid).children(recursive=True)
+                assert viewers
+                server.send_signal(number)
+                _, left = await asyncio.to_thread(psutil.wait_procs, viewers, HANG_S)
+                return left
+
+    assert not asyncio.run(main())
+    server.communicate(timeout=HANG_S)
+    world.wait_nothing_left()
 
 
 def test_trio_is_a_guest_in_the_terminal(world: World) -> None:

@@ -154,11 +154,26 @@ def test_the_report_shows_the_top_words_and_what_it_took(world: World) -> None:
     assert done.stderr == ""
 
 
-def test_by_default_it_reads_the_standard_library_of_this_python() -> None:
+def load_example() -> Any:
     specification = importlib.util.spec_from_file_location("example_wordcount", EXAMPLE)
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    default = inspect.signature(module.workflow).parameters["path"].default
-    assert Path(default).resolve() == Path(os.__file__).resolve().parent
+    return module
+
+
+def test_by_default_it_reads_the_standard_library_of_this_python_without_installed_packages() -> None:
+    example = load_example()
+    default = inspect.signature(example.workflow).parameters["path"].default
+    assert default == Path(os.__file__).resolve().parent
+    parts = {Path(name).relative_to(default).parts[0] for name in example.find_files(default)}
+    assert {"json", "email", "os.py"} <= parts
+    assert not {"site-packages", "dist-packages"} & parts
+
+
+def test_packages_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    (packages / "one.py").write_text("word")
+    assert list(load_example().find_files(tmp_path)) == [str(packages / "one.py")]
