@@ -368,6 +368,16 @@ def test_what_is_done_in_time_backfills_the_gap() -> None:
     assert driver.granted("b") == [("r1.core2", "r1.core0", "r1.core1")]
 
 
+@pytest.mark.parametrize("shape", [any_of("core", "r1.node", hard=True), NODE, several("core", "core")])
+def test_what_a_request_has_got_before_is_not_put_aside_for_it(shape: Shape) -> None:
+    driver = Driver(*host("r1", sockets=1), reserve_after_s=0.5, recall_after_s=0.05)
+    while driver.demand("a", 7, shape):
+        pass
+    for _ in range(10):
+        assert driver.wait(0.5) == []
+    assert driver.rm.status()["reserved"] is None
+
+
 def test_withdrawing_the_demand_ends_the_reservation() -> None:
     driver = Driver(*cores(3), reserve_after_s=0.5, recall_after_s=1000)
     driver.take("a")

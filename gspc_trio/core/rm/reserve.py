@@ -3,7 +3,8 @@
 A request for several resources, for particular ones, or for one that contains others could wait for ever
 while single ones come and go. After ``reserve_after_s`` the oldest such request gets a reservation:
 particular resources, those soonest free as far as is known, that nobody else is given any more, unless it
-is done before they could all be there. There is one reservation at a
+is done before they could all be there. What the request itself has got before is not among them: its job
+would give that back only to get it again. There is one reservation at a
 time: what is put aside for it is bound to come free, so two requests can never wait for each other (no
     deadlock, no livelock).
 """
@@ -15,7 +16,7 @@ from typing import Any
 from gspc_trio.core.exchange import Recall
 from gspc_trio.core.ids import GrantId, JobId
 from gspc_trio.core.rm.gather import HOSTS_TRIED
-from gspc_trio.core.rm.jobs import Form
+from gspc_trio.core.rm.jobs import Form, Want
 from gspc_trio.core.rm.parts import GONE, Host, Vertex
 from gspc_trio.core.rm.recall import SHORTEST_PAUSE_S, recall_holding
 from gspc_trio.core.rm.search import Search, host_has_room
@@ -74,6 +75,14 @@ def _is_hopeless(state: State, vertex: Vertex) -> bool:
     return vertex.holding is GONE or vertex in pool.leaving or vertex in pool.lost
 
 
+def _is_its_own(vertex: Vertex, want: Want) -> bool:
+    """Whether the resource, or one that contains it, is held under a grant for the same request."""
+    return any(
+        one.holding is not None and one.holding is not GONE and one.holding.want is want
+        for one in (vertex, *vertex.place.ancestors)
+    )
+
+
 def _make(state: State, now: float) -> Reservation | None:
     """Reserve for the request that has waited longest, if that is long enough; note when to look again."""
     after_s = state.limits.reserve_after_s
@@ -83,8 +92,8 @@ def _make(state: State, now: float) -> Reservation | None:
             state.reserve_at = want.since + after_s
             return None
         strict = state.patience.strict_form(want)
-        targets = None if strict is None else _choose(state, strict)
-        targets = targets or _choose(state, want.form)
+        targets = None if strict is None else _choose(state, want, strict)
+        targets = targets or _choose(state, want, want.form)
         if targets is not None:
             state.reservation = Reservation(want, targets, now)
             if want in state.gangs:
@@ -101,12 +110,12 @@ def _look_again_s(state: State) -> float:
     return max(min(state.limits.recall_after_s, state.limits.reserve_after_s), SHORTEST_PAUSE_S)
 
 
-def _choose(state: State, form: Form) -> list[Vertex] | None:
-    """Return the resources that should be free for all needs soonest, as far as is known."""
+def _choose(state: State, want: Want, form: Form) -> list[Vertex] | None:
+    """Return the resources that should be free for a want in this form soonest, as far as is known."""
     pool = state.pool
 
     def usable(position: int, vertex: Vertex) -> bool:
-        if _is_hopeless(state, vertex):
+        if _is_hopeless(state, vertex) or _is_its_own(vertex, want):
             return False
         return position > 0 or not form.sizes or host_has_room(vertex.host, form.sizes, empty=True)
 
