@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import (
     CHUNK_BYTES,
+    FETCHED_AHEAD,
+    STORED_AHEAD,
     BadFileName,
     DropFile,
     FilePiece,
@@ -31,6 +33,7 @@ from gspc_trio.core.task import Outcome
 from gspc_trio.core.work import AttemptKey
 from gspc_trio.iml.folders import BadFile, Folder, Folders
 from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
+from gspc_trio.nursery.scope import leaves
 from gspc_trio.protocol.compute_channel import unpack
 from gspc_trio.protocol.references import decode_reference, is_reference
 from gspc_trio.protocol.values import BadValue, dumps, is_plain, loads
@@ -165,19 +168,25 @@ class JobStaging:
     async def _fetch_file(self, target: int, path: str, bytes_max: int) -> int:
         """Write what is in a file of the job's host; that must not change meanwhile."""
         _parts(path)
-        offset, mark = 0, ""
-        while True:
-            piece: FilePiece = await self._ask(ReadFile(path, offset, CHUNK_BYTES))
-            _check_size(piece.size_bytes, bytes_max)
-            if mark and piece.mark != mark:
-                raise StagingError(f"the file {path} has changed while it was fetched")
-            mark = piece.mark
-            await trio.to_thread.run_sync(_write, target, piece.data)
-            offset += len(piece.data)
-            if offset >= piece.size_bytes:
-                return offset
-            if not piece.data:
-                raise StagingError(f"the file {path} has become shorter while it was fetched")
+        first: FilePiece = await self._ask(ReadFile(path, 0, CHUNK_BYTES))
+        size_bytes = first.size_bytes
+        _check_size(size_bytes, bytes_max)
+        await trio.to_thread.run_sync(_write, target, first.data, 0)
+        offsets = iter(range(len(first.data), size_bytes, CHUNK_BYTES))
+        if len(first.data) < min(CHUNK_BYTES, size_bytes):
+            raise StagingError(f"the file {path} has become shorter while it was fetched")
+
+        async def fetch_pieces() -> None:
+            for offset in offsets:
+                piece: FilePiece = await self._ask(ReadFile(path, offset, CHUNK_BYTES))
+                if piece.mark != first.mark:
+                    raise StagingError(f"the file {path} has changed while it was fetched")
+                if len(piece.data) != min(CHUNK_BYTES, size_bytes - offset):
+                    raise StagingError(f"the file {path} has become shorter while it was fetched")
+                await trio.to_thread.run_sync(_write, target, piece.data, offset)
+
+        await _side_by_side(FETCHED_AHEAD, fetch_pieces)
+        return size_bytes
 
     # Out
 
@@ -240,16 +249,22 @@ class JobStaging:
         """Write a file of the job's host; it is seen when it is whole."""
         _parts(path)
         self._transfer += 1
-        transfer, offset = self._transfer, 0
-        try:
+        transfer, reading = self._transfer, trio.Lock()
+        offsets = iter(range(0, max(1, size_bytes), CHUNK_BYTES))
+
+        async def send_pieces() -> None:
             while True:
-                count = min(CHUNK_BYTES, size_bytes - offset)
-                data = await trio.to_thread.run_sync(_read, source, offset, count)
-                begin, offset = offset, offset + len(data)
-                last = offset >= size_bytes
-                await self._ask(WriteFile(transfer, path, begin, last, data))
-                if last:
-                    return
+                async with reading:
+                    offset = next(offsets, None)
+                    if offset is None:
+                        return
+                    count = min(CHUNK_BYTES, size_bytes - offset)
+                    data = await trio.to_thread.run_sync(_read, source, offset, count)
+                # From here to the call nothing waits: the pieces go out in their order.
+                await self._ask(WriteFile(transfer, path, offset, offset + count >= size_bytes, data))
+
+        try:
+            await _side_by_side(STORED_AHEAD, send_pieces)
         except BaseException:
             server = self._server()
             if server is not None:
@@ -272,6 +287,17 @@ class JobStaging:
         if staged is not None and staged.folder is not None:
             with trio.CancelScope(shield=True), suppress(OSError):
                 await trio.to_thread.run_sync(staged.folder.remove)
+
+
+async def _side_by_side(number: int, move_pieces: Callable[[], Awaitable[None]]) -> None:
+    """Have the pieces of a file moved, so many at a time; of several errors one is raised."""
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(number):
+                nursery.start_soon(move_pieces)
+    except BaseExceptionGroup as group:
+        errors = list(leaves(group))  # when a connection goes all fail alike
+        raise next((error for error in errors if not isinstance(error, trio.Cancelled)), errors[0]) from None
 
 
 def _needed(plan: FilePlan | None, values: tuple[bytes, ...]) -> list[bytes]:
@@ -308,10 +334,11 @@ def _check_size(size_bytes: int, bytes_max: int) -> None:
         raise StagingError(f"{size_bytes} bytes in a file are more than it may have ({bytes_max})")
 
 
-def _write(target: int, data: bytes) -> None:
+def _write(target: int, data: bytes, offset: int = 0) -> None:
     view = memoryview(data)
     while view:
-        view = view[os.write(target, view) :]
+        count = os.pwrite(target, view, offset)
+        view, offset = view[count:], offset + count
 
 
 def _read(source: int, offset: int, size_bytes: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,35 @@ class JobFiles:
         self._file_bytes_max = file_bytes_max
         self._patterns = patterns
         self._transfers: dict[tuple[Peer, int], _Transfer] = {}
+        self._pieces: dict[tuple[Peer, int], deque[IncomingCall | None]] = {}
+
+    def take(self, peer: Peer, message: IncomingCall | DropFile, nursery: trio.Nursery) -> None:
+        """Have a message of a RIF seen to: what comes for one file that is written is taken in its order."""
+        call: IncomingCall | None = None
+        if isinstance(message, IncomingCall):
+            call = message
+            if not isinstance(call.body, WriteFile):
+                nursery.start_soon(self.answer, call)
+                return
+            key = (peer, call.body.transfer)
+        else:
+            key = (peer, message.transfer)
+        waiting = self._pieces.setdefault(key, deque())
+        waiting.append(call)
+        if len(waiting) == 1:
+            nursery.start_soon(self._answer_in_order, key)
+
+    async def _answer_in_order(self, key: tuple[Peer, int]) -> None:
+        waiting = self._pieces[key]
+        try:
+            while waiting:
+                if waiting[0] is not None:
+                    await self.answer(waiting[0])
+                elif (transfer := self._transfers.pop(key, None)) is not None:
+                    _forget(transfer)
+                waiting.popleft()
+        finally:
+            del self._pieces[key]
 
     async def answer(self, call: IncomingCall) -> None:
         """Answer a call of a RIF."""
@@ -72,12 +102,6 @@ class JobFiles:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             path = getattr(body, "path", "")
             call.fail(ValueError(why if path in why else f"{path}: {why}"))
-
-    def drop(self, peer: Peer, message: DropFile) -> None:
-        """A RIF gives up a transfer."""
-        transfer = self._transfers.pop((peer, message.transfer), None)
-        if transfer is not None:
-            _forget(transfer)
 
     def forget(self, peer: Peer) -> None:
         """A RIF is gone: what it was writing is dropped."""
@@ -185,10 +209,7 @@ def take_message(files: JobFiles | None, nursery: trio.Nursery, peer: Peer | Non
     """Have a message of a RIF answered; return False if it is not about files."""
     if files is None or peer is None:
         return False
-    if type(message) is IncomingCall:
-        nursery.start_soon(files.answer, message)
-    elif type(message) is DropFile:
-        files.drop(peer, message)
-    else:
+    if not isinstance(message, IncomingCall | DropFile):
         return False
+    files.take(peer, message, nursery)
     return True

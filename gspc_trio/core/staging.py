@@ -24,8 +24,16 @@ NAME_BYTES_MAX = 255
 PATH_BYTES_MAX = 4000
 """What the system takes."""
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 17
 """Files travel in pieces of so many bytes."""
+
+FETCHED_AHEAD = 12
+STORED_AHEAD = 4
+"""So many pieces of one file are under way at a time.
+
+With one alone a link would rest each time while the next is asked for. Where files go both ways, what asks
+for the next piece waits behind those that go its way: so more are asked for than are sent.
+"""
 
 
 class BadFileName(ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, Protocol
 
 import trio
@@ -13,6 +14,7 @@ from gspc_trio.nursery.rpc import CLOSED_HERE, CLOSED_THERE, SIGNED_OFF, Peer
 from gspc_trio.nursery.scope import open_scope
 from gspc_trio.nursery.witness import Fill, show_queue
 from gspc_trio.protocol.codec import Codec, DecodeError, Encoded
+from gspc_trio.protocol.envelope import Reply
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import SILENT, Session
 from gspc_trio.protocol.signals import Garbled, Heard, ItemsReceived, Lost, Sent
@@ -21,6 +23,9 @@ NORMAL_CLOSURE = 1000
 PROTOCOL_ERROR = 1002
 REASON_BYTES_MAX = 120
 """Of a websocket's close frame (RFC 6455, 5.5)."""
+
+LARGE_BYTES = 1 << 16
+"""Answers of so many bytes let all else go before them; answers have no order among messages anyway."""
 
 
 class WebSocketLink:
@@ -43,6 +48,7 @@ class WebSocketLink:
         self._codec = codec
         self._limits: Limits = codec.limits
         self._outbox: list[bytes] = []
+        self._large: deque[bytes] = deque()
         self._outbox_bytes = 0
         self._wake: trio.Event | None = None
         self._sending = False
@@ -63,16 +69,23 @@ class WebSocketLink:
     def put(self, item: Any) -> None:
         """Queue for the writer."""
         data = self._codec.encode_item(item)
-        self._outbox.append(data)
+        if len(data) >= LARGE_BYTES and type(item) is Reply:
+            self._large.append(data)
+        else:
+            self._outbox.append(data)
         self._outbox_bytes += len(data)
         if (
-            len(self._outbox) > self._limits.outbox_items_max
+            self._outbox_items > self._limits.outbox_items_max
             or self._outbox_bytes > self._limits.outbox_bytes_max
         ):
-            waiting = f"{len(self._outbox)} messages, {self._outbox_bytes} bytes wait"
+            waiting = f"{self._outbox_items} messages, {self._outbox_bytes} bytes wait"
             self.peer.handle(Lost(f"the other side is too slow: {waiting}"))
         elif self._wake is not None:
             self._wake.set()
+
+    @property
+    def _outbox_items(self) -> int:
+        return len(self._outbox) + len(self._large)
 
     def taken(self) -> None:
         """Go on reading if reading had stopped."""
@@ -97,7 +110,7 @@ class WebSocketLink:
         return (
             Fill(
                 "the outbox",
-                len(self._outbox),
+                self._outbox_items,
                 limits.outbox_items_max,
                 self._outbox_bytes,
                 limits.outbox_bytes_max,
@@ -115,7 +128,7 @@ class WebSocketLink:
     async def flush(self) -> None:
         """Wait until the outbox is sent and the other side has said goodbye too, at most ``flush_s``."""
         with trio.move_on_after(self._limits.flush_s):
-            if self._outbox or self._sending:
+            if self._outbox_items or self._sending:
                 self._drained = trio.Event()
                 await self._drained.wait()
             if not self._over.is_set():
@@ -140,12 +153,13 @@ class WebSocketLink:
         finally:
             # Whatever happens, the socket goes; trio_websocket's own reader ends with it.
             self._outbox.clear()
+            self._large.clear()
             self.peer.drop()
             await trio.aclose_forcefully(self._gate)
 
     async def _write(self) -> None:
         while True:
-            if not self._outbox:
+            if not self._outbox_items:
                 if self._drained is not None:
                     self._drained.set()
                 self._wake = trio.Event()
@@ -164,11 +178,23 @@ class WebSocketLink:
             self.peer.handle(Sent())
 
     def _next_items(self) -> tuple[list[bytes], int]:
-        """Take what a frame can carry from the outbox; return it and its bytes."""
+        """Take what a frame can carry from the outbox; return it and its bytes.
+
+        Of large answers each frame has one, behind all else: what is short does not wait for a slow link to
+        carry them, least of all what asks for the next of them or says that one has come.
+        """
+        if not self._large:
+            return self._next_of_outbox()
+        items, size_bytes = self._next_of_outbox() if self._outbox else ([], 0)
+        large = self._large.popleft()
+        return [*items, large], size_bytes + len(large)
+
+    def _next_of_outbox(self) -> tuple[list[bytes], int]:
         limits, outbox = self._limits, self._outbox
-        if len(outbox) <= limits.frame_items_max and self._outbox_bytes <= limits.frame_bytes_gather:
+        gathered = self._outbox_bytes if not self._large else sum(map(len, outbox))
+        if len(outbox) <= limits.frame_items_max and gathered <= limits.frame_bytes_gather:
             self._outbox = []
-            return outbox, self._outbox_bytes
+            return outbox, gathered
         size_bytes = count = 0
         for item in outbox[: limits.frame_items_max]:
             size_bytes += len(item)

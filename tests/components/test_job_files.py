@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,41 @@ async def test_a_file_is_seen_when_it_is_whole(directory: Path) -> None:
         await ask(WriteFile(1, "out/b", 5, True, b"and half"))
         assert os.listdir(directory / "out") == ["b"]
         assert (directory / "out" / "b").read_bytes() == b"half and half"
+
+
+async def test_pieces_that_are_under_way_together_are_written_in_their_order(directory: Path) -> None:
+    pieces = [bytes([number]) * 1000 for number in range(50)]
+    async with asking(directory) as (ask, _, _):
+        async with trio.open_nursery() as nursery:
+            # Whoever asks first is served first: trio would begin these in any order.
+            turn = trio.Lock()
+
+            async def send(numbers: Iterator[int]) -> None:
+                while True:
+                    async with turn:
+                        number = next(numbers, None)
+                        if number is None:
+                            return
+                        await trio.lowlevel.checkpoint()
+                    await ask(WriteFile(1, "out/b", 1000 * number, number == 49, pieces[number]))
+
+            numbers = iter(range(50))
+            for _ in range(10):
+                nursery.start_soon(send, numbers)
+        assert (directory / "out" / "b").read_bytes() == b"".join(pieces)
+
+
+async def test_what_is_given_up_while_a_piece_is_written_leaves_nothing(directory: Path) -> None:
+    async with asking(directory) as (ask, peer, files):
+        with trio.move_on_after(0) as scope:
+            scope.shield = True
+            await ask(WriteFile(1, "out/b", 0, False, b"x" * CHUNK_BYTES))
+        peer.post(DropFile(1))
+        await ask(WriteFile(2, "out/c", 0, True, b"y"))
+        while files._pieces:
+            await trio.lowlevel.checkpoint()
+        assert not files._transfers
+        assert os.listdir(directory / "out") == ["c"]
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from network_world import TOKEN, echo
+from network_world import TOKEN, echo, status
 from trio.testing import MockClock, memory_stream_pair
 
 from gspc_trio.core.exchange import Release
 from gspc_trio.nursery.gate import Gate, Vestibule
+from gspc_trio.nursery.link import LARGE_BYTES
 from gspc_trio.nursery.network import ConnectFailed, Network
-from gspc_trio.nursery.rpc import Peer, PeerGone
+from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
 from gspc_trio.nursery.websocket import Dialer, Doorkeeper, connect_stream, serve_stream
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.messages import Done
@@ -270,3 +271,31 @@ async def _talk_for_ever(network: Network, stream: trio.abc.Stream) -> None:
     async with connect_stream(stream, Dialer(identity, network.codec, "here", "here")) as peer:
         while True:
             await peer.call(Release("j1", (1, 1)))
+
+
+async def test_what_is_short_does_not_wait_for_large_answers(autojump_clock: MockClock) -> None:
+    """Else what asks for the next piece of a file would wait behind all that go the same way."""
+    arrived: list[str] = []
+
+    async def answer(peer: Peer) -> None:
+        calls: list[IncomingCall] = []
+        while len(calls) < 3:
+            calls += await peer.receive()
+        for call in calls:
+            call.reply(status(LARGE_BYTES))
+        peer.post(Done())
+        await peer.lost.wait()
+
+    async with pair(answer) as (peer, _, _):
+
+        async def ask() -> None:
+            await peer.call(Done())
+            arrived.append("answer")
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ask)
+            assert await peer.receive() == [Done()]
+            arrived.append("message")
+    assert arrived.index("message") < 2
+    assert len(arrived) == 4
