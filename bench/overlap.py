@@ -1,186 +1,180 @@
-"""One worker whose tasks take the same time to fetch data, to compute and to store data, overlapped or not.
+"""One worker behind a slow link: tasks fetch a file, compute, and store a file that is as large.
 
     python bench/overlap.py [--json] [--small]
 
-``overlap.speedup``  tasks per second with overlap, over those of tasks that may not be overlapped
-``overlap.lanes``    how many of the three lanes were busy on average, by what the records tell of each task
+``overlap.share_of_ideal.S``  how near tasks whose stage-in takes S seconds come to the ideal: that the
+                              longest of their phases is never interrupted (1: as good as can be)
 
-Both ways take turns; the figures are medians. Data comes and goes over a link that lets only so many bytes
-per second through.
+A job server, a RIF of its own process and its worker do what they always do; between them is a link that lets
+only so many bytes per second through, each way. Computing takes 0.5 s. The first task, which has to wait for
+its compute process, is left out.
 """
 
 from __future__ import annotations
 
-import statistics
+import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 import trio
 from figures import Figures, options_parser
 
-from gspc_trio.components.compute import open_process_backend
-from gspc_trio.components.worker import JobCode, WorkerShell
-from gspc_trio.core import work
-from gspc_trio.core.code import CodeEntry
-from gspc_trio.core.exchange import Finished, OpenJob, Submission, Submit
-from gspc_trio.core.ids import JobId
-from gspc_trio.core.resources import Resource
-from gspc_trio.core.rif_events import AtWorker
-from gspc_trio.core.task import Outcome, TaskOptions
-from gspc_trio.core.worker import Worker
-from gspc_trio.nursery.drive import Inbox, drive
-from gspc_trio.protocol.code import encode_entry
-from gspc_trio.protocol.values import dumps
+from gspc_trio import JobSettings, Net
+from gspc_trio.components.client import RunTimeSystem
+from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.core.records import TaskChanged
+from gspc_trio.core.task import TaskState
+from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.rpc import Peer
+from gspc_trio.protocol.record_lines import decode_record
 
-PHASE_S = 0.05
-BYTES = 1 << 20
-CORE = Resource("r1.core0", "core")
-STAGED = TaskOptions(stage_in=True, stage_out=True)
-ALONE = TaskOptions(stage_in=True, stage_out=True, may_rerun=False)
+COMPUTE_S = 0.5
+LINK_BYTES_PER_S = 4_000_000
+STAGING_S = (0.05, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0)
+TASKS = 12
 
 LINK = """
-import socket, sys, time
-size, seconds = int(sys.argv[1]), float(sys.argv[2])
+import socket, sys, threading, time
+target, bytes_per_s = int(sys.argv[1]), float(sys.argv[2])
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
-import threading
-def serve(connection):
-    piece = size // 16
-    while request := connection.recv(1):
-        begun = time.perf_counter()
-        for number in range(1, 17):
-            if request == b"g":
-                connection.sendall(bytes(piece))
-            else:
-                left = piece
-                while left:
-                    left -= len(connection.recv(min(left, 1 << 16)))
-            time.sleep(max(0.0, begun + seconds * number / 16 - time.perf_counter()))
-        if request == b"p":
-            connection.sendall(b".")
+
+def forward(source, to):
+    due_s = time.perf_counter()
+    try:
+        while data := source.recv(1 << 14):
+            now = time.perf_counter()
+            # It makes good for being woken late, up to a tenth of a second: a real link does not sleep.
+            due_s = max(due_s, now - 0.1) + len(data) / bytes_per_s
+            if due_s > now:
+                time.sleep(due_s - now)
+            to.sendall(data)
+        to.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
 while True:
-    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+    here, _ = listener.accept()
+    there = socket.create_connection(("127.0.0.1", target))
+    for one in (here, there):
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            one.setsockopt(socket.SOL_SOCKET, option, 1 << 17)
+    for pair in ((here, there), (there, here)):
+        threading.Thread(target=forward, args=pair, daemon=True).start()
 """
 
 
-def spin(seconds: float) -> None:
-    """Compute for so long."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass
+class SlowNetwork(Network):
+    """Reaches RIFs through a link that is slow.
+
+    Args:
+        network: whose token it has.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network.token)
+        self._fast = network
+        self._links: dict[str, tuple[subprocess.Popen[str], str]] = {}
+
+    @asynccontextmanager
+    async def connect(self, address: str, *, role: str, name: str, expect: str) -> AsyncIterator[Peer]:
+        """Connect for the time of a block."""
+        told = {"role": role, "name": name, "expect": expect}
+        if expect != "rif":
+            opened = self._fast.connect(address, **told)
+        else:
+            opened = super().connect(self._link_to(address), **told)
+        async with opened as peer:
+            yield peer
+
+    def _link_to(self, address: str) -> str:
+        port = address.rpartition(":")[2]
+        if port not in self._links:
+            command = [sys.executable, "-c", LINK, port, str(LINK_BYTES_PER_S)]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert process.stdout is not None
+            self._links[port] = process, process.stdout.readline().strip()
+        return f"ws://127.0.0.1:{self._links[port][1]}"
+
+    def close(self) -> None:
+        """End the links."""
+        for process, _ in self._links.values():
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
 
 
-class LinkStaging:
-    """Fetches and stores over the link, a connection for each direction."""
-
-    def __init__(self, fetching: trio.SocketStream, storing: trio.SocketStream) -> None:
-        self.fetching = fetching
-        self.storing = storing
-
-    async def stage_in(self, resource: Resource, job: JobId, submission: Submission) -> None:
-        """Fetch."""
-        del resource, job, submission
-        await self.fetching.send_all(b"g")
-        left = BYTES
-        while left:
-            left -= len(await self.fetching.receive_some(left))
-
-    async def stage_out(
-        self, resource: Resource, job: JobId, submission: Submission, outcome: Outcome
-    ) -> None:
-        """Store."""
-        del resource, job, submission, outcome
-        await self.storing.send_all(b"p" + bytes(BYTES))
-        await self.storing.receive_some(1)
-
-
-@asynccontextmanager
-async def open_link() -> AsyncIterator[LinkStaging]:
-    """Run the link in a process of its own."""
-    command = [sys.executable, "-c", LINK, str(BYTES), str(PHASE_S)]
-    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
-    assert process.stdout is not None
+@contextmanager
+def slow_link_of(rts: RunTimeSystem) -> Iterator[None]:
+    """Have jobs reach the RIFs of a run-time system through a slow link."""
+    fast = rts.network
+    rts.network = slow = SlowNetwork(fast)
     try:
-        port = int(await process.stdout.receive_some(100))
-        async with await trio.open_tcp_stream("127.0.0.1", port) as fetching:
-            async with await trio.open_tcp_stream("127.0.0.1", port) as storing:
-                yield LinkStaging(fetching, storing)
+        yield
     finally:
-        process.kill()
-        await process.wait()
-        await process.stdout.aclose()
+        rts.network = fast
+        slow.close()
 
 
-async def run_tasks(tasks: int, options: TaskOptions) -> tuple[float, float]:
-    """Return how long a worker takes for so many tasks, and how many lanes were busy on average meanwhile."""
-    inbox: Inbox[object] = Inbox()
-    finished: list[Outcome] = []
-    over = trio.Event()
-    machine = Worker(CORE)
-
-    def put(event: AtWorker) -> None:
-        inbox.put(event.event)
-
-    async with open_process_backend() as backend, open_link() as staging, trio.open_nursery() as nursery:
-        job = JobCode(OpenJob("j1"), {1: encode_entry(CodeEntry(spin))}, staging=staging)
-        shell = WorkerShell(CORE, {"j1": job}, backend, put, nursery)
-
-        def perform(action: object) -> None:
-            if isinstance(action, Finished):
-                finished.extend(shell.reported(action).outcomes)
-                assert all(not outcome.error for outcome in action.outcomes), action
-                if len(finished) in (1, tasks + 1):
-                    over.set()
-            elif isinstance(action, work.Compute | work.StageIn | work.StageOut | work.Retract):
-                shell.perform(action)
-
-        def submit(first: int, count: int) -> None:
-            arguments = (dumps(PHASE_S),)
-            new = tuple(Submission(first + n, 1, 1, arguments, options) for n in range(count))
-            inbox.put(work.Assign(Submit("j1", (1, 1), (CORE.resource_id,), new)))
-
-        nursery.start_soon(drive, machine, inbox, perform)
-        submit(1, 1)  # its compute process starts
-        await over.wait()
-        over = trio.Event()
-        begun = time.perf_counter()
-        submit(2, tasks)
-        await over.wait()
-        taken_s = time.perf_counter() - begun
-        await shell.aclose()
-        nursery.cancel_scope.cancel()
-    return taken_s, lanes_of(finished[1:])
+def compute(number: int) -> int:
+    """Take the time, and leave a file as large as the one that was fetched."""
+    time.sleep(COMPUTE_S)
+    os.rename("fetched", "made")
+    return number
 
 
-def lanes_of(outcomes: list[Outcome]) -> float:
-    """Return how many of stage-in, compute and stage-out were going on on average."""
-    busy_s = 0.0
-    for outcome in outcomes:
-        in_begin_s, in_end_s, out_begin_s, out_end_s = outcome.staged_s
-        assert in_begin_s < in_end_s <= outcome.started_s <= out_begin_s < out_end_s, outcome.staged_s
-        busy_s += (in_end_s - in_begin_s) + outcome.duration_s + (out_end_s - out_begin_s)
-    return busy_s / (outcomes[-1].staged_s[3] - outcomes[0].staged_s[0])
+async def run_tasks(rts: RunTimeSystem, folder: Path, staging_s: float, tasks: int) -> float:
+    """Return how near so many tasks come to the ideal, when to fetch and to store takes so long."""
+    (folder / "given").write_bytes(os.urandom(int(staging_s * LINK_BYTES_PER_S)))
+    net = Net("overlap")
+    net.transition(
+        "compute",
+        compute,
+        {"number": net.input("numbers", range(tasks))},
+        net.output("done"),
+        stage_in={"fetched": "given"},
+        stage_out={"made": "made{number}"},
+    )
+    records = folder / "records"
+    settings = JobSettings(directory=str(folder))
+    async with open_job(net, rts=rts, settings=settings, records_path=records) as job:
+        await job.wait()
+    ends_s = []
+    for line in records.read_text().splitlines():
+        record = decode_record(line)
+        if isinstance(record, TaskChanged) and record.state is TaskState.FINISHED:
+            assert record.attempt == 1, f"task {record.task_id} was given out {record.attempt} times"
+            ends_s.append(record.staged_s[3])
+    assert len(ends_s) == tasks
+    return (tasks - 1) * max(staging_s, COMPUTE_S) / (max(ends_s) - min(ends_s))
 
 
-async def measure(figures: Figures, rounds: int, tasks: int) -> None:
+async def measure(figures: Figures, sizes: tuple[float, ...], tasks: int) -> None:
     """Measure and print."""
-    speedups, lanes = [], []
-    for _ in range(rounds):
-        alone_s, _ = await run_tasks(tasks, ALONE)
-        overlapped_s, busy = await run_tasks(tasks, STAGED)
-        speedups.append(alone_s / overlapped_s)
-        lanes.append(busy)
-    figures.add("overlap.speedup", statistics.median(speedups), "x")
-    figures.add("overlap.lanes", statistics.median(lanes), "of 3")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with open_rts(cores=1, publish=folder / "rts.json") as rts:
+            report = await rts.bootstrap(("far",), "local", cores=1)
+            assert not report.failed, report.failed
+            await rts.teardown(("r1",))
+            with slow_link_of(rts):
+                for staging_s in sizes:
+                    share = await run_tasks(rts, folder, staging_s, tasks)
+                    figures.add(f"overlap.share_of_ideal.{staging_s:g}", share, "of 1")
 
 
 def main() -> None:
     """Measure and print."""
     options = options_parser(__doc__).parse_args()
-    trio.run(measure, Figures(options.json), *((1, 6) if options.small else (3, 80)))
+    sizes, tasks = ((0.05, 0.3), 4) if options.small else (STAGING_S, TASKS)
+    trio.run(measure, Figures(options.json), sizes, tasks)
 
 
 if __name__ == "__main__":

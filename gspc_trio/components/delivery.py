@@ -13,6 +13,7 @@ import trio
 from attrs import define, field
 
 from gspc_trio.core.exchange import (
+    Begun,
     Cancel,
     CloseJob,
     DefineCode,
@@ -226,6 +227,12 @@ class Delivery:
                 self._lately.setdefault(finished.job, _Lately()).add(finished.outcomes)
         elif estate is not None:
             self._inherit(finished.job, estate, finished.outcomes)
+
+    def begun(self, begun: Begun) -> None:
+        """Tell the job server, if it is there, what cannot be taken back any more."""
+        peer = self.peers.get(begun.job)
+        if peer is not None:
+            peer.post(begun)
 
     def forget(self, job: JobId) -> None:
         """Nothing runs any more for the job."""

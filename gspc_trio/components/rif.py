@@ -26,6 +26,7 @@ from gspc_trio.components.staging import Staging
 from gspc_trio.components.worker import WORKER_ACTIONS, JobCode, WorkerShell
 from gspc_trio.core.exchange import (
     AddResources,
+    Begun,
     Claim,
     DefineCode,
     Finished,
@@ -51,6 +52,7 @@ from gspc_trio.core.rif_events import (
     Unfit,
 )
 from gspc_trio.core.rif_host import RifHost
+from gspc_trio.core.work import begins_staged
 from gspc_trio.nursery.drive import Inbox, drive
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import IncomingCall, Peer, drop_offender
@@ -275,6 +277,8 @@ class RifService:
 
     def _perform_at_worker(self, action: Any) -> None:
         self._shells[action.resource_id].perform(action)
+        if (first := begins_staged(action)) is not None:
+            self._delivery.begun(Begun(action.job, action.resource_id, first.task_id, first.attempt))
 
     def _start_worker(self, action: StartWorker) -> None:
         put, nursery = self._inbox.put, self._nursery

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from gspc_trio.components.job_files import JobFiles, take_message
 from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.core.exchange import (
+    Begun,
     Cancel,
     DefineCode,
     Demand,
@@ -399,7 +400,7 @@ class SchedulerRoutes:
     def _take_from_rif(self, link: _RifLink, message: Any) -> None:
         kind, peer = type(message), link.peer
         assert peer is not None
-        if kind is Finished and message.resource_id.startswith(link.prefix):
+        if kind in (Finished, Begun) and message.resource_id.startswith(link.prefix):
             self._put(message, peer)
         elif kind is Orphans and message.job == self.job:
             self._orphans(link.endpoint.rif_id, message)

@@ -236,6 +236,18 @@ class Finished(Struct, frozen=True):
     outcomes: tuple[Outcome, ...]
 
 
+class Begun(Struct, frozen=True):
+    """A worker has begun with an attempt that stages data: it cannot be taken back any more.
+
+    This may be lost with a connection; whoever has not heard it asks such an attempt back in vain.
+    """
+
+    job: JobId
+    resource_id: ResourceId
+    task_id: TaskId
+    attempt: Attempt
+
+
 class AttemptStatus(Struct, frozen=True):
     """Where an attempt is at its worker.
 

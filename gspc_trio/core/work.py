@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -191,3 +191,14 @@ class WorkerStopped(Struct, frozen=True):
     """The worker was closed and has nothing left."""
 
     resource_id: ResourceId
+
+
+def begins_staged(action: Any) -> Submission | None:
+    """Return the attempt that stages data and begins with this action of a worker; None: there is none."""
+    if type(action) is StageIn:
+        return action.submission
+    if type(action) is Compute:
+        first = action.submissions[0]  # what stages data is handed over alone
+        if first.options.stage_out and not first.options.stage_in:
+            return first
+    return None

@@ -383,5 +383,5 @@ MESSAGE_TYPES: tuple[type, ...] = (
     WaitJob, StopJob, ApplicationCall, ApplicationReply, Watch, RecordBatch, Explain,
     SetWeight, GetResources, ResourceList, GetTask, FindTasks, GetNet, CancelTask, RetryFailed,
     exchange.Orphans,
-    GetMemory, exchange.GetAttempt, exchange.AttemptStatus, CannotStart,
+    GetMemory, exchange.GetAttempt, exchange.AttemptStatus, CannotStart, exchange.Begun,
 )  # fmt: skip

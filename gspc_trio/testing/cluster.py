@@ -68,6 +68,7 @@ class Cluster:
             staged.
         running_jobs, disks: process of a job server -> its job, and its disk if it has a journal.
         twins: how many RIFs are yet to be started twice.
+        staging_s: how long each stage-in and stage-out takes, or None: see :class:`SimulatedStaging`.
         wires: all connections.
         memory: what run-time systems leave behind, or None.
         layers: memory layers, or None.
@@ -108,6 +109,7 @@ class Cluster:
         self.running_jobs: dict[SimulatedProcess, Job] = {}
         self.disks: dict[SimulatedProcess, SimulatedDisk] = {}
         self.twins = 0
+        self.staging_s: float | None = None
         self._requeued: set[SimulatedProcess] = set()
         self.limits = RtsLimits()
         self.wires = Wires(Random(random.getrandbits(64)), latency_s, buffer_bytes)
@@ -269,7 +271,7 @@ class Cluster:
                     listen=f"ws://{order.host}:{port}",
                     rts=order.rts_address("ws:"),
                     load=_report_load,
-                    staging=SimulatedStaging(partial(self.on_staging_failed, process)),
+                    staging=SimulatedStaging(partial(self.on_staging_failed, process), self.staging_s),
                     grace_s=order.grace_s,
                     clock=trio.current_time,
                 ) as rif:

@@ -13,6 +13,7 @@ from gspc_trio.components.rif import RifService, open_rif
 from gspc_trio.components.staging import Staging
 from gspc_trio.core.exchange import (
     AddResources,
+    Begun,
     DagReport,
     DefineCode,
     Finished,
@@ -65,12 +66,13 @@ class FakeRts:
 
 
 class FakeScheduler:
-    """One job's connection to the RIF; ``outcomes`` are those reported so far."""
+    """One job's connection to the RIF; ``outcomes`` are those reported so far, ``begun`` what stages data."""
 
     def __init__(self, peer: Peer, job: str) -> None:
         self.peer = peer
         self.job = job
         self.outcomes: list[Outcome] = []
+        self.begun: list[int] = []
         self.grant = 0
         self._arrived = trio.Event()
 
@@ -78,6 +80,9 @@ class FakeScheduler:
         try:
             while True:
                 for message in await self.peer.receive():
+                    if isinstance(message, Begun):
+                        self.begun.append(message.task_id)
+                        continue
                     assert isinstance(message, Finished)
                     self.outcomes += message.outcomes
                     self._arrived.set()

@@ -366,6 +366,16 @@ async def test_staging_overlaps_with_compute(autojump_clock: MockClock) -> None:
             job.submit("r1.core0", 1, 2, 3, stage_in=True, stage_out=True)
             assert await job.wait(3) == [(1, "finished"), (2, "finished"), (3, "finished")]
             assert trio.current_time() - begin == pytest.approx(5.0)
+            assert job.begun == [1, 2, 3]
+
+
+async def test_what_only_stores_data_has_begun_when_it_computes(autojump_clock: MockClock) -> None:
+    async with open_simulated_backend() as backend, open_stage(backend, staging=SlowStaging()) as stage:
+        async with stage.job() as job:
+            job.submit("r1.core0", 1, 2)
+            job.submit("r1.core0", 3, 4, grant=1, stage_out=True)
+            await job.wait(4)
+            assert job.begun == [3, 4]
 
 
 async def test_fate_aborts_the_staging_of_the_neighbours(autojump_clock: MockClock) -> None:

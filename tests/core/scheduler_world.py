@@ -105,8 +105,9 @@ def cancel(number: int, *attempts: tuple[int, int]) -> Cancel:
     return Cancel(JOB, core(number), attempts)
 
 
-def ok(task_id: int, attempt: int = 1, duration_s: float = 0.01) -> Outcome:
-    return Outcome(task_id, attempt, Reason.FINISHED, ((b"x",),), duration_s=duration_s)
+def ok(task_id: int, attempt: int = 1, duration_s: float = 0.01, staged_s: tuple[float, ...] = ()) -> Outcome:
+    values = ((b"x",),)
+    return Outcome(task_id, attempt, Reason.FINISHED, values, duration_s=duration_s, staged_s=staged_s)
 
 
 def bad(task_id: int, attempt: int = 1, error: TaskError = BOOM) -> Outcome:

@@ -26,13 +26,14 @@ from scheduler_world import (
     task,
 )
 
-from gspc_trio.core.exchange import Cancel, Hold, Lapsed, Recall, Submission, Submit
+from gspc_trio.core.exchange import Begun, Cancel, Hold, Lapsed, Recall, Submission, Submit, TakeBack
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.scheduler import CancelTasks, ResourcesLost, ResourcesUp, TasksReady
-from gspc_trio.core.task import Reason, Shape, TaskOptions
+from gspc_trio.core.task import CORE, Reason, Shape, TaskOptions
 
 ONCE_ONLY = TaskOptions(may_rerun=False)
+STAGED = TaskOptions(stage_in=True, stage_out=True)
 
 
 def pairs(*task_ids: int) -> list[tuple[int, int]]:
@@ -255,12 +256,92 @@ def test_a_slow_code_does_not_hide_behind_a_fast_one() -> None:
     assert [world.scheduler.state_of(n) for n in (4, 5, 6)] == [RUNNING, SUBMITTED, READY]
 
 
-def test_a_staging_task_is_overlapped_with_two_others() -> None:
+def staging(*task_ids: int, cores: int = 1) -> World:
+    """Tasks that stage data are there, and one grant; nothing is known of how long they take."""
+    world = World(cores=cores)
+    world(ready(*task_ids, options=STAGED))
+    world(grant(1))
+    world(Tick(), world.now + 0.1)
+    return world
+
+
+def test_a_staging_task_is_overlapped_with_three_others_from_the_first_one_on() -> None:
+    world = staging(1, 2, 3, 4, 5)
+    states = [world.scheduler.state_of(n) for n in range(1, 6)]
+    assert states == [RUNNING, SUBMITTED, SUBMITTED, SUBMITTED, READY]
+    world(finished(1, ok(1, duration_s=60.0)))
+    assert world.scheduler.state_of(5) is SUBMITTED
+
+
+def test_what_overlaps_stays_however_long_the_running_task_takes() -> None:
+    world = staging(*range(1, 9))
+    for _ in range(100):
+        assert not [one for one in world(Tick(), world.now + 0.1) if isinstance(one, TakeBack)]
+    assert sizes(world.do(finished(1, ok(1)))) == {core(1): 1}
+    assert world.scheduler.statistics().taken_back == 0
+
+
+def test_of_short_staging_tasks_only_those_stay_that_overlap_with_a_long_one() -> None:
     world = World(cores=1)
-    staged = TaskOptions(stage_in=True)
-    world.measured(1.0, tasks=2)
-    world(ready(1, 2, 3, 4, options=staged))
-    assert [world.scheduler.state_of(n) for n in (1, 2, 3, 4)] == [RUNNING, SUBMITTED, SUBMITTED, READY]
+    world(ready(*range(1, 101), options=STAGED))
+    world(grant(1))
+    while world.scheduler.live:
+        entries = list(world.scheduler._state.tasks.values())
+        world(finished(1, *(ok(e.task.task_id, duration_s=1e-4) for e in entries if e.held)))
+    world(ready(*range(201, 301), options=STAGED))
+    sent = [n for n in range(201, 301) if world.scheduler.state_of(n) is not READY]
+    assert len(sent) > 10
+    world(Tick(), world.now + 0.11)
+    actions = world.do(Tick(), world.now + 0.11)
+    assert actions[0] == take_back(1, *pairs(*sent[4:]))
+
+
+def test_what_waits_behind_a_long_task_asks_for_other_resources_and_goes_there() -> None:
+    world = staging(1, 2, 3, 4, cores=2)
+    world(Tick(), world.now + 0.1)
+    assert world.do(Begun(JOB, core(1), 2, 1), world.now + 0.1) == []
+    assert world.scheduler._state.queues[CORE].wanted == 2, "3 and 4"
+    assert world.do(grant(2)) == [take_back(1, (4, 1)), demand(1, 2)]
+    assert world.do(finished(1, ended(4, Reason.RETURNED))) == [submit(2, (4, 2), options=STAGED)]
+    assert world.do(Begun(JOB, core(1), 3, 1)) == [demand(0, 2)]
+
+
+def test_what_has_begun_is_not_asked_back() -> None:
+    world = staging(1, 2, 3, 4)
+    world(Begun(JOB, core(1), 1, 1))
+    world(Begun(JOB, core(1), 2, 1))
+    assert world.do(Recall(JOB, ((1, 1),))) == [take_back(1, (3, 1), (4, 1))]
+
+
+def test_what_was_asked_back_and_has_begun_is_no_longer_awaited() -> None:
+    world = staging(1, 2)
+    world(Recall(JOB, ((1, 1),)))
+    assert world.scheduler._state.queues[CORE].awaited == 1
+    world(Begun(JOB, core(1), 2, 1))
+    assert world.scheduler._state.queues[CORE].awaited == 0
+
+
+def test_news_of_what_is_no_longer_there_changes_nothing() -> None:
+    world = staging(1, 2)
+    assert world(Begun(JOB, core(1), 7, 1)) == world(Begun(JOB, core(1), 2, 9)) == []
+    world(finished(1, ok(2)))
+    assert world(Begun(JOB, core(1), 2, 1)) == []
+
+
+def test_work_that_was_kept_for_grants_is_sent_when_they_do_not_come() -> None:
+    world = World(cores=16)
+    world(ready(*range(1, 5), options=STAGED))
+    assert sizes(world.do(grant(1))) == {core(1): 1}, "others may follow at once"
+    assert world.scheduler.deadline() == world.now + 0.1
+    assert sizes(world.do(Tick(), world.now + 0.1)) == {core(1): 3}
+
+
+def test_a_staged_task_costs_what_its_longest_phase_takes() -> None:
+    world = staging(1, 2)
+    world(finished(1, ok(1, duration_s=0.5, staged_s=(10.0, 12.0, 12.5, 13.0))))
+    assert world.scheduler._state.times["core", 1].average_s == 2.0
+    world(finished(1, ok(2, duration_s=0.5, staged_s=(0.0, 0.0, 12.5, 12.6))))
+    assert world.scheduler._state.times["core", 1].average_s == 2.0 - 1.5 / 8
 
 
 def test_a_cancelled_task_is_not_asked_back() -> None:

@@ -37,9 +37,11 @@ def test_about_two_milliseconds_of_work_are_sent_ahead(average_s: float, depth: 
     assert WorkAhead().depth(10_000, average_s, False) == depth
 
 
-def test_a_task_that_stages_data_has_two_others_beside_it() -> None:
-    assert WorkAhead().depth(10_000, 5.0, True) == (3, 3)
-    assert WorkAhead().depth(10_000, 0.001, True) == (3, 3)
+@pytest.mark.parametrize(("samples", "average_s"), [(0, 0.0), (1, 5.0), (10_000, 5.0), (10_000, 0.001)])
+def test_a_task_that_stages_data_has_one_in_each_phase_and_one_more_beside_it(
+    samples: int, average_s: float
+) -> None:
+    assert WorkAhead().depth(samples, average_s, True) == (4, 4)
 
 
 @given(st.integers(0, 10**6), st.floats(0, 1e6), st.booleans())

@@ -52,6 +52,9 @@ def _check_grant(state: State, held: Held) -> None:
     assert held.sent or not held.leaving, "a recalled grant without tasks was kept"
     assert held.head() is held.announced, "the running task was not announced"
     assert len(held.sent) == 1 or not any(entry.alone for entry in held.sent.values()), "a task is not alone"
+    stuck = [entry for entry in held.sent.values() if entry.asked is Asked.NO and not entry.begun]
+    number = len(stuck) - (held.head() in stuck) if held.slow else 0
+    assert held.stuck == number, "tasks behind a slow one are miscounted"
     assert held.level == (len(held.sent) if held.usable else -1), "a grant stands on the wrong level"
     if held.level >= 0:
         assert held in queue.levels.by_count[held.level], "a grant is not on its level"
@@ -62,11 +65,12 @@ def _check_queue(state: State, queue: ClassQueue) -> None:
     assert queue.sent == sum(len(held.sent) for held in queue.grants.values()), "submitted tasks"
     assert queue.levels.size == sum(held.usable for held in queue.grants.values()), "usable grants"
     assert all(queue.levels.by_count.values()), "an empty level was kept"
+    assert queue.stuck == sum(held.stuck for held in queue.grants.values()), "tasks behind slow ones"
     awaited = sum(
         entry.asked is Asked.AWAITED for held in queue.grants.values() for entry in held.sent.values()
     )
     assert queue.awaited == awaited, "tasks asked back are miscounted"
-    wanted = state.look_ahead.credit(queue.unserved) if queue.live and state.stopping is None else 0
+    wanted = state.look_ahead.credit(queue.wanted) if queue.live and state.stopping is None else 0
     assert not state.look_ahead.worth_telling(queue.told, wanted), "the RM was not told"
     assert queue.live != (state.dormant.get(queue.shape) is queue), "a dormant queue is live"
     if queue.waiting and state.stopping is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gspc_trio.core.exchange import Finished
+from gspc_trio.core.exchange import Begun, Finished
 from gspc_trio.core.ids import ResourceId, host_name
 from gspc_trio.core.records import TaskChanged
 from gspc_trio.core.scheduler.grants import leave
@@ -58,7 +58,7 @@ def finished(state: State, event: Finished) -> None:
             _learn(state, held, code_id, seconds, measured)
             seconds, measured = 0.0, 0
         code_id = task.code_id
-        seconds += outcome.duration_s
+        seconds += outcome.duration_s if not outcome.staged_s else _longest_phase_s(outcome)
         computed_s += outcome.duration_s
         measured += 1
         done += 1
@@ -84,6 +84,25 @@ def finished(state: State, event: Finished) -> None:
             )  # fmt: skip
             state.sums.lately.append(fields)
     state.stale += stale
+
+
+def begun(state: State, event: Begun) -> None:
+    """A worker has begun with a task that stages data: it does not come back any more."""
+    entry = state.tasks.get(event.task_id)
+    if entry is None or entry.held is None or entry.attempt != event.attempt:
+        return
+    entry.begun = True
+    if entry.asked is _AWAITED:
+        entry.asked = Asked.BEGUN
+        entry.queue.awaited -= 1
+    state.touched[entry.held] = state.turned[entry.queue] = None
+
+
+def _longest_phase_s(outcome: Outcome) -> float:
+    """Return how long a staged task kept others from the same phase: that is what it costs beside them."""
+    times_s = outcome.staged_s
+    staged_s = [end_s - begin_s for begin_s, end_s in zip(times_s[::2], times_s[1::2], strict=False)]
+    return max(outcome.duration_s, *staged_s)
 
 
 def _learn(state: State, held: Held | None, code_id: int, seconds: float, count: int) -> None:

@@ -7,7 +7,7 @@ from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import GrantChanged
 from gspc_trio.core.scheduler.interface import Claims, Reclaim, ResourcesLost, ResourcesUp
 from gspc_trio.core.scheduler.losses import end_cancelled, lose
-from gspc_trio.core.scheduler.serve import take_back
+from gspc_trio.core.scheduler.serve import count_stuck, take_back
 from gspc_trio.core.scheduler.state import Asked, Held, State
 from gspc_trio.core.scheduler.tasks import again, fail, withdraw
 from gspc_trio.core.task import Outcome, Reason, TaskError
@@ -167,6 +167,7 @@ def lose_all(state: State, held: Held, detail: str) -> None:
     entries = list(held.sent.values())
     held.sent.clear()
     held.work_s, held.announced = 0.0, None
+    count_stuck(state, held)
     queue.sent -= len(entries)
     state.touched[held] = state.turned[queue] = None
     for position, entry in enumerate(entries):

@@ -170,9 +170,21 @@ class WorkAheadPolicy(Protocol):
 
         Args:
             samples: how often the task's code was measured.
-            average_s: its measured seconds of compute.
+            average_s: its measured seconds, those of its longest phase.
             staged: whether it fetches or stores data.
         """
+        ...
+
+    def beside_long(self, staged: bool) -> int:
+        """Return how many tasks a grant keeps whose running one takes long, that one among them.
+
+        Args:
+            staged: whether that one fetches or stores data, and so overlaps with the next ones.
+        """
+        ...
+
+    def takes_long(self, average_s: float) -> bool:
+        """Return whether a task of so many seconds takes long."""
         ...
 
     def learn(self, average_s: float, samples: int, mean_s: float, count: int) -> float:

@@ -9,14 +9,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from gspc_trio.core.exchange import Cancel, Finished, Grant, Lapsed, Recall, Refuse
+from gspc_trio.core.exchange import Begun, Cancel, Finished, Grant, Lapsed, Recall, Refuse
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import Record
 from gspc_trio.core.scheduler import grants, tasks
 from gspc_trio.core.scheduler.checks import check_state
 from gspc_trio.core.scheduler.explain import explain_task
-from gspc_trio.core.scheduler.finished import finished
+from gspc_trio.core.scheduler.finished import begun, finished
 from gspc_trio.core.scheduler.interface import (
     CancelTasks,
     FailedUnsent,
@@ -33,7 +33,7 @@ from gspc_trio.core.scheduler.interface import (
     Watched,
     WorkAheadPolicy,
 )
-from gspc_trio.core.scheduler.serve import follow_head, patrol, record_of, serve, tell_demand
+from gspc_trio.core.scheduler.serve import count_stuck, follow_head, patrol, record_of, serve, tell_demand
 from gspc_trio.core.scheduler.state import ClassQueue, Held, Place, State
 from gspc_trio.core.task import Task, TaskState
 
@@ -63,7 +63,7 @@ class Statistics(Struct, frozen=True):
 class Scheduler:
     """Brings the tasks of one job to resources (GSPC19 2.5, 3.1-3.3; SCH-1 to SCH-3).
 
-    Events are those of ``core.scheduler.interface``, Grant, Recall, Refuse, Lapsed, Finished and Tick.
+    Events are those of ``core.scheduler.interface``, Grant, Recall, Refuse, Lapsed, Finished, Begun and Tick.
     Actions are Demand, Release, Submit, Cancel, TakeBack, Hold, Claims, TaskDone, Stopped, and the records
     TaskChanged, TaskCounts and GrantChanged.
 
@@ -252,6 +252,7 @@ def _settle(state: State) -> None:
         tasks.flush(state)
     for held in list(state.touched):
         follow_head(state, held)
+        count_stuck(state, held)
         if not held.sent and (held.leaving or state.stopping is not None):
             grants.release(state, held)
         else:
@@ -312,7 +313,12 @@ def _finished(state: State, event: Finished) -> None:
     finished(state, event)
 
 
-def _ours(state: State, event: Grant | Recall | Refuse | Lapsed | Finished) -> None:
+def _begun(state: State, event: Begun) -> None:
+    _ours(state, event)
+    begun(state, event)
+
+
+def _ours(state: State, event: Grant | Recall | Refuse | Lapsed | Finished | Begun) -> None:
     if event.job != state.job:
         raise IllegalEvent(f"{type(event).__name__} of job {event.job} came to job {state.job}")
 
@@ -361,6 +367,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     Refuse: _refuse,
     Lapsed: _lapsed,
     Finished: _finished,
+    Begun: _begun,
     ResourcesUp: grants.resources_up,
     ResourcesLost: grants.resources_lost,
     Reclaim: grants.reclaim,

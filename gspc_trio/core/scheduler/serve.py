@@ -35,6 +35,8 @@ def serve(state: State, queue: ClassQueue) -> None:
             return
         share = _share(state, queue)
         if level >= share:
+            if state.patrol_s is None:  # what is kept for grants that do not come is sent in the end
+                state.patrol_s = state.now + state.work_ahead.patrol_s
             return
         group = by_count[level]
         if level:
@@ -63,10 +65,8 @@ def _goes_ahead_below_s(state: State, queue: ClassQueue, level: int) -> float:
     entry = next(iter(queue.waiting.values()))
     if entry.alone:
         return 0.0
-    options = entry.task.options
     time = state.times.get((queue.resource_class, entry.task.code_id), _UNMEASURED)
-    staged = options.stage_in or options.stage_out
-    at_least, at_most = state.work_ahead.depth(time.samples, time.average_s, staged)
+    at_least, at_most = state.work_ahead.depth(time.samples, time.average_s, entry.staged)
     if level >= at_most:
         return 0.0
     return inf if level < at_least else state.work_ahead.ahead_s / 2
@@ -93,6 +93,7 @@ def _fill(state: State, held: Held, share: int) -> bool:
     records: list[TaskChanged] = []
     now, job, resource_id, recording = state.now, state.job, held.resource_id, state.recording
     code_id, at_least, at_most, cost_s = -1, 1, 1, 0.0
+    ahead_max = state.work_ahead.beside_long(first.staged) if first is not None and held.slow else inf
     while count < share:
         source, entry = elsewhere, _pick(elsewhere.values(), held) if elsewhere else None
         if entry is None:
@@ -104,9 +105,10 @@ def _fill(state: State, held: Held, share: int) -> bool:
             code_id = task.code_id
             time = state.times.get((queue.resource_class, code_id), _UNMEASURED)
             cost_s = time.average_s
-            staged = task.options.stage_in or task.options.stage_out
-            at_least, at_most = state.work_ahead.depth(time.samples, cost_s, staged)
-        if count and (entry.alone or count >= at_most or (count >= at_least and work_s >= enough_s)):
+            at_least, at_most = state.work_ahead.depth(time.samples, cost_s, entry.staged)
+        if count >= min(at_most, ahead_max) or (count >= at_least and work_s >= enough_s):
+            break
+        if count and entry.alone:
             break
         task_id = task.task_id
         del source[task_id]
@@ -114,6 +116,7 @@ def _fill(state: State, held: Held, share: int) -> bool:
         entry.move(_SENT)
         entry.held = held
         entry.cost_s = cost_s
+        entry.begun = False
         entry.timer = 0
         sent[task_id] = entry
         submissions.append(Submission(task_id, attempt, code_id, task.arguments, task.options))
@@ -137,9 +140,32 @@ def _fill(state: State, held: Held, share: int) -> bool:
     state.out += records
     if first is None:
         held.announced, held.since_s = held.head(), state.now
+        held.slow = _is_slow(state, held)
+    count_stuck(state, held)
     if count > 1 and state.patrol_s is None:
         state.patrol_s = state.now + state.work_ahead.patrol_s
     return True
+
+
+def _is_slow(state: State, held: Held) -> bool:
+    """Whether the task that now runs, and stages data, is known to take long."""
+    head = held.head()
+    if head is None or not head.staged:
+        return False
+    time = state.times.get((held.queue.resource_class, head.task.code_id), _UNMEASURED)
+    return state.work_ahead.takes_long(time.average_s)
+
+
+def count_stuck(state: State, held: Held) -> None:
+    """Count the tasks of a grant that had better be elsewhere: behind a slow one, and not begun."""
+    stuck = 0
+    if held.slow:
+        behind = islice(held.sent.values(), 1, None)
+        stuck = sum(not entry.begun and entry.asked is Asked.NO for entry in behind)
+    if stuck != held.stuck:
+        held.queue.stuck += stuck - held.stuck
+        held.stuck = stuck
+        state.turned[held.queue] = None
 
 
 def _pick(candidates: Iterable[Entry], held: Held) -> Entry | None:
@@ -157,10 +183,12 @@ def follow_head(state: State, held: Held) -> None:
     if head is held.announced:
         return
     held.announced, held.since_s = head, state.now
-    held.blocked = False
+    held.blocked, held.slow = False, _is_slow(state, held)
     if head is None:
         held.work_s = 0.0
         return
+    if len(held.sent) > 1 and state.patrol_s is None:
+        state.patrol_s = state.now + state.work_ahead.patrol_s
     if head.asked is Asked.AWAITED:
         head.asked = Asked.BEGUN
         head.queue.awaited -= 1
@@ -179,8 +207,12 @@ def record_of(state: State, entry: Entry) -> TaskChanged:
 
 
 def take_back(state: State, held: Held, number: int) -> int:
-    """Ask the last ``number`` tasks of a grant back, the running one excepted; return how many were asked."""
-    entries = [entry for entry in held.sent.values() if entry.asked is Asked.NO and not entry.cancelling]
+    """Ask the last ``number`` tasks of a grant back that have not begun; return how many were asked."""
+    entries = [
+        entry
+        for entry in held.sent.values()
+        if entry.asked is Asked.NO and not (entry.begun or entry.cancelling)
+    ]
     if entries and entries[0] is held.head():
         del entries[0]
     entries = entries[max(0, len(entries) - number) :]
@@ -191,6 +223,7 @@ def take_back(state: State, held: Held, number: int) -> int:
     held.queue.awaited += len(entries)
     attempts = tuple((entry.task.task_id, entry.attempt) for entry in entries)
     state.out.append(TakeBack(state.job, held.resource_id, attempts))
+    count_stuck(state, held)
     return len(entries)
 
 
@@ -209,36 +242,45 @@ def _take_back_for_idle(state: State, queue: ClassQueue) -> None:
             if missing <= 0 or victims == 0:
                 return
             victims -= 1
-            if state.work_ahead.worth_taking_back(held.work_s):
+            if held.slow:
+                missing -= take_back(state, held, missing)
+            elif state.work_ahead.worth_taking_back(held.work_s):
                 missing -= take_back(state, held, max(1, (level - 1) * idle // (idle + 1)))
 
 
 def patrol(state: State) -> None:
-    """Take back what waits behind a task that has run since the last patrol: nobody foresaw its length."""
+    """Take back what waits behind a task that has run since the last patrol: nobody foresaw its length.
+
+    What it overlaps with stays: to fetch data for the next takes as long beside a long task.
+    """
     if state.patrol_s is None or state.now < state.patrol_s:
         return
     state.patrol_s = None
+    for queue in state.queues.values():
+        if queue.waiting or queue.elsewhere:
+            state.turned[queue] = None
     for held in state.grants.values():
         head = held.head()
         if head is None or len(held.sent) < 2:
             continue
         watched = (head.task.task_id, head.attempt)
         if held.watched == watched:
-            held.blocked = True
+            kept = state.work_ahead.beside_long(head.staged)
+            held.slow, held.blocked = True, kept == 1
             state.touched[held] = None
-            take_back(state, held, len(held.sent))
+            take_back(state, held, len(held.sent) - kept)
         held.watched = watched
-        if not held.blocked:
+        if not held.slow:
             state.patrol_s = state.now + state.work_ahead.patrol_s
 
 
 def tell_demand(state: State, queue: ClassQueue) -> None:
     """Tell the resource manager how many further grants the queue can use, if that has changed much."""
-    if not (queue.told or queue.waiting or queue.elsewhere):
+    if not (queue.told or queue.waiting or queue.elsewhere or queue.stuck):
         return  # nothing was asked for, and nothing is wanted
     wanted = 0
     if state.stopping is None and queue.live:
-        wanted = state.look_ahead.credit(queue.unserved)
+        wanted = state.look_ahead.credit(queue.wanted)
     if state.look_ahead.worth_telling(queue.told, wanted):
         if not queue.told:
             queue.changed_s = state.now

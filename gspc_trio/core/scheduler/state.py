@@ -70,6 +70,7 @@ class Entry:
         cost_s: seconds of work it was taken for when it was sent.
         cancelling: it was asked to end.
         asked: it was asked back.
+        begun: it stages data, and its worker has said that it has begun with it.
         avoid: resources that failed it.
         lost_at: hosts that were charged with a loss of it.
         doubts: losses for which its host is held to be to blame.
@@ -89,10 +90,17 @@ class Entry:
     cost_s: float = 0.0
     cancelling: bool = False
     asked: Asked = Asked.NO
+    begun: bool = False
     avoid: frozenset[ResourceId] = frozenset()
     lost_at: frozenset[str] = frozenset()
     doubts: int = 0
     timer: int = 0
+
+    @property
+    def staged(self) -> bool:
+        """Whether it fetches or stores data, and so overlaps with others on its worker."""
+        options = self.task.options
+        return options.stage_in or options.stage_out
 
     def move(self, place: Place) -> None:
         """Go to another place, as :data:`TRANSITIONS` allows."""
@@ -113,7 +121,9 @@ class Held:
         up: every resource can be reached.
         lost: a resource was lost; nothing more is submitted.
         leaving: it goes back when the running task has ended, for it was recalled or its worker refuses.
-        blocked: the running task takes long; nothing is sent behind it.
+        slow: the running task takes long; no more is sent behind it than it overlaps with.
+        blocked: that is nothing: it stages no data.
+        stuck: number of tasks that wait behind a running one that takes long, and could be elsewhere.
         refusals: how often its worker refused it since a task last finished there.
         fresh: nothing has finished there since it was granted or refused.
         timer: number of the timer that ends its rest after a refusal, 0 if it does not rest.
@@ -131,7 +141,9 @@ class Held:
     up: bool = True
     lost: bool = False
     leaving: bool = False
+    slow: bool = False
     blocked: bool = False
+    stuck: int = 0
     refusals: int = 0
     fresh: bool = True
     timer: int = 0
@@ -212,6 +224,7 @@ class ClassQueue:
         levels: the usable ones.
         told: further grants the RM thinks that can be used.
         awaited: tasks asked back that may still come.
+        stuck: sum of those of its grants.
         changed_s: time of the last grant, or of asking when nothing was asked before.
         live: whether grants are asked for.
     """
@@ -227,6 +240,7 @@ class ClassQueue:
     levels: Levels = field(factory=Levels)
     told: int = 0
     awaited: int = 0
+    stuck: int = 0
     changed_s: float = 0.0
     live: bool = True
 
@@ -234,6 +248,15 @@ class ClassQueue:
     def unserved(self) -> int:
         """Number of tasks that a further grant would run."""
         return len(self.waiting) + len(self.elsewhere)
+
+    @property
+    def wanted(self) -> int:
+        """Number of further grants that would let tasks begin sooner."""
+        unserved = self.unserved
+        if self.stuck:
+            idle = len(self.levels.by_count.get(0, ()))  # of which some wait for what was asked back
+            unserved += max(0, self.stuck - max(0, idle - self.awaited))
+        return unserved
 
     @property
     def tasks(self) -> int:
