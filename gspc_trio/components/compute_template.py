@@ -46,6 +46,7 @@ LIBRARIES = (
     "gspc_trio.core.held",
     "pickle",
     "traceback",
+    "multiprocessing.process",
     "cloudpickle",
 )
 """What workflow files and tasks often import: once in the template instead of once in each compute process.
@@ -132,6 +133,8 @@ class _JobFile:
         }
         if job.data is not None:
             described["data"] = (job.data.local_address, job.data.host, job.data.job, job.data.bytes_min)
+        if job.process_key is not None:
+            described["process_key"] = job.process_key.value
         content = pack(described)
         with open(self.descriptor, "wb", closefd=False) as file:
             file.write(content)

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from gspc_trio.components.client import RunTimeSystem, join_rts
 from gspc_trio.components.compute import open_process_backend
 from gspc_trio.components.job import Job
@@ -17,6 +19,7 @@ from gspc_trio.components.rts import open_rts_service
 from gspc_trio.components.rts_peers import RtsError
 from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
 from gspc_trio.components.strategy import Strategy
+from gspc_trio.core.exchange import ProcessKey
 from gspc_trio.core.iml.quota import Quota
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.resources import checked_cores
@@ -174,7 +177,7 @@ async def open_job(
         engine = WorkflowEngine(net, values or {}, dumps=dumps, loads=loads, join=join)
     else:
         engine = journaled.engine
-    settings = settings or JobSettings(name=net.name)
+    settings = replace(settings or JobSettings(name=net.name), process_key=process_key())
 
     # All now: what the functions refer to may change, and every host is to run the same.
     codes = [encode_entry(entry) for entry in engine.code_table]
@@ -189,3 +192,10 @@ async def open_job(
         patterns=FilePatterns.of(transition.stage for transition in net.transitions.values()),
     ) as job:
         yield job
+
+
+def process_key() -> ProcessKey:
+    """Return the key by which tasks may speak to this process's managers (``multiprocessing.Manager``)."""
+    from multiprocessing.process import current_process  # only here: a process without a job needs none
+
+    return ProcessKey(bytes(current_process().authkey))

@@ -18,7 +18,7 @@ from gspc_trio.components.job_clients import JobClients
 from gspc_trio.components.job_files import JobFiles
 from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.components.scheduler import SchedulerRoutes
-from gspc_trio.core.exchange import DataLayer, EndState, JobEnd, OpenJob
+from gspc_trio.core.exchange import DataLayer, EndState, JobEnd, OpenJob, ProcessKey
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.iml.lineage import BYTES_MAX
 from gspc_trio.core.records import RECORD_TYPES, Record
@@ -64,6 +64,8 @@ class JobSettings(Struct, frozen=True):
         stage: how much its tasks may stage.
         lineage_bytes_max: arguments that are remembered to make lost data again; beyond that it cannot be.
         failed_max: so many of the tasks that failed last can be tried again on request; None: all.
+        process_key: by which tasks may speak to managers of this process; None: they may not. ``open_job``
+            and the executor fill it in.
     """
 
     name: str = "job"
@@ -79,6 +81,7 @@ class JobSettings(Struct, frozen=True):
     stage: StageLimits = DEFAULT_LIMITS
     lineage_bytes_max: int = BYTES_MAX
     failed_max: int | None = None
+    process_key: ProcessKey | None = None
 
     def listening(self, rts: str = "memory:") -> JobSettings:
         """Return the same settings with any free port at which whoever reaches the RTS can reach the job.
@@ -266,6 +269,7 @@ class _JobServer:
             grace_s=0.0 if self.journal is None else RESUME_GRACE_S,
             adopts=self.adopts,
             stage=settings.stage,
+            process_key=settings.process_key,
         )
         hosts: dict[ResourceId, str] = {}
         outputs = self.outputs

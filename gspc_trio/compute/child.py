@@ -46,7 +46,7 @@ def run_child(
     returns.
 
     Args:
-        job: a file with the packed ``sys_path``, ``cwd`` and ``modules`` of ``core.exchange.OpenJob``.
+        job: a file with the packed description of the job (``core.exchange.OpenJob``).
         descriptors: channels of tasks and results, or the control channel of a host of threads.
         output: files for standard output and error.
         cpus: to run on, empty for no pinning.
@@ -142,4 +142,8 @@ def _enter_job(job: dict[str, Any]) -> None:
     sys.modules["__main__"] = ModuleType("__main__")
     if "data" in job:
         data.settle(*job["data"])
+    if "process_key" in job:
+        from multiprocessing.process import current_process  # not every job has one
+
+        current_process().authkey = job["process_key"]
     modules.install({name: (file_name, text) for name, (file_name, text) in job["modules"].items()})

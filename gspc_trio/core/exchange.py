@@ -114,6 +114,13 @@ class DataLayer:
     credentials: str = field(default="", repr=False)
 
 
+@frozen
+class ProcessKey:
+    """The key by which ``multiprocessing`` knows the processes of one program; it is shown nowhere."""
+
+    value: bytes = field(repr=False)
+
+
 class OpenJob(Struct, frozen=True):
     """A job will submit to this RIF.
 
@@ -128,6 +135,7 @@ class OpenJob(Struct, frozen=True):
         grace_s: how long its work goes on when its job server is gone, for another that goes on for it.
         adopts: the job whose work it takes over, or "".
         stage: how much its tasks may stage.
+        process_key: of the job server, so that tasks may speak to managers that it has started.
     """
 
     job: JobId
@@ -140,6 +148,7 @@ class OpenJob(Struct, frozen=True):
     grace_s: Seconds = 0.0
     adopts: JobId = ""
     stage: StageLimits = DEFAULT_LIMITS
+    process_key: ProcessKey | None = None
 
 
 class CloseJob(Struct, frozen=True):

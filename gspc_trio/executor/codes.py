@@ -10,7 +10,7 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
-from gspc_trio.executor.snapshot import LEAF_BYTES_MAX, Snapshot, take_snapshot
+from gspc_trio.executor.snapshot import LEAF_BYTES_MAX, take_snapshot
 from gspc_trio.protocol.code import call_first, call_named, function_code, is_importable
 from gspc_trio.protocol.values import dumps, modules_by_value
 
@@ -43,11 +43,13 @@ class _Known:
         code_id: its number, or None.
         alike: calls since then.
         enough: calls after which it gets a number.
+        anew: whether each task has to get a copy of its own.
     """
 
-    __slots__ = ("alike", "code_id", "enough", "function", "holds")
+    __slots__ = ("alike", "anew", "code_id", "enough", "function", "holds")
 
-    def __init__(self, function: Any, holds: Callable[[], bool], enough: int = 0) -> None:
+    def __init__(self, function: Any, holds: Callable[[], bool], enough: int = 0, anew: bool = False) -> None:
+        self.anew = anew
         self.function = function
         self.holds = holds
         self.code_id: int | None = None
@@ -141,7 +143,7 @@ class CodeTable:
             self._unsteady.add(function)
             self._known.pop(key, None)
             return None
-        known = _Known(function, snapshot.holds, enough)
+        known = _Known(function, snapshot.check(), enough, snapshot.has_containers)
         with self._lock:
             if key not in self._known and len(self._known) >= self._codes_max:
                 del self._known[next(iter(self._known))]
@@ -152,9 +154,7 @@ class CodeTable:
         """Give it a number, if there is one left and it is small; it has to hold while it is encoded."""
         if len(self._data) >= self._codes_max:
             return None
-        snapshot = getattr(known.holds, "__self__", None)
-        anew = isinstance(snapshot, Snapshot) and snapshot.has_containers
-        data = function_code(known.function, parameters, anew=anew)
+        data = function_code(known.function, parameters, anew=known.anew)
         if len(data) > LEAF_BYTES_MAX:
             self._unsteady.add(known.function)
             self._known.pop(key, None)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from gspc_trio.components.embed import process_key
 from gspc_trio.components.jobserver import JobSettings
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
@@ -80,6 +81,7 @@ class Executor(ExecutorInterface):
             threads=threads,
             failed_max=FAILED_MAX,
             data=data,
+            process_key=process_key(),
         )
         self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
@@ -101,7 +103,7 @@ class Executor(ExecutorInterface):
         loop, encode = self._loop, self._encode
         future: TaskFuture[T] = TaskFuture(loop)
         try:
-            code_id, arguments = self._codes.entry(fn, tuple(kwargs))
+            code_id, arguments = self._codes.entry(fn, tuple(kwargs) if kwargs else ())
             for value in (*args, *kwargs.values()) if kwargs else args:
                 arguments.append(value if isinstance(value, Future) else encode(value))
         except Exception as error:
@@ -187,7 +189,10 @@ class Executor(ExecutorInterface):
 
 
 def _name(fn: Callable[..., Any]) -> str:
-    return getattr(fn, "__name__", type(fn).__name__)
+    try:
+        return fn.__name__
+    except AttributeError:
+        return type(fn).__name__
 
 
 def _failed(loop: Loop, error: Exception) -> TaskFuture[Any]:

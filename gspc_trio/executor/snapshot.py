@@ -110,10 +110,30 @@ class Snapshot:
                     return False
             except ValueError:  # empty
                 return False
-        return not self._containers or self._containers_hold()
-
-    def _containers_hold(self) -> bool:
         return all(tuple(map(id, read())) == ids for read, _, ids in self._containers)
+
+    def check(self) -> Callable[[], bool]:
+        """Return what does the same as :meth:`holds`, in half the time for a function that is alone."""
+        if len(self._functions) > 1 or self._cells or self._containers:
+            return self.holds
+        function, code, defaults, keyword_defaults, attributes = self._functions[0]
+        if attributes:
+            return self.holds
+        entries = self._entries
+        missing = _MISSING
+
+        def holds() -> bool:
+            for get, name, value in entries:
+                if get(name, missing) is not value:
+                    return False
+            return (
+                function.__code__ is code
+                and function.__defaults__ is defaults
+                and function.__kwdefaults__ is keyword_defaults
+                and not function.__dict__
+            )
+
+        return holds
 
     def add_function(self, function: FunctionType) -> list[Any]:
         """Note a function; return its parts."""
