@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lab browser style docs screenshots simulate leaks chaos bench bench-smoke clean
+.PHONY: run test lab browser style docs screenshots simulate mutants leaks chaos bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -34,6 +34,11 @@ screenshots: $(VENV)/.installed
 simulate: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing --seeds 200
 	$(BIN)/python -m gspc_trio.testing --seed 1000 --seeds 200 --any-shape
+
+# Looks for every mutant of tests/mutants with its nearest tests and by simulating; hours. For some of them:
+# .venv/bin/python tests/mutants/run.py --only WORDS --seeds 100
+mutants: $(VENV)/.test-installed
+	$(BIN)/python tests/mutants/run.py
 
 DURATION ?= 60
 

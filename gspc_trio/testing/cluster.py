@@ -90,8 +90,10 @@ class Cluster:
         limits: Limits,
         memory: RtsMemory | None,
         layers: LayerWorld | None,
+        host_memory_bytes: int,
     ) -> None:
         self.memory = memory
+        self._host_memory_bytes = host_memory_bytes
         self.layers = layers
         if layers is not None:
             layers.attach(self)
@@ -215,7 +217,9 @@ class Cluster:
 
     def _hardware(self, rif_id: RifId) -> tuple[Resource, ...]:
         """Return what a host has: a node with cores, and maybe memory."""
-        memory_bytes = self.layers.host_memory_bytes if self.layers is not None else 0
+        memory_bytes = self._host_memory_bytes
+        if self.layers is not None:
+            memory_bytes = self.layers.host_memory_bytes
         node = Resource(f"{rif_id}.node", "node", memory_bytes=memory_bytes)
         cores = [Resource(f"{rif_id}.core{n}", "core", (node.resource_id,)) for n in range(self.cores)]
         return (node, *cores)
@@ -340,6 +344,7 @@ async def open_cluster(
     limits: Limits = DEFAULT_LIMITS,
     memory: RtsMemory | None = None,
     layers: LayerWorld | None = None,
+    host_memory_bytes: int = 0,
 ) -> AsyncIterator[Cluster]:
     """A cluster for as long as the block lasts; whatever runs at its end is killed.
 
@@ -355,6 +360,7 @@ async def open_cluster(
         limits: of every connection.
         memory: what run-time systems leave for the next one, as with ``--state``; None: nothing.
         layers: memory layers that jobs may keep large values in; None: there are none.
+        host_memory_bytes: memory that each host says it has; with memory layers these say it.
     """
     async with trio.open_nursery() as nursery:
         cluster = Cluster(
@@ -370,6 +376,7 @@ async def open_cluster(
             limits=limits,
             memory=memory,
             layers=layers,
+            host_memory_bytes=host_memory_bytes,
         )
         try:
             yield cluster

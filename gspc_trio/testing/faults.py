@@ -130,6 +130,7 @@ class Faults(Struct, frozen=True):
         layers: whether jobs may keep large values in a memory layer, with faults of its own.
         small: whether memory layers may have little room, disks to spill to, and send small chunks.
         grants: whether hosts with memory layers may tell how much memory they have: then servers hold theirs.
+        wide: whether tasks may ask for more than cores and nodes, and jobs may fail, in some of the runs.
     """
 
     kills: int = 3
@@ -157,12 +158,15 @@ class Faults(Struct, frozen=True):
     layers: bool = True
     small: bool = True
     grants: bool = True
+    wide: bool = True
 
     @classmethod
     def none(cls) -> Faults:
         """Return the empty menu."""
         counts: dict[str, Any] = dict.fromkeys(_COUNTS.values(), 0)
-        flags = dict.fromkeys(("races", "tight", "states", "journals", "layers", "small", "grants"), False)
+        flags = dict.fromkeys(
+            ("races", "tight", "states", "journals", "layers", "small", "grants", "wide"), False
+        )
         return cls(**counts, **flags)
 
     def draw(

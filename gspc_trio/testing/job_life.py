@@ -44,6 +44,7 @@ class JobLife:
         random: to draw from.
         journaled: whether it has a journal.
         layers: memory layers for large values; one with a journal keeps none there.
+        settings: of the job.
 
     Attributes:
         disk: where its journal is, or None.
@@ -59,7 +60,9 @@ class JobLife:
         *,
         journaled: bool,
         layers: LayerLife | None = None,
+        **settings: Any,
     ) -> None:
+        self._settings = settings
         self._simulation = simulation
         self._random = random
         self.name = name
@@ -82,13 +85,11 @@ class JobLife:
             data: dict[str, Any] = {}
             if self.layers is not None:
                 data = {"data": await self.layers.settled()}
-            job = simulation.cluster.start_job(self.name, self._net, wrap=self._watch, disk=disk, **data)
+            settings = {**data, **self._settings}
+            job = simulation.cluster.start_job(self.name, self._net, wrap=self._watch, disk=disk, **settings)
             await job.process.ended.wait()
             result = job.result
-            if result is not None and result.state == "finished":
-                outputs = {port: in_order(tokens) for port, tokens in result.outputs.items()}
-                if outputs != self._expected:
-                    simulation.fail(Broken(f"{self.name} has other results than a plain loop"))
+            if result is not None and self._has_ended(result):
                 return
             # One that is killed while it says why its job failed does not come to say it.
             disturbed = job.process.killed or job.process in simulation.mischief.stopped or rts_ended.is_set()
@@ -103,6 +104,15 @@ class JobLife:
                 simulation.fail(Broken(f"{self.name} {result.state}: {result.detail} {result.failures}"))
             await trio.sleep(AGAIN_S if disk is None else self._random.choice(LATE_S))
 
+    def _has_ended(self, result: JobResult) -> bool:
+        """Whether it has ended as it must; what it must not is broken."""
+        if result.state != "finished":
+            return False
+        outputs = {port: in_order(tokens) for port, tokens in result.outputs.items()}
+        if outputs != self._expected:
+            self._simulation.fail(Broken(f"{self.name} has other results than a plain loop"))
+        return True
+
     def _look_at_journal(self, data: bytes) -> None:
         """A job server is about to go on with what an earlier one has left."""
         assert self._durable is not None
@@ -114,6 +124,30 @@ class JobLife:
 
     def _watch(self, process: SimulatedProcess, engine: Any) -> WatchedEngine:
         return self._simulation.observer.watch(process, engine, self._durable)
+
+
+class DoomedLife(JobLife):
+    """A job that must fail: its task asks for what is nowhere, or always fails.
+
+    Args:
+        simulation: of which it is part.
+        name: of the job.
+        hopeless: whether its task asks for what is nowhere.
+        random: to draw from.
+    """
+
+    def __init__(self, simulation: Simulation, name: str, hopeless: bool, random: Random) -> None:
+        workload = Workload.doomed(random, hopeless)
+        keep_going = random.random() < 0.5
+        super().__init__(simulation, name, workload, random, journaled=False, keep_going=keep_going)
+        self._kind = "refused" if hopeless else "ValueError"
+
+    def _has_ended(self, result: JobResult) -> bool:
+        if result.state == "finished":
+            self._simulation.fail(Broken(f"{self.name} has finished, and must fail"))
+            return True
+        kinds = [failure.outcome.error.kind for failure in result.failures if failure.outcome.error]
+        return result.state == "failed" and self._kind in kinds
 
 
 def _lost_its_data(result: JobResult | None) -> bool:

@@ -73,7 +73,7 @@ class Observer:
         self._quiet_since = quiet_since
         self._history: deque[Seen] = deque(maxlen=HISTORY_EVENTS)
         self._family = Family()
-        self.work = Work(self._family)
+        self.work = Work(self._family, quiet_since)
         self._submits: dict[SimulatedProcess, list[Submit]] = {}
         self._grants: dict[SimulatedProcess, Grants] = {}
         self._current: Grants | None = None
@@ -259,7 +259,7 @@ class WatchedEngine:
     def extract(self, task_id: int) -> Task:
         """Hand out a task."""
         task: Task = self._engine.extract(task_id)
-        self._tasks.extracted(task_id, task.options.may_rerun)
+        self._tasks.extracted(task_id, task.options)
         if self._durable is not None:
             self._durable.extracted(task_id)
         return task

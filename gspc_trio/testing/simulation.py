@@ -20,7 +20,7 @@ from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, open_cluster
 from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
 from gspc_trio.testing.faults import LATER_KINDS, Fault, Trigger
-from gspc_trio.testing.job_life import JobLife, is_expected
+from gspc_trio.testing.job_life import DoomedLife, JobLife, is_expected
 from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.mischief import Mischief
 from gspc_trio.testing.observer import Observer
@@ -28,7 +28,15 @@ from gspc_trio.testing.options import Options, Report
 from gspc_trio.testing.process import RUNNING, SimulatedProcess, first_of
 from gspc_trio.testing.rts_memory import RtsMemory
 from gspc_trio.testing.wires import BUFFER_BYTES
-from gspc_trio.testing.workload import KINDS, KINDS_OUTSIDE, TASK_S, Workload, behave, settings_for
+from gspc_trio.testing.workload import (
+    KINDS,
+    KINDS_OUTSIDE,
+    TASK_S,
+    WIDE_MEMORY_BYTES,
+    Workload,
+    behave,
+    settings_for,
+)
 
 FINISH_S = 300.0
 """Simulated seconds after the last fault within which everything has to be finished (invariant 10)."""
@@ -41,6 +49,15 @@ SLACK = 8.0
 
 LAYERED = 0.2
 """In so many of the runs jobs keep large values in a memory layer."""
+
+WIDE = 0.5
+"""In so many of the runs without a memory layer tasks ask for more than cores and nodes."""
+
+WIDE_KINDS = {"kill": ("rts", "rif", "job"), "shrink": ("rif",)}
+"""What happens in such a run besides."""
+
+DOOMED = 0.5
+"""In so many of these there is a job that must fail."""
 
 LATER = 0.5
 """In so many of the runs kinds of faults that came later may happen."""
@@ -68,7 +85,9 @@ class Simulation:
             first, later, latest = (Random(self._cluster_seed + number) for number in (4, 6, 7))
             self._layers = LayerLife(first, later, latest, options.faults)
         kinds, padded = (KINDS_OUTSIDE, random.random() < 0.5) if layered else (KINDS, False)
-        settings = settings_for(options.hosts * options.cores)
+        wide = Random(self._cluster_seed + 8)
+        self._is_wide = options.faults.wide and not layered and wide.random() < WIDE
+        settings = settings_for(options.hosts, options.cores, wide=self._is_wide)
         workloads = [
             Workload.make(random, options.tasks, settings, kinds=kinds, padded=padded)
             for _ in range(options.jobs)
@@ -85,6 +104,8 @@ class Simulation:
             drawn += options.faults.draw(later, steps, LATER_KINDS)
         if self._layers is not None:
             drawn += self._layers.draw(options.faults, steps["rif"])
+        if self._is_wide:
+            drawn += options.faults.draw(wide, steps, WIDE_KINDS)
         self._buffer_bytes, self._limits = BUFFER_BYTES, DEFAULT_LIMITS
         if options.faults.tight and random.random() < 0.5:
             self._buffer_bytes = random.choice((2000, 20_000))
@@ -101,6 +122,8 @@ class Simulation:
         self._scope = trio.CancelScope()
         self._last_fault_s = 0.0
         self._lives = self._make_lives(workloads)
+        if self._is_wide and wide.random() < DOOMED:
+            self._lives.append(DoomedLife(self, "doomed1", wide.random() < 0.5, wide))
         stateful = options.faults.states and Random(self._cluster_seed + 2).random() < 0.5
         self._memory = RtsMemory() if stateful else None
         self.observer.grace_s = RESUME_GRACE_S if stateful else 0.0
@@ -188,6 +211,7 @@ class Simulation:
                     limits=self._limits,
                     memory=self._memory,
                     layers=self._layers.world if self._layers is not None else None,
+                    host_memory_bytes=WIDE_MEMORY_BYTES if self._is_wide else 0,
                 ) as self.cluster:
                     self.mischief = Mischief(
                         self.cluster,

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gspc_trio.core.exchange import Submission
 from gspc_trio.core.rules import split_outputs
-from gspc_trio.core.task import TaskError
+from gspc_trio.core.task import Requirement, TaskError
 from gspc_trio.protocol.code import ImportedFunction, decode_code
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.testing.backend import Behaviour
@@ -25,6 +25,9 @@ Token: TypeAlias = dict[str, Any]
 
 TASK_S = 0.15
 """Mean time of a task that :func:`behave` makes up, about."""
+
+NEVER_S = 1e9
+"""What takes so long never ends."""
 
 FAILURES_MAX = 2
 """How often a task of these workflows fails at most before it finishes."""
@@ -42,10 +45,41 @@ TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
 )
 """What tasks ask for; enough attempts for all that the faults may take."""
 
+_ANY_HOST = tuple(f"r{1000 * first + number}.node" for first in range(12) for number in range(1, 16))
+"""Of those that there may be: a run-time system that has come back names hosts from the next thousand on."""
 
-def settings_for(cores: int) -> Sequence[Mapping[str, Any]]:
-    """Return those of the settings that so many cores can serve."""
-    return [one for one in TASK_SETTINGS if cores > 1 or not isinstance(one.get("requires"), list)]
+LATER_TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
+    {**_ENOUGH, "timeout_s": 5.0},
+    {**_ENOUGH, "timeout_s": 5.0, "stage_in": True},
+    {**_ENOUGH, "memory_bytes": 300 << 20},
+    {**_ENOUGH, "memory_bytes": 700 << 20},
+    {**_ENOUGH, "requires": ["core", "core"], "same_host": True},
+    {**_ENOUGH, "requires": ["node", "core"]},
+    {**_ENOUGH, "requires": Requirement("core", ("r1.node", "r2.core0"))},
+    {**_ENOUGH, "requires": Requirement("core", _ANY_HOST, hard=True)},
+)
+"""What they ask for besides in wide runs; hosts have some memory then."""
+
+WIDE_MEMORY_BYTES = 1 << 30
+"""Of each host in such a run."""
+
+STUCK = 4
+"""One of so many first attempts with a time-out never ends."""
+
+
+def settings_for(hosts: int, cores: int, *, wide: bool = False) -> Sequence[Mapping[str, Any]]:
+    """Return those of the settings that so many hosts, with so many cores each, can serve.
+
+    Args:
+        hosts, cores: how many.
+        wide: whether tasks may ask for more than cores and nodes.
+    """
+    usual = [one for one in TASK_SETTINGS if hosts * cores > 1 or not isinstance(one.get("requires"), list)]
+    if not wide:
+        return usual
+    needs = {("core", "core"): cores > 1, ("node", "core"): hosts > 1}
+    wishes = ((one, one.get("requires")) for one in LATER_TASK_SETTINGS)
+    return [*usual, *(one for one, named in wishes if not isinstance(named, list) or needs[tuple(named)])]
 
 
 KINDS = ("bump", "bump", "bump", "relay", "spread", "twin", "sort")
@@ -83,6 +117,11 @@ def twin(token: Token) -> dict[str, Token]:
 def merge(left: Token, right: Token) -> Token:
     """Make one of two with the same key."""
     return {"key": left["key"], "value": (left["value"] * 13 + right["value"]) % 1009}
+
+
+def doom(token: Token) -> Token:
+    """Fail, always (see :func:`behave`)."""
+    return token
 
 
 def is_even(token: Token) -> bool:
@@ -151,6 +190,19 @@ class Workload(Struct, frozen=True):
         tokens = tuple(_made(like, f"k{index}", random.randrange(1000)) for index in range(count))
         return cls(tuple(stages), tokens, tuple(random.choice(settings) for _ in stages))
 
+    @classmethod
+    def doomed(cls, random: Random, hopeless: bool) -> Workload:
+        """Make one up that fails.
+
+        Args:
+            random: to draw from.
+            hopeless: its tasks ask for what is nowhere; else they always fail.
+        """
+        settings = {"requires": "nowhere"} if hopeless else {"attempts": random.randint(1, 3)}
+        kind = "bump" if hopeless else "doom"
+        tokens = tuple(_made({}, f"k{index}", random.randrange(1000)) for index in range(3))
+        return cls((Stage(kind, 0, (1,)),), tokens, ({**settings, "loss_attempts": 50},))
+
     def net(self) -> Net:
         """Return it as a net; its output ports are named ``p`` and the number of the place."""
         net = Net("workload")
@@ -173,6 +225,8 @@ class Workload(Struct, frozen=True):
         name = f"{stage.kind}{number}"
         if stage.kind == "bump":
             net.transition(name, bump, {"token": source}, targets[0], **settings)
+        elif stage.kind == "doom":
+            net.transition(name, doom, {"token": source}, targets[0], **settings)
         elif stage.kind == "spread":
             net.transition(name, spread, {"token": source}, each(targets[0]), **settings)
         elif stage.kind == "relay":
@@ -198,7 +252,7 @@ class Workload(Struct, frozen=True):
         for stage in self.stages:
             tokens, places[stage.source] = places[stage.source], []
             ends.discard(stage.source)
-            if stage.kind in ("bump", "relay"):
+            if stage.kind in ("bump", "relay", "doom"):
                 places[stage.targets[0]] += map(bump, tokens)
             elif stage.kind == "spread":
                 places[stage.targets[0]] += [made for token in tokens for made in spread(token)]
@@ -228,6 +282,10 @@ def behave(submission: Submission, code: bytes, *, scale: float = 1.0) -> Behavi
     draw = crc32(b"".join(submission.arguments)) ^ crc32(entry.qualname.encode())
     duration_s = scale * ((0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5)[draw % 7] if draw % 101 else 3.0)
     failures = (0, 0, 0, 0, 0, 1, 2)[draw // 7 % 7] if draw // 7 % 3 == 0 else 0
+    if entry.qualname == doom.__qualname__:
+        return Behaviour(duration_s, error=TaskError("ValueError", "it always fails"))
+    if submission.options.timeout_s is not None and submission.attempt == 1 and draw % STUCK == 0:
+        return Behaviour(NEVER_S)
     if submission.attempt <= failures and submission.options.may_rerun:
         return Behaviour(duration_s, error=TaskError("ValueError", "it fails at first"))
     function: Callable[..., Any] = getattr(sys.modules[entry.module], entry.qualname)

@@ -10,6 +10,7 @@ from rif_driver import CODE, CORE0, CORE1, DAG, JOB, NODE, SOCKET, Bench, endpoi
 from gspc_trio.core.exchange import (
     AddResources,
     Cancel,
+    Claim,
     CloseJob,
     DagReport,
     DefineCode,
@@ -196,6 +197,7 @@ def test_held_resources_refuse_other_submits(bench: Bench) -> None:
     bench.refuses(submit(CORE0, 5), "r1.core0 is held for a task of job j1 that runs elsewhere")
     bench.takes(submit(CORE0, 6, job="j2"))
     assert bench(Hold("j1", (1, 5), ("r1.core0",))) == []
+    assert bench.rif.claims == (Claim("j2", (1, 6), ("r1.core0",)),), "a hold of an old grant holds nothing"
     bench.takes(submit(CORE0, 6, 2, job="j2"))
     overtaken = EndWork(Reason.LOST, "grant (1, 6) was overtaken by grant (1, 7)")
     assert bench(Hold("j1", (1, 7), ("r1.core0",))) == [Forward("r1.core0", overtaken)]

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from broken_variants import same_epoch_again
 
+from gspc_trio.core.rm import ResourceManager
 from gspc_trio.testing.__main__ import main
 from gspc_trio.testing.faults import Fault, Faults
 from gspc_trio.testing.hunt import describe_schedule, hunt, parse_schedule, shrink
@@ -22,6 +22,12 @@ HANG_S = 100.0
 def logging_stays(monkeypatch):
     monkeypatch.setattr("gspc_trio.testing.__main__.quiet", lambda: None)
     monkeypatch.setattr("gspc_trio.testing.hunt.quiet", lambda: None)
+
+
+def same_epoch_again(patch) -> None:
+    """A restarted resource manager counts its grants from the beginning."""
+    begin = ResourceManager.__init__
+    patch(ResourceManager, "__init__", lambda rm, _epoch, *arguments: begin(rm, 1, *arguments))
 
 
 REPLAY = """

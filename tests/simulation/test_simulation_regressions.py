@@ -8,17 +8,17 @@ from gspc_trio.testing.faults import Faults
 from gspc_trio.testing.hunt import parse_schedule
 from gspc_trio.testing.simulation import Options, simulate
 
-LARGE = {"faults": Faults(small=False, grants=False)}
+LARGE = {"faults": Faults(small=False, grants=False, wide=False)}
 """Memory layers have room."""
 
-TELLING = {"faults": Faults()}
+TELLING = {"faults": Faults(wide=False)}
 """Hosts may tell how much memory they have; most were found before any could."""
 
 SMALL = {"hosts": 2, "cores": 1, "jobs": 3, "tasks": 8}
 
 FOUND = [
     # A job kept the idle core of a node with one core while others waited for the node.
-    (20000, {**SMALL, "faults": Faults(journals=False)}, "partition:rif:1:20"),
+    (20000, {**SMALL, "faults": Faults(journals=False, wide=False)}, "partition:rif:1:20"),
     # A job server took the place of one whose host had crashed, which itself went on for another one:
     # what that one held was never given back.
     (148, {}, "partition:job:4:5.5,full:job:304:0.2,crash:job:379"),
@@ -76,7 +76,7 @@ FOUND = [
     # next incarnation was at work on its host before it had ended.
     (
         149,
-        {"faults": Faults.parse("requeues=4,pauses=3,partitions=4,grants=0")},
+        {"faults": Faults.parse("requeues=4,pauses=3,partitions=4,grants=0,wide=0")},
         "crash:job:1,partition:rif:2:1,shrink:rif:2,shrink:rif:35,partition:rts:169:7,requeue:rif:7,requeue:rif:21",
     ),
     # Grants were recalled from a job that could not be heard; when it was back nobody recalled them again, so
@@ -129,6 +129,6 @@ FOUND = [
 
 @pytest.mark.parametrize(("seed", "size", "schedule"), FOUND)
 def test_what_was_broken_once_holds(seed, size, schedule):
-    options = {"faults": Faults(grants=False), **size, "schedule": parse_schedule(schedule)}
+    options = {"faults": Faults(grants=False, wide=False), **size, "schedule": parse_schedule(schedule)}
     report = simulate(seed, Options(**options))
     assert report.broken == "", report.story

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm.events import Added
 
 
@@ -25,6 +28,7 @@ class Family:
     def __init__(self) -> None:
         self._above: dict[ResourceId, frozenset[ResourceId]] = {}
         self._relatives: dict[ResourceId, tuple[ResourceId, ...]] = {}
+        self._resources: dict[ResourceId, Resource] = {}
 
     def add(self, event: Added) -> None:
         """Resources are there; a parent comes before its children."""
@@ -33,7 +37,22 @@ class Family:
             for parent in resource.parents:
                 above |= {parent, *self._above.get(parent, ())}
             self._above[resource.resource_id] = frozenset(above)
+            self._resources[resource.resource_id] = resource
         self._relatives.clear()
+
+    def class_of(self, name: ResourceId) -> str:
+        """Return the class of a resource, "" if nobody has ever added it."""
+        found = self._resources.get(name)
+        return found.resource_class if found is not None else ""
+
+    def memory_bytes(self, name: ResourceId) -> int:
+        """Return how much memory a resource offers."""
+        found = self._resources.get(name)
+        return found.memory_bytes if found is not None else 0
+
+    def is_below(self, name: ResourceId, tops: Container[ResourceId]) -> bool:
+        """Whether a resource is one of these, or contained in one."""
+        return name in tops or any(above in tops for above in self._above.get(name, ()))
 
     def near(self, name: ResourceId) -> tuple[ResourceId, ...]:
         """Return the resource with its ancestors and descendants."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from attrs import define
 
-from gspc_trio.core.exchange import Demand, Grant, Interrupt, Lapsed, Release, Revoke, Revoked
+from gspc_trio.core.exchange import Demand, Grant, Interrupt, Lapsed, Recall, Release, Revoke, Revoked
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
 from gspc_trio.core.records import GrantChanged, ResourceChanged
-from gspc_trio.core.rm.events import Added, Claimed, JobGone
+from gspc_trio.core.rm.events import Added, Claimed, JobGone, Removed, Rested, Resumed
 from gspc_trio.core.task import Shape
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
 from gspc_trio.testing.checkers.base import Broken, Family
@@ -18,12 +18,13 @@ from gspc_trio.testing.checkers.base import Broken, Family
 
 @define(eq=False)
 class _Live:
-    """A grant that has not ended."""
+    """A grant that has not ended; ``pieces`` of memory are (whose, offset, bytes)."""
 
     grant_id: GrantId
     job: JobId
     left: set[ResourceId]
     revoked: bool = False
+    pieces: tuple[tuple[ResourceId, int, int], ...] = ()
 
 
 class Grants:
@@ -47,6 +48,10 @@ class Grants:
         self._dead: dict[JobId, float] = {}
         self._gone: dict[JobId, float] = {}
         self._heirs: dict[JobId, JobId] = {}
+        self._resting: set[ResourceId] = set()
+        self._leaving: set[ResourceId] = set()
+        self._recalled: set[GrantId] = set()
+        self._cut_off: list[tuple[GrantId, ResourceId]] = []
 
     @property
     def resources(self) -> int:
@@ -65,6 +70,7 @@ class Grants:
     def saw(self, event: Any, now: float, actions: list[Any]) -> None:
         """The resource manager took an event."""
         kind = type(event)
+        due = self._due(event)
         if kind is Release:
             self._end(event.grant_id, event.resources, event.job)
         elif kind is Demand:
@@ -75,6 +81,8 @@ class Grants:
                 self._end(event.grant_id, event.resources, live.job)
         elif kind is Interrupt:
             self._credit.update({key: 0 for key in self._credit if key[0] == event.job})
+        elif kind is Resumed:
+            self._resting.difference_update(event.resource_ids)
         elif kind is Claimed and event.whole:
             self._begin_anew(event)
         elif kind is Added:
@@ -84,7 +92,7 @@ class Grants:
                 self._end(live.grant_id, (), live.job)
         for action in actions:
             if type(action) is ResourceChanged:
-                self._changed(action)
+                self._changed(action, event)
         given = {action.grant_id for action in actions if type(action) is Grant}
         for action in actions:
             kind = type(action)
@@ -101,17 +109,99 @@ class Grants:
                     self._end(grant_id, (), action.job)
             elif kind is Revoke and action.grant_id in self._live:
                 self._live[action.grant_id].revoked = True
+        self._look_at_due(event, due, actions)
         if self._dead:
             self._look_at_the_dead(now)
 
-    def _changed(self, record: ResourceChanged) -> None:
+    def _due(self, event: Any) -> dict[GrantId, tuple[ResourceId, ...]]:
+        """Return of which grants what must be free, or revoked, as soon as this event was taken."""
+        kind = type(event)
+        if kind is Release or kind is Revoked:
+            live = self._live.get(event.grant_id)
+            if (
+                live is None
+                or live.revoked != (kind is Revoked)
+                or getattr(event, "job", live.job) != live.job
+            ):
+                return {}
+            names = event.resources or tuple(live.left)
+            return {live.grant_id: tuple(name for name in names if name in live.left)}
+        if kind is JobGone and not event.fenced:
+            return {
+                live.grant_id: ()
+                for live in self._live.values()
+                if live.job == event.job and not live.revoked
+            }
+        return {}
+
+    def _look_at_due(
+        self, event: Any, due: dict[GrantId, tuple[ResourceId, ...]], actions: list[Any]
+    ) -> None:
+        """What must be done at once has been: freed, revoked, told, recalled."""
+        kind = type(event)
+        for action in actions:
+            if type(action) is Recall:
+                self._recalled.update(action.grant_ids)
+        if kind is Claimed and event.whole:
+            self._recalled.difference_update(grant.grant_id for grant in event.grants)
+        freed = {
+            (action.grant_id, name)
+            for action in actions
+            if due and type(action) is GrantChanged and not action.held
+            for name in action.resources
+        }
+        for grant_id, names in due.items():
+            live = self._live.get(grant_id)
+            if kind is JobGone and live is not None and not live.revoked:
+                raise Broken(f"{event.job} is gone, and its grant {grant_id} is not revoked", *live.left)
+            kept = [name for name in names if (grant_id, name) not in freed]
+            if kept:
+                raise Broken(f"{kept[0]} of grant {grant_id} was given back, and is not free", *kept)
+        self._look_at_lapsed(actions)
+        if kind is Rested:
+            self._resting.update(name for name in event.resource_ids if name in self._there)
+            self._check_recalled(event.resource_ids)
+        elif kind is Removed and event.policy == "wait":
+            below = {one for one in self._there if self._family.is_below(one, event.resource_ids)}
+            self._leaving |= below
+            self._check_recalled(below)
+
+    def _look_at_lapsed(self, actions: list[Any]) -> None:
+        """What has lapsed was told, and what such a grant holds besides is revoked."""
+        lapsed = {name for action in actions if type(action) is Lapsed for name in action.grant_ids}
+        for grant_id in lapsed:
+            live = self._live.get(grant_id)
+            if live is not None and not live.revoked:
+                raise Broken(f"grant {grant_id} has lapsed, and its rest is not revoked", *live.left)
+        for grant_id, name in self._cut_off:
+            if grant_id not in lapsed:
+                raise Broken(f"{name} of grant {grant_id} was removed, and nobody is told", name)
+        self._cut_off.clear()
+
+    def _check_recalled(self, names: Iterable[ResourceId]) -> None:
+        """What is held of these, or related to them, is to be given back."""
+        for name in names:
+            for near in self._family.near(name):
+                live = self._held.get(near)
+                if live is not None and not live.revoked and live.grant_id not in self._recalled:
+                    raise Broken(f"{name} is to go or to rest, and grant {live.grant_id} not recalled", near)
+
+    def _changed(self, record: ResourceChanged, event: Any) -> None:
         name = record.resource_id
         if record.state == "added":
             self._there.add(name)
             return
         self._there.discard(name)
+        self._resting.discard(name)
+        self._leaving.discard(name)
         live = self._held.get(name)
         if live is not None:
+            if type(event) is Removed and event.policy != "lose":
+                raise Broken(
+                    f"{name} was to be removed when it is free, and grant {live.grant_id} has it", name
+                )
+            if not live.revoked:
+                self._cut_off.append((live.grant_id, name))
             self._end(live.grant_id, (name,), live.job)
 
     def _demand(self, event: Demand) -> None:
@@ -132,12 +222,50 @@ class Grants:
         self._sent.setdefault(key, []).append(grant.grant_id)
         live = self._live[grant.grant_id] = _Live(grant.grant_id, grant.job, set())
         self._hold(live, grant.resources)
+        self._check_shape(grant)
+        self._take_memory(live, grant)
+
+    def _check_shape(self, grant: Grant) -> None:
+        """What is given is what was asked for."""
+        shape, names = grant.shape, grant.resources
+        if len(names) != len(shape.requirements):
+            raise Broken(f"grant {grant.grant_id} for {shape} has {len(names)} resources", *names)
+        for name, requirement in zip(names, shape.requirements, strict=True):
+            its_class = self._family.class_of(name)
+            if its_class != requirement.resource_class:
+                raise Broken(f"{name}, a {its_class}, is granted for {shape}", name)
+            if requirement.hard and not self._family.is_below(name, requirement.preferences):
+                raise Broken(f"{name} is granted for {shape}", name)
+        if shape.same_host and len({name.partition(".")[0] for name in names}) > 1:
+            raise Broken(f"{', '.join(names)} on one host are granted", *names)
+
+    def _take_memory(self, live: _Live, grant: Grant) -> None:
+        """Pieces of memory are those that were asked for, lie in that of a host, and are nobody else's."""
+        shape = grant.shape
+        sizes = [size for size in (shape.memory_bytes, *shape.memories) if size]
+        if len(sizes) != len(grant.memories):
+            raise Broken(f"grant {grant.grant_id} has {len(grant.memories)} of {len(sizes)} pieces of memory")
+        live.pieces = tuple(
+            (name, offset, size) for (name, offset), size in zip(grant.memories, sizes, strict=True)
+        )
+        for name, offset, size in live.pieces:
+            if offset < 0 or offset + size > self._family.memory_bytes(name):
+                raise Broken(f"grant {grant.grant_id} has memory beyond that of {name}", name)
+            for other in self._live.values():
+                for near, begin, length in other.pieces if other is not live else ():
+                    if near == name and begin < offset + size and offset < begin + length:
+                        raise Broken(
+                            f"grants {grant.grant_id} and {other.grant_id} have the same memory of {name}",
+                            name,
+                        )
 
     def _hold(self, live: _Live, names: tuple[ResourceId, ...]) -> None:
         for name in names:
             if name not in self._there:
                 raise Broken(f"{name} is granted and not there", name)
             for relative in self._family.near(name):
+                if relative in self._leaving or relative in self._resting:
+                    raise Broken(f"{name} is granted, and {relative} is to leave or to rest", name, relative)
                 other = self._held.get(relative)
                 if other is not None:
                     raise Broken(

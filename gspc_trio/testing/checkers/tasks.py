@@ -7,11 +7,23 @@ from typing import Any
 from attrs import define, field
 
 from gspc_trio.components.job_recovery import FIRST_TASK_ID
-from gspc_trio.core.exchange import Finished, Lapsed, Release, Submission, Submit
+from gspc_trio.core.exchange import (
+    Cancel,
+    Demand,
+    Finished,
+    Grant,
+    Hold,
+    Lapsed,
+    Recall,
+    Refuse,
+    Release,
+    Submission,
+    Submit,
+)
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.records import GrantChanged
-from gspc_trio.core.scheduler import Claims, ResourcesLost, RetryTask, TaskDone
-from gspc_trio.core.task import TaskState
+from gspc_trio.core.scheduler import CancelTasks, Claims, ResourcesLost, RetryTask, Stop, TaskDone
+from gspc_trio.core.task import Outcome, Reason, Shape, TaskOptions, TaskState
 from gspc_trio.testing.backend import Run
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.workflow.job import JobEnded, TakenOver
@@ -19,13 +31,20 @@ from gspc_trio.workflow.job import JobEnded, TakenOver
 
 @define(eq=False)
 class _Task:
-    """A task of one job: its last attempt, whether that is under way, how it ended."""
+    """A task of one job: its last attempt, whether that is under way, how it ended.
+
+    ``attempts`` is how often it may be tried when it fails; None: nobody has said.
+    """
 
     attempt: int = 0
     resources: tuple[ResourceId, ...] = ()
     grant_id: GrantId = NO_GRANT
     sent: bool = False
     may_rerun: bool = True
+    attempts: int | None = None
+    failures: int = 0
+    cancelled: bool = False
+    cancel_told: bool = False
     runs: int = 0
     state: TaskState | None = None
     taken_in: bool = False
@@ -44,6 +63,11 @@ class Tasks:
         self.job = job
         self._journaled = journaled
         self._tasks: dict[TaskId, _Task] = {}
+        self._is_stopping = False
+        self._wanted: dict[Shape, int] = {}
+        self._grants: dict[GrantId, set[ResourceId]] = {}
+        self._told_held: dict[GrantId, set[ResourceId]] = {}
+        self._recalled: set[GrantId] = set()
 
     def again(self, task_id: TaskId) -> None:
         """A task is run again for data that was lost."""
@@ -58,11 +82,22 @@ class Tasks:
         kind = type(event)
         if kind is Finished:
             for outcome in event.outcomes:
-                self._reported(outcome.task_id, outcome.attempt)
+                self._reported(outcome)
         elif kind is ResourcesLost:
             self._lost(set(event.resource_ids))
         elif kind is RetryTask and event.task_id in self._tasks:
             self._tasks[event.task_id].state = None
+            self._tasks[event.task_id].failures = 0
+        elif kind is CancelTasks:
+            for task_id in event.task_ids:
+                if task_id in self._tasks:
+                    self._tasks[task_id].cancelled = True
+        elif kind is Stop:
+            self._is_stopping = True
+        elif kind is Grant:
+            self._wanted[event.shape] = max(0, self._wanted.get(event.shape, 0) - 1)
+        elif kind is Refuse:
+            self._wanted.pop(event.shape, None)
         elif kind is Lapsed:
             self._lapsed(event)
         elif kind is TakenOver:
@@ -80,18 +115,66 @@ class Tasks:
         for action in actions:
             kind = type(action)
             if kind is Submit:
+                self._check_grant(action)
                 for submission in action.submissions:
                     self._submit(submission, action)
             elif kind is TaskDone:
                 self._done(action)
+            elif kind is Demand:
+                self._wanted[action.shape] = action.credit
+            elif kind is Claims:
+                self._claim(action)
+            elif kind is Hold:
+                self._told_held.setdefault(action.grant_id, set()).update(action.resources)
+            elif kind is Cancel:
+                for task_id, attempt in action.attempts:
+                    if task_id in self._tasks and self._tasks[task_id].attempt == attempt:
+                        self._tasks[task_id].cancel_told = True
+            elif kind is GrantChanged:
+                self._hold(action)
             elif kind is JobEnded:
                 self._ended(action)
 
-    def extracted(self, task_id: TaskId, may_rerun: bool) -> None:
+        self._look_at_due(event)
+
+    def _look_at_due(self, event: Any) -> None:
+        """What must be done at once has been: given up, cancelled."""
+        kind = type(event)
+        if kind is Recall:
+            self._recalled.update(grant_id for grant_id in event.grant_ids if grant_id in self._grants)
+        elif kind is Lapsed:
+            kept = [grant_id for grant_id in event.grant_ids if grant_id in self._grants]
+            if kept:
+                raise Broken(f"{self.job} keeps grant {kept[0]}, which has lapsed", *self._grants[kept[0]])
+        elif kind is CancelTasks or (kind is Stop and not event.drain):
+            task_ids = event.task_ids if kind is CancelTasks else tuple(self._tasks)
+            for task_id in task_ids:
+                task = self._tasks.get(task_id)
+                if task is not None and task.sent and task.state is None and not task.cancel_told:
+                    words = self._words(task_id)
+                    raise Broken(f"{words} is to be cancelled, and its worker is not told", words)
+
+    def _check_grant(self, submit: Submit) -> None:
+        """A grant that is used was not recalled, and the hosts of its other resources know of it."""
+        if submit.grant_id in self._recalled:
+            raise Broken(f"{self.job} uses grant {submit.grant_id}, which was recalled", *submit.resources)
+        untold = set(submit.resources[1:]) - self._told_held.get(submit.grant_id, set())
+        if untold:
+            raise Broken(f"{self.job} uses {submit.grant_id}, and the hosts of {untold} do not know", *untold)
+
+    def _claim(self, claims: Claims) -> None:
+        """A job that is back claims all that it holds, and nothing else; it wants what it will say."""
+        self._wanted.clear()
+        claimed = {grant.grant_id for grant in claims.grants}
+        if claimed != self._grants.keys():
+            raise Broken(f"{self.job} claims {sorted(claimed)}, and holds {sorted(self._grants)}")
+
+    def extracted(self, task_id: TaskId, options: TaskOptions) -> None:
         """The engine has handed out a task."""
         if task_id in self._tasks and self._tasks[task_id].state is not None:
             raise Broken(f"task {task_id} is handed out again", self._words(task_id))
-        self._tasks.setdefault(task_id, _Task()).may_rerun = may_rerun
+        task = self._tasks.setdefault(task_id, _Task())
+        task.may_rerun, task.attempts = options.may_rerun, options.attempts
 
     def injected(self, task_id: TaskId) -> None:
         """The engine has got a result."""
@@ -116,11 +199,23 @@ class Tasks:
     def _words(self, task_id: TaskId) -> str:
         return f"task {task_id} of {self.job}"
 
-    def _reported(self, task_id: TaskId, attempt: int) -> None:
-        task = self._tasks.get(task_id)
-        if task is not None and task.attempt == attempt:
+    def _hold(self, record: GrantChanged) -> None:
+        held = self._grants.setdefault(record.grant_id, set())
+        if record.held:
+            held.update(record.resources)
+        else:
+            held.difference_update(record.resources)
+        if not held:
+            del self._grants[record.grant_id]
+            self._recalled.discard(record.grant_id)
+            self._told_held.pop(record.grant_id, None)
+
+    def _reported(self, outcome: Outcome) -> None:
+        task = self._tasks.get(outcome.task_id)
+        if task is not None and task.attempt == outcome.attempt:
+            task.failures += task.sent and outcome.reason is Reason.FAILED
             task.sent = False
-            task.reported.add(attempt)
+            task.reported.add(outcome.attempt)
 
     def _lost(self, names: set[ResourceId]) -> None:
         for task in self._tasks.values():
@@ -152,7 +247,11 @@ class Tasks:
             raise Broken(f"{words} is submitted again while attempt {task.attempt} is under way", words)
         if submission.attempt <= task.attempt:
             raise Broken(f"{words}: attempt {submission.attempt} follows {task.attempt}", words)
-        task.attempt, task.sent = submission.attempt, True
+        if task.attempts is not None and task.failures >= (task.attempts if task.may_rerun else 1):
+            raise Broken(
+                f"{words} is submitted after {task.failures} failures; it has {task.attempts}", words
+            )
+        task.attempt, task.sent, task.cancel_told = submission.attempt, True, False
         task.resources, task.grant_id = submit.resources, submit.grant_id
 
     def _done(self, done: TaskDone) -> None:
@@ -165,9 +264,27 @@ class Tasks:
             attempt = done.outcome.attempt
             if attempt != task.attempt or attempt not in task.reported:
                 raise Broken(f"{words} finished by attempt {attempt}; the last one is {task.attempt}", words)
+        elif done.state is TaskState.FAILED:
+            self._failed(task, done, words)
         task.state = done.state
 
+    def _failed(self, task: _Task, done: TaskDone, words: str) -> None:
+        """A task has failed for good, by its own error: it has no attempts left, or was to end anyway."""
+        outcome = done.outcome
+        own = outcome.reason is Reason.FAILED and outcome.attempt > 0
+        own = own and outcome.error is not None and outcome.error.kind != "refused"
+        may_again = task.may_rerun and task.attempts is not None and task.failures < task.attempts
+        if own and may_again and not (task.cancelled or self._is_stopping):
+            raise Broken(f"{words} has failed after {task.failures} of {task.attempts} attempts", words)
+        self._is_stopping = True  # nothing else of the job gets another attempt
+
     def _ended(self, ended: JobEnded) -> None:
+        if self._grants:
+            grant_id, names = next(iter(self._grants.items()))
+            raise Broken(f"{self.job} {ended.state} with grant {grant_id} in hand", *names)
+        wanted = {shape: credit for shape, credit in self._wanted.items() if credit}
+        if wanted:
+            raise Broken(f"{self.job} {ended.state}, and wants grants still: {wanted}")
         for task_id, task in self._tasks.items():
             if task.state is None:
                 words = self._words(task_id)

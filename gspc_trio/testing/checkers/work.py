@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import inf
+
 from gspc_trio.core.exchange import Finished, Revoked, Submission, Submit
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.task import Reason
@@ -9,6 +12,9 @@ from gspc_trio.nursery.rpc import CLOSED_THERE
 from gspc_trio.testing.backend import Run
 from gspc_trio.testing.checkers.base import Broken, Family
 from gspc_trio.testing.process import SimulatedProcess
+
+SHORT_S = 1e-3
+"""What is said to have run for so much more than it has may have."""
 
 PARTED_S = 0.01
 """So long after it has been told that its run-time system has parted from it a RIF may begin work."""
@@ -19,12 +25,17 @@ class Work:
 
     Args:
         family: of the resources.
+        quiet_since: returns the time of the last fault.
     """
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: Family, quiet_since: Callable[[], float]) -> None:
         self._family = family
+        self._quiet_since = quiet_since
         self._grant_of: dict[tuple[SimulatedProcess, JobId, TaskId, int], GrantId] = {}
+        self._parts: dict[tuple[SimulatedProcess, JobId, TaskId, int], tuple[ResourceId, ...]] = {}
         self._ends: dict[tuple[SimulatedProcess, JobId, TaskId, int], list[str]] = {}
+        self._timeouts: dict[tuple[SimulatedProcess, JobId, TaskId, int], float] = {}
+        self._runs: dict[tuple[SimulatedProcess, JobId, TaskId, int], Run] = {}
         self._newest: dict[tuple[SimulatedProcess, ResourceId], GrantId] = {}
         self._parted: dict[SimulatedProcess, float] = {}
         self._running: dict[tuple[int, str, str], tuple[SimulatedProcess, Run, GrantId]] = {}
@@ -33,7 +44,9 @@ class Work:
         """A RIF was given attempts."""
         for submission in event.submissions:
             key = (process, event.job, submission.task_id, submission.attempt)
-            self._grant_of[key] = event.grant_id
+            self._grant_of[key], self._parts[key] = event.grant_id, event.resources
+            if submission.options.timeout_s is not None:
+                self._timeouts[key] = submission.options.timeout_s
 
     def is_overtaken(self, process: SimulatedProcess, event: Submit) -> bool:
         """Whether a newer grant was used on a resource of a submit, or on a relative."""
@@ -51,12 +64,24 @@ class Work:
                 ends = self._ends.get(key, ())
                 if outcome.error is not None and outcome.error.kind == "staging" and "finished" in ends:
                     continue  # copies of its results could not be made
+                if outcome.error is not None and outcome.error.kind == "timeout":
+                    self._timed_out(key)
+                    continue
                 if outcome.reason.value not in ends:
                     task = f"task {outcome.task_id} of {finished.job}"
                     raise Broken(
                         f"{task}, attempt {outcome.attempt}, is reported {outcome.reason}, but was {ends}",
                         task,
                     )
+
+    def _timed_out(self, key: tuple[SimulatedProcess, JobId, TaskId, int]) -> None:
+        """An attempt is said to have run too long: it really has, unless it stood still before it began."""
+        run, task = self._runs.get(key), f"task {key[2]} of {key[1]}"
+        if run is None or run.end_s is None:
+            raise Broken(f"{task} is said to have run too long, and has not run", task)
+        ran_s = run.end_s - run.begin_s
+        if ran_s < self._timeouts.get(key, inf) - SHORT_S and run.begin_s > self._quiet_since():
+            raise Broken(f"{task} is said to have run too long, after {ran_s:.3g} s", task)
 
     def revoked(self, process: SimulatedProcess, revoked: Revoked) -> None:
         """A RIF says that nothing runs any more under a grant."""
@@ -89,7 +114,9 @@ class Work:
             raise Broken(
                 f"{task} begins {late_s:.3g} s after {process.name} was told that it is not wanted", task
             )
-        for name in self._family.near(run.resource_id):
+        rif_id = run.resource_id.partition(".")[0]
+        parts = [name for name in self._parts[key] if name.partition(".")[0] == rif_id]
+        for name in {near: None for part in parts for near in self._family.near(part)}:
             newest = self._newest.get((process, name), NO_GRANT)
             if grant_id < newest:
                 raise Broken(
@@ -106,18 +133,23 @@ class Work:
                 task,
                 name,
             )
-        self._newest[process, run.resource_id] = grant_id
-        self._running[grant_id[0], process.host, run.resource_id.partition(".")[2]] = process, run, grant_id
+        for name in parts:
+            self._newest[process, name] = grant_id
+            self._running[grant_id[0], process.host, name.partition(".")[2]] = process, run, grant_id
         return grant_id
 
     def ended(self, process: SimulatedProcess, run: Run) -> None:
         """An attempt is no longer in compute."""
         self._ends.setdefault((process, run.job, run.task_id, run.attempt), []).append(run.how)
-        grant_id = self._grant_of.get((process, run.job, run.task_id, run.attempt), NO_GRANT)
-        key = (grant_id[0], process.host, run.resource_id.partition(".")[2])
-        found = self._running.get(key)
-        if found is not None and found[1] is run:
-            del self._running[key]
+        attempt = (process, run.job, run.task_id, run.attempt)
+        grant_id = self._grant_of.get(attempt, NO_GRANT)
+        if attempt in self._timeouts:
+            self._runs[attempt] = run
+        for name in self._parts.get(attempt, (run.resource_id,)):
+            key = (grant_id[0], process.host, name.partition(".")[2])
+            found = self._running.get(key)
+            if found is not None and found[1] is run:
+                del self._running[key]
 
     def at_rest(self) -> None:
         """Nothing runs."""

@@ -1,0 +1,70 @@
+"""The table of mutants is true of the code, and those that simulating has found are found still."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from mutant import Mutant
+from report import FOUND, PAGE, is_found, page
+from table import MUTANTS, SAMPLE, nearest_tests
+
+from gspc_trio.testing.simulation import simulate
+
+RESULTS = json.loads(FOUND.read_text())
+BY_NAME = {one.name: one for one in MUTANTS}
+
+SEEDS_MAX = 30
+"""If its known seed does not find a mutant any more, so many others are looked at."""
+
+
+@pytest.mark.parametrize("file", sorted({one.file for one in MUTANTS}))
+def test_each_mutant_of_a_file_changes_a_function_of_it(file: str):
+    for one in MUTANTS:
+        if one.file == file:
+            with pytest.MonkeyPatch.context() as patch:
+                one.apply(patch.setattr)
+            assert nearest_tests(one), f"no tests are near {file}"
+
+
+@pytest.mark.parametrize(
+    ("new", "problem"),
+    [
+        ("RETRY_S = 0.3", "changes what runs when"),
+        ("RETRY_S = 0.2 ", "changes no function"),
+        ("(", "is no Python"),
+    ],
+)
+def test_what_is_no_fault_of_a_function_is_refused(new: str, problem: str):
+    one = Mutant("m", "", "components/rts_contact.py", "RETRY_S = 0.2", new)
+    with pytest.raises(ValueError, match=problem):
+        one.apply()
+
+
+def test_what_is_not_there_once_is_refused():
+    with pytest.raises(ValueError, match="not once"):
+        Mutant("m", "", "components/rts_contact.py", "RETRY_S", "").apply()
+
+
+def test_each_name_is_there_once_and_each_mutant_was_looked_for():
+    assert len(BY_NAME) == len(MUTANTS) >= 100
+    assert set(RESULTS) == set(BY_NAME), "run make mutants"
+
+
+def test_what_nobody_finds_is_explained():
+    judged = [one for one in MUTANTS if "test" in RESULTS[one.name]]
+    unexplained = [one.name for one in judged if not is_found(RESULTS[one.name]) and not one.why]
+    assert not unexplained
+
+
+def test_the_page_says_what_was_found():
+    assert PAGE.read_text() == page(MUTANTS, RESULTS), "run make mutants"
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_simulating_finds_it(name: str, monkeypatch: pytest.MonkeyPatch):
+    BY_NAME[name].apply(monkeypatch.setattr)
+    first = RESULTS[name]["seed"]
+    seeds = (first, *(seed for seed in range(SEEDS_MAX) if seed != first))
+    found = next((seed for seed in seeds if simulate(seed).broken), None)
+    assert found is not None, f"{SEEDS_MAX} seeds, and nobody noticed that {name}"
