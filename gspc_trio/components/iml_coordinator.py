@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +16,8 @@ from gspc_trio.core.iml.errors import error_of
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.nursery.drive import Inbox, drive
 from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import IncomingCall, Peer
+from gspc_trio.nursery.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.protocol.messages import Done, GetStatus, Status, StopRts
-
-log = logging.getLogger(__name__)
 
 REQUESTS = frozenset(
     {
@@ -96,12 +93,13 @@ class CoordinatorService:
                 for message in await peer.receive():
                     if isinstance(message, IncomingCall):
                         joined = self._take_call(number, is_server, joined, message) or joined
-                    elif is_server and isinstance(message, x.PartDone):
-                        self._inbox.put(events.Answered(message.call, message.kind, message.message))
-                    elif is_server and isinstance(message, x.Evicted):
-                        self._inbox.put(events.ServerSays(number, message))
+                    elif is_server and joined and isinstance(message, x.PartDone):
+                        done = events.Answered(message.call, message.kind, message.message, number)
+                        self._inbox.put(done, peer)
+                    elif is_server and joined and isinstance(message, x.Evicted):
+                        self._inbox.put(events.ServerSays(number, message), peer)
                     else:
-                        _drop(peer, f"a memory layer does not understand {type(message).__name__}")
+                        drop_offender(peer, f"a memory layer does not understand {type(message).__name__}")
         finally:
             del self._peers[number]
             reason = peer.reason or "it was dropped"
@@ -111,13 +109,13 @@ class CoordinatorService:
         """Take a call; return whether the other side has joined with it."""
         body = call.body
         if isinstance(body, x.ServerHello) and is_server and not joined:
-            self._inbox.put(events.ServerUp(number, self._ask(call), body))
+            self._inbox.put(events.ServerUp(number, self._ask(call), body), call.peer)
             return True
         if isinstance(body, x.JoinLayer) and not is_server and not joined:
-            self._inbox.put(events.ClientUp(number, self._ask(call), body))
+            self._inbox.put(events.ClientUp(number, self._ask(call), body), call.peer)
             return True
         if type(body) in REQUESTS and joined:
-            self._inbox.put(events.Asked(number, self._ask(call), body))
+            self._inbox.put(events.Asked(number, self._ask(call), body), call.peer)
         elif isinstance(body, GetStatus):
             call.reply(Status(self.machine.status()))
         elif isinstance(body, StopRts):
@@ -136,8 +134,3 @@ class CoordinatorService:
         number = self._numbers.next()
         self._asks[number] = call
         return number
-
-
-def _drop(peer: Peer, reason: str) -> None:
-    log.warning("%s %s is dropped: %s", peer.role, peer.name, reason)
-    peer.drop(reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 from collections import Counter as Multiset
 from collections import deque
@@ -14,13 +15,15 @@ import trio
 
 from gspc_trio.components.iml_platform import platform
 from gspc_trio.core.iml.directory import partition
-from gspc_trio.core.iml.errors import DuplicateData, ImlError
+from gspc_trio.core.iml.errors import DuplicateData, ImlError, UnknownData
 from gspc_trio.core.iml.exchange import AbortData, CommitData, LookUp, Replicate
 from gspc_trio.core.iml.store_events import Key, Use
 from gspc_trio.iml import local
 
 if TYPE_CHECKING:
     from gspc_trio.components.iml_server import ImlServer
+
+log = logging.getLogger(__name__)
 
 PACKETS_AT_ONCE = 32
 """So many packets of one process are answered before others have their turn."""
@@ -84,8 +87,7 @@ async def _refuse(connection: Any, kind: str, problem: str, on_refused: Callable
             packet, _ = local.receive(connection, buffer)
             if not packet:
                 return
-            message = local.unpack(packet)
-            for operation, number, *_ in message[2:] if message[0] == local.SEVERAL else (message,):
+            for operation, number, *_ in local.requests_of(packet):
                 if operation != local.UNMAP:
                     local.send(connection, local.pack((number, kind, problem)), -1)
                     on_refused()
@@ -119,12 +121,14 @@ class _Guest:
                             continue
                         if not packet:
                             break
-                        message = local.unpack(packet)
-                        for each in message[2:] if message[0] == local.SEVERAL else (message,):
-                            self._take(nursery, *each)
+                        for request in local.requests_of(packet):
+                            self._take(nursery, *request)
                     nursery.cancel_scope.cancel()
-            except* (OSError, ValueError, TypeError):
-                pass  # it is gone, or talks nonsense
+            except* OSError:
+                pass  # it is gone
+            except* local.BadPacket as bad:
+                host, why = self._server.host, bad.exceptions[0]
+                log.warning("connection of a process of host %s to its memory server ended: %s", host, why)
             finally:
                 self._leave()
 
@@ -245,17 +249,23 @@ class _Guest:
         if operation == local.LEND:
             return await self._lend(*fields)
         if operation == local.SHOW:
-            store.seal((fields[0], fields[1]))
+            key = (fields[0], fields[1])
+            if key not in self._lent:
+                raise UnknownData(f"{key[0]} part {key[1]} is not lent by this process")
+            store.seal(key)
             return [], -1
         (data_id,) = fields
+        if data_id not in self._writing:
+            if operation == local.ABORT:
+                return [], -1
+            raise UnknownData(f"nothing is being written under {data_id} by this process")
         if operation == local.COMMIT:
             await self._server.ask(CommitData(data_id))
             self._writing.pop(data_id, None)
-        elif operation == local.ABORT:
+        else:
+            assert operation == local.ABORT, operation
             self._writing.pop(data_id, None)
             await self._server.ask(AbortData(data_id))
-        else:
-            raise ValueError(f"no operation has the number {operation}")
         return [], -1
 
     async def _new(self, job: str, data_id: str, size_bytes: int) -> tuple[list[Any], int]:

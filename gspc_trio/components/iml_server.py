@@ -22,7 +22,7 @@ from gspc_trio.core.iml.store_events import Granted, Key, Use
 from gspc_trio.iml.local import door_of
 from gspc_trio.nursery.bulk import BulkAndCalls
 from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone, RemoteError
+from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone, RemoteError, drop_offender
 from gspc_trio.protocol.messages import GetStatus, Status
 
 log = logging.getLogger(__name__)
@@ -347,7 +347,7 @@ class ImlServer:
                     if isinstance(message, IncomingCall):
                         nursery.start_soon(self._answer, message)
                     else:
-                        peer.drop(f"a memory server does not understand {type(message).__name__}")
+                        drop_offender(peer, f"a memory server does not understand {type(message).__name__}")
 
     async def _answer(self, call: IncomingCall) -> None:
         body = call.body

@@ -177,6 +177,11 @@ class StoreShell:
             BadRange: it has no such bytes.
             DataLost: the disk does not give them back.
         """
+        there = self.machine.size_of(key)
+        if there is None:
+            size_bytes = 0  # it is refused when it is pinned
+        else:
+            check_range(key[0], there, offset, size_bytes)
         data = bytearray(size_bytes)
         version = await self.read_into(key, offset, memoryview(data))
         return bytes(data), version

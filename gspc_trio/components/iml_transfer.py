@@ -20,6 +20,7 @@ from gspc_trio.core.iml.exchange import Chunk, GetChunk, PutChunk, ServerEntry
 from gspc_trio.nursery.errors import ConnectionProblem
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
+from gspc_trio.protocol.address import BadAddress
 
 CHUNKS_IN_FLIGHT = 8
 """Chunks of one transfer that are asked for and not yet there."""
@@ -68,7 +69,7 @@ class ServerLink:
                 self._ready.set()
                 await peer.lost.wait()
                 nursery.cancel_scope.cancel()
-        except (ConnectionProblem, PeerGone) as error:
+        except (ConnectionProblem, PeerGone, BadAddress) as error:  # whoever names a server may be wrong
             self._problem = str(error)
         finally:
             self._ready.set()

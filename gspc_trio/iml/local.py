@@ -38,6 +38,30 @@ LEND, SHOW, TAKE_BACK = range(12, 15)
 # LEND size -> data_id part address + descriptor for writing: for another host to fetch, once it is shown;
 # SHOW data_id part; TAKE_BACK data_id part (no answer)
 
+_PART, _COUNT = "part", "count"
+_FIELDS: dict[int, tuple[Any, ...]] = {
+    MAP: (str, _PART),
+    UNMAP: (str, _PART),
+    READ: (str, _PART, _COUNT, _COUNT),
+    NEW: (str, str, _COUNT),
+    WRITER: (str, _PART),
+    COMMIT: (str,),
+    ABORT: (str,),
+    BRING: (str, str),
+    FETCH: (str, str),
+    COPY: (str, str, _COUNT),
+    LOOK_UP: (str,),
+    LEND: (_COUNT,),
+    SHOW: (str, _PART),
+    TAKE_BACK: (str, _PART),
+}
+_NUMBER_MAX = 1 << 53
+
+
+class BadPacket(ValueError):
+    """This is no packet of a process that keeps to the rules; the message says why, in one line."""
+
+
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4)
 _INT = struct.Struct("i")
 _CREDENTIALS = struct.Struct("3i")
@@ -50,11 +74,41 @@ def pack(message: Any) -> bytes:
 
 
 def unpack(packet: bytes) -> list[Any]:
-    """Return what a packet says; ValueError if it is none."""
-    message = msgpack.unpackb(packet)
+    """Return what a packet says; BadPacket if it is none."""
+    try:
+        message = msgpack.unpackb(packet)
+    except Exception as error:  # whatever msgpack makes of hostile bytes
+        raise BadPacket("a packet that is not msgpack") from error
     if type(message) is not list or len(message) < 2:
-        raise ValueError("not a packet of a memory server")
+        raise BadPacket("not a packet of a memory server")
     return message
+
+
+def requests_of(packet: bytes) -> list[list[Any]]:
+    """Return the requests in a packet: operation, number and fields, all of the types that they have.
+
+    Raises:
+        BadPacket: one is none.
+    """
+    message = unpack(packet)
+    requests = message[2:] if message[0] == SEVERAL else [message]
+    for request in requests:
+        if type(request) is not list or len(request) < 2 or type(request[0]) is not int:
+            raise BadPacket("a request that is no list of an operation, a number and fields")
+        operation, number, *fields = request
+        kinds = _FIELDS.get(operation)
+        if kinds is None or type(number) is not int:
+            raise BadPacket(f"no operation has the number {operation}")
+        if len(kinds) != len(fields) or not all(map(_fits, fields, kinds)):
+            raise BadPacket(f"operation {operation} with fields that it does not have")
+    return requests
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if kind is str:
+        return type(value) is str
+    least = 0 if kind is _COUNT else -_NUMBER_MAX
+    return type(value) is int and least <= value <= _NUMBER_MAX
 
 
 def door_of(token: bytes, coordinator: str, host: str) -> str:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -19,7 +20,9 @@ from gspc_trio.components.embed import open_rts
 from gspc_trio.components.iml import open_iml
 from gspc_trio.core.iml.errors import DataLost, ImlError, NoRoom
 from gspc_trio.core.iml.layout import Layout, replicated, striped
+from gspc_trio.iml import local
 from gspc_trio.iml.local import LocalClient
+from gspc_trio.nursery.connection_file import read_connection_file
 from gspc_trio.protocol.limits import MIB
 
 pytestmark = pytest.mark.process
@@ -204,3 +207,30 @@ async def test_the_memory_of_a_run_time_system_spills_where_the_user_says(tmp_pa
         with pytest.raises(NoRoom, match="cannot write to the directory /no/such"):
             async with open_rts(cores=1, **sizes, spill_directory="/no/such"):
                 raise AssertionError("it came up")
+
+
+NONSENSE: tuple[tuple[Any, ...], ...] = (
+    (local.LOOK_UP, 1, 5),
+    (local.TAKE_BACK, 1),
+    (local.SHOW, 1, "d1"),
+    (local.UNMAP, 1, "d1", None),
+    (local.LEND, 1, -1),
+    (local.SEVERAL, 0, 7),
+    (99, 1),
+)
+
+
+def test_a_process_that_talks_nonsense_to_its_memory_server_harms_only_itself(servers: Servers) -> None:
+    servers.start("a")
+    info = read_connection_file(servers.file)
+    address = local.door_of(info.token, info.address, "a")
+    honest = LocalClient(address, "")
+    made = honest.write([memoryview(b"honest")])
+    for said in NONSENSE:
+        with local.open_socket(address) as liar:
+            liar.settimeout(HANG_S)
+            liar.send(local.pack(said))
+            assert liar.recv(1 << 16) == b"", said
+    assert bytes(honest.map(made)) == b"honest"
+    assert servers.run("status").returncode == 0
+    assert servers.processes["a"].poll() is None

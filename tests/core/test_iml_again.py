@@ -47,7 +47,7 @@ def test_lost_data_that_cannot_be_made_again_is_lost_still(how: str) -> None:
         assert layer.answer(actions, "NoRoom", "it is full") == [Refuse(0, "NoRoom", "it is full")]
     elif how == "aborted":
         layer.answer(actions)
-        layer.do(x.AbortData("t7.0"))
+        layer.do(x.AbortData("t7.0"), CLIENT + 5)
     else:
         layer.feed(ClientDown(CLIENT + 5))
         layer.answer(actions)

@@ -23,7 +23,7 @@ from gspc_trio.core.iml.events import (
     TellClient,
     TellServer,
 )
-from gspc_trio.core.iml.layout import Range, replicated, striped
+from gspc_trio.core.iml.layout import Layout, Range, replicated, striped
 from gspc_trio.core.machine import IllegalEvent, Tick
 
 
@@ -202,7 +202,32 @@ def test_another_job_sees_only_what_is_published() -> None:
             "WrongJob",
             "data d1 belongs to job j1, not to j2, and is not published",
         )
-    assert layer.do(x.Locate("", "d1"), OTHER).data_id == "d1"  # a tool that speaks for no job
+    for request in (x.Locate(JOB, "d1"), x.Free("", "d1"), x.Alloc(JOB, 10)):
+        kind, message = layer.refusal(request, OTHER)
+        assert (kind, message) == ("WrongJob", f"a client of job j2 asks for job {request.job or '(none)'}")
+    layer.feed(ClientUp(CLIENT + 9, 0, x.JoinLayer("")))
+    assert layer.do(x.Locate("", "d1"), CLIENT + 9).data_id == "d1"  # a tool that speaks for no job
+
+
+def test_nobody_ends_what_another_client_is_writing_and_no_server_answers_for_another() -> None:
+    layer = Layer("a", "b")
+    layer.do(x.Alloc(JOB, 10, writing=True))
+    layer.feed(ClientUp(CLIENT + 5, 0, x.JoinLayer(JOB)))
+    wrong = ("WrongJob", "d1 is being written by another client")
+    assert layer.refusal(x.CommitData("d1"), CLIENT + 5) == wrong
+    assert layer.ask(x.AbortData("d1"), CLIENT + 5) == [Reply(0, x.ImlDone())]
+    assert layer.do(x.CommitData("d1")) == x.ImlDone()
+    (call,) = layer.ask(x.Alloc(JOB, 10, Layout(("a",))))
+    with pytest.raises(IllegalEvent, match="was not made to the server at link 1"):
+        layer.feed(Answered(call.call, "", "", 1))
+    assert layer.feed(Answered(call.call + 1, "", "", 1)) == []  # of nobody: it came too late
+    assert isinstance(layer.feed(Answered(call.call, "", "", 0))[0], Reply)
+
+
+def test_data_has_not_more_blocks_than_can_be_looked_at() -> None:
+    layer = Layer("a", "b")
+    kind, message = layer.refusal(x.Alloc(JOB, 1 << 40, Layout(("a", "b"), 1)))
+    assert (kind, message) == ("BadLayout", "1099511627776 bytes in blocks of 1: more than 1048576 blocks")
 
 
 def test_a_name_is_given_once() -> None:

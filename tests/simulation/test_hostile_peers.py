@@ -6,6 +6,7 @@ import pytest
 
 from gspc_trio.nursery.drive import CHECK_VARIABLE
 from gspc_trio.testing.hostile import lie
+from gspc_trio.testing.hostile_memory import lie_to_layer
 
 MESSAGES = 2500
 
@@ -19,3 +20,14 @@ def test_honest_jobs_do_not_notice_those_who_lie_in_every_role(
     assert sum(tally.said.values()) == MESSAGES
     assert tally.ended > MESSAGES / 10
     assert tally.finished > 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_honest_client_of_a_memory_layer_does_not_notice_them_either(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CHECK_VARIABLE, "1")
+    told = lie_to_layer(seed, MESSAGES)
+    assert told.said >= MESSAGES
+    assert told.ended > MESSAGES / 10
+    assert told.kept > 0

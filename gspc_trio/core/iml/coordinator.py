@@ -55,8 +55,8 @@ class Coordinator:
         self._requests: dict[type, Callable[[int, int, Any], None]] = {
             x.Alloc: self._alloc,
             x.BeginPut: writes.begin_put,
-            x.CommitData: lambda _, ask, request: writes.commit(ask, request),
-            x.AbortData: lambda _, ask, request: writes.abort(ask, request),
+            x.CommitData: writes.commit,
+            x.AbortData: writes.abort,
             x.Locate: self._locate,
             x.LookUp: self._look_up,
             x.Free: self._free,
@@ -184,6 +184,9 @@ class Coordinator:
             self._ledger.note_loss(data, f"host {host} had to make room")
 
     def _answered(self, event: events.Answered) -> None:
+        rank = self._ledger.asked(event.call)
+        if event.link is not None and rank is not None and self._ledger.links[rank] != event.link:
+            raise IllegalEvent(f"call {event.call} was not made to the server at link {event.link}")
         self._ledger.answered(event.call, event.kind, event.message)
 
     # Clients and jobs
@@ -217,9 +220,16 @@ class Coordinator:
         if handler is None:
             raise IllegalEvent(f"{type(event.request).__name__} is nothing to ask a memory layer for")
         try:
+            self._check_job(event.client, getattr(event.request, "job", None))
             handler(event.client, event.ask, event.request)
         except ImlError as error:
             self._ledger.refuse(event.ask, error)
+
+    def _check_job(self, client: int, job: str | None) -> None:
+        """See that a client that speaks for a job speaks for no other."""
+        own = self._clients.get(client, "")
+        if own and job is not None and job != own:
+            raise WrongJob(f"a client of job {own} asks for job {job or '(none)'}")
 
     def _visible(self, data_id: str, job: str) -> Data:
         return visible(self._ledger.data.get(data_id), data_id, job)

@@ -56,11 +56,12 @@ class Asked(Struct, frozen=True):
 
 
 class Answered(Struct, frozen=True):
-    """A server has answered ``call``; ``kind`` and ``message`` say why it did not do it."""
+    """The server at ``link`` has answered ``call``; ``kind`` and ``message`` say why it did not do it."""
 
     call: int
     kind: str = ""
     message: str = ""
+    link: int | None = None
 
 
 # Actions ---------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class ServerEntry(Struct, frozen=True):
         memory_bytes: its quota.
     """
 
-    rank: Count
+    rank: int
     host: str
     address: str
     local_address: str

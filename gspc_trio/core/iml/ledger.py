@@ -91,6 +91,11 @@ class Ledger:
         if not operation.calls:
             operation.finish(operation)
 
+    def asked(self, call: int) -> int | None:
+        """Return the rank of the server that has yet to answer a call, None if nobody has."""
+        operation = self._pending.get(call)
+        return None if operation is None else operation.calls[call][0]
+
     def answered(self, call: int, kind: str, message: str) -> bool:
         """Take a server's answer; return False if nobody waits for it."""
         operation = self._pending.pop(call, None)

@@ -10,9 +10,20 @@ from collections.abc import Callable, Iterable
 
 from gspc_trio.core.iml import exchange as x
 from gspc_trio.core.iml.directory import Data, Part, State, located, place, visible
-from gspc_trio.core.iml.errors import DataLost, DuplicateData, ImlError, UnknownData, error_of
+from gspc_trio.core.iml.errors import (
+    BadLayout,
+    DataLost,
+    DuplicateData,
+    ImlError,
+    UnknownData,
+    WrongJob,
+    error_of,
+)
 from gspc_trio.core.iml.layout import check_range, check_size, part_sizes, spans
 from gspc_trio.core.iml.ledger import Ledger, Operation
+
+BLOCKS_MAX = 1 << 20
+"""Most blocks of some data: each operation on it looks at all that it touches."""
 
 
 class Writes:
@@ -39,6 +50,10 @@ class Writes:
         if before is not None and (before.state is not State.LOST or before.job != request.job):
             raise DuplicateData(f"there is data {request.data_id} already")
         layout = request.layout
+        if layout.block_bytes > 0 and request.size_bytes // layout.block_bytes > BLOCKS_MAX:
+            raise BadLayout(
+                f"{request.size_bytes} bytes in blocks of {layout.block_bytes}: more than {BLOCKS_MAX} blocks"
+            )
         ranks = place(ledger.servers, layout, request.size_bytes, first)
         hosts = len(layout.hosts or ledger.servers)
         sizes = part_sizes(request.size_bytes, layout.block_bytes, hosts)
@@ -84,16 +99,18 @@ class Writes:
 
         self._create(staging, ranks, True, made)
 
-    def commit(self, ask: int, request: x.CommitData) -> None:
+    def commit(self, client: int, ask: int, request: x.CommitData) -> None:
         """Let what was written be seen.
 
         Raises:
-            ImlError: nothing is being written under this id, or it was lost.
+            ImlError: nothing is being written under this id by this client, or it was lost.
         """
         ledger = self._ledger
         data = ledger.data.get(request.data_id)
         if data is None or not (data.state is State.WRITING or data.state is State.LOST) or data.turns:
             raise UnknownData(f"nothing is being written under {request.data_id}")
+        if data.client and data.client != client:
+            raise WrongJob(f"{request.data_id} is being written by another client")
         self._leave_out(data, request.without)
         if data.target:
             data.client = 0
@@ -121,10 +138,10 @@ class Writes:
                     ledger.tell(rank, x.DropPart(data.data_id, number))
         ledger.note_loss(data, "its hosts could not be reached to write it")
 
-    def abort(self, ask: int, request: x.AbortData) -> None:
-        """Drop what is being written."""
+    def abort(self, client: int, ask: int, request: x.AbortData) -> None:
+        """Drop what this client is writing."""
         data = self._ledger.data.get(request.data_id)
-        if data is not None and data.client:
+        if data is not None and data.client == client:
             self._ledger.give_up(data)
         self._ledger.reply(ask, x.ImlDone())
 
