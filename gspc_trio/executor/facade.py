@@ -191,7 +191,7 @@ class Executor(ExecutorInterface):
 def _name(fn: Callable[..., Any]) -> str:
     try:
         return fn.__name__
-    except AttributeError:
+    except Exception:  # a callable object may have none, and say so in its own way
         return type(fn).__name__
 
 

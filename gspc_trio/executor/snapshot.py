@@ -155,7 +155,8 @@ class Snapshot:
         namespace = kind.__dict__
         self.add_container(namespace.keys, tuple(namespace))
         self._add_entries(namespace, namespace)
-        own = [value for name, value in namespace.items() if not _is_special(name) or _is_method(value)]
+        items = tuple(namespace.items())
+        own = [value for name, value in items if not _is_special(name) or _is_method(value)]
         return [*own, *kind.__bases__, type(kind)]
 
     def add_container(self, read: Callable[[], Iterable[Any]], elements: tuple[Any, ...]) -> None:
@@ -164,7 +165,7 @@ class Snapshot:
 
     def _add_entries(self, namespace: Any, names: Iterable[str]) -> list[Any]:
         get = namespace.get
-        values = [(name, get(name, _MISSING)) for name in names]
+        values = [(name, get(name, _MISSING)) for name in tuple(names)]  # another thread may add some
         self._entries += [(get, name, value) for name, value in values]
         return [value for _, value in values]
 
@@ -198,7 +199,7 @@ def _take(part: Any, snapshot: Snapshot) -> Iterable[Any] | None:
         return part if len(part) <= PARTS_MAX else None
     if kind is list or kind is set or kind is dict:
         return _take_container(part, snapshot)
-    if isinstance(part, ModuleType):
+    if issubclass(kind, ModuleType):
         return () if travels_by_name(part) else None
     if is_importable(part):
         return ()
@@ -206,7 +207,7 @@ def _take(part: Any, snapshot: Snapshot) -> Iterable[Any] | None:
         if part.__globals__.get("__name__") == "dataclasses":
             return ()  # made for a data class; the set in it is empty between calls
         return snapshot.add_function(part)
-    if isinstance(part, type):
+    if issubclass(kind, type):
         return snapshot.add_class(part)
     return _parts_of_other(part, kind)
 

@@ -100,7 +100,7 @@ def function_code(
     common = (tuple(parameters), tuple(outputs))
     if is_importable(function):
         return _encode(ImportedFunction(*common, function.__module__, function.__qualname__))
-    name = getattr(function, "__qualname__", type(function).__name__)
+    name = getattr(function, "__qualname__", "") or type(function).__name__
     return _encode(PickledFunction(*common, name, _pickle_by_value(function), anew))
 
 
@@ -225,8 +225,10 @@ def is_importable(function: Any) -> bool:
     A bound method is found if it is one of a class. What :func:`cloudpickle.register_pickle_by_value` names
     is not importable, nor is ``__main__``.
     """
-    name = getattr(function, "__qualname__", None)
-    module_name = getattr(function, "__module__", None)
+    try:
+        name, module_name = function.__qualname__, function.__module__
+    except Exception:  # objects may answer with errors of their own
+        return False
     if type(name) is not str or type(module_name) is not str or module_name == "__main__" or "<" in name:
         return False
     module = found = sys.modules.get(module_name)

@@ -24,6 +24,8 @@ import cloudpickle
 import executor_tasks
 import pytest
 from executor_tasks import Counter
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gspc_trio import Executor
 from gspc_trio.compute.functions import Runner
@@ -163,6 +165,9 @@ CASES: list[Case] = [
      "T = (E.A, E.B)[i % 2]", "i % 2 + 1"),
     ("importable values", "import pathlib, datetime, re\nT = [pathlib.Path('a'), re.compile('x')]\n"
      "def f(): return str(T[0])", "f", "T[0] = pathlib.Path(f'b{i}')", "f'b{i}'"),
+    ("object that answers with errors", "class C:\n def __init__(self, n): self.n = n\n"
+     " def __getattr__(self, name): raise RuntimeError(name)\n def __reduce__(self): return C, (self.n,)\n"
+     " def __call__(self): return self.n\nc = C(0)\ndef f(): return c()", "(c, f)[i % 2]", "c.n = i", "i"),
     ("named tuple", "import typing\nclass P(typing.NamedTuple): x: int\nT = P(0)\ndef f(): return T.x", "f",
      "T = P(i)", "i"),
 ]  # fmt: skip
@@ -204,6 +209,76 @@ def test_what_is_submitted_is_what_is_meant(
             meant = eval(expected, main)
             assert meaning(function) == meant, "the case is wrong"
             assert compute.call(table.entry(function, often=often)) == meant
+
+
+WORLD = """
+import functools
+
+T, L, D = 0, [0], {"k": 0}
+
+class B:
+    b = 0
+
+class C(B):
+    n = 0
+    def get(self): return self.n, T
+    @classmethod
+    def kind(cls): return cls.n, cls.b
+
+c = C()
+
+def helper(): return 0
+def uses_global(): return T
+def uses_helper(x=0): return helper(), T, x
+def uses_containers(): return L, D
+def uses_class(): return C.n, C.b, C().get()
+def uses_object(): return c.n
+def uses_itself(n=2): return T if n == 0 else uses_itself(n - 1)
+def uses_all(): return uses_helper(), uses_containers(), uses_class(), uses_object(), closure(), uses_itself()
+
+def make():
+    held = 0
+    def closure(): return held, T
+    def hold():
+        nonlocal held
+        held += 1
+    return closure, hold
+
+closure, hold = make()
+
+@functools.wraps(uses_helper)
+def wrapped(): return uses_helper(), L
+"""
+
+CHANGES = (
+    "T += 1", "T = 0", "T = False", "L.append(T)", "L[0] += 1", "L = [0]", "D['k'] += 1", "D = {'k': 0}",
+    "B.b += 1",
+    "C.n += 1", "C.n = 0", "c.n = c.n + 1", "c = C()", "hold()", "exec('def helper(): return 1')",
+    "exec('def helper(): return T')", "uses_helper.__defaults__ = (T,)", "C.get = lambda self: (self.n, L)",
+    "exec('class C(B):\\n n = 5\\n def get(self): return T\\n kind = classmethod(lambda cls: cls.b)')",
+    "closure, hold = make()", "uses_global.__code__ = (lambda: (T, L)).__code__", "wrapped.__dict__['new'] = T",
+)  # fmt: skip
+
+SUBMITTED = (
+    "uses_global", "uses_helper", "uses_containers", "uses_class", "uses_object", "uses_itself", "uses_all",
+    "closure", "wrapped", "c.get", "C.kind", "functools.partial(uses_helper, T)", "lambda: (T, L)",
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(CHANGES + SUBMITTED + SUBMITTED), max_size=60), st.booleans())
+def test_whatever_changes_a_task_calls_what_was_submitted(steps: list[str], often: bool) -> None:
+    """The model is the call itself, here and now."""
+    table = CodeTable()
+    compute = Compute(table)
+    main: dict[str, Any] = {"__name__": "__main__"}
+    exec(WORLD, main)
+    for step in steps:
+        if step in CHANGES:
+            exec(step, main)
+            continue
+        function = eval(step, main)
+        assert repr(compute.call(table.entry(function, often=often))) == repr(function())
 
 
 @pytest.mark.parametrize(
