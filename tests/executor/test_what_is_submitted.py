@@ -256,7 +256,8 @@ CHANGES = (
     "C.n += 1", "C.n = 0", "c.n = c.n + 1", "c = C()", "hold()", "exec('def helper(): return 1')",
     "exec('def helper(): return T')", "uses_helper.__defaults__ = (T,)", "C.get = lambda self: (self.n, L)",
     "exec('class C(B):\\n n = 5\\n def get(self): return T\\n kind = classmethod(lambda cls: cls.b)')",
-    "closure, hold = make()", "uses_global.__code__ = (lambda: (T, L)).__code__", "wrapped.__dict__['new'] = T",
+    "closure, hold = make()",
+    "uses_global.__code__ = (lambda: (T, L)).__code__", "wrapped.__dict__['new'] = T",
 )  # fmt: skip
 
 SUBMITTED = (
