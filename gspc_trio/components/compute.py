@@ -12,6 +12,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 import trio
+from msgspec.structs import replace
 
 from gspc_trio.components.compute_channel import (
     ChannelCompute,
@@ -22,6 +23,7 @@ from gspc_trio.components.compute_channel import (
 from gspc_trio.components.compute_tasks import CodeTimes
 from gspc_trio.components.compute_template import ComputeError, Forked, Template
 from gspc_trio.components.compute_threads import ThreadHosts
+from gspc_trio.components.cpu_claims import CpuClaims
 from gspc_trio.core.exchange import OpenJob, Submission
 from gspc_trio.core.ids import Attempt, JobId, TaskId
 from gspc_trio.core.resources import Resource
@@ -98,6 +100,7 @@ class ProcessBackend:
         self._starting = trio.Lock()
         self._template: Template | None = None
         self._hosts = ThreadHosts(self._fork)
+        self._claims = CpuClaims()
         self._times: WeakValueDictionary[JobId, CodeTimes] = WeakValueDictionary()
         self._closed = False
 
@@ -123,13 +126,16 @@ class ProcessBackend:
         """Start the compute of the worker of ``resource`` for ``job``; the template too at first use.
 
         Args:
-            resource: its CPUs and GPUs are those that the process gets.
+            resource: its GPUs are those that the process gets, and its CPUs, unless another system of this
+                user has its own pinned there: then the process runs where the kernel has it run.
             job: working directory, search path and modules; ``threads`` says that a thread will do.
             events: told of results and of the loss of the process, from a trio task.
 
         Raises:
             ComputeError: it cannot be started; one line says why.
         """
+        if not self._claims.take(resource.cpus):
+            resource = replace(resource, cpus=())
         try:
             channels = Channels.make()
             try:
@@ -150,6 +156,7 @@ class ProcessBackend:
         if self._template is not None:
             await self._template.aclose()
         self._hosts.close()
+        self._claims.close()
 
     async def _origin(self, resource: Resource, job: OpenJob, channels: Channels) -> Origin:
         if job.threads:

@@ -29,6 +29,7 @@ from gspc_trio.nursery.connection_file import (
     remove_connection_file,
     write_connection_file,
 )
+from gspc_trio.nursery.loop import real_time, require_trio
 from gspc_trio.nursery.network import Network, address_towards
 from gspc_trio.protocol.code import encode_entry
 from gspc_trio.protocol.values import dumps, join, loads
@@ -56,6 +57,8 @@ async def open_rts(
 ) -> AsyncIterator[RunTimeSystem]:
     """A run-time system for as long as the block runs.
 
+    Trio's clock shows real time in it, also the autojump clock of a test, for real processes work in it.
+
     Args:
         cores: number of cores to offer; 0 for what this machine has and this process may use.
         host: name of this host in reports; "" for its own.
@@ -71,18 +74,30 @@ async def open_rts(
         ConnectFailed: no RTS answers at the address in the file.
         LayerGone: the memory layer did not start.
         NoRoom: this host has not so much memory for it, or cannot spill to that directory.
+        NotInTrio: this is no task of trio, but of asyncio for example.
         RtsError: the local RIF did not come up.
         StartedAtImport: a compute process is importing the module that calls this.
         TypeError: the number of cores is no whole number.
         ValueError: it is negative.
     """
+    require_trio("open_rts")
     refuse_in_imports_of_tasks()
     cores = checked_cores(cores)
     host, quota = host or socket.gethostname(), Quota(data_bytes, spill_bytes, spill_directory)
-    if connection_file is not None:
-        async with join_rts(Path(connection_file)) as rts, _with_data(rts, host, quota):
-            yield rts
-        return
+    with real_time():
+        if connection_file is not None:
+            async with join_rts(Path(connection_file)) as rts, _with_data(rts, host, quota):
+                yield rts
+        else:
+            async with _embedded_rts(cores, host, publish, quota) as rts, _with_data(rts, host, quota):
+                yield rts
+
+
+@asynccontextmanager
+async def _embedded_rts(
+    cores: int, host: str, publish: Path | str | None, quota: Quota
+) -> AsyncIterator[RunTimeSystem]:
+    """A run-time system in this process for as long as the block runs."""
     network = Network(secrets.token_bytes(32))
     async with open_process_backend() as backend:
         backend.prepare()
@@ -92,16 +107,16 @@ async def open_rts(
         }
         listen = (RTS_ADDRESS,) if publish is None else (RTS_ADDRESS, "ws://127.0.0.1:0")
         async with open_rts_service(network, listen=listen, strategies=strategies) as service:
-            options = {"spill": str(spill_bytes), "spill_directory": spill_directory} if spill_bytes else {}
+            options = {}
+            if quota.spill_bytes:
+                options = {"spill": str(quota.spill_bytes), "spill_directory": quota.spill_directory}
             report = await service.bootstrap((host,), "embedded", cores, options)
             if report.failed:
                 raise RtsError(f"the run-time system did not start: {report.failed[host]}")
             connection = network.connect(RTS_ADDRESS, role="control", name="application", expect="rts")
             async with connection as peer:
                 with published(publish, service.addresses[-1], network.token):
-                    rts = RunTimeSystem(network, RTS_ADDRESS, peer, published=publish is not None)
-                    async with _with_data(rts, host, quota):
-                        yield rts
+                    yield RunTimeSystem(network, RTS_ADDRESS, peer, published=publish is not None)
 
 
 @asynccontextmanager

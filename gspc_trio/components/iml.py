@@ -27,6 +27,7 @@ from gspc_trio.core.iml.store_events import Use
 from gspc_trio.iml import local
 from gspc_trio.iml.local import door_of
 from gspc_trio.nursery.connection_file import default_connection_file, read_connection_file
+from gspc_trio.nursery.loop import real_time, require_trio
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import PeerGone, RemoteError
 from gspc_trio.nursery.scope import open_scope
@@ -242,9 +243,15 @@ async def open_iml(
     Raises:
         ConnectionFileError: the file is missing, unsafe or not a connection file.
         ConnectFailed: no layer answers at the address in the file.
+        NotInTrio: this is no task of trio, but of asyncio for example.
     """
+    require_trio("open_iml")
     if connection_file is not None:
         layer = published_layer(Path(connection_file))
+        with real_time():  # its servers are real processes
+            async with join_layer(layer_network(layer), layer.address, job=job, host=host) as iml:
+                yield iml
+        return
     if layer is not None:
         async with join_layer(layer_network(layer), layer.address, job=job, host=host) as iml:
             yield iml

@@ -13,13 +13,13 @@ from gspc_trio.core.held import cpus_here, hold
 def together(described: Sequence[str]) -> Iterator[None]:
     """Hold these resources, and run on all their CPUs of this host; afterwards as before.
 
-    A worker is pinned to the CPUs of its own resource, which is the first of these.
+    A worker is pinned to the CPUs of its own resource, which is the first of these, or not at all.
     """
     before = os.sched_getaffinity(0)
     hold(described)
     try:
         cpus = cpus_here(described)
-        if cpus:
+        if before <= cpus:
             with suppress(OSError):  # CPUs that this process may not use: it stays where it is
                 os.sched_setaffinity(0, cpus)
         yield

@@ -17,7 +17,9 @@ from compute_support import CORE, Recorder, a_job, submission, value_of
 from gspc_trio.components.compute import ProcessBackend, open_process_backend
 from gspc_trio.components.compute_channel import ChannelCompute
 from gspc_trio.components.compute_template import LIBRARIES
+from gspc_trio.components.cpu_claims import CpuClaims
 from gspc_trio.core.code import Program
+from gspc_trio.core.exchange import OpenJob
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Reason, TaskOptions
 from gspc_trio.protocol.code import function_code, program_code, source_code
@@ -205,6 +207,37 @@ async def test_working_directory_and_pinning(
     compute.define(3, function_code(lambda: os.environ["CUDA_VISIBLE_DEVICES"]))
     compute.hand([submission(number, number) for number in (1, 2, 3)])
     assert [value_of(outcome) for outcome in await recorder.wait(3)] == [str(tmp_path), (cpu,), "2,3"]
+
+
+async def test_two_systems_do_not_pin_to_the_same_cpu(backend: ProcessBackend) -> None:
+    allowed = tuple(sorted(os.sched_getaffinity(0)))
+    core = Resource("r1.core0", "core", cpus=allowed[:1])
+    affinity = function_code(lambda: tuple(sorted(os.sched_getaffinity(0))))
+
+    async def where(of: ProcessBackend, job: OpenJob) -> Any:
+        told = Recorder()
+        return value_of(await run_one(await of.open(core, job, told), told, affinity))
+
+    assert await where(backend, a_job("j1")) == core.cpus
+    assert await where(backend, a_job("j2")) == core.cpus, "it is the same system"
+    async with open_process_backend() as other:
+        assert await where(other, a_job("j1")) == allowed
+        assert await where(other, a_job("j2", threads=True)) == allowed
+        await backend.aclose()
+        assert await where(other, a_job("j3")) == core.cpus, "the CPU was given back"
+
+
+def test_cpus_are_claimed_all_or_none() -> None:
+    one, two = CpuClaims(), CpuClaims()
+    assert one.take((1, 2))
+    assert one.take((2, 1))
+    assert not two.take((3, 2))
+    assert two.take((0, 3))
+    assert not one.take((3,))
+    assert two.take(())
+    one.close()
+    assert two.take((1, 2))
+    two.close()
 
 
 async def test_output_is_kept_per_attempt_and_bounded(compute: ChannelCompute, recorder: Recorder) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import trio
+from trio.testing import MockClock
 
-from gspc_trio import JobFailed, JobSettings, Net, farm, map_reduce, open_job, open_rts
+from gspc_trio import JobFailed, JobSettings, Net, farm, map_reduce, open_iml, open_job, open_rts
 from gspc_trio.components.workflow_file import WorkflowFileError, load_workflow_file
+from gspc_trio.nursery.loop import NotInTrio, real_time
 from gspc_trio.nursery.rpc import RemoteError
 from gspc_trio.protocol.code import BadCode
 
@@ -269,3 +274,51 @@ def test_a_syntax_error_is_said_to_be_where_it_is(tmp_path: Path) -> None:
     with pytest.raises(WorkflowFileError) as caught:
         load_workflow_file(flow, [])
     assert str(caught.value) == f"{broken}, line 2: SyntaxError: invalid syntax"
+
+
+@pytest.mark.parametrize("open_it", [open_rts, open_iml])
+def test_outside_of_trio_it_is_said_what_to_do(open_it: Any) -> None:
+    async def main() -> None:
+        async with open_it():
+            raise AssertionError("it opened")
+
+    with pytest.raises(
+        NotInTrio, match=r"here runs asyncio: use 'await asyncio\.to_thread\(trio\.run, main\)'"
+    ):
+        asyncio.run(main())
+    with pytest.raises(NotInTrio, match=r"here runs no trio: call 'trio\.run\(main\)'"):
+        main().send(None)
+
+
+def test_what_is_said_of_asyncio_works() -> None:
+    async def main() -> dict[str, Any]:
+        async with (
+            open_rts(cores=1) as rts,
+            open_job(farm(double), rts=rts, values={"items": [7]}) as job,
+        ):
+            return dict((await job.wait()).outputs)
+
+    async def in_asyncio() -> Any:
+        return await asyncio.to_thread(trio.run, main)
+
+    assert asyncio.run(in_asyncio()) == {"results": [14]}
+
+
+async def test_under_an_autojump_clock_time_is_real_while_processes_work(autojump_clock: MockClock) -> None:
+    async with open_rts(cores=2) as rts, open_rts(cores=1) as other:
+        net = farm(nap)
+        async with open_job(net, rts=rts, values={"items": [1.0] * 2}) as job:
+            result = await job.wait()
+        async with open_job(net, rts=other, values={"items": [0.1]}) as job:
+            await job.wait()
+    assert (result.state, result.tasks["finished"], result.tasks["failed"]) == ("finished", 2, 0)
+    assert result.elapsed_s >= 1.0
+    begun_s = time.monotonic()
+    await trio.sleep(3_600)  # it leaps again
+    assert time.monotonic() - begun_s < HANG_S
+    assert (autojump_clock.rate, autojump_clock.autojump_threshold) == (0.0, 0.0)
+
+
+async def test_a_clock_that_a_test_moves_itself_is_left_alone(mock_clock: MockClock) -> None:
+    with real_time():
+        assert (mock_clock.rate, mock_clock.autojump_threshold) == (0.0, math.inf)
