@@ -18,7 +18,6 @@ import trio
 
 from gspc_trio.components.journal_files import (
     JournalDirectory,
-    JournalDisk,
     JournalError,
     has_journal,
     locked,
@@ -69,7 +68,7 @@ class Journal:
 
     def __init__(
         self,
-        disk: JournalDisk,
+        disk: JournalDirectory,
         about: About,
         records: list[JournalRecord],
         file_bytes_max: int = FILE_BYTES_MAX,
@@ -90,8 +89,13 @@ class Journal:
         self._size_bytes = self._bound_bytes = 0
 
     def note_job(self, job: JobId, instance: str) -> None:
-        """Note which job this is to which run-time system, for who may go on for it."""
-        self._disk.note(json.dumps({"job": job, "instance": instance}))
+        """Note which job this is to which run-time system, for who may go on for it.
+
+        Raises:
+            JournalError: the disk does not take it.
+        """
+        with self._refused():
+            self._disk.note(json.dumps({"job": job, "instance": instance}))
 
     def earlier_job(self, instance: str) -> JobId:
         """Return which job this was to that run-time system, "" if it was none there."""
@@ -202,8 +206,14 @@ class Journal:
         self._bound_bytes = max(self._file_bytes_max, 2 * len(data))
 
     async def _durably(self, write: Awaitable[None]) -> None:
-        try:
+        with self._refused():
             await write
+
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
+        """Say what an error of the disk means."""
+        try:
+            yield
         except OSError as error:
             name = self._disk.name
             raise JournalError(
@@ -251,7 +261,7 @@ def open_journal(directory: Path, file_bytes_max: int = FILE_BYTES_MAX) -> Itera
             disk.close()
 
 
-def read_journal(disk: JournalDisk) -> tuple[About, list[JournalRecord]]:
+def read_journal(disk: JournalDirectory) -> tuple[About, list[JournalRecord]]:
     """Return what the newest whole file says.
 
     Raises:

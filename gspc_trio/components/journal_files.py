@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import trio
-
+from gspc_trio.components.durable_files import THIS_MACHINE, FileSystem, append, put_in_place
 from gspc_trio.components.own_directory import own_directory
 
 _PREFIX = "journal."
@@ -20,14 +19,22 @@ class JournalError(ValueError):
     """The journal cannot be used; one line says why, and what to do."""
 
 
-class JournalDisk(Protocol):
-    """What a journal needs from where it lies.
+class JournalDirectory:
+    """Where a journal lies.
+
+    Args:
+        directory: which is locked.
+        files: the file system that it is in.
 
     Attributes:
         name: for people, and for ``gspc-jobserver resume``.
     """
 
-    name: str
+    def __init__(self, directory: Path, files: FileSystem = THIS_MACHINE) -> None:
+        self.name = str(directory)
+        self._directory = directory
+        self._files = files
+        self._descriptor: int | None = None
 
     async def replace(self, data: bytes) -> None:
         """Begin the next file with ``data``, whole or not at all, durable on return; earlier ones go.
@@ -35,126 +42,69 @@ class JournalDisk(Protocol):
         Raises:
             OSError: the disk does not take it.
         """
-        ...
+        self.close()
+        self._descriptor = await self._files.wait(_replace, self._files, self._directory, data)
 
     async def append(self, data: bytes) -> None:
         """Add to the file; durable on return. Raises OSError as ``replace`` does."""
-        ...
+        await self._files.wait(append, self._files, self._descriptor, data)
 
     async def compute(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return what a function returns that takes long, while heartbeats go on."""
-        ...
+        return await self._files.compute(function, *args)
 
     def read(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
         """Return the name of each file, the newest first, and what reads it (or raises OSError)."""
-        ...
+        for name in reversed(journals_in(self._files, self._directory)):
+            yield name, partial(self._files.read, self._directory / name)
 
     def note(self, text: str) -> None:
-        """Keep a small text beside the journal, in place of the one before."""
-        ...
+        """Keep a small text beside the journal, in place of the one before; durable on return.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        self._files.close(put_in_place(self._files, self._directory / _NOTE, text.encode()))
 
     def noted(self) -> str:
         """Return that text. Raises OSError if there is none."""
-        ...
+        return self._files.read(self._directory / _NOTE).decode()
 
     def close(self) -> None:
         """Append no more."""
-        ...
+        if self._descriptor is not None:
+            self._files.close(self._descriptor)
+            self._descriptor = None
 
 
-class JournalDirectory:
-    """A journal's directory of a real file system.
-
-    Args:
-        directory: which is locked.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self.name = str(directory)
-        self._directory = directory
-        self._descriptor = -1
-
-    async def replace(self, data: bytes) -> None:
-        """Begin the next file."""
-        self.close()
-        self._descriptor = await trio.to_thread.run_sync(_replace, self._directory, data)
-
-    async def append(self, data: bytes) -> None:
-        """Add to the file."""
-        await trio.to_thread.run_sync(_append, self._descriptor, data)
-
-    async def compute(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Compute in a thread."""
-        return await trio.to_thread.run_sync(function, *args)
-
-    def read(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """Return the files."""
-        for path in reversed(_files(self._directory)):
-            yield path.name, path.read_bytes
-
-    def note(self, text: str) -> None:
-        """Keep a small text."""
-        temporary = self._directory / "new"
-        temporary.unlink(missing_ok=True)
-        temporary.write_text(text)
-        temporary.rename(self._directory / _NOTE)
-
-    def noted(self) -> str:
-        """Return the text."""
-        return (self._directory / _NOTE).read_text()
-
-    def close(self) -> None:
-        """Append no more."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+def journals_in(files: FileSystem, directory: Path) -> list[str]:
+    """Return the names of a journal's files, oldest first."""
+    return sorted(name for name in files.names(directory) if _number_of(name))
 
 
-def _append(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-    os.fdatasync(descriptor)
-
-
-def _files(directory: Path) -> list[Path]:
-    """Return the files of a journal, oldest first."""
-    return sorted(path for path in directory.glob(f"{_PREFIX}*") if path.suffix[1:].isdigit())
+def _number_of(name: str) -> int:
+    """Return the number of a file of a journal, 0 for another file."""
+    number = name.removeprefix(_PREFIX)
+    return int(number) if number != name and number.isdecimal() else 0
 
 
 def has_journal(directory: Path) -> bool:
     """Whether there is a journal in a directory."""
-    return bool(_files(directory))
+    return bool(journals_in(THIS_MACHINE, directory))
 
 
-def _replace(directory: Path, data: bytes) -> int:
+def _replace(files: FileSystem, directory: Path, data: bytes) -> int:
     """Write the next file, whole or not at all; remove the others; return its descriptor."""
-    old = _files(directory)
-    number = int(old[-1].suffix[1:]) + 1 if old else 1
-    path = directory / f"{_PREFIX}{number:06}"
-    temporary = directory / "new"
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-    )
+    old = journals_in(files, directory)
+    number = _number_of(old[-1]) + 1 if old else 1
+    descriptor = put_in_place(files, directory / f"{_PREFIX}{number:06}", data)
     try:
-        _append(descriptor, data)
-        temporary.rename(path)
-        _sync_directory(directory)
-        for one in old:
-            one.unlink()
+        for name in old:
+            files.remove(directory / name)
     except BaseException:
-        os.close(descriptor)
+        files.close(descriptor)
         raise
     return descriptor
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def locked(directory: Path) -> AbstractContextManager[None]:

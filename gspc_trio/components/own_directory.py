@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gspc_trio.components.durable_files import THIS_MACHINE, make_directories
+
 
 @contextmanager
 def own_directory(directory: Path, used: str, refuse: Callable[[str], Exception]) -> Iterator[None]:
@@ -24,7 +26,7 @@ def own_directory(directory: Path, used: str, refuse: Callable[[str], Exception]
         Exception: made by ``refuse``: others can look into the directory, or somebody else uses it.
         OSError: the directory cannot be made, or its lock is no file of its own.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directories(THIS_MACHINE, directory)
     status = directory.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise refuse(f"others can look into {directory}: chmod 700 it, or name another directory")

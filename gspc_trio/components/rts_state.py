@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import secrets
 import socket
 import time
@@ -21,6 +20,13 @@ import trio
 from attrs import asdict, evolve, field, frozen
 from msgspec import Struct, structs
 
+from gspc_trio.components.durable_files import (
+    ASIDE,
+    THIS_MACHINE,
+    FileSystem,
+    create_aside,
+    put_in_place,
+)
 from gspc_trio.components.own_directory import own_directory
 from gspc_trio.components.rts import RtsService
 from gspc_trio.core.ids import JobId, RifId
@@ -134,13 +140,21 @@ class StateKeeper:
         folder: the directory.
         state: what the last one left.
         clock: seconds since 1970.
+        files: the file system that the directory is in.
 
     Attributes:
         state: what the last one left, with the epoch for this one.
     """
 
-    def __init__(self, folder: Path, state: RtsState, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        state: RtsState,
+        clock: Callable[[], float] = time.time,
+        files: FileSystem = THIS_MACHINE,
+    ) -> None:
         self.folder = folder
+        self._files = files
         self.before = state
         self._clock = clock
         self._restored = self._failed = False
@@ -153,7 +167,8 @@ class StateKeeper:
             StateError: it cannot be written.
         """
         try:
-            self._write_aside(self.before).unlink()
+            self._files.close(create_aside(self._files, self.folder, _encoded(self.before)))
+            self._files.remove(self.folder / ASIDE)
         except OSError as error:
             raise StateError(
                 f"the state {self.folder} cannot be written: {error.strerror or error}"
@@ -239,17 +254,11 @@ class StateKeeper:
             self.state = evolve(state, alive_s=0.0)  # so that it is tried again
 
     def _write(self, state: RtsState) -> None:
-        os.replace(self._write_aside(state), self.folder / _FILE)
+        self._files.close(put_in_place(self._files, self.folder / _FILE, _encoded(state)))
 
-    def _write_aside(self, state: RtsState) -> Path:
-        temporary = self.folder / "new"
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump(asdict(state), file, default=structs.asdict)
-            file.flush()
-            os.fsync(file.fileno())
-        return temporary
+
+def _encoded(state: RtsState) -> bytes:
+    return json.dumps(asdict(state), default=structs.asdict).encode(errors="surrogateescape")
 
 
 def _saved(rif: Rif) -> SavedHost:
@@ -273,14 +282,21 @@ def open_state(folder: Path) -> Iterator[StateKeeper]:
         OSError: the directory cannot be made.
     """
     with own_directory(folder, "a run-time system that runs uses the state", StateError):
-        keeper = StateKeeper(folder, _load(folder / _FILE))
+        keeper = StateKeeper(folder, load_state(folder))
         keeper.try_out()
         yield keeper
 
 
-def _load(path: Path) -> RtsState:
+def load_state(folder: Path, files: FileSystem = THIS_MACHINE) -> RtsState:
+    """Return what the last run-time system has left in a directory, or a new state if there was none.
+
+    Raises:
+        StateError: it is damaged.
+        OSError: it cannot be read.
+    """
+    path = folder / _FILE
     try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="surrogateescape"))
+        data: dict[str, Any] = json.loads(files.read(path).decode(errors="surrogateescape"))
         hosts = tuple(SavedHost(**host) for host in data.pop("hosts"))
         jobs = tuple(SavedJob(**job) for job in data.pop("jobs", ()))
         state = RtsState(**data, hosts=hosts, jobs=jobs)

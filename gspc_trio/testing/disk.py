@@ -1,51 +1,96 @@
-"""A disk on trio's clock: it takes time, fills up, and keeps of a write that was under way what it likes."""
+"""A disk on trio's clock: it takes time, fills up, and forgets at a power loss what was not synced."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
+from attrs import define, field
 
+from gspc_trio.components.durable_files import FileSystem, make_directories
 from gspc_trio.components.journal import FILE_BYTES_MAX, Journal, read_journal
+from gspc_trio.components.journal_files import JournalDirectory, journals_in
 from gspc_trio.protocol.journal import About
 from gspc_trio.testing.process import SimulatedProcess
+
+T = TypeVar("T")
 
 WRITE_S = 0.001
 """Mean time of a write, about; one in twenty takes a hundred times as long."""
 
+ROOT = Path("/")
+
+JOURNAL = Path("/journals/job")
+"""Where the journal lies."""
+
 ABOUT = About("simulation", "workload", "", (), {})
 
 
+@define(eq=False)
+class _File:
+    """Content as processes see it, and what of it is durable."""
+
+    content: bytes = b""
+    durable: bytes = b""
+
+
+@define(eq=False)
+class _Directory:
+    """Names as processes see them, those that are durable, and the changes since.
+
+    A change gives names to files, or takes them away (None), all of them or none.
+    """
+
+    names: dict[str, _File | _Directory] = field(factory=dict)
+    durable: dict[str, _File | _Directory] = field(factory=dict)
+    changes: list[dict[str, _File | _Directory | None]] = field(factory=list)
+
+    def change(self, change: dict[str, _File | _Directory | None]) -> None:
+        _apply(change, self.names)
+        self.changes.append(change)
+
+
+def _apply(change: dict[str, _File | _Directory | None], names: dict[str, _File | _Directory]) -> None:
+    for name, node in change.items():
+        if node is not None:
+            names[name] = node
+        else:
+            names.pop(name, None)
+
+
 class SimulatedDisk:
-    """The disk of one host with one journal; it outlives the processes that write to it.
+    """The disk of one host, maybe with a journal; it outlives the processes that write to it.
 
     Args:
         name: for people.
-        random: draws times, and what is left of a write that was under way.
-        file_bytes_max: when the journal begins a new file.
+        random: draws times, and what is left after a kill or a power loss.
+        file_bytes_max: when a journal begins a new file.
 
     Attributes:
-        files: name -> content, oldest first.
-        note: the small text beside the journal, or None.
         full_until_s: until when it takes no more.
         was_full: how often it did not take something.
-        on_read: told the content of the newest file when a job server is about to go on with it.
+        on_read: told the content of the newest file when a job server is about to go on with its journal.
+        on_write: told who is just writing.
     """
 
     def __init__(self, name: str, random: Random, file_bytes_max: int = FILE_BYTES_MAX) -> None:
         self.name = name
-        self.files: dict[str, bytes] = {}
-        self.note: str | None = None
         self.full_until_s = 0.0
         self.was_full = 0
         self.on_read: Callable[[bytes], None] = lambda _: None
+        self.on_write: Callable[[SimulatedProcess], None] = lambda _: None
         self._random = random
         self._file_bytes_max = file_bytes_max
-        self._number = 0
+        self._root = _Directory()
+
+    def files(self, process: SimulatedProcess) -> ProcessFiles:
+        """Return the file system as a process has it."""
+        return ProcessFiles(self, process, self._random)
 
     def open_journal(self, process: SimulatedProcess) -> Journal:
         """Return the journal as a process has it: a new one, or that of an earlier process.
@@ -53,9 +98,11 @@ class SimulatedDisk:
         Raises:
             JournalError: what is there is none.
         """
-        disk = OpenDisk(self, process)
-        records = read_journal(disk)[1] if self.files else []
-        return Journal(disk, ABOUT, records, self._file_bytes_max)
+        files = self.files(process)
+        make_directories(files, JOURNAL)
+        directory = _WatchedDirectory(self, files)
+        records = read_journal(directory)[1] if journals_in(files, JOURNAL) else []
+        return Journal(directory, ABOUT, records, self._file_bytes_max)
 
     def draw_time_s(self) -> float:
         """Draw how long a write takes."""
@@ -66,103 +113,176 @@ class SimulatedDisk:
         """Whether it takes no more now."""
         return trio.current_time() < self.full_until_s
 
-    def next_name(self) -> str:
-        """Return the name of the next file."""
-        self._number += 1
-        return f"journal.{self._number:06}"
+    def find(self, path: Path) -> Any:
+        """Return a file or directory.
 
-    def leave(self, data: bytes, *, dark: bool) -> bytes:
-        """Return what is left of a write: its first bytes, after a power loss zeros for the others."""
-        kept = data[: self._random.randint(0, len(data))]
-        return kept.ljust(len(data), b"\0") if dark and self._random.random() < 0.8 else kept
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        node: Any = self._root
+        for name in path.parts[1:]:
+            if name not in node.names:
+                raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+            node = node.names[name]
+        return node
 
-    def leave_files(self, name: str, data: bytes) -> None:
-        """Leave what is left of the change to a new file: that is there or not, the old one gone or not."""
-        old = dict(self.files)
-        if self._random.random() < 0.7:
-            self.files[name] = data
+    def lose_power(self) -> None:
+        """Forget what was not synced, or some of it, in any order."""
+        self._forget(self._root)
+
+    def _forget(self, node: Any) -> None:
+        if isinstance(node, _File):
+            synced = len(node.durable)
+            kept = node.content[: self._random.randint(synced, len(node.content))]
+            torn = len(node.content) if self._random.random() < 0.8 else len(kept)
+            node.content = node.durable = kept.ljust(
+                torn, b"\0"
+            )  # the length may be known, and not the bytes
+            return
+        names = dict(node.durable)
+        for change in node.changes:
             if self._random.random() < 0.5:
-                for one in old:
-                    del self.files[one]
+                _apply(change, names)
+        node.names, node.durable, node.changes = names, dict(names), []
+        for one in dict.fromkeys(names.values()):
+            self._forget(one)
 
 
-class OpenDisk:
-    """A disk as one process has it; see :class:`~gspc_trio.components.journal_files.JournalDisk`."""
+class ProcessFiles(FileSystem):
+    """A disk as one process has it: when that is killed while it waits, some of what it wanted is done.
 
-    def __init__(self, disk: SimulatedDisk, process: SimulatedProcess) -> None:
-        self.name = disk.name
+    Args:
+        disk: the disk.
+        process: whose it is.
+        random: draws how much of it.
+    """
+
+    def __init__(self, disk: SimulatedDisk, process: SimulatedProcess, random: Random) -> None:
         self._disk = disk
         self._process = process
-        self._file = ""
-        self._appending = b""
-        self._replacing: tuple[str, bytes] | None = None
+        self._random = random
+        self._open: dict[int, _File] = {}
+        self._waiting: Callable[[], Any] | None = None
+        self._left = 0
+        self._done = 0
         process.on_kill.append(self._killed)
 
     def _killed(self) -> None:
-        disk, dark = self._disk, self._process.dark
-        if self._appending:
-            disk.files[self._file] += disk.leave(self._appending, dark=dark)
-            self._appending = b""
-        if self._replacing is not None:
-            disk.leave_files(*self._replacing)
-            self._replacing = None
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._done = 0
+            waiting()  # nothing is done: it is counted
+            self._left = self._random.randint(0, self._done)
+            waiting()
+        if self._process.dark:
+            self._disk.lose_power()
 
-    async def replace(self, data: bytes) -> None:
-        """Begin the next file."""
-        disk, name = self._disk, self._disk.next_name()
-        self._replacing = name, data
-        await self._take_time()
-        self._replacing = None
-        if disk.is_full:
-            self._refuse()
-        disk.files.clear()
-        disk.files[name] = data
-        self._file = name
+    def _may(self) -> bool:
+        """Whether something is done: for a process that lives, or by the kernel before the power goes."""
+        if self._process.alive:
+            return True
+        self._done += 1
+        self._left -= 1
+        return self._left >= 0
 
-    async def append(self, data: bytes) -> None:
-        """Add to the file."""
-        disk = self._disk
-        self._appending = data
-        await self._take_time()
-        self._appending = b""
-        if disk.is_full:
-            disk.files[self._file] += disk.leave(data, dark=False)
-            self._refuse()
-        disk.files[self._file] += data
-
-    async def _take_time(self) -> None:
+    async def wait(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Take some time, and then do it."""
+        self._waiting = partial(function, *arguments)
         with trio.CancelScope(shield=True):  # what the kernel was given it does
             await trio.sleep(self._disk.draw_time_s())
+        self._disk.on_write(self._process)
         self._process.step()
         if not self._process.alive:
             await trio.sleep_forever()  # until the end that is on its way
+        self._waiting = None
+        return function(*arguments)
 
-    def _refuse(self) -> None:
-        self._disk.was_full += 1
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    async def compute(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def compute(self, function: Callable[..., T], *arguments: Any) -> T:
         """Compute at once."""
         await trio.lowlevel.checkpoint()
-        return function(*args)
+        return function(*arguments)
+
+    def is_directory(self, path: Path) -> bool:
+        """Whether there is a directory."""
+        try:
+            return isinstance(self._disk.find(path), _Directory)
+        except FileNotFoundError:
+            return False
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory."""
+        if self._may():
+            self._disk.find(path.parent).change({path.name: _Directory()})
+
+    def names(self, directory: Path) -> list[str]:
+        """Return the names in a directory."""
+        return list(self._disk.find(directory).names)
+
+    def read(self, path: Path) -> bytes:
+        """Return what a file has."""
+        content: bytes = self._disk.find(path).content
+        return content
+
+    def create(self, path: Path) -> int:
+        """Create a file."""
+        file, descriptor = _File(), len(self._open)
+        if self._may():
+            self._disk.find(path.parent).change({path.name: file})
+        self._open[descriptor] = file
+        return descriptor
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        """Append to a file; a disk that is full, and the last that a kernel does, take some of it."""
+        file, disk = self._open[descriptor], self._disk
+        if not self._may():
+            return
+        is_full = self._process.alive and disk.is_full
+        is_last = not self._process.alive and not self._left
+        file.content += data[: self._random.randint(0, len(data))] if is_full or is_last else data
+        if is_full:
+            disk.was_full += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def sync(self, descriptor: int) -> None:
+        """Make the content of a file durable."""
+        if self._may():
+            file = self._open[descriptor]
+            file.durable = file.content
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        if self._may():
+            directory = self._disk.find(path)
+            directory.durable = dict(directory.names)
+            directory.changes = []
+
+    def close(self, descriptor: int) -> None:
+        """Append no more."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give a file of a directory another name."""
+        if self._may():
+            directory = self._disk.find(old.parent)
+            directory.change({new.name: directory.names[old.name], old.name: None})
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it is there."""
+        directory = self._disk.find(path.parent)
+        if path.name in directory.names and self._may():
+            directory.change({path.name: None})
+
+
+class _WatchedDirectory(JournalDirectory):
+    """The directory of a journal; what is read there is shown to the disk first."""
+
+    def __init__(self, disk: SimulatedDisk, files: FileSystem) -> None:
+        super().__init__(JOURNAL, files)
+        self.name = disk.name
+        self._disk = disk
 
     def read(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
         """Return the files, the newest first."""
-        self._disk.on_read(next(reversed(self._disk.files.values())))
-        for name in reversed(list(self._disk.files)):
-            yield name, partial(self._disk.files.__getitem__, name)
-
-    def note(self, text: str) -> None:
-        """Keep a small text."""
-        if self._process.alive:
-            self._disk.note = text
-
-    def noted(self) -> str:
-        """Return the text."""
-        if self._disk.note is None:
-            raise FileNotFoundError
-        return self._disk.note
-
-    def close(self) -> None:
-        """Append no more."""
-        self._file = ""
+        read = list(super().read())
+        if read:
+            self._disk.on_read(read[0][1]())
+        yield from read

@@ -38,6 +38,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 LATER_KINDS: Mapping[str, tuple[str, ...]] = {
     "requeue": ("rif",),
     "dawdle": ("rts", "job"),
+    "outage": ("job",),
 }
 """The same for kinds that came later; they are drawn apart, so that a seed keeps what it had before."""
 
@@ -123,6 +124,7 @@ class Faults(Struct, frozen=True):
         shortages: hosts that can start no process for a while.
         requeues: RIFs that a strategy starts again while they run, and of which it knows only the second.
         dawdles: clients that watch, and take nothing for a while.
+        outages: hosts that lose their power just as a journal is written, and again when it is written next.
         races: whether compute processes may read a task just as their queue is taken back.
         tight: whether frames, credit for calls and buffers may be small.
         states: whether the run-time system may have ``--state``, so that RIFs and jobs await the next one.
@@ -151,6 +153,7 @@ class Faults(Struct, frozen=True):
     shortages: int = 1
     requeues: int = 1
     dawdles: int = 1
+    outages: int = 1
     races: bool = True
     tight: bool = True
     states: bool = True
@@ -226,6 +229,7 @@ _COUNTS = {
     "shortage": "shortages",
     "requeue": "requeues",
     "dawdle": "dawdles",
+    "outage": "outages",
 }
 
 

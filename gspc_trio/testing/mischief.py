@@ -26,6 +26,10 @@ PATIENCE_S = 20.0
 """How long a stranger waits at the door."""
 
 
+WRITES_MAX = 8
+"""An outage comes with one of so many writes."""
+
+
 class Mischief:
     """Carries out faults.
 
@@ -75,6 +79,7 @@ class Mischief:
             "cancel": self._cancel,
             "full": self._full,
             "shortage": self._shortage,
+            "outage": self._outage,
             "dawdle": lambda _, _process: clients.dawdle(),
             "requeue": lambda _, process: cluster.outside.run(nursery.start_soon, self._requeue, process),
         }
@@ -129,6 +134,20 @@ class Mischief:
             disk = self._cluster.layers.disk(process.host)
         if disk is not None:
             disk.full_until_s = trio.current_time() + fault.lasts_s
+
+    def _outage(self, fault: Fault, process: SimulatedProcess) -> None:
+        """Let the power go as one of the next few writes is under way, and again at the first one after."""
+        disk, left = self._cluster.disks.get(process), [1, self._random.randint(1, WRITES_MAX)]
+
+        def write(writer: SimulatedProcess) -> None:
+            if left:
+                left[-1] -= 1
+                if not left[-1]:
+                    left.pop()
+                    self._crash(fault, writer)
+
+        if disk is not None:
+            disk.on_write = write
 
     def _shortage(self, fault: Fault, process: SimulatedProcess) -> None:
         backend = self._cluster.backends.get(process)

@@ -15,7 +15,7 @@ from gspc_trio.testing.hunt import describe_schedule, hunt, parse_schedule, shri
 from gspc_trio.testing.options import ALL_TASKS_MAX, SHAPE_MAX, any_shape
 from gspc_trio.testing.simulation import Options, simulate
 
-HANG_S = 100.0
+HANG_S = 600.0
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +35,9 @@ from gspc_trio.testing.hunt import quiet
 from gspc_trio.testing.simulation import Options, simulate
 
 quiet()
-print(*(simulate(seed, Options(tasks=tasks)).digest for seed, tasks in ((8, 12), (50003, 20), (87, 12))))
+print(*(simulate(seed, Options(tasks=tasks)).digest for seed, tasks in ((50003, 20), (87, 12))))
 """
-"""Replays a few seeds; in two of them jobs have data in a memory layer, and some of it is lost."""
+"""Replays two seeds; in both jobs have data in a memory layer, and some of it is lost."""
 
 
 def test_other_processes_with_other_hashes_replay_the_same_events():
@@ -53,7 +53,7 @@ def test_other_processes_with_other_hashes_replay_the_same_events():
     ]
     digests = {replay.communicate(timeout=HANG_S)[0] for replay in replays}
     assert len(digests) == 1
-    assert len(digests.pop().split()) == 3
+    assert len(digests.pop().split()) == 2
 
 
 def test_a_broken_run_tells_its_story_and_how_to_replay_it(monkeypatch, capsys):
