@@ -125,7 +125,7 @@ class Simulation:
         if self._is_wide and wide.random() < DOOMED:
             self._lives.append(DoomedLife(self, "doomed1", wide.random() < 0.5, wide))
         stateful = options.faults.states and Random(self._cluster_seed + 2).random() < 0.5
-        self._memory = RtsMemory(Random(self._cluster_seed + 8)) if stateful else None
+        self._memory = RtsMemory(Random(self._cluster_seed + 9)) if stateful else None
         self.observer.grace_s = RESUME_GRACE_S if stateful else 0.0
         self._running = set(self._lives)
         self.rts_ended = trio.Event()

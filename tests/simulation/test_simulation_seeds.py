@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from gspc_trio.testing.cluster import open_cluster
 from gspc_trio.testing.faults import KINDS, LATER_KINDS, Fault, Faults
+from gspc_trio.testing.options import any_shape
 from gspc_trio.testing.simulation import Options, simulate
 from gspc_trio.testing.workload import Workload, behave, in_order
 
@@ -19,6 +20,13 @@ ROLES_OF = {**KINDS, **LATER_KINDS}
 @pytest.mark.parametrize("seed", range(20))
 def test_a_cluster_whose_processes_are_killed_computes_what_a_plain_loop_does(seed):
     report = simulate(seed)
+    assert report.broken == "", report
+
+
+@pytest.mark.parametrize("seed", [*range(1000, 1005), 3005])
+def test_so_does_one_of_any_shape(seed):
+    """In 3005 a job that must fail was refused before it could: there was no host for a moment."""
+    report = simulate(seed, any_shape(seed, Options()))
     assert report.broken == "", report
 
 
