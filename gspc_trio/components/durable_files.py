@@ -34,9 +34,9 @@ class FileSystem:
         """Whether there is a directory."""
         return path.is_dir()
 
-    def make_directory(self, path: Path) -> None:
-        """Make a directory of this user alone; somebody else may just have done it."""
-        path.mkdir(mode=0o700, exist_ok=True)
+    def make_directory(self, path: Path, *, private: bool) -> None:
+        """Make a directory, maybe for this user alone; somebody else may just have done it."""
+        path.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
 
     def names(self, directory: Path) -> list[str]:
         """Return the names in a directory."""
@@ -86,7 +86,7 @@ THIS_MACHINE = FileSystem()
 
 
 def make_directories(files: FileSystem, directory: Path) -> None:
-    """Make a directory and those above it, durable on return, as far as they are not there.
+    """Make a directory for this user alone, and those above it, durable on return; they may be there.
 
     Raises:
         OSError: one cannot be made.
@@ -94,7 +94,7 @@ def make_directories(files: FileSystem, directory: Path) -> None:
     directory = directory.absolute()
     missing = [path for path in (directory, *directory.parents) if not files.is_directory(path)]
     for path in reversed(missing):
-        files.make_directory(path)
+        files.make_directory(path, private=path == directory)
         files.sync_directory(path.parent)
     if not missing:  # whoever made it may have been killed before it was durable
         with suppress(PermissionError):

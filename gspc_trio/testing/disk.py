@@ -209,8 +209,9 @@ class ProcessFiles(FileSystem):
         except FileNotFoundError:
             return False
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, private: bool) -> None:
         """Make a directory."""
+        del private  # there are no users
         if self._may():
             self._disk.find(path.parent).change({path.name: _Directory()})
 

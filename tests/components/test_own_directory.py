@@ -25,6 +25,8 @@ class Refused(ValueError):
 def test_it_is_made_for_one_user(tmp_path: Path) -> None:
     with own_directory(tmp_path / "a" / "b", USED, Refused):
         assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "like").mkdir()
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "like").stat().st_mode, "what is above is as usual"
 
 
 def test_it_is_for_one_process_at_a_time(tmp_path: Path) -> None:

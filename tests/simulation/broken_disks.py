@@ -50,7 +50,7 @@ def made_directories_not_synced(patch: Patch) -> None:
     def make(files: FileSystem, directory: Path) -> None:
         for path in (*reversed(directory.parents), directory):
             if not files.is_directory(path):
-                files.make_directory(path)
+                files.make_directory(path, private=True)
 
     for module in (disk, rts_memory):
         patch(module, "make_directories", make)

@@ -101,7 +101,7 @@ async def test_names_that_were_not_synced_change_in_any_order():
 
 async def test_a_directory_that_was_not_synced_may_be_gone_with_all_that_is_in_it():
     def make(files: ProcessFiles) -> None:
-        files.make_directory(FOLDER / "below")
+        files.make_directory(FOLDER / "below", private=True)
         put_in_place(files, FOLDER / "below" / "a", b"safe?")
 
     hosts = [Host(seed) for seed in range(DRAWS)]
