@@ -175,7 +175,11 @@ def run_terminal(
     top.run()
     if top.trouble is not None:
         raise top.trouble
-    return top.return_code or 0
+    status = top.return_code or 0
+    if owner is not None:  # somebody waits, and all is closed: taking the interpreter apart takes a second
+        sys.stdout.flush()
+        os._exit(status)
+    return status
 
 
 def main() -> None:
