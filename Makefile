@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lab browser style docs screenshots simulate mutants leaks chaos bench bench-smoke clean
+.PHONY: run test lab browser style docs screenshots simulate mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -44,6 +44,9 @@ DURATION ?= 60
 
 chaos: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing.chaos --duration $(DURATION)
+
+hostile: $(VENV)/.installed
+	$(BIN)/python -m gspc_trio.testing.hostile --messages 100000
 
 STARTS ?= 100
 

@@ -30,6 +30,7 @@ from gspc_trio.core.exchange import (
     Claim,
     DefineCode,
     Finished,
+    GrantsAhead,
     OpenJob,
     RemoveResources,
     Revoke,
@@ -256,7 +257,7 @@ class RifService:
                 self._take_from_rts(message.body)
             else:
                 message.fail(TypeError(f"a RIF cannot be asked for {type(message.body).__name__}"))
-        elif isinstance(message, Revoke):
+        elif isinstance(message, Revoke | GrantsAhead):
             self._inbox.put(message)
         elif isinstance(message, CloseJobEverywhere):
             self._delivery.dismiss(message.job, "its job is over")

@@ -6,11 +6,23 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gspc_trio.core.exchange import Demand, Grant, Interrupt, Lapsed, Recall, Refuse, Release, Revoke, Revoked
+from gspc_trio.core.exchange import (
+    Demand,
+    Grant,
+    GrantsAhead,
+    Interrupt,
+    Lapsed,
+    Recall,
+    Refuse,
+    Release,
+    Revoke,
+    Revoked,
+)
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import RECORD_TYPES, Record, ResourceChanged
 from gspc_trio.core.rm import ResourceManager
+from gspc_trio.core.rm.ahead import GrantsAheadOf
 from gspc_trio.core.rm.events import Added, Removed
 from gspc_trio.core.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.nursery.drive import Inbox, drive
@@ -38,15 +50,17 @@ class RmShell:
         self.inbox: Inbox[Any] = Inbox()
         self.peers: dict[JobId, Peer] = {}
         self._tell_rts = tell_rts
+        self._answering = _Answering(machine)
+        tell_rts(GrantsAhead(self._answering.ahead.newest))
         self._performers: dict[type, Callable[[Any], None]] = {
             **dict.fromkeys((Grant, Recall, Refuse, Lapsed), self._tell_job),
-            **dict.fromkeys((Revoke, ResourcesLeft, RmAnswered), tell_rts),
+            **dict.fromkeys((Revoke, ResourcesLeft, RmAnswered, GrantsAhead), tell_rts),
             **dict.fromkeys(RECORD_TYPES, record),
         }
 
     async def run(self) -> None:
         """Drive the machine until cancelled."""
-        await drive(_Answering(self.machine), self.inbox, self._perform, refused=self._refused)
+        await drive(self._answering, self.inbox, self._perform, refused=self._refused)
 
     def take(self, peer: Peer, job: JobId, said: Sequence[Demand | Release | Interrupt]) -> None:
         """Take what a job says; one that speaks for another job loses its connection."""
@@ -77,9 +91,11 @@ class RmShell:
 
 
 class _Answering:
-    """The machine, which also tells the RTS what it has taken in and what it has no more."""
+    """The machine, which also tells the RTS what it has taken in, what it has no more, and what RIFs hear."""
 
     def __init__(self, machine: ResourceManager) -> None:
+        self.ahead = GrantsAheadOf(machine.newest[0])
+        self._machine = machine
         self.deadline = machine.deadline
         self.check = machine.check
         self._handle = machine.handle
@@ -95,4 +111,6 @@ class _Answering:
             actions.append(ResourcesLeft(tuple(left)))
         if event.__class__ is Added or event.__class__ is Removed:
             actions.append(RmAnswered(event))
+        if self.ahead.look(self._machine.newest, now):
+            actions.insert(0, GrantsAhead(self.ahead.newest))
         return actions

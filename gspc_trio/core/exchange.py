@@ -341,6 +341,12 @@ class JobEnd(Struct, frozen=True):
     elapsed_s: Seconds = 0.0
 
 
+class GrantsAhead(Struct, frozen=True):
+    """RTS to RIF: a grant of this epoch that is newer was never given, until this is said again."""
+
+    newest: GrantId
+
+
 class Claim(Struct, frozen=True):
     """A RIF says what is in use under a grant, for a run-time system that was started again."""
 

@@ -21,6 +21,7 @@ class Fence:
         self._newest_below: dict[ResourceId, GrantId] = {}
         self._closed: dict[ResourceId, GrantId] = {}
         self._newest_of_all = NO_GRANT
+        self._ahead: dict[int, int] = {}
 
     def __contains__(self, resource_id: ResourceId) -> bool:
         return resource_id in self._ancestors
@@ -53,12 +54,22 @@ class Fence:
         """Iterate over the ids of what the resource contains; it costs a look at all resources."""
         return (name for name, above in self._ancestors.items() if resource_id in above)
 
+    def allow(self, newest: GrantId) -> None:
+        """Honour grants of this epoch up to this one, and none of an epoch of which nothing was said.
+
+        Before anything was said all are honoured.
+        """
+        epoch, number = newest
+        self._ahead[epoch] = max(self._ahead.get(epoch, 0), number)
+
     def newest(self, resource_id: ResourceId) -> GrantId:
         """Return the newest grant used on the resource itself."""
         return self._newest.get(resource_id, NO_GRANT)
 
     def objection(self, resource_id: ResourceId, grant_id: GrantId) -> str:
         """Return why the grant is not honoured on the resource, or ""."""
+        if self._ahead and grant_id[1] > self._ahead.get(grant_id[0], 0):
+            return f"{resource_id}: grant {grant_id} was never given"
         if grant_id <= self._closed[resource_id]:
             return f"{resource_id}: grant {grant_id} was revoked, or is older than the resource"
         newest = self._newest

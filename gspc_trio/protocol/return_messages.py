@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gspc_trio.core.exchange import Claim, Grant, OpenJob
+from gspc_trio.core.exchange import Claim, Grant, GrantsAhead, OpenJob
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, Seconds, TaskId
 from gspc_trio.protocol.messages import RegisterJob, RifHello
 
@@ -63,4 +63,4 @@ class NewWeight(Struct, frozen=True):
     weight: float
 
 
-RETURN_MESSAGE_TYPES: tuple[type, ...] = (RifBack, JobBack, Await, WorkBack, NewWeight)
+RETURN_MESSAGE_TYPES: tuple[type, ...] = (RifBack, JobBack, Await, WorkBack, NewWeight, GrantsAhead)

@@ -63,6 +63,7 @@ from gspc_trio.protocol.return_messages import JobBack, RifBack, WorkBack
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.testing.backend import Behaviour, open_simulated_backend
 from gspc_trio.testing.coded import CodedNetwork, Doors, Liar, raw_frame
+from gspc_trio.testing.hostile_memory import lie_to_layer
 from gspc_trio.testing.lies import Lies, Names
 from gspc_trio.testing.workload import TASK_SETTINGS, Workload, behave, in_order
 from gspc_trio.workflow.engine import WorkflowEngine
@@ -75,6 +76,7 @@ LIES_AT_ONCE = 16
 """So often a liar speaks before time goes on."""
 
 TURN_S = 0.002
+PATIENCE_S = 600.0
 TASKS = 40
 EPOCH = 7
 
@@ -118,10 +120,13 @@ class Hostile:
         self._doors = Doors()
         self._honest: list[Peer] = []
         self._network = CodedNetwork(TOKEN, self._doors, "honest", self._honest.append)
-        self._names = Names(_words(), [(EPOCH, number) for number in (1, 2, 3, 5, 10, 50)] + [(0, 0), (9, 9)])
+        self._names = Names(
+            _words(),
+            [(EPOCH, number) for number in (1, 2, 3, 5, 10, 50)] + [(0, 0), (9, 9), (EPOCH, 1 << 40)],
+        )
         self.lies = Lies(random, self._names)
         self._plan = self._each_once()
-        self._begun = trio.Event()
+        self._begun, self._end = trio.Event(), trio.Event()
         self._known: dict[str, tuple[str, ...]] = {}
 
     def _each_once(self) -> Iterator[tuple[type, Any]]:
@@ -146,6 +151,9 @@ class Hostile:
                     for role, where in ROLES:
                         liars.start_soon(self._lie, role, where)
                 self._look()
+                self._end = trio.Event()
+                with trio.fail_after(PATIENCE_S):  # of simulated time, for what has begun
+                    await self._end.wait()
                 nursery.cancel_scope.cancel()
 
     def _know(self, what: str, *names: str) -> None:
@@ -176,6 +184,7 @@ class Hostile:
             assert all(port in found for port, tokens in expected.items() if tokens)
             self._honest.clear()
             self.tally.finished += 1
+            self._end.set()
 
     def _look(self) -> None:
         """See that nobody has ended a connection of an honest one to another."""
@@ -232,6 +241,10 @@ class Hostile:
         elif role == "job":
             liar.say_in_order(OpenJob("liar"))
             liar.say_in_order(DefineCode("liar", 1, b"code"))
+            if self._random.random() < 0.3:  # under a grant that it was never given
+                where = self._random.choice(("r1.core0", "r1.core1", "r1.node"))
+                grant_id, task = self._random.choice(self._names.grants), Submission(1, 1, 1)
+                liar.say_in_order(Submit("liar", grant_id, (where,), (task,)))
         elif role == "rif":
             liar.say_in_order(messages.RifHello("liar", 1, 1, "liar", "memory:liar", ()))
         await trio.lowlevel.checkpoint()
@@ -414,12 +427,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.disable(logging.CRITICAL)
     begin_s, said, seed = time.monotonic(), 0, chosen.seed
     while said < chosen.messages:
-        tally = lie(seed, min(chosen.round, chosen.messages - said))
+        number = min(chosen.round, chosen.messages - said)
+        tally = lie(seed, number - number // 3)
+        layer = lie_to_layer(seed, number // 3)
+        tally.said["memory layer"] = number // 3
+        tally.ended += layer.ended
+        tally.finished += layer.kept
         said, seed = said + sum(tally.said.values()), seed + 1
         spent_s = time.monotonic() - begin_s
         print(
             f"seed {seed - 1}: {said} messages in {spent_s:.0f} s, {said / spent_s:.0f} a second; "
-            f"{tally.ended} connections ended, {tally.finished} honest jobs finished, "
+            f"{tally.ended} connections ended, {tally.finished} honest jobs and puts finished, "
             + ", ".join(f"{role} {count}" for role, count in sorted(tally.said.items())),
             flush=True,
         )

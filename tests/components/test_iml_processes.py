@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +231,9 @@ def test_a_process_that_talks_nonsense_to_its_memory_server_harms_only_itself(se
             liar.settimeout(HANG_S)
             liar.send(local.pack(said))
             assert liar.recv(1 << 16) == b"", said
-    assert bytes(honest.map(made)) == b"honest"
+    with closing(honest):
+        mapped = honest.map(made)
+        assert bytes(mapped) == b"honest"
+        mapped.close()
     assert servers.run("status").returncode == 0
     assert servers.processes["a"].poll() is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rif_driver import CODE, CORE0, CORE1, DAG, JOB, NODE, SOCKET, Bench, endpoint, refused, sub, submit
 
 from gspc_trio.core.exchange import (
@@ -14,6 +15,7 @@ from gspc_trio.core.exchange import (
     CloseJob,
     DagReport,
     DefineCode,
+    GrantsAhead,
     Hold,
     OpenJob,
     RemoveResources,
@@ -146,6 +148,21 @@ def test_submits_under_lapsed_grants_are_refused_and_siblings_are_not_touched(be
     bench.refuses(submit(CORE0, 5), f"r1.core0: {newer}")
     # A restarted RM has a higher epoch.
     bench.takes(Submit("j1", (2, 1), ("r1.core0",), (sub(1),)))
+
+
+def test_a_grant_that_was_never_given_is_refused_and_keeps_nobody_from_its_resource(bench: Bench) -> None:
+    bench.takes(submit(CORE1, 900))  # before anything was said
+    assert bench(GrantsAhead((1, 1000))) == []
+    bench.refuses(submit(CORE0, 1001), "r1.core0: grant (1, 1001) was never given")
+    assert bench(Hold("j2", (1, 10**15), ("r1.core0",))) == []
+    later = replace(submit(CORE0, 1), grant_id=(2, 1))
+    bench.refuses(later, "r1.core0: grant (2, 1) was never given")
+    bench.takes(submit(CORE0, 5))
+    bench(WorkerIdle("r1.core0"))
+    assert bench(GrantsAhead((2, 10))) == []  # of one that was started in its place
+    bench.takes(submit(CORE0, 999))
+    bench(WorkerIdle("r1.core0"))
+    bench.takes(replace(submit(CORE0, 1, 2), grant_id=(2, 10)))
 
 
 def test_a_newer_grant_ends_what_still_runs_under_an_older_one_and_has_to_come_again(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from gspc_trio.core.exchange import (
     Claim,
     Demand,
     Grant,
+    GrantsAhead,
     Interrupt,
     Lapsed,
     Refuse,
@@ -360,3 +361,16 @@ def test_nothing_is_left_to_say_to_a_rif_that_does_not_come_back() -> None:
     machine, _ = run(*BOOT, (4.0, events.RifLost(1, "nothing heard")), (5.0, REVOKE), (34.0, Tick()))
     machine.check()
     assert machine.rifs[0].unsaid == {}
+
+
+def test_rifs_hear_how_high_grants_count_when_they_come_when_they_are_back_and_when_that_changes() -> None:
+    machine = Rts(frozenset({"local"}), Limits(grace_s=30.0))
+    assert machine.handle(GrantsAhead((7, 100)), 0.0) == []
+    machine.handle(BOOT[0][1], 0.0)
+    assert actions.TellRif(HELLO.link, GrantsAhead((7, 100))) in machine.handle(HELLO, 1.0)
+    more = GrantsAhead((7, 200))
+    assert machine.handle(more, 2.0) == [actions.TellRif(HELLO.link, more)]
+    restored = Rts(frozenset({"local"}), Limits(grace_s=30.0))
+    restored.handle(RESTORED, 0.0)
+    restored.handle(GrantsAhead((8, 100)), 0.0)
+    assert actions.TellRif(BACK.link, GrantsAhead((8, 100))) in restored.handle(BACK, 1.0)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gspc_trio.core.exchange import Demand, Interrupt, Refuse, Release, Revoked
+from gspc_trio.core.ids import GrantId
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import ResourceChanged
 from gspc_trio.core.rm import claims, explain, lapse, recall, reserve
@@ -97,6 +98,11 @@ class ResourceManager:
         if self._state.pool.memories_lost:
             lapse.memory_lost(self._state, now, actions)
         return actions
+
+    @property
+    def newest(self) -> GrantId:
+        """The newest grant that it has given."""
+        return self._state.last
 
     def deadline(self) -> float | None:
         """Return when a Tick is due: for recalls, reservations, patience and leases."""

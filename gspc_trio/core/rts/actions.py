@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from gspc_trio.core.exchange import AddResources, DagReport, RemoveResources, Revoke
+from gspc_trio.core.exchange import AddResources, DagReport, GrantsAhead, RemoveResources, Revoke
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.resources import Resource
 
@@ -46,7 +46,7 @@ class TellRif(Struct, frozen=True):
     """Send to the RIF; its answer, if any, is an event of its own."""
 
     link: int
-    message: Revoke
+    message: Revoke | GrantsAhead
 
 
 class CloseJobAt(Struct, frozen=True):

@@ -6,6 +6,7 @@ from typing import Any
 
 from attrs import define, field
 
+from gspc_trio.core.exchange import GrantsAhead
 from gspc_trio.core.ids import Counter, JobId, RifId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import RifChanged
@@ -21,6 +22,7 @@ from gspc_trio.core.rts.actions import (
     Refused,
     StartRif,
     StopRif,
+    TellRif,
     TellRm,
     TornDown,
 )
@@ -69,6 +71,7 @@ class LifeCycle:
         self.ended_jobs: set[JobId] = set()
         self.stopping = False
         self.names = Counter("r")
+        self.grants_ahead: GrantsAhead | None = None
         self._hosts: dict[str, Rif] = {}
         self._batches: dict[int, _Batch] = {}
         self._teardowns: dict[int, _Teardown] = {}
@@ -128,6 +131,8 @@ class LifeCycle:
             return False
         rif.link, rif.address, rif.pid = event.link, event.address, event.pid
         self.by_link[event.link] = rif
+        if self.grants_ahead is not None:
+            out.append(TellRif(event.link, self.grants_ahead))
         try:
             wanted = checked_dag(rif, event.hardware if rif.wanted is None else rif.wanted)
         except BadResources as error:
@@ -138,6 +143,11 @@ class LifeCycle:
             return False
         rif.waiting.append(Add(wanted))
         return True
+
+    def tell_of_grants(self, event: GrantsAhead, _: float, out: Actions) -> None:
+        """Tell all RIFs how high grants may count from now on, and those that come later when they come."""
+        self.grants_ahead = event
+        out.extend(TellRif(link, event) for link in self.by_link)
 
     def open(self, rif: Rif, now: float, out: Actions) -> None:
         """The RIF is up, with what it was to have at first."""
@@ -198,6 +208,8 @@ class LifeCycle:
         """A RIF that was away can be heard again."""
         rif.link = link
         self.by_link[link] = rif
+        if self.grants_ahead is not None:
+            out.append(TellRif(link, self.grants_ahead))
         rif.move(RifState.UP)
         rif.up_at, rif.timer_at, rif.reason = now, None, ""
         self._record(rif, now, out)

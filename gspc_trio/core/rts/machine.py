@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gspc_trio.core.exchange import EndState, Interrupt, JobEnd, Revoke, Revoked
+from gspc_trio.core.exchange import EndState, GrantsAhead, Interrupt, JobEnd, Revoke, Revoked
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import JobChanged, TaskCounts
@@ -77,6 +77,7 @@ class Rts:
             events.JobGone: self._job_gone,
             events.Inherited: self._inherited,
             Revoke: self._revoke,
+            GrantsAhead: self._lives.tell_of_grants,
             events.Stop: self._stop,
             Tick: self._tick,
         }
