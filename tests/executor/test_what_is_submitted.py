@@ -90,7 +90,7 @@ CASES: list[Case] = [
     ("list in a tuple", "T = (1, [2])\ndef f(): return T[1][0]", "f", "T[1][0] = i", "i"),
     ("dict", "T = {}\ndef f(): return T", "f", "T[i % 2] = i", "T"),
     ("renamed key",
-     "T = {'a': 1}\ndef f(): return T", "f", "T = dict.fromkeys([f'k{i}'], T.popitem()[1])", "T"),
+     "T = {'a': 1}\ndef f(): return T", "f", "T[f'k{i}'] = T.popitem()[1]", "T"),
     ("set", "T = set()\ndef f(): return T", "f", "T.add(i)", "T"),
     ("bytearray", "T = bytearray(3)\ndef f(): return bytes(T)", "f", "T[0] = i", "bytes(T)"),
     ("dict of functions", "def g(): return 0\nT = {'g': g}\ndef f(): return T['g']()", "f",
@@ -115,6 +115,14 @@ CASES: list[Case] = [
     ("closure",
      "def make():\n x = 0\n def f(): return x\n def change(i):\n  nonlocal x\n  x = i\n return f, change\n"
      "f, change = make()", "f", "change(i)", "i"),
+    ("first attribute", "def f(): return getattr(f, 'x', 0)", "f", "if i == 2: f.x = 1", "int(i > 1)"),
+    ("code of a helper", "def g(): return 0\ndef f(): return g()", "f",
+     "g.__code__ = eval(f'lambda: {i}').__code__", "i"),
+    ("default of a helper", "def g(x=0): return x\ndef f(): return g()", "f", "g.__defaults__ = (i,)", "i"),
+    ("keyword default of a helper", "def g(*, x=0): return x\ndef f(): return g()", "f",
+     "g.__kwdefaults__ = {'x': i}", "i"),
+    ("new attribute of a helper", "def g(): return sorted(vars(g))\ndef f(): return g()", "f",
+     "setattr(g, f'x{i}', 1)", "sorted(vars(g))"),
     ("closure over a list",
      "def make(x): return lambda: sum(x)\nT = []\nf = make(T)", "f", "T.append(i)", "sum(T)"),
     ("recursive closure",
@@ -229,7 +237,7 @@ c = C()
 
 def helper(): return 0
 def uses_global(): return T
-def uses_helper(x=0): return helper(), T, x
+def uses_helper(x=0, *, y=0): return helper(), T, x, y
 def uses_containers(): return L, D
 def uses_class(): return C.n, C.b, C().get()
 def uses_object(): return c.n
@@ -247,17 +255,19 @@ def make():
 closure, hold = make()
 
 @functools.wraps(uses_helper)
-def wrapped(): return uses_helper(), L
+def wrapped(): return uses_helper(), L, sorted(wrapped.__dict__)
 """
 
 CHANGES = (
     "T += 1", "T = 0", "T = False", "L.append(T)", "L[0] += 1", "L = [0]", "D['k'] += 1", "D = {'k': 0}",
     "B.b += 1",
     "C.n += 1", "C.n = 0", "c.n = c.n + 1", "c = C()", "hold()", "exec('def helper(): return 1')",
-    "exec('def helper(): return T')", "uses_helper.__defaults__ = (T,)", "C.get = lambda self: (self.n, L)",
+    "exec('def helper(): return T')", "uses_helper.__defaults__ = (T,)",
+    "helper.__code__ = (lambda: L).__code__", "uses_helper.__kwdefaults__ = {'y': T}",
+    "C.get = lambda self: (self.n, L)",
     "exec('class C(B):\\n n = 5\\n def get(self): return T\\n kind = classmethod(lambda cls: cls.b)')",
     "closure, hold = make()",
-    "uses_global.__code__ = (lambda: (T, L)).__code__", "wrapped.__dict__['new'] = T",
+    "uses_global.__code__ = (lambda: (T, L)).__code__", "wrapped.__dict__[f'new{T}'] = T",
 )  # fmt: skip
 
 SUBMITTED = (
@@ -300,8 +310,13 @@ def test_a_function_that_stays_the_same_gets_a_number(name: str) -> None:
 
 def test_an_importable_function_gets_a_number_at_once() -> None:
     table = CodeTable()
-    for function in (operator.index, functools.partial, Counter.kind, executor_tasks.double, len):
-        entries = [table.entry(function) for _ in range(3)]
+    for home, name in (
+        (operator, "index"),
+        (functools, "partial"),
+        (Counter, "kind"),
+        (executor_tasks, "double"),
+    ):
+        entries = [table.entry(getattr(home, name)) for _ in range(3)]
         assert entries == [(entries[0][0], [])] * 3
 
 
@@ -420,6 +435,9 @@ def test_what_is_too_much_to_look_through_is_pickled() -> None:
     for refers_to in ([0] * (ELEMENTS_MAX + 1), "x" * (LEAF_BYTES_MAX + 1), (object(),), Counter(), open):
         function = eval("lambda: refers_to", {"refers_to": refers_to})
         assert (take_snapshot(function) is None) == (refers_to is not open)
+    table = CodeTable()
+    long = eval(f"lambda: {'x' * LEAF_BYTES_MAX!r}", {"__name__": "__main__"})
+    assert all(table.entry(long)[1] for _ in range(5)), "its own code is too long"
 
 
 def _standard_pool(work: Callable[[ProcessPoolExecutor], list[Any]]) -> list[Any]:
