@@ -8,9 +8,12 @@ from typing import Any
 def describe_status(data: dict[str, Any]) -> list[str]:
     """Return the state of a run-time system as lines for people."""
     lines = [f"{'RIF':<8}{'HOST':<24}{'STATE':<12}WORKERS"]
-    lines += [
-        f"{rif['rif_id']:<8}{rif['host']:<24}{rif['state']:<12}{rif['workers']}" for rif in data["rifs"]
-    ]
+    for rif in data["rifs"]:
+        lines.append(f"{rif['rif_id']:<8}{rif['host']:<24}{rif['state']:<12}{rif['workers']}")
+        if rif["detail"]:
+            lines.append(f"        {rif['detail']}")
+        if rif["retry_in_s"] is not None:
+            lines.append(f"        tried again in {rif['retry_in_s']:.1f} s")
     lines += ["", f"{'CLASS':<12}{'TOTAL':>8}{'FREE':>8}{'HELD':>8}{'BLOCKED':>9}"]
     lines += [
         f"{name:<12}{entry['total']:>8}{entry['free']:>8}{entry['held']:>8}{entry['blocked']:>9}"

@@ -33,6 +33,11 @@ def describe_waiting(job: str, waiting: list[dict[str, Any]]) -> list[str]:
         lines.append(f"    for {entry['waited_s']:.1f} s, place {entry['place']}")
         if entry["patience_left_s"] is not None:
             lines.append(f"    takes any other in {entry['patience_left_s']:.1f} s")
+        for host in entry["awaits"]:
+            when = "is being started"
+            if host["retry_in_s"] is not None:
+                when = f"is tried again in {host['retry_in_s']:.1f} s"
+            lines.append(f"    {host['host']} {when}")
         for name, need in entry["needs"].items():
             lines.append(f"    needs {need['needed']} {name}: {need['free']} of {need['total']} free")
         blocking = entry["blocking"]

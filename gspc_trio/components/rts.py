@@ -14,7 +14,7 @@ from gspc_trio.components.records import RecordStream
 from gspc_trio.components.rm import RmShell
 from gspc_trio.components.rts_peers import CANCELLED, PeerServer, RtsError, as_message
 from gspc_trio.components.rts_runs import StrategyRuns
-from gspc_trio.components.rts_status import describe
+from gspc_trio.components.rts_status import describe, explained
 from gspc_trio.components.strategy import Strategy
 from gspc_trio.core.exchange import DagReport
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
@@ -198,28 +198,15 @@ class RtsService:
         raise RtsError(f"there is no RIF {rif_id}; there are: {there}")
 
     def explain(self, job: JobId) -> list[dict[str, Any]]:
-        """Return why each request of a job waits, how long (``waited_s``), and how long it declines others
-        still (``patience_left_s``, or None); IllegalEvent without job."""
-        now = trio.current_time()
-        unused = "".join(
-            f"; {rif.host} is {rif.shown[0]}: {rif.shown[1]}" for rif in self.machine.rifs if rif.quarantine
-        )
-        return [
-            {
-                **entry,
-                "reason": entry["reason"] + unused,
-                "waited_s": now - entry["since_s"],
-                "patience_left_s": None if until is None else max(0.0, until - now),
-            }
-            for entry in self.rm.machine.explain(job)
-            for until in (entry["patient_until_s"],)
-        ]
+        """Return why each request of a job waits, see :func:`~gspc_trio.components.rts_status.explained`;
+        IllegalEvent without job."""
+        return explained(self.machine, self.rm.machine, job, trio.current_time())
 
     def status(self) -> dict[str, Any]:
         """Return the state as plain data, see :func:`~gspc_trio.components.rts_status.describe`."""
-        uptime_s = trio.current_time() - self._started_s
+        now = trio.current_time()
         pid = self._network.whereabouts().pid
-        return describe(self.machine, self.rm.machine, self.addresses, pid, uptime_s)
+        return describe(self.machine, self.rm.machine, self.addresses, pid, now - self._started_s, now)
 
     def ask(
         self,

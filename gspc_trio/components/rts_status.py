@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gspc_trio.core.ids import JobId
 from gspc_trio.core.rm import ResourceManager
 from gspc_trio.core.rts import Rts
 from gspc_trio.version import VERSION
 
 
 def describe(
-    rts: Rts, rm: ResourceManager, addresses: Sequence[str], pid: int, uptime_s: float
+    rts: Rts, rm: ResourceManager, addresses: Sequence[str], pid: int, uptime_s: float, now: float
 ) -> dict[str, Any]:
     """Return the state as ``gspc-rts status --json`` prints it.
 
@@ -19,7 +20,7 @@ def describe(
     ``rifs``: a list of ``rif_id``, ``host``, ``state`` (starting, up, quarantined, away, lost, failed,
     stopping),
     ``incarnation``, ``strategy``, ``options`` (of the strategy), ``address``, ``pid``, ``workers`` (their
-    number), ``detail`` (why not up);
+    number), ``detail`` (why not up), ``retry_in_s`` (when a lost one is tried again, or None);
     ``hosts``: host -> list of resource ids;
     ``classes``: class -> ``total``, ``free``, ``held``, ``blocked`` (by a held relative);
     ``memories``: memory -> ``host``, ``total_bytes``, ``free_bytes`` (not given to tasks or memory servers);
@@ -46,6 +47,7 @@ def describe(
                 "pid": rif.pid,
                 "workers": len(rif.resources),
                 "detail": rif.shown[1],
+                "retry_in_s": rif.retry_in_s(now),
             }
             for rif in rts.rifs
         ],
@@ -65,6 +67,34 @@ def describe(
             for job in rts.jobs
         ],
     }
+
+
+def explained(rts: Rts, rm: ResourceManager, job: JobId, now: float) -> list[dict[str, Any]]:
+    """Return what the RM explains of a job's requests, with what only the RTS knows of their hosts.
+
+    ``waited_s``: how long it waits; ``patience_left_s``: how long it declines others still, or None;
+    ``awaits``: hosts on their way that it waits for, each with ``rif_id``, ``host`` and ``retry_in_s`` (None:
+    it is being started). The reason names these, and hosts that are not used for now.
+    """
+    entries = []
+    for entry in rm.explain(job):
+        until_s = entry["patient_until_s"]
+        awaited = [rif for rif in rts.rifs if rif.rif_id in entry["awaits"]]
+        unused = [rif for rif in rts.rifs if rif.quarantine is not None]
+        named = [f"; {rif.host} is {': '.join(filter(None, rif.shown))}" for rif in (*awaited, *unused)]
+        entries.append(
+            {
+                **entry,
+                "reason": entry["reason"] + "".join(named),
+                "awaits": [
+                    {"rif_id": rif.rif_id, "host": rif.host, "retry_in_s": rif.retry_in_s(now)}
+                    for rif in awaited
+                ],
+                "waited_s": now - entry["since_s"],
+                "patience_left_s": None if until_s is None else max(0.0, until_s - now),
+            }
+        )
+    return entries
 
 
 def _figures(counts: Mapping[str, Any]) -> dict[str, Any]:

@@ -190,7 +190,7 @@ class Chaos:
             self._command("rts", "bootstrap", host, "--cores", "1", *options, *rts)
 
     def _mend(self) -> None:
-        """Start the run-time system again if it is gone, and hosts that were given up."""
+        """Start the run-time system again if it is gone, and hosts that did not come up."""
         if self._rts.poll() is not None:
             self._start_rts()
             return

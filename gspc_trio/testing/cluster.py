@@ -198,7 +198,7 @@ class Cluster:
         return process
 
     async def _keep_hosts(self, service: RtsService) -> None:
-        """Bootstrap hosts whose RIF was given up or taken down, as their administrator would."""
+        """Bootstrap hosts that were taken down, or did not come up at first, as their administrator would."""
         while True:
             await trio.sleep(HOSTS_INTERVAL_S)
             await self._bootstrap_absent(service)

@@ -22,7 +22,8 @@ from gspc_trio.core.exchange import (
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.records import ResourceChanged, RifChanged, StreamOpened, WorkerChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import CORE, TaskState
+from gspc_trio.core.rts import Limits
+from gspc_trio.core.task import CORE, Requirement, Shape, TaskState
 from gspc_trio.nursery.network import Network
 from gspc_trio.nursery.rpc import RemoteError
 from gspc_trio.policies.placement import PLACEMENTS
@@ -199,18 +200,27 @@ async def test_a_rif_that_is_killed_is_started_again_and_jobs_are_told_of_all_of
     assert [order.cores for order in cluster.rifs.orders] == [1, 1]
 
 
-async def test_a_rif_that_fails_for_good_leaves_jobs_with_a_clear_refusal(cluster, autojump_clock):
+async def test_jobs_wait_for_a_host_that_is_lost_until_somebody_takes_it_down(cluster, autojump_clock):
     await cluster.service.bootstrap(("anna",), "fake", 1)
     async with cluster.job() as job:
         cluster.rifs.broken["anna"] = "host is down"
         cluster.rifs.scopes["r1"].cancel()
         await one(job, messages.RifGone)
         job.peer.post(demand(job.job, 1))
+        await trio.sleep(0.01 + sum(Limits().retry_delays_s))
+        (rif,) = cluster.service.status()["rifs"]
+        shown = "host is down; it said: Traceback; it is tried again after 60 s"
+        assert (rif["state"], rif["incarnation"], rif["detail"]) == ("lost", 8, shown)
+        assert 59 < rif["retry_in_s"] < 60
+        (entry,) = cluster.service.explain(job.job)
+        assert entry["reason"] == f"not there yet: there is 0 core now; anna is lost: {shown}"
+        assert entry["awaits"] == [{"rif_id": "r1", "host": "anna", "retry_in_s": rif["retry_in_s"]}]
+        job.peer.post(Demand(job.job, Shape((Requirement("gpu"),)), 1, NO_GRANT))
         (refusal,) = await job.hear(messages.exchange.Refuse)
-        assert "core" in refusal.reason
-    rif = cluster.service.status()["rifs"][0]
-    assert (rif["state"], rif["incarnation"]) == ("failed", 4)
-    assert rif["detail"] == "host is down; it said: Traceback"
+        assert refusal.shape.requirements[0].resource_class == "gpu", "what no host could meet"
+        await cluster.service.teardown(("r1",))
+        (refusal,) = await job.hear(messages.exchange.Refuse)
+        assert refusal.reason == "asked for core, but there is no core; there is: nothing"
 
 
 async def test_a_rif_that_does_not_confirm_a_revoke_is_replaced(cluster, autojump_clock):

@@ -136,7 +136,8 @@ class Judge(Model):
         if refuse.kind == "interrupted":
             assert isinstance(event, Interrupt)
             return
-        assert not self.coming
+        assert self.coming is not None, "nobody knows what comes"
+        assert not self.alone(refuse.shape, self.coming, there=True), "what comes could meet it"
         assert not refuse.shape.wait
         assert self.solution(refuse.shape, self.usable(), empty=True) is None, refuse.reason
 
@@ -228,8 +229,13 @@ class Judge(Model):
             strict = self.insisting(shape, self.start_of((job, shape)), self.now)
             found = self.solution(strict or shape, among, empty=False)
             assert found is None, f"{job} waits for {strict or shape} while {found} are free"
-            if not self.coming and not shape.wait:
-                assert self.solution(shape, self.usable(), empty=True) is not None, f"{shape} is impossible"
+            if self.coming is None or shape.wait:
+                continue
+            if self.solution(shape, self.usable(), empty=True) is None:
+                on_one_host = len(shape.requirements) == 1 or shape.same_host or not self.pool.there
+                assert self.coming, f"{shape} is impossible"
+                assert self.alone(shape, self.coming, there=not on_one_host), f"{shape} is impossible"
+                assert any(entry["awaits"] for entry in self.rm.explain(job)), f"{shape}: for what?"
         if reserved:
             owner = reserved["job"]
             assert any(job == owner and ages for (job, _), ages in self.ages.items())

@@ -91,7 +91,7 @@ class Model:
         self.sent: dict[str, list[Grant]] = {}
         self.received: dict[str, GrantId] = {}
         self.leaving: set[str] = set()
-        self.coming = False
+        self.coming: tuple[Resource, ...] | None = ()
         self.known: list[str] = []
         self.idle: dict[str, float] = {}
         self.declined: dict[tuple[str, Shape], float] = {}
@@ -169,6 +169,15 @@ class Model:
             if is_preferring(shape) or self.solution(strict, self.usable(), empty=True) is not None:
                 found = strict
         return found
+
+    def alone(self, shape: Shape, resources: tuple[Resource, ...], there: bool) -> bool:
+        """Whether these resources, alone or with what is there, could meet the shape."""
+        before, lost = self.pool.there, self.pool.lost_below
+        self.pool.there = {**(before if there else {}), **{one.resource_id: one for one in resources}}
+        self.pool.lost_below = lost if there else set()
+        found = self.solution(shape, self.usable(), empty=True)
+        self.pool.there, self.pool.lost_below = before, lost
+        return found is not None
 
     def room(self, host: str, needed: list[int], empty: bool) -> bool:
         gaps: list[int] = []

@@ -54,6 +54,7 @@ def test_an_explanation_names_the_need_the_holder_the_place_and_a_blocking_relat
             "place": 1,
             "patient_until_s": None,
             "blocking": {"resource": "r1.node", "relative": "r1.core2", "job": "a", "grant": [1, 1]},
+            "awaits": [],
             "reason": "0 of 1 node free; r1.node is blocked by r1.core2, held by a",
         }
     ]

@@ -284,14 +284,14 @@ def test_what_can_never_be_met_is_refused_at_once(shape: Shape, reason: str) -> 
 
 def test_nothing_is_refused_while_resources_are_coming() -> None:
     driver = Driver()
-    assert driver.send(Coming({"core": 2})) == []
+    assert driver.send(Coming("r1")) == []
     assert driver.demand("a", 3, PAIR) == []
     assert driver.demand("b", 1, NODE) == []
-    assert driver.rm.status()["coming"] == {"core": 2}
+    assert driver.rm.explain("a")[0]["awaits"] == ["r1"]
     assert driver.send(Added(cores(2))) == [Grant("a", PAIR, (1, 1), ("r1.core0", "r1.core1"))]
     reason = "asked for node, but there is no node; there is: 2 core"
-    assert driver.send(Settled()) == [Refuse("b", NODE, reason, "unknown class")]
-    assert driver.send(Coming({})) == []
+    assert driver.send(Settled("r1")) == [Refuse("b", NODE, reason, "unknown class")]
+    assert driver.send(Settled("r1")) == []
 
 
 def test_before_anything_was_added_a_demand_is_refused() -> None:

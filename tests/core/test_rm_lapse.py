@@ -106,7 +106,7 @@ def test_a_host_that_comes_back_is_whole_again() -> None:
     driver.send(JobGone("a"))
     driver.wait(10.0)
     names = tuple(r.resource_id for r in host("r1") if r.resource_id != "r1.core0")
-    driver.send(Coming({"node": 1}))
+    driver.send(Coming("r1", host("r1")))
     driver.send(Removed(names))
     assert driver.demand("b", 1, NODE) == []
     driver.send(Added(host("r1")))

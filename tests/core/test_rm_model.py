@@ -275,10 +275,12 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
         names = data.draw(st.lists(st.sampled_from(sorted(self.grants[grant_id].left)), unique=True))
         self.send(Revoked(grant_id, tuple(names)))
 
-    @rule(number=st.integers(0, 5))
-    def expect(self, number: int) -> None:
-        self.coming = not number and not self.coming
-        self.send(Coming({"core": 1}) if self.coming else Settled())
+    @rule(data=st.data(), number=st.integers(0, 8))
+    def expect(self, data: st.DataObject, number: int) -> None:
+        """A host comes, nobody knows with what; or one that was there before; or it does not come."""
+        known = number in (1, 2)
+        self.coming = None if not number else data.draw(dags("r3")) if known else ()
+        self.send(Coming("r3", self.coming) if known or not number else Settled("r3"))
 
     @rule(seconds=st.sampled_from([0.001, 0.06, 0.3, 1.0, 7.0]))
     def time(self, seconds: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rts_world import BOOT, IDS, JOB, make, run
+from rts_world import BOOT, CORES, IDS, JOB, make, run
 
 from gspc_trio.core.exchange import EndState, JobEnd, Revoke, Revoked
 from gspc_trio.core.machine import IllegalEvent, Tick
@@ -77,7 +77,7 @@ def test_a_rif_that_does_not_answer_a_revoke_in_time_is_replaced_with_all_it_had
     assert run(machine, (9.0, Tick())) == [
         RifChanged(9.0, "r1", "anna", "lost", reason),
         actions.DropLink(1, reason),
-        actions.TellRm(Coming({"node": 1, "core": 1})),
+        actions.TellRm(Coming("r1", CORES, "anna")),
         actions.TellRm(Removed(IDS, "lose")),
         actions.KillRif("r1", 1),
     ]
@@ -96,7 +96,7 @@ def test_a_rif_whose_resources_the_rm_has_given_up_is_replaced_with_all_it_had()
     assert run(machine, *BOOT, (9.0, events.ResourcesLeft(("r1.core0",)))) == [
         RifChanged(9.0, "r1", "anna", "lost", reason),
         actions.DropLink(1, reason),
-        actions.TellRm(Coming({"node": 1, "core": 1})),
+        actions.TellRm(Coming("r1", CORES, "anna")),
         actions.TellRm(Removed(("r1.node",), "lose")),
         actions.KillRif("r1", 1),
     ]

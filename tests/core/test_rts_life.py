@@ -18,7 +18,7 @@ def test_a_bootstrapped_rif_gets_its_hardware_and_is_then_announced_and_given_to
     assert run(machine, BOOT[0]) == [
         actions.StartRif("r1", 1, "anna", "local", 0, {}),
         RifChanged(0.0, "r1", "anna", "starting"),
-        actions.TellRm(Coming({"core": 0})),
+        actions.TellRm(Coming("r1", None, "anna")),
     ]
     assert run(machine, (0.5, JOB)) == [
         JobChanged(0.5, "j1", "running", "count"),
@@ -31,7 +31,7 @@ def test_a_bootstrapped_rif_gets_its_hardware_and_is_then_announced_and_given_to
         RifChanged(2.0, "r1", "anna", "up"),
         actions.AnnounceRif(("j1",), "r1", 1, "anna", "memory:r1", CORES),
         actions.TellRm(Added(CORES, "anna")),
-        actions.TellRm(Settled()),
+        actions.TellRm(Settled("r1")),
     ]
     assert run(machine, BOOT[3]) == [actions.Answer(1, actions.Bootstrapped({"anna": "r1"}, {}))]
     assert machine.host_to_resource() == {"anna": IDS}
@@ -60,7 +60,7 @@ def test_a_host_that_fails_is_reported_beside_those_that_came_up():
         RifChanged(2.0, "r2", "bert", "lost", "no such host"),
         RifChanged(2.0, "r2", "bert", "failed", "no such host"),
         actions.Answer(1, actions.Bootstrapped({"anna": "r1"}, {"bert": "no such host"})),
-        actions.TellRm(Settled()),
+        actions.TellRm(Settled("r2")),
     ]
 
 
@@ -71,7 +71,7 @@ def test_a_host_that_has_a_rif_is_not_given_a_second_one_but_a_failed_one_is_rep
         RifChanged(2.0, "r1", "anna", "down", "broken"),
         actions.StartRif("r2", 1, "anna", "local", 0, {}),
         RifChanged(2.0, "r2", "anna", "starting"),
-        actions.TellRm(Coming({"core": 0})),
+        actions.TellRm(Coming("r2", None, "anna")),
     ]
     assert run(machine, (3.0, events.BootstrapAsked(3, ("anna",)))) == [
         actions.Answer(3, actions.Bootstrapped({}, {"anna": "anna has the RIF r2 already (starting)"}))
@@ -108,7 +108,7 @@ def test_a_rif_that_does_not_come_up_in_time_is_ended_and_the_answer_has_its_las
     assert run(machine, (30.0, Tick())) == [
         RifChanged(30.0, "r1", "anna", "lost", "it did not come up within 30 s"),
         actions.KillRif("r1", 1),
-        actions.TellRm(Settled()),
+        actions.TellRm(Settled("r1")),
     ]
     assert run(machine, (31.0, events.RifEnded("r1", 1, "ImportError: trio"))) == [
         RifChanged(31.0, "r1", "anna", "failed", "it did not come up within 30 s; ImportError: trio"),
@@ -126,7 +126,7 @@ def test_hardware_that_makes_no_sense_fails_the_bootstrap():
         RifChanged(1.0, "r1", "anna", "lost", reason),
         actions.DropLink(1, reason),
         actions.KillRif("r1", 1),
-        actions.TellRm(Settled()),
+        actions.TellRm(Settled("r1")),
     ]
 
 
@@ -139,13 +139,15 @@ def test_a_lost_rif_is_taken_from_jobs_and_rm_and_bootstrapped_again_with_what_i
     assert lost(machine) == [
         RifChanged(10.0, "r1", "anna", "lost", "connection reset"),
         actions.AnnounceGone(("j1",), "r1", 1, "connection reset"),
-        actions.TellRm(Coming({"node": 1, "core": 1})),
+        actions.TellRm(Coming("r1", CORES, "anna")),
         actions.TellRm(Removed(IDS, "lose")),
         actions.KillRif("r1", 1),
     ]
     assert machine.host_to_resource() == {}
     assert machine.deadline() is None, "the next one waits for the end of the old one"
-    assert run(machine, (11.0, events.RifEnded("r1", 1, "killed"))) == []
+    assert run(machine, (11.0, events.RifEnded("r1", 1, "killed"))) == [
+        RifChanged(11.0, "r1", "anna", "lost", "connection reset; killed; it is tried again after 0.1 s")
+    ]
     assert machine.deadline() == pytest.approx(11.1)
     assert run(machine, (11.1, Tick())) == [
         actions.StartRif("r1", 2, "anna", "local", 0, {}),
@@ -159,37 +161,66 @@ def test_a_lost_rif_is_taken_from_jobs_and_rm_and_bootstrapped_again_with_what_i
         RifChanged(13.0, "r1", "anna", "up"),
         actions.AnnounceRif(("j1",), "r1", 2, "anna", "memory:r1b", CORES),
         actions.TellRm(Added(CORES, "anna")),
-        actions.TellRm(Settled()),
+        actions.TellRm(Settled("r1")),
     ]
 
 
 def test_the_end_of_the_process_alone_is_a_loss():
     machine = make()
     assert run(machine, *BOOT, (3.0, events.RifEnded("r1", 1, "exit status -9"))) == [
-        RifChanged(3.0, "r1", "anna", "lost", "exit status -9"),
         actions.DropLink(1, "exit status -9"),
-        actions.TellRm(Coming({"node": 1, "core": 1})),
+        actions.TellRm(Coming("r1", CORES, "anna")),
         actions.TellRm(Removed(IDS, "lose")),
+        RifChanged(3.0, "r1", "anna", "lost", "exit status -9; it is tried again after 0.1 s"),
     ]
     assert run(machine, (3.0, events.RifLost(1, "late"))) == []
 
 
-def test_a_rif_that_is_lost_too_often_has_failed_and_nothing_comes_any_more():
+def lose_again(machine: Rts, number: int) -> tuple[float, float, list[object]]:
+    """Let the next incarnation begin and end; return its pause, when it ended, and what came of that."""
+    (rif,) = machine.rifs
+    before, due = rif.timer_at - rif.pause_s, machine.deadline()
+    assert run(machine, (due, Tick())) == [
+        actions.StartRif("r1", number, "anna", "local", 0, {}),
+        RifChanged(due, "r1", "anna", "starting"),
+    ]
+    return due - before, due + 1.0, run(machine, (due + 1.0, events.RifEnded("r1", number, "no memory")))
+
+
+def test_a_rif_that_is_lost_again_and_again_is_tried_again_for_as_long_as_nobody_takes_it_down():
     machine = make()
     lost(machine)
     run(machine, (11.0, events.RifEnded("r1", 1)))
-    starts = []
-    for number in (2, 3, 4):
-        starts.append(machine.deadline())
-        run(machine, (machine.deadline(), Tick()))
-        out = run(machine, (20.0 + number, events.RifEnded("r1", number, "no memory")))
-    assert starts == pytest.approx([11.1, 23.0, 28.0])
-    assert out == [
-        RifChanged(24.0, "r1", "anna", "lost", "no memory"),
-        RifChanged(24.0, "r1", "anna", "failed", "no memory"),
-        actions.TellRm(Settled()),
+    pauses_s = []
+    for number in range(2, 12):
+        waited_s, at_s, out = lose_again(machine, number)
+        pauses_s.append(waited_s)
+        pause_s = machine.rifs[0].pause_s
+        assert out == [
+            RifChanged(at_s, "r1", "anna", "lost", f"no memory; it is tried again after {pause_s:g} s"),
+        ]
+        assert machine.rifs[0].retry_in_s(at_s + 1.0) == pytest.approx(pause_s - 1.0)
+    assert pauses_s == pytest.approx([0.1, 1, 5, 10, 20, 40, 60, 60, 60, 60])
+    at_s = machine.deadline() - 7.0
+    assert run(machine, (at_s, events.TeardownAsked(2, ("r1",)))) == [
+        RifChanged(at_s, "r1", "anna", "down", "no memory"),
+        actions.Answer(2, actions.TornDown(("r1",))),
+        actions.TellRm(Settled("r1")),
     ]
     assert machine.deadline() is None
+
+
+def test_a_person_who_has_mended_a_host_need_not_wait_for_its_next_try():
+    machine = make()
+    lost(machine)
+    run(machine, (11.0, events.RifEnded("r1", 1)))
+    assert run(machine, (11.05, events.BootstrapAsked(2, ("anna",)))) == [
+        RifChanged(11.05, "r1", "anna", "down", "connection reset"),
+        actions.StartRif("r2", 1, "anna", "local", 0, {}),
+        RifChanged(11.05, "r2", "anna", "starting"),
+        actions.TellRm(Settled("r1")),
+        actions.TellRm(Coming("r2", None, "anna")),
+    ]
 
 
 def test_a_rif_that_was_up_for_long_has_all_its_tries_again():
@@ -241,10 +272,10 @@ def test_an_end_that_may_be_that_of_a_refused_process_leaves_time_to_the_other_o
     machine = make()
     run(machine, *BOOT, (3.0, AGAIN), (3.5, events.RifLost(2, "dropped")))
     assert run(machine, (4.0, events.RifEnded("r1", 1, "refused"))) == [
-        RifChanged(4.0, "r1", "anna", "lost", "refused"),
         actions.DropLink(1, "refused"),
-        actions.TellRm(Coming({"node": 1, "core": 1})),
+        actions.TellRm(Coming("r1", CORES, "anna")),
         actions.TellRm(Removed(IDS, "lose")),
+        RifChanged(4.0, "r1", "anna", "lost", "refused; it is tried again after 30 s"),
     ]
     assert machine.deadline() == 4.0 + Limits().unwatched_end_s
     assert run(machine, (34.0, Tick()))[0] == actions.StartRif("r1", 2, "anna", "local", 0, {})
@@ -280,7 +311,7 @@ def test_teardown_while_starting_answers_both_questions():
     assert run(machine, BOOT[0], (1.0, events.TeardownAsked(2, ("r1",)))) == [
         actions.Answer(1, actions.Bootstrapped({}, {"anna": "it was taken down"})),
         actions.KillRif("r1", 1),
-        actions.TellRm(Settled()),
+        actions.TellRm(Settled("r1")),
     ]
 
 
@@ -290,7 +321,7 @@ def test_teardown_of_a_rif_that_waits_for_its_next_try_is_done_at_once():
     assert run(machine, (11.0, events.RifEnded("r1", 1)), (11.0, events.TeardownAsked(2, ("r1",)))) == [
         RifChanged(11.0, "r1", "anna", "down", "connection reset"),
         actions.Answer(2, actions.TornDown(("r1",))),
-        actions.TellRm(Settled()),
+        actions.TellRm(Settled("r1")),
     ]
 
 

@@ -38,7 +38,7 @@ class World:
         self.rm_jobs: set[str] = set()
         self.rm_waits: set[str] = set()
         self.rm_says: deque[Any] = deque()
-        self.coming: dict[str, int] = {}
+        self.coming: dict[str, tuple[Resource, ...] | None] = {}
         self.seen: dict[str, dict[str, set[str]]] = {}
         self.stopped = False
 
@@ -113,13 +113,11 @@ class World:
             self.rm_says.append(events.ResourcesLeft(event.resource_ids))
 
     def rm_Coming(self, event: Coming) -> None:
-        assert event.counts
-        assert event.counts != self.coming
-        self.coming = dict(event.counts)
+        assert self.coming.get(event.name, "nothing") != event.resources
+        self.coming[event.name] = event.resources
 
-    def rm_Settled(self, _: Settled) -> None:
-        assert self.coming
-        self.coming = {}
+    def rm_Settled(self, event: Settled) -> None:
+        del self.coming[event.name]
 
     def rm_JobJoined(self, event: JobJoined) -> None:
         assert event.job not in self.rm_jobs
@@ -308,9 +306,8 @@ class RtsAmongOthers(RuleBasedStateMachine):
         for seen in world.seen.values():
             assert seen == {rif_id: ids for rif_id, ids in usable.items() if rif_id in up}
         assert world.rm_jobs == set(world.seen)
-        assert (world.coming != {}) == any(
-            world.machine._lives.expected.brings(rif) for rif in world.machine.rifs
-        )
+        brings = world.machine._lives.expected.brings
+        assert world.coming == {rif.rif_id: rif.wanted for rif in world.machine.rifs if brings(rif)}
 
     def teardown(self) -> None:
         world = self.world

@@ -209,7 +209,7 @@ def test_a_lost_rif_answers_whoever_waits_and_comes_back_without_what_was_leavin
     assert run(machine, events.RifLost(1, "reset")) == [
         RifChanged(5.0, "r1", "anna", "lost", "reset"),
         actions.AnnounceGone(("j1",), "r1", 1, "reset"),
-        actions.TellRm(Coming({"node": 1})),
+        actions.TellRm(Coming("r1", (Resource("r1.node", "node"),), "anna")),
         actions.TellRm(Removed(("r1.node", "r1.core0"), "lose")),
         actions.Refused(3, "r1 was lost: reset"),
         actions.Refused(2, "r1 was lost: reset"),
@@ -227,7 +227,7 @@ def test_a_rif_that_cannot_remove_is_replaced(machine):
         RifChanged(5.0, "r1", "anna", "lost", reason),
         actions.DropLink(1, reason),
         actions.AnnounceGone(("j1",), "r1", 1, reason),
-        actions.TellRm(Coming({"node": 1})),
+        actions.TellRm(Coming("r1", (Resource("r1.node", "node"),), "anna")),
         actions.TellRm(Removed(("r1.node",), "lose")),
         actions.Refused(2, f"r1 was lost: {reason}"),
         actions.KillRif("r1", 1),

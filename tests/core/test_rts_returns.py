@@ -166,13 +166,13 @@ HAS_COME_BACK = [
     actions.TellRm(JobJoined("j1")),
     actions.TellRm(Claimed("j1", (HELD,))),
     actions.TellRm(Added(CORES, "anna")),
-    actions.TellRm(Settled()),
+    actions.TellRm(Settled("r1")),
 ]
 
 
 def test_the_rifs_of_before_are_awaited_and_bring_what_they_have() -> None:
     machine, out = run((0.0, RESTORED))
-    assert out == [actions.TellRm(Coming({"core": 0}))]
+    assert out == [actions.TellRm(Coming("r1", None, "anna"))]
     assert machine.deadline() == 30.0
     assert machine.handle(BACK, 5.0) == HAS_COME_BACK
     machine.check()

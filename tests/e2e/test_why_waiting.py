@@ -154,12 +154,18 @@ def test_an_explanation_as_text() -> None:
         },
         "held_by": [{"job": "j2", "grant": [1, 7], "resources": ["r1.core0", "r1.core1"]}],
         "blocking": {"resource": "r1.node", "relative": "r1.core0", "job": "j2", "grant": [1, 7]},
+        "awaits": [
+            {"rif_id": "r2", "host": "anna", "retry_in_s": 12.34},
+            {"rif_id": "r3", "host": "berta", "retry_in_s": None},
+        ],
         "reason": "0 of 1 node free; r1.node is blocked by r1.core0, held by j2",
     }  # fmt: skip
     assert describe_waiting("j1", [entry]) == [
         "j1 waits for 3 x 2 core + node: 0 of 1 node free; r1.node is blocked by r1.core0, held by j2",
         "    for 2.0 s, place 2",
         "    takes any other in 1.3 s",
+        "    anna is tried again in 12.3 s",
+        "    berta is being started",
         "    needs 2 core: 1 of 4 free",
         "    needs 1 node: 0 of 1 free",
         "    r1.node: blocked by r1.core0, held by j2",

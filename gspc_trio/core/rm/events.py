@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from msgspec import Struct, field
+from msgspec import Struct
 
 from gspc_trio.core.exchange import Grant
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
@@ -60,19 +58,24 @@ class Awaited(Struct, frozen=True):
 
 
 class Coming(Struct, frozen=True):
-    """Resources are on their way (a RIF is being bootstrapped): refuse nothing until they came or failed.
+    """A host is on its way (a RIF is started, or will be again): refuse nothing that it could meet.
 
     Attributes:
-        counts: class -> number expected, replacing what was said before; where nobody knows yet, any class
-            with 0.
-            Empty: nothing more is coming, the same as :class:`Settled`.
+        name: of the host: the ids of its resources begin with it, up to the first dot.
+        resources: that it will bring, parents before children; None: nobody knows yet, so nothing is refused.
+            They replace what was said of it before.
+        host: name of the host for people, or "".
     """
 
-    counts: Mapping[str, int] = field(default_factory=dict)
+    name: str
+    resources: tuple[Resource, ...] | None = None
+    host: str = ""
 
 
 class Settled(Struct, frozen=True):
-    """Nothing more is coming: who asks for more than there is gets refused."""
+    """A host is no longer on its way: it is there, or does not come."""
+
+    name: str
 
 
 class JobJoined(Struct, frozen=True):

@@ -7,11 +7,14 @@ from typing import Any
 
 from gspc_trio.core.rm.jobs import Job, Want
 from gspc_trio.core.rm.parts import ClassQueue, Vertex
-from gspc_trio.core.rm.search import of_class_below, preferred
+from gspc_trio.core.rm.search import impossible, of_class_below, preferred
 from gspc_trio.core.rm.state import State
 
 HOLDERS_NAMED = 8
 """How many grants an explanation names."""
+
+HOSTS_NAMED = 8
+"""How many hosts that are on their way it names."""
 
 
 def status(state: State) -> dict[str, Any]:
@@ -51,7 +54,7 @@ def status(state: State) -> dict[str, Any]:
             for name, memory in host.memories.items()
         },
         "jobs": jobs,
-        "coming": dict(state.coming or {}),
+        "coming": state.coming.counts(),
         "revoking": [list(grant_id) for grant_id in state.lapsing],
         "leaving": [vertex.resource_id for vertex in state.pool.leaving],
         "reserved": None
@@ -88,6 +91,9 @@ def _explain(state: State, want: Want) -> dict[str, Any]:
             holders.append(holding)
             if len(holders) == HOLDERS_NAMED:
                 break
+    awaits: list[str] = []
+    if state.coming and impossible(state.pool, want.form) is not None:
+        awaits += islice(state.coming.waited_for(want.form), HOSTS_NAMED)
     blocking = None
     for queue in queues:
         if blocking is None and queue.free < want.form.counts[queue]:
@@ -107,7 +113,8 @@ def _explain(state: State, want: Want) -> dict[str, Any]:
         "place": _place(state, want),
         "patient_until_s": state.patience.ends_for(want),
         "blocking": blocking,
-        "reason": _reason(state, want, blocking),
+        "awaits": awaits,
+        "reason": _reason(state, want, blocking, awaits),
     }
 
 
@@ -151,12 +158,14 @@ def _blocking(state: State, want: Want, queue: ClassQueue) -> dict[str, Any] | N
     return None
 
 
-def _reason(state: State, want: Want, blocking: dict[str, Any] | None) -> str:
+def _reason(state: State, want: Want, blocking: dict[str, Any] | None, awaits: list[str]) -> str:
     form = want.form
     missing = [queue for queue, count in form.counts.items() if queue.total < count]
     if missing:
         there = ", ".join(f"{queue.total} {queue.name}" for queue in missing)
         return f"not there yet: there is {there} now"
+    if awaits:
+        return "what is there now cannot meet it"
     reservation = state.reservation
     if reservation is not None and reservation.want is want:
         names = ", ".join(vertex.resource_id for vertex in reservation.targets[:HOLDERS_NAMED])

@@ -236,14 +236,16 @@ class ResourceManager:
         return state.new_want(job, Form(event.shape, state.pool))
 
     def _refuse(self, want: Want, actions: list[Any]) -> bool:
-        """Refuse the want if it can never be met and nobody expects that to change."""
+        """Refuse the want if it can never be met, by what is there and what is on its way."""
         state = self._state
-        if state.coming is not None or want.form.shape.wait:
+        if want.form.shape.wait:
             return False
         found = impossible(state.pool, want.form)
-        if found is None:
+        if found is None or (state.coming and state.coming.may_meet(state.pool, want.form)):
             return False
         kind, reason = found
+        if coming := ", ".join(f"{number} {name}" for name, number in state.coming.counts().items()):
+            reason += f"; what is on its way will not do either: {coming}"
         self._drop(want)
         if want.is_idle:
             want.owner.forget(want)
@@ -345,13 +347,12 @@ class ResourceManager:
         self._after(now, actions)
 
     def _coming(self, event: Coming, now: float, actions: list[Any]) -> None:
-        if not event.counts:
-            self._settled(Settled(), now, actions)
-            return
-        self._state.coming = dict(event.counts)
+        self._state.coming.expect(event.name, event.resources, event.host)
+        self._judged_at = -1
+        self._after(now, actions)
 
-    def _settled(self, _event: Settled, now: float, actions: list[Any]) -> None:
-        self._state.coming = None
+    def _settled(self, event: Settled, now: float, actions: list[Any]) -> None:
+        self._state.coming.settle(event.name)
         self._judged_at = -1
         self._after(now, actions)
 

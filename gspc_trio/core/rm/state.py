@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from gspc_trio.core.exchange import Grant
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.rm.change import Changer
+from gspc_trio.core.rm.coming import ComingHosts
 from gspc_trio.core.rm.errors import UnknownJob
 from gspc_trio.core.rm.jobs import Form, Holding, Job, Want
 from gspc_trio.core.rm.lacking import Lacking
@@ -79,7 +80,7 @@ class State:
         hungry: queues for which plain wants wait.
         lapsing: grants that are being revoked.
         claims: grants of an earlier resource manager of which something is not there yet.
-        coming: class -> number that are on their way; None when nothing is.
+        coming: hosts that are on their way.
         reservation: at most one.
         recall_at, recalled_at: when to look next whom to recall, and when that was last done.
         reserve_at, reserved_at: when to look next whether a reservation is due, and when that was last done.
@@ -104,7 +105,7 @@ class State:
         self.hungry: dict[ClassQueue, None] = {}
         self.lapsing: dict[GrantId, Holding] = {}
         self.claims: dict[GrantId, Grant] = {}
-        self.coming: Mapping[str, int] | None = None
+        self.coming = ComingHosts()
         self.reservation: Reservation | None = None
         self.recall_at: float | None = None
         self.recalled_at = float("-inf")

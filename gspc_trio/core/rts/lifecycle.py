@@ -75,7 +75,7 @@ class LifeCycle:
         self._hosts: dict[str, Rif] = {}
         self._batches: dict[int, _Batch] = {}
         self._teardowns: dict[int, _Teardown] = {}
-        self.expected = Expected(len(limits.retry_delays_s))
+        self.expected = Expected()
 
     # Bootstrap ----------------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class LifeCycle:
         batch = self._batches[event.ask] = _Batch(set())
         for host in event.hosts:
             there = self._hosts.get(host)
-            if there is not None and there.state is not RifState.FAILED:
+            if there is not None and not self._may_replace(there):
                 batch.failed[host] = f"{host} has the RIF {there.rif_id} already ({there.state})"
                 continue
             if there is not None:
@@ -100,6 +100,11 @@ class LifeCycle:
             batch.waiting.add(rif.rif_id)
             self._start(rif, now, out)
         self._answer_batch(event.ask, out)
+
+    def _may_replace(self, rif: Rif) -> bool:
+        """Whether a person may have another one started in its place, at once."""
+        again = rif.is_to_come_again and not rif.end_s(self.limits)
+        return again or rif.state is RifState.FAILED
 
     def _start(self, rif: Rif, now: float, out: Actions) -> None:
         if rif.incarnation:
@@ -244,7 +249,9 @@ class LifeCycle:
                 rif.tries = 0
         rif.move(RifState.LOST)
         rif.reason, rif.timer_at = reason, None
-        self._record(rif, now, out)
+        if rif.running or rif.ask is not None:
+            self._record(rif, now, out)
+        self.expected.changed(rif)
         self._cut(rif, reason, out)
         if was_up:
             self._withdraw(rif, reason, out)
@@ -266,11 +273,13 @@ class LifeCycle:
         rif.quarantine = None
 
     def _settle(self, rif: Rif, now: float, out: Actions) -> None:
-        """Nothing is left of a lost RIF: bootstrap it again after a pause, or give it up."""
-        delays = self.limits.retry_delays_s
-        if rif.ask is None and rif.tries < len(delays):
-            rif.timer_at = now + max(delays[rif.tries], rif.end_s(self.limits))
+        """Nothing is left of a lost RIF: bootstrap it again after a pause, or say that it did not come up."""
+        if rif.ask is None:
+            delays = self.limits.retry_delays_s
+            rif.pause_s = max(delays[min(rif.tries, len(delays) - 1)], rif.end_s(self.limits))
+            rif.timer_at = now + rif.pause_s
             rif.tries += 1
+            self._record(rif, now, out)
             return
         rif.move(RifState.FAILED)
         self._record(rif, now, out)
@@ -395,7 +404,7 @@ class LifeCycle:
 
     def _record(self, rif: Rif, now: float, out: Actions) -> None:
         self.expected.changed(rif)
-        out.append(RifChanged(now, rif.rif_id, rif.host, str(rif.state), rif.reason))
+        out.append(RifChanged(now, rif.rif_id, rif.host, *rif.shown))
 
     def check(self) -> None:
         """Assert the invariants of RIFs and of the questions that wait for them."""

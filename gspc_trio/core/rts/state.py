@@ -21,8 +21,9 @@ class Limits(Struct, frozen=True):
 
     Attributes:
         bootstrap_timeout_s: how long a RIF may take from its start to its first word.
-        retry_delays_s: pauses before a lost RIF is bootstrapped again; as many tries as there are pauses.
-        stable_after_s: a RIF that was up for so long has all its tries again.
+        retry_delays_s: pauses before a lost RIF is bootstrapped again: the first time, the second, and so on;
+            the last one again and again.
+        stable_after_s: after a RIF has been up for so long they begin anew.
         revoke_timeout_s: how long a RIF may take to say that revoked work has ended; less than the lease.
         stop_grace_s: how long a RIF that was asked to stop may take before it is killed.
         grace_s: how long a RIF or a job that cannot be heard is awaited, with all that it has; 0: not at all.
@@ -38,7 +39,7 @@ class Limits(Struct, frozen=True):
     """
 
     bootstrap_timeout_s: float = 30.0
-    retry_delays_s: tuple[float, ...] = (0.1, 1.0, 5.0)
+    retry_delays_s: tuple[float, ...] = (0.1, 1.0, 5.0, 10.0, 20.0, 40.0, 60.0)
     stable_after_s: float = 60.0
     revoke_timeout_s: float = 5.0
     stop_grace_s: float = 1.0
@@ -67,9 +68,9 @@ class RifState(StrEnum):
     AWAY = "away"
     """It cannot be heard, and is awaited: its work may go on, and jobs keep what they hold there."""
     LOST = "lost"
-    """It is over; the next incarnation follows when nothing is left of this one."""
+    """It is over; when nothing is left of this incarnation the next one follows, after a pause."""
     FAILED = "failed"
-    """It is over, and no more is tried."""
+    """It was asked for and did not come up; no more is tried."""
     STOPPING = "stopping"
 
 
@@ -159,8 +160,8 @@ class Rif:
         resources: what is added to it, parents before children.
         leaving: those of them that are being removed, ``left`` those that the RM has given up already.
         wanted: what it gets when it is up: None for what its host has.
-        expected: class -> number of the resources that the RM was told it brings, None for none.
-        tries: bootstraps used up since it was last stable.
+        tries: how often it was bootstrapped again since it was last stable.
+        pause_s: between the end of the last incarnation and the next one.
         up_at: when it came up.
         timer_at: when it must have come up or back, answered a revoke or stopped, or is bootstrapped again.
         owed: revokes that it has to answer, oldest first.
@@ -194,8 +195,8 @@ class Rif:
     leaving: set[ResourceId] = field(factory=set)
     left: set[ResourceId] = field(factory=set)
     wanted: tuple[Resource, ...] | None = None
-    expected: dict[str, int] | None = None
     tries: int = 0
+    pause_s: float = 0.0
     up_at: float = 0.0
     timer_at: float | None = None
     owed: dict[GrantId, Owed] = field(factory=dict)
@@ -216,7 +217,18 @@ class Rif:
         """What people are told of it: its state, and why it is not up."""
         if self.quarantine is not None and self.state is RifState.UP:
             return "quarantined", self.quarantine.reason
+        if self.is_to_come_again:
+            return str(self.state), f"{self.reason}; it is tried again after {self.pause_s:g} s"
         return str(self.state), self.reason
+
+    @property
+    def is_to_come_again(self) -> bool:
+        """Whether nothing is left of it, and the next incarnation only waits for its time."""
+        return self.state is RifState.LOST and self.timer_at is not None
+
+    def retry_in_s(self, now: float) -> float | None:
+        """Return in how many seconds the next incarnation is started; None: it waits for no time."""
+        return max(0.0, self.timer_at - now) if self.is_to_come_again and self.timer_at is not None else None
 
     def awaited_s(self, limits: Limits) -> float:
         """Return how long it is awaited when it is away."""
