@@ -75,6 +75,11 @@ def open_preferred(pool: Pool, need: Need, host: Host | None) -> Vertex | None:
     return None
 
 
+def any_preferred(pool: Pool, form: Form) -> bool:
+    """Whether each need that has to have what it prefers finds some of it open: the others may be many."""
+    return all(open_preferred(pool, need, None) is not None for need in form.needs if need.hard)
+
+
 # Several resources ------------------------------------------------------------------------------------------
 
 

@@ -54,6 +54,11 @@ class Patience:
         self._ends: dict[Want, float] = {}
         """Of those for whom something else lies idle: when to decide anew."""
 
+    @property
+    def is_simple(self) -> bool:
+        """Whether nobody insists on several things at once, or declines what is put aside for it."""
+        return not (self._strict or self.declined)
+
     def begin(self, want: Want) -> None:
         """Let a want that does not wait yet take no more than it prefers."""
         form = want.form
@@ -180,7 +185,8 @@ class Patience:
             for patience_s, together in self._together.get(queue, {}).items():
                 if now >= since + patience_s:
                     found += together
-        found += [want for want, end in self._ends.items() if end <= now]
+        if self._ends:
+            found += [want for want, end in self._ends.items() if end <= now]
         if self._judged_at != self._pool.changed:
             self._judged_at = self._pool.changed
             found += self._strict
@@ -200,8 +206,9 @@ class Patience:
                     ends_at = min(ends_at, self.idle.setdefault(queue, now) + shortest_s)
                 else:
                     self.idle.setdefault(queue, now)
-        self._ends = {want: self._next_end(want, now) for want in self.declined}
-        ends_at = min(ends_at, min(self._ends.values(), default=NEVER))
+        if self.declined or self._ends:
+            self._ends = {want: self._next_end(want, now) for want in self.declined}
+            ends_at = min(ends_at, min(self._ends.values(), default=NEVER))
         self.ends_at = None if ends_at == NEVER else ends_at
 
     def _next_end(self, want: Want, now: float) -> float:

@@ -52,13 +52,17 @@ class Search:
         self._above: dict[Vertex, int] = {}
         self._result: list[Vertex | None] = [None] * len(form.needs)
         self._steps = STEPS
-        self._candidates = [self._list(position, usable, host) for position in form.order]
+        self._candidates: list[list[Vertex]] = []
+        for position in form.order:
+            self._candidates.append(self._list(position, usable, host))
+            if not self._candidates[-1]:
+                break  # what comes first leaves the least choice: often there is none
         pairs = zip(self._candidates, self._candidates[1:], strict=False)
         self._equal = [one == other for one, other in pairs]
 
     def run(self) -> list[Vertex] | None:
         """Return a resource for each need, in the shape's order, or None."""
-        if not self._place(0, 0):
+        if not self._candidates[-1] or not self._place(0, 0):
             return None
         return [vertex for vertex in self._result if vertex is not None]
 

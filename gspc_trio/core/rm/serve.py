@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
-from gspc_trio.core.rm.gather import could_be_met, gather
+from gspc_trio.core.rm.gather import any_preferred, could_be_met, gather
 from gspc_trio.core.rm.jobs import NEVER, Job, Want
 from gspc_trio.core.rm.parts import ClassQueue
 from gspc_trio.core.rm.state import State
@@ -85,6 +85,9 @@ def lose_patience(state: State, now: float) -> None:
 def look_who_declines(state: State, now: float) -> None:
     """Everything that could be given has been: note who could have had others than it prefers."""
     patience, version = state.patience, state.pool.version
+    if patience.is_simple and state.reservation is None:
+        patience.look(now)
+        return
     reserved = None if state.reservation is None else state.reservation.want
     for want in list(patience.declined):
         lacks = any(queue.free < count for queue, count in want.form.counts.items())
@@ -190,7 +193,10 @@ def _others(state: State, reserved: Want | None, passed: set[Want]) -> list[Want
                 gangs.put_aside(want, queue, count)
                 break
         else:
-            found.append(want)
+            if want is reserved or want.strict is None or any_preferred(state.pool, want.strict):
+                found.append(want)
+            else:
+                want.tried = version
     return found
 
 
