@@ -154,7 +154,8 @@ class RunTimeSystem:
             there = ", ".join(f"{e.job} ({e.name})" for e in entries.values()) or "none"
             raise LookupError(f"no job {job!r} is registered; registered: {there}")
         if not entry.address:
-            raise LookupError(f"job {job!r} ({entry.name}) does not listen")
+            where = f"process {entry.pid} on {entry.host}"
+            raise LookupError(f"job {job!r} ({entry.name}) does not listen: only its {where} can be asked")
         async with self.network.connect(entry.address, role="control", name="client", expect="job") as peer:
             yield peer
 

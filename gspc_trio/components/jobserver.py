@@ -18,7 +18,14 @@ from gspc_trio.components.job_clients import JobClients
 from gspc_trio.components.job_files import JobFiles
 from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.components.scheduler import SchedulerRoutes
-from gspc_trio.core.exchange import DataLayer, EndState, JobEnd, OpenJob, ProcessKey
+from gspc_trio.core.exchange import (
+    END_DETAIL_CHARACTERS_MAX,
+    DataLayer,
+    EndState,
+    JobEnd,
+    OpenJob,
+    ProcessKey,
+)
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.iml.lineage import BYTES_MAX
 from gspc_trio.core.records import RECORD_TYPES, Record
@@ -353,7 +360,7 @@ class _JobServer:
             result = await job.wait_ended()
             end = JobEnd(
                 EndState(result.state),
-                result.detail,
+                result.detail[:END_DETAIL_CHARACTERS_MAX],
                 {TaskState(state): number for state, number in result.tasks.items() if number},
                 result.elapsed_s,
             )

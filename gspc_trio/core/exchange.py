@@ -317,6 +317,10 @@ class Revoked(Struct, frozen=True):
     resources: tuple[ResourceId, ...]
 
 
+END_DETAIL_CHARACTERS_MAX = 2_000
+"""Characters of why a job ended that are told to its run-time system; the job itself tells all."""
+
+
 class EndState(StrEnum):
     """How a job has ended."""
 

@@ -8,7 +8,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gspc_trio.core.exchange import EndState, GrantsAhead, Interrupt, JobEnd, Revoke, Revoked
+from gspc_trio.core.exchange import (
+    END_DETAIL_CHARACTERS_MAX,
+    EndState,
+    GrantsAhead,
+    Interrupt,
+    JobEnd,
+    Revoke,
+    Revoked,
+)
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import JobChanged, TaskCounts
@@ -272,7 +280,7 @@ class Rts:
         end = event.left or JobEnd(EndState.STOPPED, event.reason)
         if end.tasks:
             out.append(TaskCounts(now, event.job, dict(end.tasks), first_s=now - end.elapsed_s))
-        detail = end.detail[: self.limits.detail_characters_max]
+        detail = end.detail[:END_DETAIL_CHARACTERS_MAX]
         out.append(JobChanged(now, event.job, end.state.value, entry.name, detail))
 
     def _revoke(self, event: Revoke, now: float, out: Actions) -> None:
