@@ -121,7 +121,7 @@ def door_of(token: bytes, coordinator: str, host: str) -> str:
     """
     if coordinator.startswith("memory:"):
         return f"gspc-iml-{os.getpid()}-{secrets.token_hex(16)}"
-    said = f"{coordinator} {host}".encode()
+    said = f"{coordinator} {host}".encode("utf-8", "surrogatepass")
     return f"gspc-iml-{hmac.new(token, said, 'sha256').hexdigest()[:32]}"
 
 

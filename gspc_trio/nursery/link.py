@@ -249,7 +249,7 @@ class WebSocketLink:
     async def _say_why(self) -> None:
         """End the websocket in order, with the reason for those who can read it."""
         normal = self._reason in (CLOSED_HERE, CLOSED_THERE)
-        text = self._reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore")
+        text = self._reason.encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore")
         await self._connection.aclose(NORMAL_CLOSURE if normal else PROTOCOL_ERROR, None if normal else text)
 
 

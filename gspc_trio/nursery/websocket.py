@@ -218,7 +218,7 @@ async def serve_stream(
                 starter.upgraded = True
                 refused = doorkeeper.objection(request)
                 if refused:
-                    await request.reject(403, body=refused.encode())
+                    await request.reject(403, body=refused.encode(errors="replace"))
                 else:
                     connection = await request.accept()
                     end = await _shake(connection, session)

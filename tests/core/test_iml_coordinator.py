@@ -224,6 +224,11 @@ def test_nobody_ends_what_another_client_is_writing_and_no_server_answers_for_an
     assert isinstance(layer.feed(Answered(call.call, "", "", 0))[0], Reply)
 
 
+def test_a_name_may_be_any_text() -> None:
+    layer = Layer("a", "b")
+    assert layer.do(x.GetRank("\udcff")).rank in (0, 1)
+
+
 def test_data_has_not_more_blocks_than_can_be_looked_at() -> None:
     layer = Layer("a", "b")
     kind, message = layer.refusal(x.Alloc(JOB, 1 << 40, Layout(("a", "b"), 1)))

@@ -23,7 +23,7 @@ from network_world import (
 from trio_websocket import ConnectionClosed, WebSocketConnection, serve_websocket, wrap_client_stream
 
 from gspc_trio.nursery.network import AuthenticationFailed, ConnectFailed, Network, VersionMismatch
-from gspc_trio.nursery.rpc import Peer, PeerGone
+from gspc_trio.nursery.rpc import Peer, PeerGone, drop_offender
 from gspc_trio.protocol import handshake as shake
 from gspc_trio.protocol.address import BadAddress
 from gspc_trio.protocol.codec import Codec
@@ -273,6 +273,18 @@ async def test_a_peer_that_sends_nonsense_is_cut_off_with_the_reason() -> None:
         peer._link._outbox.append(b"\xc1")  # type: ignore[attr-defined]
         peer.post(Done())
         with pytest.raises(PeerGone, match=r"closed by the other side: .* a frame that is not msgpack"):
+            await peer.receive()
+
+
+async def test_a_reason_with_words_of_the_other_side_that_are_no_utf_8_can_be_told() -> None:
+    async def serve(peer: Peer) -> None:
+        await peer.receive()
+        drop_offender(peer, "Submit of job \udcff instead of j1")
+        await peer.lost.wait()
+
+    async with connected(WEBSOCKET, serve) as peer:
+        peer.post(Done())
+        with pytest.raises(PeerGone, match=r"closed by the other side: Submit of job \? instead of j1"):
             await peer.receive()
 
 

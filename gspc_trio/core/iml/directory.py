@@ -87,7 +87,7 @@ def owner_of(name: str, ranks: Iterable[int]) -> int:
 
     When a server comes or goes, only the names that it owns change their owner.
     """
-    return max(ranks, key=lambda rank: (zlib.crc32(f"{rank}:{name}".encode()), rank))
+    return max(ranks, key=lambda rank: (zlib.crc32(f"{rank}:{name}".encode("utf-8", "surrogatepass")), rank))
 
 
 def place(
