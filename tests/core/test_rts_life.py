@@ -215,11 +215,27 @@ def test_a_person_who_has_mended_a_host_need_not_wait_for_its_next_try():
     lost(machine)
     run(machine, (11.0, events.RifEnded("r1", 1)))
     assert run(machine, (11.05, events.BootstrapAsked(2, ("anna",)))) == [
-        RifChanged(11.05, "r1", "anna", "down", "connection reset"),
-        actions.StartRif("r2", 1, "anna", "local", 0, {}),
-        RifChanged(11.05, "r2", "anna", "starting"),
+        actions.StartRif("r1", 2, "anna", "local", 0, {}),
+        RifChanged(11.05, "r1", "anna", "starting"),
+    ], "who waits for it goes on waiting"
+    assert run(machine, (12.0, events.RifEnded("r1", 2, "no memory"))) == [
+        actions.Answer(2, actions.Bootstrapped({}, {"anna": "no memory"})),
+        RifChanged(12.0, "r1", "anna", "lost", "no memory; it is tried again after 0.1 s"),
+    ]
+
+
+def test_a_lost_host_that_is_asked_for_anew_in_another_way_may_fail_like_a_new_one():
+    machine = make()
+    lost(machine)
+    run(machine, (11.0, events.RifEnded("r1", 1)))
+    assert run(machine, (11.05, events.BootstrapAsked(2, ("anna",), "local", 4))) == [
+        actions.StartRif("r1", 2, "anna", "local", 4, {}),
+        RifChanged(11.05, "r1", "anna", "starting"),
+        actions.TellRm(Coming("r1", None, "anna")),
+    ]
+    assert run(machine, (12.0, events.RifEnded("r1", 2, "no memory")))[-2:] == [
+        actions.Answer(2, actions.Bootstrapped({}, {"anna": "no memory"})),
         actions.TellRm(Settled("r1")),
-        actions.TellRm(Coming("r2", None, "anna")),
     ]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from e2e_world import HANG_S, World, completed, wait_until
@@ -135,6 +137,45 @@ def test_a_job_of_which_nothing_runs_says_why_by_itself(world: World) -> None:
     assert run.stderr.readline().startswith("gspc-jobserver: j1 (patient) waits for fpga: ")
     run.send_signal(signal.SIGINT)
     assert run.communicate(timeout=HANG_S) == ("", ""), "it is said once"
+
+
+WAITING = """
+import os, time
+from gspc_trio import Workflow, farm
+
+def wait_for(gate):
+    while not os.path.exists(gate):
+        time.sleep(0.01)
+
+def workflow(gate: str):
+    return Workflow(farm(wait_for, loss_attempts=50), {"items": [gate]})
+"""
+
+
+def test_a_job_waits_for_its_only_host_however_often_that_is_killed(world: World) -> None:
+    world.start_rts("--cores", "1", "--host", "anna")
+    gate = world.folder / "gate"
+    run = world.start(
+        "jobserver", "run", "--rts", world.connection_file, world.workflow(WAITING, "waiting"),
+        "--set", f"gate={gate}",
+    )  # fmt: skip
+    job = job_with(world, "waiting", "held", 1)
+
+    def kill_and_look() -> str:
+        (rif,) = world.run_json("rts", "status")["rifs"]
+        if rif["state"] == "up":
+            with suppress(ProcessLookupError):
+                os.kill(rif["pid"], signal.SIGKILL)
+        said = world.run("rts", "explain", job).stdout
+        return said if rif["incarnation"] > 3 and "anna is tried again in" in said else ""
+
+    said = wait_until(kill_and_look, "the fourth to be lost")
+    assert "waits for 1 x core: not there yet: there is 0 core now; anna is lost: " in said
+    assert re.search(r"^    anna is tried again in \d+\.\d s$", said, re.MULTILINE), said
+    gate.touch()
+    world.run("rts", "bootstrap", "anna", "--cores", "1")  # at once, if it is not there already
+    assert completed(run).returncode == 0, "it has waited"
+    world.stop_rts()
 
 
 def test_a_job_that_is_not_there_gets_one_line(world: World) -> None:

@@ -41,7 +41,7 @@ class Expected:
     def brings(self, rif: Rif) -> bool:
         """Return whether this RIF is on its way, for the first time or again."""
         if rif.state is RifState.LOST:
-            return rif.ask is None
+            return not rif.is_first_try
         return rif.state is RifState.STARTING or (rif.state is RifState.AWAY and not rif.resources)
 
     def check(self, rifs: Iterable[Rif]) -> None:

@@ -88,7 +88,11 @@ class LifeCycle:
         batch = self._batches[event.ask] = _Batch(set())
         for host in event.hosts:
             there = self._hosts.get(host)
-            if there is not None and not self._may_replace(there):
+            if there is not None and there.is_to_come_again and not there.end_s(self.limits):
+                self._try_now(there, event, now, out)
+                batch.waiting.add(there.rif_id)
+                continue
+            if there is not None and there.state is not RifState.FAILED:
                 batch.failed[host] = f"{host} has the RIF {there.rif_id} already ({there.state})"
                 continue
             if there is not None:
@@ -101,10 +105,13 @@ class LifeCycle:
             self._start(rif, now, out)
         self._answer_batch(event.ask, out)
 
-    def _may_replace(self, rif: Rif) -> bool:
-        """Whether a person may have another one started in its place, at once."""
-        again = rif.is_to_come_again and not rif.end_s(self.limits)
-        return again or rif.state is RifState.FAILED
+    def _try_now(self, rif: Rif, event: BootstrapAsked, now: float, out: Actions) -> None:
+        """A person, who may have mended the host, does not wait for the next try of a lost RIF."""
+        if (rif.strategy, rif.cores, rif.options) != (event.strategy, event.cores, dict(event.options)):
+            rif.strategy, rif.cores, rif.options = event.strategy, event.cores, dict(event.options)
+            rif.wanted, rif.proven = None, False
+        rif.ask, rif.tries = event.ask, 0
+        self._start(rif, now, out)
 
     def _start(self, rif: Rif, now: float, out: Actions) -> None:
         if rif.incarnation:
@@ -249,7 +256,7 @@ class LifeCycle:
                 rif.tries = 0
         rif.move(RifState.LOST)
         rif.reason, rif.timer_at = reason, None
-        if rif.running or rif.ask is not None:
+        if rif.running or rif.is_first_try:
             self._record(rif, now, out)
         self.expected.changed(rif)
         self._cut(rif, reason, out)
@@ -274,7 +281,8 @@ class LifeCycle:
 
     def _settle(self, rif: Rif, now: float, out: Actions) -> None:
         """Nothing is left of a lost RIF: bootstrap it again after a pause, or say that it did not come up."""
-        if rif.ask is None:
+        if not rif.is_first_try:
+            self._conclude(rif, rif.reason, out)
             delays = self.limits.retry_delays_s
             rif.pause_s = max(delays[min(rif.tries, len(delays) - 1)], rif.end_s(self.limits))
             rif.timer_at = now + rif.pause_s
@@ -386,6 +394,7 @@ class LifeCycle:
         if failure:
             batch.failed[rif.host] = failure
         else:
+            rif.proven = True
             batch.started[rif.host] = rif.rif_id
         self._answer_batch(ask, out)
 

@@ -165,6 +165,7 @@ class Rif:
         owed: revokes that it has to answer, oldest first.
         reason: why it is not up.
         ask: the question that is answered when it is up and the RM knows it, or it has failed.
+        proven: it has come up as it was asked for: from then on it is not given up.
         request, call: what it is doing, and under which number.
         report: what it said when it had done that; the RM's word is still to come.
         waiting: what it does after that.
@@ -200,6 +201,7 @@ class Rif:
     owed: dict[GrantId, Owed] = field(factory=dict)
     reason: str = ""
     ask: int | None = None
+    proven: bool = False
     request: Add | Clear | None = None
     call: int = 0
     report: DagReport | None = None
@@ -218,6 +220,11 @@ class Rif:
         if self.is_to_come_again:
             return str(self.state), f"{self.reason}; it is tried again after {self.pause_s:g} s"
         return str(self.state), self.reason
+
+    @property
+    def is_first_try(self) -> bool:
+        """Whether somebody is told that it has failed if it is lost now, and no more is tried."""
+        return self.ask is not None and not self.proven
 
     @property
     def is_to_come_again(self) -> bool:
