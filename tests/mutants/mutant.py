@@ -189,7 +189,7 @@ def probe(files: Sequence[str]) -> set[int]:
 
 def statement_of(mutant: Mutant) -> int:
     """Return the first line of the innermost statement that the mutant changes."""
-    tree, line = ast.parse(read(mutant.path)), mutant.line
+    tree, line = _tree(mutant.path), mutant.line
     best: ast.stmt | None = None
     for body in _bodies(tree):
         for statement in body:
@@ -201,6 +201,11 @@ def statement_of(mutant: Mutant) -> int:
     if best is None:
         raise ValueError(f"{mutant.name!r} changes no statement of a function")
     return best.lineno
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(read(path))
 
 
 def _bodies(tree: ast.AST) -> Iterator[list[ast.stmt]]:

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import date
+from functools import cache
 from hashlib import blake2b
 from io import StringIO
 from pathlib import Path
@@ -33,8 +34,8 @@ from table import MUTANTS, nearest_tests
 SEED_CPU_S = 15.0
 """What simulates one seed for longer hangs; most take a third of a second, few more than five."""
 
-TESTS_S = 900.0
-"""What tests for longer hangs."""
+TESTS_CPU_S, TESTS_S = 300.0, 3600.0
+"""What tests for longer hangs: at work, or waiting."""
 
 DAY_S = 24 * 3600.0
 
@@ -48,7 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--only", default="", help="mutants whose name or file has these words in it")
     parser.add_argument("--seeds", type=int, default=2000, help="at how many seeds to look")
-    parser.add_argument("--tries", type=int, default=2000, help="how many of those that reach it to run")
+    parser.add_argument("--tries", type=int, default=200, help="how many of those that reach it to run")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--judges", default="simulation,tests", help="who looks for them")
     parser.add_argument("--again", action="store_true", help="only those that simulating has not found yet")
@@ -99,28 +100,37 @@ def main() -> int:
 # What seeds reach -------------------------------------------------------------------------------------------
 
 
+@cache
 def _files() -> list[str]:
     paths = [path for room in PROBED for path in sorted((PACKAGE / room).rglob("*.py"))]
     return [str(path.relative_to(PACKAGE)) for path in paths]
 
 
+def _place(mutant: Mutant) -> int:
+    """Return the number of the statement that a mutant changes, as :func:`probe` gives it."""
+    return _files().index(mutant.file) * LINES_MAX + statement_of(mutant)
+
+
 def _reached(court: _Judges, number: int, workers: int, keep: Path | None) -> dict[int, dict[str, Any]]:
     """Return of each seed what it reaches, and the fingerprint of its events: without any mutant."""
     sources = "".join(read(path) for path in sorted(PACKAGE.rglob("*.py")))
-    key = blake2b(sources.encode(), digest_size=16).hexdigest()
+    wanted = sorted({_place(one) for one in MUTANTS})
+    key = blake2b(f"{wanted} {sources}".encode(), digest_size=16).hexdigest()
     kept = json.loads(keep.read_text()) if keep is not None and keep.exists() else {}
     found = {int(seed): row for seed, row in kept.get("seeds", {}).items()} if kept.get("key") == key else {}
     missing = [seed for seed in range(number) if seed not in found]
     shares = [missing[first::workers] for first in range(workers)]
     with ThreadPoolExecutor(workers) as pool:
-        for lines in pool.map(lambda share: court.ask("reached", json.dumps(share), DAY_S)[0], shares):
+        for lines in pool.map(
+            lambda share: court.ask("reached", json.dumps([share, wanted]), DAY_S)[0], shares
+        ):
             found.update({row["seed"]: row for row in lines})
     if keep is not None:
         keep.write_text(json.dumps({"key": key, "seeds": found}))
     return {seed: found[seed] for seed in range(number)}
 
 
-def _tell_reached(seeds: list[int]) -> None:
+def _tell_reached(seeds: list[int], wanted: list[int]) -> None:
     reached = probe(_files())
     from gspc_trio.testing.hunt import quiet
     from gspc_trio.testing.simulation import simulate
@@ -130,7 +140,9 @@ def _tell_reached(seeds: list[int]) -> None:
         reached.clear()
         report = simulate(seed)
         assert not report.broken, f"seed {seed} is broken without a mutant: {report.broken}"
-        print(json.dumps({"seed": seed, "digest": report.digest, "reached": sorted(reached)}), flush=True)
+        told = sorted(reached.intersection(wanted))
+        row = {"seed": seed, "digest": report.digest, "reached": told, "size": len(reached)}
+        print(json.dumps(row), flush=True)
 
 
 # One mutant -------------------------------------------------------------------------------------------------
@@ -146,11 +158,11 @@ def _look_for(
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"date": date.today().isoformat()}
     if "simulation" in judges:
-        where = _files().index(mutant.file) * LINES_MAX + statement_of(mutant)
+        where = _place(mutant)
         reaching = {seed: row["digest"] for seed, row in seeds.items() if where in row["reached"]}
         first = known.get("seed")
         # What has found it before comes first, then those in which most happens.
-        order = sorted(reaching, key=lambda seed: (seed != first, -len(seeds[seed]["reached"])))[:tries]
+        order = sorted(reaching, key=lambda seed: (seed != first, -seeds[seed]["size"]))[:tries]
         found |= {"seeds": len(seeds), "reaching": len(reaching)}
         found |= _simulate(court, mutant, {seed: reaching[seed] for seed in order})
     if "tests" in judges:
@@ -251,7 +263,7 @@ def _be_judge() -> None:
 def _judge(judge: str, what: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     if judge == "reached":
-        _tell_reached(json.loads(what))
+        _tell_reached(*json.loads(what))
     elif judge == "tests":
         _tell_tests(_named(what))
     else:
@@ -303,6 +315,7 @@ def _tell_tests(mutant: Mutant) -> None:
     settings.register_profile("mutants", phases=phases, derandomize=True, database=None)
     settings.load_profile("mutants")
     mutant.apply()
+    signal.setitimer(signal.ITIMER_VIRTUAL, TESTS_CPU_S)
     first, quiet = _First(), StringIO()
     options = [
         "-x",
