@@ -76,6 +76,7 @@ async def run(
     keep_going: Annotated[bool, Flag] = False,
     cores: int = 0,
     weight: float = 1.0,
+    priority: int = 0,
     threads: Annotated[bool, Flag] = False,
     top: Annotated[bool, Flag] = False,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
@@ -104,7 +105,9 @@ async def run(
     cores
         Cores to use of this machine; 0 for all. Not with --rts.
     weight
-        Share of the run-time system relative to other jobs.
+        Share of the run-time system relative to other jobs of its priority.
+    priority
+        Jobs of a higher priority get what comes free of the run-time system first; running tasks go on.
     threads
         Compute in threads of one process instead of a process per core.
     top
@@ -115,12 +118,8 @@ async def run(
         Log as JSON, a line each.
     """
     set_up_logging(verbose, log_json)
-    options: dict[str, Any] = {
-        "name": workflow.stem,
-        "keep_going": keep_going,
-        "weight": weight,
-        "threads": threads,
-    }
+    options: dict[str, Any] = {"name": workflow.stem, "keep_going": keep_going, "threads": threads}
+    options |= {"weight": weight, "priority": priority}
     if iml is not None:
         options["data"] = _layer_without_journal(iml, journal)
     with json_alone(json) as out:

@@ -18,14 +18,7 @@ from gspc_trio.components.job_clients import JobClients
 from gspc_trio.components.job_files import JobFiles
 from gspc_trio.components.rts_contact import RtsContact
 from gspc_trio.components.scheduler import SchedulerRoutes
-from gspc_trio.core.exchange import (
-    END_DETAIL_CHARACTERS_MAX,
-    DataLayer,
-    EndState,
-    JobEnd,
-    OpenJob,
-    ProcessKey,
-)
+from gspc_trio.core.exchange import DataLayer, EndState, JobEnd, OpenJob, ProcessKey
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.iml.lineage import BYTES_MAX
 from gspc_trio.core.records import RECORD_TYPES, Record
@@ -60,7 +53,8 @@ class JobSettings(Struct, frozen=True):
     Attributes:
         name: for people.
         keep_going: go on after a failure with what does not depend on it.
-        weight: share of the resources relative to other jobs.
+        weight: share of the resources relative to other jobs of its priority.
+        priority: jobs of a higher one get resources first; nothing that runs is interrupted for them.
         fate: whether tasks in a worker's phases share their fate (WRK-3).
         threads: compute in threads instead of processes.
         listen: address at which the job server listens; "" for one that the clients of its RTS can reach.
@@ -89,6 +83,7 @@ class JobSettings(Struct, frozen=True):
     lineage_bytes_max: int = BYTES_MAX
     failed_max: int | None = None
     process_key: ProcessKey | None = None
+    priority: int = 0
 
     def listening(self, rts: str = "memory:") -> JobSettings:
         """Return the same settings with any free port at which whoever reaches the RTS can reach the job.
@@ -148,9 +143,7 @@ async def run_job(
         async with rts.join() as peer, AsyncExitStack() as stack:
             grace_s = 0.0 if journal is None else RESUME_GRACE_S
             adopts = "" if journal is None else journal.earlier_job(peer.instance)
-            joining = RegisterJob(
-                settings.name, here.pid, here.host, address, settings.weight, grace_s, adopts
-            )
+            joining = _registration(settings, here.pid, here.host, address, grace_s, adopts)
             registered: JobRegistered = await peer.call(joining)
             if journal is not None:
                 journal.note_job(registered.job, peer.instance)
@@ -176,6 +169,12 @@ async def run_job(
 def _found_by_clients_of(rts: RunTimeSystem, settings: JobSettings) -> JobSettings:
     """Have the job listen if clients outside this process may look for it, to watch or to stop it."""
     return settings.listening(rts.address) if rts.has_outsiders and not settings.listen else settings
+
+
+def _registration(
+    settings: JobSettings, pid: int, host: str, address: str, grace_s: float, adopts: JobId
+) -> RegisterJob:
+    return RegisterJob(settings.name, pid, host, address, settings.weight, grace_s, adopts, settings.priority)
 
 
 class _JobServer:
@@ -263,6 +262,7 @@ class _JobServer:
             settings.keep_going,
             self.open_ended,
             journaled=self.journal is not None,
+            clock=trio.current_time,
         )
         here = rts.network.whereabouts()
         opening = OpenJob(
@@ -337,7 +337,10 @@ class _JobServer:
 
         try:
             await drive(job.machine, job.inbox, perform)
-        except trio.Cancelled:  # nobody drives it any more: there is no other end to wait for
+        except (
+            trio.Cancelled,
+            KeyboardInterrupt,
+        ):  # nobody drives it any more: there is no other end to wait for
             if not job.has_ended:
                 job.end(JobEnded("stopped", "its scope was cancelled"))
             raise
@@ -360,7 +363,7 @@ class _JobServer:
             result = await job.wait_ended()
             end = JobEnd(
                 EndState(result.state),
-                result.detail[:END_DETAIL_CHARACTERS_MAX],
+                result.detail,
                 {TaskState(state): number for state, number in result.tasks.items() if number},
                 result.elapsed_s,
             )

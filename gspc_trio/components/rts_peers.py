@@ -164,8 +164,9 @@ class PeerServer:
         joining = self._jobs[link] = _JobLink(peer, call)
         put = self._service.inbox.put
         asked = events.JobAsked(
-            link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s, wish.adopts
-        )
+            link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s, wish.adopts,
+            wish.priority,
+        )  # fmt: skip
         back = isinstance(first, JobBack)
         put(events.JobBack(asked, first.job, first.grants) if back else asked, peer)
         try:

@@ -21,13 +21,14 @@ from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, Shape, TaskOptions, Ta
 
 class Demand(Struct, frozen=True):
     """Job ``job`` can use ``credit`` more grants of ``shape`` than it had when it last received grant
-    ``seen``.
+    ``seen``; of its shapes, those of higher ``priority`` come first.
     """
 
     job: JobId
     shape: Shape
     credit: Count
     seen: GrantId
+    priority: int = 0
 
 
 class Release(Struct, frozen=True):
@@ -315,10 +316,6 @@ class Revoked(Struct, frozen=True):
 
     grant_id: GrantId
     resources: tuple[ResourceId, ...]
-
-
-END_DETAIL_CHARACTERS_MAX = 2_000
-"""Characters of why a job ended that are told to its run-time system; the job itself tells all."""
 
 
 class EndState(StrEnum):

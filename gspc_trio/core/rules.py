@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from gspc_trio.core.similar import did_you_mean
+
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -57,7 +59,8 @@ def _output_tokens(value: Any, port: str | None, each: bool) -> tuple[Any, ...]:
             raise BadResult(f"a mapping with the port {port!r} was to be returned, not {_kind(value)}")
         if port not in value:
             there = ", ".join(map(repr, value)) or "nothing"
-            raise BadResult(f"the returned mapping has no port {port!r}; it has {there}")
+            meant = did_you_mean(port, [name for name in value if isinstance(name, str)])
+            raise BadResult(f"the returned mapping has no port {port!r}; it has {there}{meant}")
         value = value[port]
     if not each:
         return (value,)

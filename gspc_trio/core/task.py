@@ -130,6 +130,7 @@ class TaskOptions(Struct, frozen=True):
         estimate_s: expected seconds of compute, or None.
         stage_in: whether its worker has to fetch data before compute.
         stage_out: whether its worker has to store data after compute.
+        priority: of the tasks of a job that wait, those with the highest get resources first.
     """
 
     attempts: Count = 1
@@ -140,6 +141,7 @@ class TaskOptions(Struct, frozen=True):
     estimate_s: Seconds | None = None
     stage_in: bool = False
     stage_out: bool = False
+    priority: int = 0
 
 
 DEFAULT_OPTIONS = TaskOptions()
@@ -155,6 +157,8 @@ class Task(Struct, frozen=True):
         arguments: encoded values (``protocol.values``), opaque here.
         shape: what it needs to run.
         options: what it states about itself.
+        distance: how far it is from the end of its workflow, as far as that is known: of equal priority, the
+            least gets resources first.
     """
 
     task_id: TaskId
@@ -163,6 +167,7 @@ class Task(Struct, frozen=True):
     arguments: tuple[bytes, ...] = ()
     shape: Shape = CORE
     options: TaskOptions = DEFAULT_OPTIONS
+    distance: int = 0
 
 
 class TaskError(Struct, frozen=True):

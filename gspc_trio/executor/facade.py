@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor as ExecutorInterface
 from concurrent.futures import Future
+from copy import copy
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +49,7 @@ class Executor(ExecutorInterface):
         data_bytes: shared memory for large arguments and results, mapped by the tasks that get them; 0: none.
         iml: connection file of a running memory layer, in which they are kept instead; ``Named(name)`` among
             the arguments is data that was published there.
+        priority: on a run-time system with other jobs, those of a higher priority get resources first.
 
     Raises:
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
@@ -67,6 +69,7 @@ class Executor(ExecutorInterface):
         tune_gc: bool = False,
         data_bytes: int = 0,
         iml: Path | str | None = None,
+        priority: int = 0,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
         data = None
@@ -82,6 +85,7 @@ class Executor(ExecutorInterface):
             failed_max=FAILED_MAX,
             data=data,
             process_key=process_key(),
+            priority=priority,
         )
         self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
@@ -89,7 +93,25 @@ class Executor(ExecutorInterface):
         self._loop = Loop(rts, settings, self._codes, tune_gc)
         self._loop.start()
         self._encode = self._loop.encode if data_bytes or iml is not None else dumps
+        self._origin: Executor | None = None
         weakref.finalize(self, self._loop.close).atexit = False
+
+    def stating(self, *, shape: Shape | None = None, options: TaskOptions | None = None) -> Executor:
+        """Return this executor for tasks that need or state something else, a higher priority for instance.
+
+        It has the same workers, and is shut down with this one.
+
+        Args:
+            shape: what each of these tasks needs; as here if None.
+            options: what each of them states about itself; as here if None.
+
+        Raises:
+            WorkflowError: shape or options make no sense.
+        """
+        other = copy(self)
+        other._shape, other._options = checked_needs(shape or self._shape, options or self._options)
+        other._origin = self  # which must not be collected before: that would shut it down
+        return other
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:
         """Run ``fn(*args, **kwargs)`` on a worker and return its future.

@@ -47,7 +47,8 @@ def _register_grants(converter: Converter) -> None:
     general = {kind: class_reader(kind, converter) for kind in (Demand, Release, Grant)}
 
     def write_demand(it: Demand) -> tuple[Any, ...]:
-        return (it.job, write_shape(it.shape), it.credit, it.seen)
+        fields = (it.job, write_shape(it.shape), it.credit, it.seen)
+        return (*fields, it.priority) if it.priority else fields
 
     def read_demand(data: Any, kind: Any) -> Any:
         if type(data) is tuple and len(data) == 4:

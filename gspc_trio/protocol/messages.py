@@ -30,9 +30,10 @@ class RegisterJob(Struct, frozen=True):
         name: for people, e.g. the workflow file's stem.
         pid, host: of the job server.
         address: where the job server listens, or "".
-        weight: share relative to other jobs.
+        weight: share relative to other jobs of its priority.
         grace_s: how long to keep what it holds when its job server is gone.
         adopts: the job whose work it takes over, or "".
+        priority: jobs of a higher one get resources first.
     """
 
     name: str
@@ -42,6 +43,7 @@ class RegisterJob(Struct, frozen=True):
     weight: float = 1.0
     grace_s: Seconds = 0.0
     adopts: JobId = ""
+    priority: int = 0
 
 
 class RifEndpoint(Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gspc_trio.core.ids import TaskId
@@ -37,6 +37,8 @@ class TaskGraph:
     stays until it is forgotten. A task that refers to one that failed or was cancelled fails, and so do
     those that refer to it.
     """
+
+    has_more = False
 
     def __init__(self) -> None:
         self._nodes: dict[TaskId, Node] = {}
@@ -76,8 +78,13 @@ class TaskGraph:
         task_id = self.last_task_id + 1
         references = [item.task_id for item in arguments if type(item) is Ref]
         if references:
-            task = Task(task_id, name, code_id, (), shape, options)
-            self._add_dependent(Node(task, tuple(arguments), keep, references))
+            if len(references) > 1:
+                references = list(dict.fromkeys(references))
+            others = self._referred(name, references)
+            # It uses results up: it counts as nearer to the end than those that make them.
+            distance = min([other.task.distance for other in others]) - 1
+            task = Task(task_id, name, code_id, (), shape, options, distance)
+            self._add_dependent(Node(task, tuple(arguments), keep, references), others)
         else:
             task = Task(task_id, name, code_id, tuple(arguments), shape, options)  # type: ignore[arg-type]
             self._nodes[task_id] = Node(task, None, keep)
@@ -86,15 +93,18 @@ class TaskGraph:
         self.last_task_id = task_id
         return task_id
 
-    def _add_dependent(self, node: Node) -> None:
-        task_id, nodes = node.task.task_id, self._nodes
-        others = []
-        for reference in node.references:
+    def _referred(self, name: str, references: Iterable[TaskId]) -> list[Node]:
+        nodes, others = self._nodes, []
+        for reference in references:
             other = nodes.get(reference)
             if other is None or other.state is _FAILED or other.state is _CANCELLED:
                 state = "is not there or has gone" if other is None else f"was {other.state}"
-                raise WorkflowError(f"task {node.task.name!r} refers to task {reference}, which {state}")
+                raise WorkflowError(f"task {name!r} refers to task {reference}, which {state}")
             others.append(other)
+        return others
+
+    def _add_dependent(self, node: Node, others: Iterable[Node]) -> None:
+        task_id, nodes = node.task.task_id, self._nodes
         missing = 0
         for other in others:
             if other.users is None:
@@ -142,7 +152,9 @@ class TaskGraph:
             if type(argument) is Ref:
                 result = arguments[position] = self._nodes[argument.task_id].result
                 assert result is not None, "a task is ready when those that it refers to have results"
-        return Task(task_id, task.name, task.code_id, tuple(arguments), task.shape, task.options)
+        return Task(
+            task_id, task.name, task.code_id, tuple(arguments), task.shape, task.options, task.distance
+        )
 
     def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
         """Take the result of an extracted task: one output with one value.

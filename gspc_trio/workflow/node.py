@@ -112,16 +112,17 @@ def dump_node(node: Node) -> list[Any]:
         str(node.state),
         node.result,
         None if node.error is None else _plain(node.error),
+        task.distance,
     ]
 
 
 def load_node(row: list[Any]) -> Node:
     """Return the node that :func:`dump_node` was given."""
-    task_id, name, code_id, items, shape, options, keep, state, result, error = row
+    task_id, name, code_id, items, shape, options, keep, state, result, error, distance = row
     arguments: tuple[Argument, ...] = tuple(Ref(item) if isinstance(item, int) else item for item in items)
     references = tuple(item.task_id for item in arguments if isinstance(item, Ref))
     plain = () if references else tuple(item for item in arguments if isinstance(item, bytes))
-    task = Task(task_id, name, code_id, plain, _load_shape(shape), TaskOptions(*options))
+    task = Task(task_id, name, code_id, plain, _load_shape(shape), TaskOptions(*options), distance)
     node = Node(task, arguments if references else None, keep, references)
     node.state = TaskState(state)
     node.is_queued = False

@@ -10,9 +10,13 @@ from typing import Any, SupportsIndex, TypeAlias, TypedDict
 
 from msgspec.structs import replace
 
+from gspc_trio.core.similar import did_you_mean
 from gspc_trio.core.staging import Staged
 from gspc_trio.core.task import Requirement, Shape, TaskOptions
 from gspc_trio.workflow.arcs import WorkflowError
+
+PRIORITY_MAX = 1_000_000
+"""Highest priority of tasks; the lowest is as far below 0."""
 
 Requires: TypeAlias = "str | Requirement | Sequence[str | Requirement]"
 
@@ -35,17 +39,17 @@ class TaskSettings(TypedDict, total=False):
     output_ranges: Mapping[str, str]
 
 
-def task_settings(settings: TaskSettings) -> tuple[Shape, TaskOptions]:
-    """Return what the settings say, as shape and options.
+def task_settings(settings: TaskSettings, priority: int = 0) -> tuple[Shape, TaskOptions]:
+    """Return what the settings say, as shape and options of tasks of this priority.
 
     Raises:
         WorkflowError: a setting that does not exist or makes no sense.
     """
     unknown = set(settings) - set(TaskSettings.__annotations__)
     if unknown:
-        raise WorkflowError(
-            f"unknown setting {min(unknown)!r}; there are: {', '.join(TaskSettings.__annotations__)}"
-        )
+        name, known = min(unknown), TaskSettings.__annotations__
+        meant = did_you_mean(name, known)
+        raise WorkflowError(f"unknown setting {name!r}; there are: {', '.join(known)}{meant}")
     given: dict[str, Any] = dict(settings)
     for name in ("wait", "same_host", "may_rerun"):
         if not isinstance(given.get(name, False), bool):  # "no" would count as True
@@ -74,7 +78,8 @@ def task_settings(settings: TaskSettings) -> tuple[Shape, TaskOptions]:
     files = isinstance(fetch, Mapping) or isinstance(store, Mapping)
     given["stage_in"] = bool(fetch or files or ranges)
     given["stage_out"] = bool(store or ranges)
-    return shape, TaskOptions(**{name: given[name] for name in _OPTIONS if name in given})
+    stated = {name: given[name] for name in _OPTIONS if name in given}
+    return shape, TaskOptions(**stated, priority=_checked_priority(priority))
 
 
 def checked_needs(shape: Shape, options: TaskOptions) -> tuple[Shape, TaskOptions]:
@@ -102,10 +107,22 @@ def checked_needs(shape: Shape, options: TaskOptions) -> tuple[Shape, TaskOption
         "stage_in": options.stage_in,
         "stage_out": options.stage_out,
     }
-    found, options = task_settings(stated)
+    found, options = task_settings(stated, options.priority)
     memory_bytes = _whole("memory_bytes", shape.memory_bytes, 0) or found.memory_bytes
     estimate_s = shape.estimate_s if shape.estimate_s is not None else found.estimate_s
     return replace(found, memory_bytes=memory_bytes, estimate_s=estimate_s), options
+
+
+def _checked_priority(value: Any) -> int:
+    """Return a priority: a whole number of either sign.
+
+    Raises:
+        WorkflowError: it is something else, or too large.
+    """
+    number = _whole("priority", value, -PRIORITY_MAX)
+    if number > PRIORITY_MAX:
+        raise WorkflowError(f"priority must be at most {PRIORITY_MAX}, not {number}")
+    return number
 
 
 def _whole(name: str, value: Any, least: int) -> int:

@@ -237,3 +237,66 @@ def test_a_core_that_is_all_of_its_node_is_recalled_for_the_node() -> None:
     driver.now = 1.0
     assert driver.demand("b", 1, NODE) == [Recall("a", ((1, 1),))]
     assert driver.release("a") == [Grant("b", NODE, (1, 2), ("r1.node",))]
+
+
+def test_of_the_shapes_of_a_job_that_of_the_highest_priority_is_served_first() -> None:
+    driver = Driver(*cores(1))
+    driver.take("b")
+    driver.demand("a", 2, FAST)
+    driver.send(Demand("a", CORE, 2, NO_GRANT, 5))
+    order = []
+    driver.release("b")
+    for _ in range(3):
+        order.append(driver.history[-1].shape)
+        driver.release("a")
+    order.append(driver.history[-1].shape)
+    assert order == [CORE, CORE, FAST, FAST]
+
+
+def test_a_demand_that_waits_may_change_its_priority() -> None:
+    for last, first in ((5, CORE), (-5, FAST)):
+        driver = Driver(*cores(1))
+        driver.take("b")
+        driver.send(Demand("a", FAST, 1, NO_GRANT))
+        driver.send(Demand("a", CORE, 1, NO_GRANT, -last))
+        driver.send(Demand("a", CORE, 1, NO_GRANT, last))
+        driver.release("b")
+        assert driver.history[-1].shape == first
+
+
+def test_a_job_of_a_higher_priority_comes_first_whatever_it_holds_and_the_others_by_weight() -> None:
+    driver = Driver(*cores(4), jobs=("low",))
+    driver.send(JobJoined("high", 1.0, 3))
+    driver.demand("low", 4)
+    driver.demand("low", 9)
+    driver.demand("high", 2)
+    for _ in range(4):
+        driver.release("low")
+    assert len(driver.granted("high")) == 2
+    assert len(driver.granted("low")) == 2
+    assert driver.rm.explain("low")[0]["place"] == 1
+    driver.demand("high", 9)
+    assert driver.rm.explain("low")[0]["place"] == 2
+
+
+def test_a_job_of_a_higher_priority_gets_back_all_that_others_hold_and_they_nothing_of_its_own() -> None:
+    driver = Driver(*cores(4), jobs=("low",))
+    driver.send(JobJoined("high", 0.1, 3))
+    driver.demand("low", 4)
+    driver.demand("low", 9)
+    driver.demand("high", 9)
+    recalled = [action for action in driver.wait(1.0) if isinstance(action, Recall)]
+    assert {number for recall in recalled for number in recall.grant_ids} == {(1, n) for n in range(1, 5)}
+    for _ in range(4):
+        driver.release("low")
+    assert len(driver.granted("high")) == 4
+    assert not [action for action in driver.wait(1.0) if isinstance(action, Recall)]
+
+
+def test_a_shape_of_a_higher_priority_gets_back_what_the_job_holds_for_others() -> None:
+    driver = Driver(*cores(4), jobs=("a",))
+    driver.demand("a", 4, FAST)
+    driver.demand("a", 9, FAST)
+    driver.send(Demand("a", CORE, 4, (1, 4), 1))
+    recalled = [action for action in driver.wait(1.0) if isinstance(action, Recall)]
+    assert sum(len(recall.grant_ids) for recall in recalled) == 4

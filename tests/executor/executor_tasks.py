@@ -76,6 +76,13 @@ def wait_for(fifo: str) -> str:
     return Path(fifo).read_text()
 
 
+def note(file: str, word: str, *_: object) -> None:
+    """Append a word to a file, and take a moment for it."""
+    with open(file, "a", encoding="utf-8") as it:
+        it.write(f"{word}\n")
+    time.sleep(0.01)
+
+
 def pid_of_task() -> int:
     return os.getpid()
 

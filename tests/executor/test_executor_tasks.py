@@ -28,13 +28,14 @@ from executor_tasks import (
     fail,
     fail_stubbornly,
     loaded_modules,
+    note,
     pid_of_task,
     say_and_hang,
     use_memory,
     wait_for,
 )
 
-from gspc_trio import Executor, TaskFailed, TaskFuture
+from gspc_trio import Executor, TaskFailed, TaskFuture, TaskOptions
 from gspc_trio.executor import RemoteTraceback
 
 PATIENCE_S = 60.0
@@ -345,3 +346,21 @@ def test_a_map_keeps_no_result_that_it_has_yielded(executor: Executor, chunksize
         assert held.value == number
         del held
         assert kept() is None
+
+
+def test_of_the_tasks_that_wait_those_with_the_highest_priority_run_first(tmp_path: Path) -> None:
+    gate, order = tmp_path / "gate", tmp_path / "order"
+    os.mkfifo(gate)
+    with Executor(cores=1) as executor:
+        urgent = executor.stating(options=TaskOptions(priority=10))
+        blocker = executor.submit(wait_for, str(gate))
+        notes = [executor.submit(note, str(order), "low") for _ in range(50)]
+        notes.append(urgent.submit(note, str(order), "high"))
+        notes += [urgent.submit(note, str(order), "depends", notes[0])]
+        gate.write_text("go")
+        assert blocker.result(PATIENCE_S) == "go"
+        concurrent.futures.wait(notes)
+    words = order.read_text().split()
+    assert words[0] == "high"
+    assert words.index("depends") < 10, "it waits for the first of the others, and for few sent ahead"
+    assert len(words) == 52

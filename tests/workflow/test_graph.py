@@ -53,7 +53,7 @@ def test_a_task_waits_for_those_it_refers_to_and_gets_their_results() -> None:
     graph.inject(b, ((b"B",),))
     assert extracted(graph) == []
     graph.inject(a, ((b"A",),))
-    assert extracted(graph) == [Task(3, "c", 1, (b"A", b"x", b"B", b"A"))]
+    assert extracted(graph) == [Task(3, "c", 1, (b"A", b"x", b"B", b"A"), distance=-1)]
 
 
 def test_a_task_may_refer_to_one_that_is_kept_and_has_finished() -> None:
@@ -62,7 +62,7 @@ def test_a_task_may_refer_to_one_that_is_kept_and_has_finished() -> None:
     extracted(graph)
     graph.inject(a, ((b"A",),))
     graph.add("b", 0, [Ref(a)])
-    assert extracted(graph) == [Task(2, "b", 0, (b"A",))]
+    assert extracted(graph) == [Task(2, "b", 0, (b"A",), distance=-1)]
 
 
 def test_results_are_kept_only_while_they_are_needed() -> None:
@@ -242,7 +242,7 @@ def test_a_restored_task_is_handed_out_once_more_and_those_it_failed_stay_failed
     assert extracted(graph) == []
     assert graph.state(b) is TaskState.FAILED
     graph.restore(b)
-    assert extracted(graph) == [Task(2, "b", 0, (b"A",))]
+    assert extracted(graph) == [Task(2, "b", 0, (b"A",), distance=-1)]
 
 
 def test_a_loaded_graph_goes_on_where_it_was_dumped() -> None:
@@ -263,7 +263,7 @@ def test_a_loaded_graph_goes_on_where_it_was_dumped() -> None:
     assert loaded.counts() == {"ready": 2, "submitted": 0, "finished": 1, "failed": 1, "cancelled": 1}
     assert extracted(loaded) == [Task(2, "b", 0, (b"b",))]
     loaded.inject(2, ((b"B",),))
-    assert extracted(loaded) == [Task(d, "d", 4, (b"A", b"B", b"x"), shape, options)]
+    assert extracted(loaded) == [Task(d, "d", 4, (b"A", b"B", b"x"), shape, options, -1)]
     assert loaded.error(5) == TaskError("cancelled", "it depends on task 3 (c), which was cancelled")
     assert loaded.add("f", 0) == 6
 

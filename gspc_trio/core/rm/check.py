@@ -165,7 +165,9 @@ def _check_wants(state: State) -> None:
             if want in state.waiting and want.takes_any:
                 queue = want.form.queue
                 valid = [
-                    entry for entry in queue.plain.get(job, ()) if entry[2] is want and entry[0] == want.since
+                    entry
+                    for entry in queue.plain.get(job, ())
+                    if entry[-1] is want and entry[:2] == (-want.priority, want.since)
                 ]
                 assert valid, f"{want.form.shape} would be forgotten"
                 assert queue in state.hungry

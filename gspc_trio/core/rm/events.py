@@ -83,11 +83,13 @@ class JobJoined(Struct, frozen=True):
 
     Attributes:
         job: its id.
-        weight: its share relative to the other jobs, more than 0.
+        weight: its share relative to the other jobs of its priority, more than 0.
+        priority: jobs of a higher one get what comes free first, and back what others hold.
     """
 
     job: JobId
     weight: float = 1.0
+    priority: int = 0
 
 
 class JobWeighed(Struct, frozen=True):

@@ -126,9 +126,9 @@ def _concerns(vertex: Vertex, queues: list[ClassQueue]) -> bool:
 
 def _place(state: State, want: Want) -> int:
     """Return its place among those who wait for one of the same classes: 1 is served next."""
-    mine = (want.owner.ratio, want.since, want.number)
+    mine = want.turn
     return 1 + sum(
-        (other.owner.ratio, other.since, other.number) < mine
+        other.turn < mine
         for other in state.waiting
         if any(queue in other.form.counts for queue in want.form.counts)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import TypeAlias
 
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
@@ -13,6 +14,10 @@ from gspc_trio.core.rm.pool import Pool
 from gspc_trio.core.task import Requirement, Shape
 
 NEVER = float("inf")
+
+Turn: TypeAlias = tuple[int, float, int, float, int]
+"""When it is a want's turn, the lowest first: the priority of its job, negative; the units that the job holds
+over its weight; its own priority, negative; its age; its number."""
 
 LAPSED_REMEMBERED = 4096
 """How many of a job's lapsed grants are remembered, so that a release that crosses the news is no error."""
@@ -149,7 +154,8 @@ class Job:
 
     Attributes:
         job: its id.
-        weight: its share relative to others.
+        weight: its share relative to others of the same priority.
+        priority: those of a higher one come first.
         wants: by shape.
         latest: the one it has spoken of last.
         units: leaves of the hierarchy that it holds: a node counts as the cores below it.
@@ -157,11 +163,12 @@ class Job:
         lapsed: grants taken from it, of which a late release is no error.
     """
 
-    __slots__ = ("job", "lapsed", "latest", "seen", "units", "wants", "weight")
+    __slots__ = ("job", "lapsed", "latest", "priority", "seen", "units", "wants", "weight")
 
-    def __init__(self, job: JobId, weight: float) -> None:
+    def __init__(self, job: JobId, weight: float, priority: int = 0) -> None:
         self.job = job
         self.weight = weight
+        self.priority = priority
         self.wants: dict[Shape, Want] = {}
         self.latest: Want | None = None
         self.units = 0
@@ -170,7 +177,7 @@ class Job:
 
     @property
     def ratio(self) -> float:
-        """Units over weight: the next resource goes to the job for which it is least."""
+        """Units over weight: of equal priority, the next resource goes to the job for which it is least."""
         return self.units / self.weight
 
     def saw(self, grant_id: GrantId) -> None:
@@ -198,6 +205,7 @@ class Want:
         owner: the job.
         form: of the shape.
         number: order of first demand, breaks ties.
+        priority: of the job's wants, those of a higher one come first.
         unmet: credit that no grant has used yet.
         fresh: the part of it that has come with the present event.
         ages: the rest, oldest first: [since, credit].
@@ -213,14 +221,15 @@ class Want:
     """
 
     __slots__ = (
-        "ages", "called", "form", "fresh", "grants", "looked", "number", "owner", "patient", "recalled",
-        "sent", "strict", "tried", "units", "unmet",
+        "ages", "called", "form", "fresh", "grants", "looked", "number", "owner", "patient", "priority",
+        "recalled", "sent", "strict", "tried", "units", "unmet",
     )  # fmt: skip
 
     def __init__(self, owner: Job, form: Form, number: int) -> None:
         self.owner = owner
         self.form = form
         self.number = number
+        self.priority = 0
         self.unmet = 0
         self.fresh = 0
         self.ages: deque[list[float]] = deque()
@@ -244,6 +253,12 @@ class Want:
     def takes_any(self) -> bool:
         """Whether any one resource of its class will do now."""
         return self.form.plain or (self.form.preferring and not self.patient)
+
+    @property
+    def turn(self) -> Turn:
+        """Who waits with the lowest turn gets the next resource."""
+        owner = self.owner
+        return -owner.priority, owner.units / owner.weight, -self.priority, self.since, self.number
 
     @property
     def since(self) -> float:

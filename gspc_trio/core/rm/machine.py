@@ -41,6 +41,7 @@ from gspc_trio.core.rm.serve import (
     look_who_declines,
     lose_patience,
     may_starve,
+    move,
     serve,
     start_waiting,
 )
@@ -138,7 +139,7 @@ class ResourceManager:
     def _job_joined(self, event: JobJoined, _now: float, _actions: list[Any]) -> None:
         if event.job in self._state.jobs:
             raise DuplicateJob(f"job {event.job} has joined already")
-        self._state.jobs[event.job] = Job(event.job, _checked_weight(event))
+        self._state.jobs[event.job] = Job(event.job, _checked_weight(event), event.priority)
 
     def _job_weighed(self, event: JobWeighed, now: float, actions: list[Any]) -> None:
         self._state.job(event.job).weight = _checked_weight(event)
@@ -178,8 +179,10 @@ class ResourceManager:
         sent = want.sent
         while sent and sent[0] <= seen:
             sent.popleft()
+        is_moved = want.priority != event.priority
+        want.priority = event.priority
         if want.unmet:
-            self._demand_again(want, credit, now, actions)
+            self._demand_again(want, credit, is_moved, now, actions)
             return
         unmet = credit - len(sent) if sent else credit
         form = want.form
@@ -200,13 +203,15 @@ class ResourceManager:
         recall.soon(state, now)
         self._after(now, actions)
 
-    def _demand_again(self, want: Want, credit: int, now: float, actions: list[Any]) -> None:
-        """A want that waits already states another credit."""
+    def _demand_again(self, want: Want, credit: int, is_moved: bool, now: float, actions: list[Any]) -> None:
+        """A want that waits already states another credit, or has moved to another priority."""
         state = self._state
         change = want.set_credit(credit)
         if not want.unmet:
             self._drop(want)
-        elif change > 0:
+        elif change > 0 or is_moved:
+            if is_moved:
+                move(state, want)
             if want.form.possible_at != state.pool.changed and self._refuse(want, actions):
                 return
             start_waiting(state, want, now)

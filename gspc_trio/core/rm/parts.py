@@ -105,6 +105,10 @@ class Chunk:
 Entry: TypeAlias = Vertex | Chunk
 
 
+Waiting: TypeAlias = "tuple[int, float, int, Want]"
+"""A want that waits for any one resource of a class: its priority, negative; its age; its number; itself."""
+
+
 class ClassQueue:
     """The FIFO queue of a class (RM-2).
 
@@ -115,7 +119,7 @@ class ClassQueue:
         largest: most leaves below one of them.
         nested: one of them is below another.
         contains: queues of what is, or was, below one of them.
-        plain: for each job that waits for any one resource of the class, a heap of (age, number, want).
+        plain: for each job that waits for any one resource of the class, a heap of those that wait.
     """
 
     __slots__ = ("contains", "entries", "free", "largest", "name", "nested", "plain", "total")
@@ -128,7 +132,7 @@ class ClassQueue:
         self.largest = 1
         self.nested = False
         self.contains: set[ClassQueue] = set()
-        self.plain: dict[Job, list[tuple[float, int, Want]]] = {}
+        self.plain: dict[Job, list[Waiting]] = {}
 
     def __repr__(self) -> str:
         return self.name

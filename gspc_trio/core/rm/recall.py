@@ -1,9 +1,9 @@
 """Whom to ask for a grant back because others wait.
 
 A job keeps a grant for its next task until it is recalled. It is recalled when somebody else (another job,
-or the same job for another shape) waits for what it blocks, if its owner could not use more anyway or
-holds more for its weight than the one who waits would with it; and not before it has been held for a
-while, so that resources do not change hands more often than is useful.
+or the same job for another shape) waits for what it blocks, if its owner could not use more anyway, or is
+of a lower priority, or of the same one and holds more for its weight than the one who waits would with it;
+and not before it has been held for a while, so that resources do not change hands more often than is useful.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def recall(state: State, now: float, actions: list[Any]) -> None:
     state.recall_at = None
     look = _Look(state, now)
     only = next(iter(state.holders)) if len(state.holders) == 1 else None
-    for want in sorted(state.waiting, key=lambda want: (want.owner.ratio, want.since, want.number)):
+    for want in sorted(state.waiting, key=lambda want: want.turn):
         if want is only or not state.holders:
             continue
         underway = sum(want.called.values()) if want.called else 0
@@ -133,11 +133,9 @@ class _Look:
         self.again_at = NEVER
         self._balance = _Balance(state)
         # Those who cannot use more first: what they hold may be idle. Then those with most for their weight.
-        self._holders = sorted(
-            state.holders, key=lambda holder: (holder.unmet > 0, -holder.owner.ratio, -holder.units)
-        )
+        self._holders = sorted(state.holders, key=_likely)
         self._of: dict[ClassQueue, tuple[list[Want], list[Want]]] = {}
-        self._in_vain: set[tuple[Job, ClassQueue, bool]] = set()
+        self._in_vain: set[tuple[Job, int, ClassQueue, bool]] = set()
 
     def call(self, want: Want, queue: ClassQueue, missing: int) -> None:
         """Recall what keeps a want from up to ``missing`` resources of a class."""
@@ -148,7 +146,7 @@ class _Look:
                 for top in preferred(self.state.pool, need):
                     self._free_one_of(_of_class_below(top, queue))
             return
-        kind = (want.owner, queue, self._balance.of_want(want) > 0)
+        kind = (want.owner, want.priority, queue, self._balance.of_want(want) > 0)
         if kind in self._in_vain:
             return
         same, larger = self._holders_of(queue)
@@ -221,6 +219,9 @@ class _Look:
             return False
         if not holder.unmet:
             return True
+        above, below = _priorities(want, holder)
+        if above != below:
+            return above > below
         balance = self._balance
         if holder.owner is want.owner:
             mine, theirs = balance.of_want(want), float(balance.of_want(holder))
@@ -244,6 +245,19 @@ class _Look:
         if not holding.recalled:
             self._balance.move(holding, self.want)
         recall_holding(holding, self.chosen)
+
+
+def _likely(holder: Want) -> tuple[bool, int, float, int, int]:
+    """Return in which order those who hold something are asked for it."""
+    owner = holder.owner
+    return holder.unmet > 0, owner.priority, -owner.ratio, holder.priority, -holder.units
+
+
+def _priorities(want: Want, holder: Want) -> tuple[int, int]:
+    """Return how the one who waits compares with one who holds: the jobs, or the wants of one job."""
+    if want.owner is holder.owner:
+        return want.priority, holder.priority
+    return want.owner.priority, holder.owner.priority
 
 
 def _of_class_below(top: Vertex, queue: ClassQueue) -> Iterator[Vertex]:

@@ -84,13 +84,13 @@ def _is_its_own(vertex: Vertex, want: Want) -> bool:
 
 
 def _make(state: State, now: float) -> Reservation | None:
-    """Reserve for the request that has waited longest, if that is long enough; note when to look again."""
+    """Reserve for a request that has waited long enough, of a job of the highest priority; else note when to
+    look again.
+    """
     after_s = state.limits.reserve_after_s
-    due = sorted(state.starving, key=lambda want: (want.since, want.number))
+    waiting = sorted(state.starving, key=lambda want: (-want.owner.priority, want.since, want.number))
+    due = [want for want in waiting if now >= want.since + after_s]
     for want in due:
-        if now < want.since + after_s:
-            state.reserve_at = want.since + after_s
-            return None
         strict = state.patience.strict_form(want)
         targets = None if strict is None else _choose(state, want, strict)
         targets = targets or _choose(state, want, want.form)
@@ -102,6 +102,8 @@ def _make(state: State, now: float) -> Reservation | None:
             return state.reservation
     if due and len(state.pool.hosts) > HOSTS_TRIED:  # the next look is at others
         state.reserve_at = now + _look_again_s(state)
+    elif len(due) < len(waiting):
+        state.reserve_at = min(want.since for want in waiting if now < want.since + after_s) + after_s
     return None
 
 

@@ -1,4 +1,6 @@
-"""Who gets what has come free: the job that holds least for its weight, and of its requests the oldest."""
+"""Who gets what has come free: of the jobs of the highest priority that which holds least for its weight, and
+of its requests of the highest priority the oldest.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
 from gspc_trio.core.rm.gather import any_preferred, could_be_met, gather
-from gspc_trio.core.rm.jobs import NEVER, Job, Want
-from gspc_trio.core.rm.parts import ClassQueue
+from gspc_trio.core.rm.jobs import NEVER, Job, Turn, Want
+from gspc_trio.core.rm.parts import ClassQueue, Waiting
 from gspc_trio.core.rm.state import State
 
 SENT_REMEMBERED = 64
@@ -36,6 +38,14 @@ def start_waiting(state: State, want: Want, now: float) -> None:
         state.wake(want)
 
 
+def move(state: State, want: Want) -> None:
+    """A want that waits has another priority than before."""
+    if want.takes_any:
+        _push(state, want)
+    if not want.form.plain:
+        state.wake(want)
+
+
 def may_starve(want: Want) -> bool:
     """Whether a stream of other requests could starve this one, so that resources may be put aside for it."""
     need = want.form.needs[0]
@@ -52,9 +62,9 @@ def _push(state: State, want: Want) -> None:
         heap = queue.plain[want.owner] = []
         state.hungry[queue] = None
     elif len(heap) > 64 and len(heap) > 4 * len(want.owner.wants):
-        heap[:] = [entry for entry in heap if _is_valid(entry[2], entry[0])]
+        heap[:] = [entry for entry in heap if _is_valid(entry)]
         heapify(heap)
-    heappush(heap, (want.since, want.number, want))
+    heappush(heap, (-want.priority, want.since, want.number, want))
 
 
 def _decide_patience(state: State, want: Want, now: float) -> None:
@@ -129,7 +139,7 @@ def serve(state: State, now: float, actions: list[Any]) -> None:
         reserved = None if state.reservation is None else state.reservation.want
         want = _next_plain(state, failed, reserved)
         for other in (*woken.first(), *_others(state, reserved, passed)):
-            if want is None or _key(other) < _key(want):
+            if want is None or other.turn < want.turn:
                 want = other
         if want is None:
             return
@@ -155,26 +165,26 @@ class _Woken:
 
     def __init__(self, state: State) -> None:
         self._woken = state.woken
-        self._heap = [(*_key(want), want) for want in state.woken]
+        self._heap = [(*want.turn, want) for want in state.woken]
         heapify(self._heap)
 
     def add(self, want: Want) -> None:
         """The want may have been woken by what it was given."""
         if want in self._woken:
-            heappush(self._heap, (*_key(want), want))
+            heappush(self._heap, (*want.turn, want))
 
     def first(self) -> list[Want]:
         """Return whose turn it is, if anybody's, and forget those for whom there is nothing now."""
         heap = self._heap
         while heap:
-            want = heap[0][3]
+            want = heap[0][-1]
             if not (want.patient and want.tried < 0 and want in self._woken and want.form.queue.free):
                 heappop(heap)
                 self._woken.pop(want, None)
-            elif heap[0][:3] == _key(want):
+            elif heap[0][:-1] == want.turn:
                 return [want]
             else:
-                heapreplace(heap, (*_key(want), want))
+                heapreplace(heap, (*want.turn, want))
         return []
 
 
@@ -243,14 +253,10 @@ def give(state: State, want: Want, now: float, actions: list[Any]) -> bool:
     return True
 
 
-def _key(want: Want) -> tuple[float, float, int]:
-    return want.owner.ratio, want.since, want.number
-
-
 def _next_plain(state: State, failed: dict[ClassQueue, float], reserved: Want | None) -> Want | None:
     """Return who comes next of those who take any resource of a class that has one."""
     best: Want | None = None
-    best_key: tuple[float, float, int] | None = None
+    first: Turn | None = None
     for queue in list(state.hungry):
         if not queue.plain:
             del state.hungry[queue]
@@ -258,14 +264,14 @@ def _next_plain(state: State, failed: dict[ClassQueue, float], reserved: Want | 
         if not queue.free:
             continue
         for job in list(queue.plain):
-            if best_key is not None and job.ratio > best_key[0]:
+            if first is not None and (-job.priority, job.ratio) > first[:2]:
                 continue
             want = _oldest(queue, job, failed.get(queue), reserved)
             if want is None:
                 continue
-            key = (job.ratio, want.since, want.number)
-            if best_key is None or key < best_key:
-                best, best_key = want, key
+            turn = want.turn
+            if first is None or turn < first:
+                best, first = want, turn
     return best
 
 
@@ -276,8 +282,8 @@ def _oldest(queue: ClassQueue, job: Job, below_s: float | None, reserved: Want |
     """
     heap = queue.plain[job]
     while heap:
-        since, _, want = heap[0]
-        if _is_valid(want, since):
+        want = heap[0][-1]
+        if _is_valid(heap[0]):
             break
         heappop(heap)
     else:
@@ -289,13 +295,16 @@ def _oldest(queue: ClassQueue, job: Job, below_s: float | None, reserved: Want |
     others = [
         entry
         for entry in heap
-        if entry[2] is not reserved
-        and (below_s is None or _estimate_s(entry[2]) < limit_s)
-        and _is_valid(entry[2], entry[0])
+        if entry[-1] is not reserved
+        and (below_s is None or _estimate_s(entry[-1]) < limit_s)
+        and _is_valid(entry)
     ]
-    return min(others)[2] if others else None
+    return min(others)[-1] if others else None
 
 
-def _is_valid(want: Want, since: float) -> bool:
-    """Whether an entry of this age in a queue's heap still says that the want waits there."""
-    return bool(want.unmet and want.ages and want.since == since and not want.patient)
+def _is_valid(entry: Waiting) -> bool:
+    """Whether an entry of a queue's heap still says that the want waits there."""
+    behind, since, _, want = entry
+    if want.priority != -behind or want.since != since:
+        return False
+    return bool(want.unmet and want.ages and not want.patient)

@@ -213,6 +213,7 @@ class JobAsked(Struct, frozen=True):
     weight: float = 1.0
     grace_s: float = 0.0
     adopts: JobId = ""
+    priority: int = 0
 
 
 class JobBack(Struct, frozen=True):

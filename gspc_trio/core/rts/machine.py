@@ -8,15 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gspc_trio.core.exchange import (
-    END_DETAIL_CHARACTERS_MAX,
-    EndState,
-    GrantsAhead,
-    Interrupt,
-    JobEnd,
-    Revoke,
-    Revoked,
-)
+from gspc_trio.core.exchange import EndState, GrantsAhead, Interrupt, JobEnd, Revoke, Revoked
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import JobChanged, TaskCounts
@@ -219,7 +211,7 @@ class Rts:
         rifs = [rif.rif_id for rif in self.rifs if rif.state in (RifState.UP, RifState.AWAY)]
         out.append(AcceptJob(event.link, job, adopted, rifs=tuple(rifs) if adopted else ()))
         out.extend(self._lives.announcement(rif, (job,)) for rif in self.rifs if rif.state is RifState.UP)
-        out.append(TellRm(rm.JobJoined(job, event.weight)))
+        out.append(TellRm(rm.JobJoined(job, event.weight, event.priority)))
 
     def _weight_asked(self, event: events.WeightAsked, out: Actions) -> None:
         jobs = self._lives.jobs
@@ -280,7 +272,7 @@ class Rts:
         end = event.left or JobEnd(EndState.STOPPED, event.reason)
         if end.tasks:
             out.append(TaskCounts(now, event.job, dict(end.tasks), first_s=now - end.elapsed_s))
-        detail = end.detail[:END_DETAIL_CHARACTERS_MAX]
+        detail = end.detail[: self.limits.detail_characters_max]
         out.append(JobChanged(now, event.job, end.state.value, entry.name, detail))
 
     def _revoke(self, event: Revoke, now: float, out: Actions) -> None:

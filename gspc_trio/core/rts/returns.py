@@ -169,8 +169,8 @@ class Returns:
         out.append(JobChanged(now, job, "running", wish.name))
         out.append(AcceptJob(wish.link, job, back=True))
         out.extend(lives.announcement(rif, (job,)) for rif in lives.rifs.values() if rif.state is RifState.UP)
-        joined = JobJoined if entry is None else JobWeighed
-        out.append(TellRm(joined(job, weight)))
+        known = entry is not None
+        out.append(TellRm(JobWeighed(job, weight) if known else JobJoined(job, weight, wish.priority)))
         if weight != wish.weight:
             out.append(TellWeight(job, weight))
         out.append(TellRm(Claimed(job, event.grants, whole=True)))

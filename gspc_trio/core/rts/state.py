@@ -35,6 +35,7 @@ class Limits(Struct, frozen=True):
         rifs_max: RIFs at one time.
         jobs_max: jobs at one time.
         requests_max: requests waiting for one RIF.
+        detail_characters_max: of what is kept of why a job ended.
     """
 
     bootstrap_timeout_s: float = 30.0
@@ -50,6 +51,7 @@ class Limits(Struct, frozen=True):
     rifs_max: int = 20_000
     jobs_max: int = 10_000
     requests_max: int = 1_000
+    detail_characters_max: int = 2_000
 
     @property
     def last_end_s(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gspc_trio.core.ids import host_name
+from gspc_trio.core.scheduler.serve import priority_of
 from gspc_trio.core.scheduler.state import SHAPES_MAX, Asked, ClassQueue, Held, Place, State
 
 
@@ -25,7 +26,7 @@ def _check_tasks(state: State) -> None:
     for task_id, entry in state.tasks.items():
         assert entry.task.task_id == task_id, "a task is filed under another id"
         assert state.queues.get(entry.queue.shape) is entry.queue, "a live task has no queue"
-        in_waiting = entry.queue.waiting.get(task_id) is entry
+        in_waiting = entry in entry.queue.waiting
         in_elsewhere = entry.queue.elsewhere.get(task_id) is entry
         in_sent = entry.held is not None and entry.held.sent.get(task_id) is entry
         assert in_waiting == (entry.place is Place.WAITING), "waiting tasks and their queue disagree"
@@ -72,6 +73,9 @@ def _check_queue(state: State, queue: ClassQueue) -> None:
     assert queue.awaited == awaited, "tasks asked back are miscounted"
     wanted = state.look_ahead.credit(queue.wanted) if queue.live and state.stopping is None else 0
     assert not state.look_ahead.worth_telling(queue.told, wanted), "the RM was not told"
+    if wanted and queue.unserved:
+        assert queue.told_priority == priority_of(state, queue), "the RM was not told of a priority"
+    queue.waiting.check()
     assert queue.live != (state.dormant.get(queue.shape) is queue), "a dormant queue is live"
     if queue.waiting and state.stopping is None:
         idle = queue.levels.by_count.get(0)

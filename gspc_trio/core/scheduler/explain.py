@@ -48,8 +48,8 @@ def _history(entry: Entry) -> str:
 
 def _position(entry: Entry) -> str:
     before = 0
-    for task_id in entry.queue.waiting:
-        if task_id == entry.task.task_id:
+    for other in entry.queue.waiting:
+        if other is entry:
             break
         before += 1
     return "it is the next" if before == 0 else f"{before} are before it"

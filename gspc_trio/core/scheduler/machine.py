@@ -264,7 +264,7 @@ def _settle(state: State) -> None:
         if state.stopping is None:
             serve(state, queue)
         tell_demand(state, queue)
-        if not (queue.sent or queue.waiting or queue.tasks):
+        if not (queue.sent or queue.waiting.size or queue.tasks):
             _give_up(state, queue)
     if state.stopping is not None and not (state.stopped or state.tasks or state.grants):
         state.stopped = True

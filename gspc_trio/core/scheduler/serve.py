@@ -8,7 +8,8 @@ from math import inf
 
 from gspc_trio.core.exchange import Demand, Submission, Submit, TakeBack
 from gspc_trio.core.records import TaskChanged
-from gspc_trio.core.scheduler.state import Asked, ClassQueue, CodeTime, Entry, Held, Place, State
+from gspc_trio.core.scheduler.state import CHOOSY_SEEN, Asked, ClassQueue, CodeTime, Entry, Held, Place, State
+from gspc_trio.core.scheduler.waiting import rank_of
 from gspc_trio.core.task import TaskState
 
 TRIES = 8
@@ -25,7 +26,7 @@ _RUNNING = TaskState.RUNNING
 
 def serve(state: State, queue: ClassQueue) -> None:
     """Submit what can be submitted, and see to it that no worker idles while another has much to do."""
-    while queue.waiting or queue.elsewhere:
+    while queue.waiting.size or queue.elsewhere:
         by_count = queue.levels.by_count
         if not by_count:
             return
@@ -62,7 +63,8 @@ def _goes_ahead_below_s(state: State, queue: ClassQueue, level: int) -> float:
     """
     if queue.elsewhere:
         return inf  # which task is next differs from grant to grant
-    entry = next(iter(queue.waiting.values()))
+    entry = queue.waiting.first()
+    assert entry is not None
     if entry.alone:
         return 0.0
     time = state.times.get((queue.resource_class, entry.task.code_id), _UNMEASURED)
@@ -77,13 +79,14 @@ def _share(state: State, queue: ClassQueue) -> int:
     width = queue.levels.size
     if queue.told and state.now - queue.changed_s <= state.work_ahead.settle_s:
         width = max(width, min(width + queue.told, state.class_sizes.get(queue.resource_class, 0)))
-    return -(-(len(queue.waiting) + len(queue.elsewhere) + queue.sent) // width)
+    return -(-(queue.unserved + queue.sent) // width)
 
 
 def _fill(state: State, held: Held, share: int) -> bool:
     """Submit tasks to a grant until it has its share or enough work; return whether any was."""
     queue, sent = held.queue, held.sent
     waiting, elsewhere = queue.waiting, queue.elsewhere
+    row = waiting.first_row()
     count, work_s, ahead_s = len(sent), held.work_s, state.work_ahead.ahead_s
     enough_s = ahead_s / 2  # to begin with, so that it is filled by the half and not by the task
     first = held.head()
@@ -95,11 +98,12 @@ def _fill(state: State, held: Held, share: int) -> bool:
     code_id, at_least, at_most, cost_s = -1, 1, 1, 0.0
     ahead_max = state.work_ahead.beside_long(first.staged) if first is not None and held.slow else inf
     while count < share:
-        source, entry = elsewhere, _pick(elsewhere.values(), held) if elsewhere else None
-        if entry is None:
-            if not waiting:
-                break
-            source, entry = waiting, next(iter(waiting.values()))
+        source = row = row or waiting.first_row()
+        entry = None if row is None else next(iter(row.values()))
+        if elsewhere and (choosy := _pick(elsewhere.values(), held, entry)) is not None:
+            source, entry = elsewhere, choosy
+        if source is None or entry is None:
+            break
         task = entry.task
         if task.code_id != code_id:
             code_id = task.code_id
@@ -112,6 +116,8 @@ def _fill(state: State, held: Held, share: int) -> bool:
             break
         task_id = task.task_id
         del source[task_id]
+        if source is row:
+            waiting.size -= 1
         attempt = entry.attempt = entry.attempt + 1
         entry.move(_SENT)
         entry.held = held
@@ -168,11 +174,13 @@ def count_stuck(state: State, held: Held) -> None:
         state.turned[held.queue] = None
 
 
-def _pick(candidates: Iterable[Entry], held: Held) -> Entry | None:
-    """Return the first of a few candidates that does not avoid the grant's resource."""
+def _pick(candidates: Iterable[Entry], held: Held, other: Entry | None) -> Entry | None:
+    """Return the first of a few candidates that does not avoid the grant's resource, unless ``other`` has
+    a lower rank than it.
+    """
     resource_id = held.resource_id
-    for entry in islice(candidates, TRIES):
-        if resource_id not in entry.avoid:
+    for entry in islice(candidates, CHOOSY_SEEN):
+        if resource_id not in entry.avoid and (other is None or rank_of(entry.task) <= rank_of(other.task)):
             return entry
     return None
 
@@ -276,13 +284,19 @@ def patrol(state: State) -> None:
 
 def tell_demand(state: State, queue: ClassQueue) -> None:
     """Tell the resource manager how many further grants the queue can use, if that has changed much."""
-    if not (queue.told or queue.waiting or queue.elsewhere or queue.stuck):
+    if not (queue.told or queue.waiting.size or queue.elsewhere or queue.stuck):
         return  # nothing was asked for, and nothing is wanted
     wanted = 0
     if state.stopping is None and queue.live:
         wanted = state.look_ahead.credit(queue.wanted)
-    if state.look_ahead.worth_telling(queue.told, wanted):
+    priority = priority_of(state, queue) if wanted and queue.unserved else queue.told_priority
+    if priority != queue.told_priority or state.look_ahead.worth_telling(queue.told, wanted):
         if not queue.told:
             queue.changed_s = state.now
-        queue.told = wanted
-        state.out.append(Demand(state.job, queue.shape, wanted, state.seen))
+        queue.told, queue.told_priority = wanted, priority
+        state.out.append(Demand(state.job, queue.shape, wanted, state.seen, priority))
+
+
+def priority_of(state: State, queue: ClassQueue) -> int:
+    """Return what the resource manager is told of a queue's priority: it matters beside another one only."""
+    return queue.priority if len(state.queues) > 1 else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from enum import IntEnum
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -12,10 +13,15 @@ from attrs import define, field
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.scheduler.interface import LookAheadPolicy, RetryPolicy, WorkAheadPolicy
 from gspc_trio.core.scheduler.sums import Sums
+from gspc_trio.core.scheduler.waiting import Waiting
 from gspc_trio.core.task import Shape, Task
 
 SHAPES_MAX = 1024
 """Shapes for which grants may be asked at a time; the others wait."""
+
+
+CHOOSY_SEEN = 8
+"""So many of the tasks that wait for another resource than those that failed them are looked at at a time."""
 
 
 class Place(IntEnum):
@@ -216,13 +222,14 @@ class ClassQueue:
         shape: of all of them.
         resource_class: of the resource whose worker runs them.
         single: it is a single resource, not a co-allocation.
-        waiting: tasks that can run on any grant, first come first.
+        waiting: tasks that can run on any grant, by rank.
         elsewhere: tasks that wait for another resource than those that failed them.
         delayed: number of tasks that wait for a time.
         sent: number of tasks submitted.
         grants: all that are held.
         levels: the usable ones.
         told: further grants the RM thinks that can be used.
+        told_priority: what it takes their priority for.
         awaited: tasks asked back that may still come.
         stuck: sum of those of its grants.
         changed_s: time of the last grant, or of asking when nothing was asked before.
@@ -232,13 +239,14 @@ class ClassQueue:
     shape: Shape
     resource_class: str
     single: bool
-    waiting: OrderedDict[TaskId, Entry] = field(factory=OrderedDict)
+    waiting: Waiting = field(factory=Waiting)
     elsewhere: OrderedDict[TaskId, Entry] = field(factory=OrderedDict)
     delayed: int = 0
     sent: int = 0
     grants: dict[GrantId, Held] = field(factory=dict)
     levels: Levels = field(factory=Levels)
     told: int = 0
+    told_priority: int = 0
     awaited: int = 0
     stuck: int = 0
     changed_s: float = 0.0
@@ -247,7 +255,15 @@ class ClassQueue:
     @property
     def unserved(self) -> int:
         """Number of tasks that a further grant would run."""
-        return len(self.waiting) + len(self.elsewhere)
+        return self.waiting.size + len(self.elsewhere)
+
+    @property
+    def priority(self) -> int:
+        """The priority of the next task of the queue, 0 if nothing waits."""
+        entries = list(islice(self.elsewhere.values(), CHOOSY_SEEN))
+        if (first := self.waiting.first()) is not None:
+            entries.append(first)
+        return max((entry.task.options.priority for entry in entries), default=0)
 
     @property
     def wanted(self) -> int:
@@ -261,7 +277,7 @@ class ClassQueue:
     @property
     def tasks(self) -> int:
         """Number of live tasks."""
-        return len(self.waiting) + len(self.elsewhere) + self.delayed + self.sent
+        return self.waiting.size + len(self.elsewhere) + self.delayed + self.sent
 
 
 @define(eq=False)
@@ -338,5 +354,7 @@ class State:
                 queue.live = False
                 self.dormant[shape] = queue
                 self.turned.update(dict.fromkeys(q for q in self.queues.values() if q.live and not q.tasks))
+            if len(self.queues) == 1:  # now it matters which of the two comes first
+                self.turned.update(dict.fromkeys(one for one in self.queues.values() if one.priority))
             self.queues[shape] = queue
         return queue

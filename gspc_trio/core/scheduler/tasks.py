@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from heapq import heappop, heappush
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from gspc_trio.core.scheduler.interface import (
     TasksReady,
 )
 from gspc_trio.core.scheduler.state import Asked, ClassQueue, Entry, Held, Place, State
+from gspc_trio.core.scheduler.waiting import Row, rank_of
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 
 _READY = TaskState.READY
@@ -31,18 +33,31 @@ def add(state: State, event: TasksReady) -> None:
         raise IllegalEvent(f"job {state.job}: a task that the scheduler has already was said to be ready")
     tasks, records, now, job = state.tasks, state.out, state.now, state.job
     recording = state.recording
-    shape = options = None
+    shape = options = distance = None
     queue: ClassQueue | None = None
+    row: Row = OrderedDict()
+    before = 0
     for task in event.tasks:
-        if queue is None or task.shape is not shape or task.options is not options:
-            shape, options = task.shape, task.options
+        if (
+            queue is None
+            or task.shape is not shape
+            or task.options is not options
+            or task.distance != distance
+        ):
+            if queue is not None:
+                queue.waiting.size += len(row) - before
+            shape, options, distance = task.shape, task.options, task.distance
             queue = state.queue_for(state.look_ahead.shape_of(task))
             state.turned[queue] = None
             alone = not (options.may_rerun and queue.single)
+            row = queue.waiting.row(rank_of(task))
+            before = len(row)
         task_id = task.task_id
-        tasks[task_id] = queue.waiting[task_id] = Entry(task, queue, alone)
+        tasks[task_id] = row[task_id] = Entry(task, queue, alone)
         if recording:
             records.append(TaskChanged(now, job, task_id, _READY, 0, task.name))
+    if queue is not None:
+        queue.waiting.size += len(row) - before
     if state.stopping is not None:
         for task in event.tasks:
             cancel_unsent(state, tasks[task.task_id], state.stopping)
@@ -96,7 +111,7 @@ def withdraw(state: State, entry: Entry) -> None:
     """Take a task that is at no worker out of where it waits."""
     queue, task_id = entry.queue, entry.task.task_id
     if entry.place is Place.WAITING:
-        del queue.waiting[task_id]
+        queue.waiting.remove(entry)
     elif entry.place is Place.ELSEWHERE:
         del queue.elsewhere[task_id]
     else:
@@ -185,13 +200,12 @@ def flush(state: State) -> None:
         task_id, queue = entry.task.task_id, entry.queue
         if entry.avoid and has_alternative(state, entry):
             entry.move(Place.ELSEWHERE)
-            target = queue.elsewhere
+            queue.elsewhere[task_id] = entry
+            queue.elsewhere.move_to_end(task_id, last=False)
             wait_s = state.retry.after_wait(entry.doubts) if entry.doubts else 0.0
             start_timer(state, entry, max(state.retry.elsewhere_s, wait_s))
         else:
-            target = queue.waiting
-        target[task_id] = entry
-        target.move_to_end(task_id, last=False)
+            queue.waiting.put_first(entry)
         state.turned[queue] = None
     state.again.clear()
 
