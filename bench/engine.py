@@ -56,9 +56,10 @@ def run(net: Net, tokens: int) -> float:
     engine = WorkflowEngine(net, {"numbers": range(tokens)}, dumps=dumps, loads=loads, join=join)
     gc.collect()
     begun = time.perf_counter()
-    while (task_id := engine.next()) is not None:
-        task = engine.extract(task_id)
-        engine.inject(task_id, (task.arguments,))
+    while (task_id := engine.next()) is not None or engine.has_more:
+        if task_id is not None:
+            task = engine.extract(task_id)
+            engine.inject(task_id, (task.arguments,))
     took_s = time.perf_counter() - begun
     (values,) = engine.outputs().values()
     assert len(values) == tokens

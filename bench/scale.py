@@ -49,7 +49,7 @@ CLOCK_S = clock_s()
 class Farm:
     """An engine with so many tasks and nothing else."""
 
-    is_stopped = False
+    is_stopped = has_more = False
 
     def __init__(self, tasks: int) -> None:
         self.tasks = tasks

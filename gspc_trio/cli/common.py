@@ -9,9 +9,10 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO
 
 import trio
@@ -25,6 +26,7 @@ from gspc_trio.nursery.connection_file import ConnectionFileError, default_conne
 from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed
 from gspc_trio.nursery.rpc import PeerGone, RemoteError
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
+from gspc_trio.workflow.runtime import USER_CODE
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,9 @@ EXPECTED_ERRORS = (
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop a command in good order: Ctrl-C, what ``kill`` sends, the end of the terminal."""
+
+RECEIVED_S = 0.5
+"""How long a function of the user's that runs inside the workflow engine may keep a signal waiting."""
 
 INTEGER_BITS_MAX = 2048
 """Larger integers are printed as text, in hexadecimal digits."""
@@ -170,9 +175,10 @@ async def _with_signals(run: Callable[[], Awaitable[int | None]]) -> int:
     stopped_by: list[int] = []
 
     async def listen(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with trio.open_signal_receiver(*_stopping()) as signals:
+        with trio.open_signal_receiver(*_stopping()) as signals, interrupting(_stopping()) as heard:
             task_status.started()
             async for number in signals:
+                heard()
                 stopped_by.append(number)
                 scope.cancel()
 
@@ -185,6 +191,50 @@ async def _with_signals(run: Callable[[], Awaitable[int | None]]) -> int:
     if stopped_by:
         return 128 + stopped_by[0]
     return status or 0
+
+
+@contextmanager
+def interrupting(numbers: Iterable[int]) -> Iterator[Callable[[], None]]:
+    """While the block runs, a signal ends the user's functions that the workflow engine calls, if they keep
+    its receiver waiting: a condition that never returns must not keep a command from ending.
+
+    Args:
+        numbers: signals, which have handlers already.
+
+    Yields:
+        what is to be called when a signal was received.
+    """
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    came = 0
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = number
+        handler = handlers[number]
+        assert callable(handler)
+        handler(number, frame)
+        signal.setitimer(signal.ITIMER_REAL, RECEIVED_S, RECEIVED_S)
+
+    def look(_: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code in USER_CODE:
+                heard()
+                raise KeyboardInterrupt(came)
+            frame = frame.f_back
+
+    def heard() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    before = signal.signal(signal.SIGALRM, look)
+    for number in handlers:
+        signal.signal(number, note)
+    try:
+        yield heard
+    finally:
+        heard()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _stopping() -> list[signal.Signals]:

@@ -154,8 +154,7 @@ class RunTimeSystem:
             there = ", ".join(f"{e.job} ({e.name})" for e in entries.values()) or "none"
             raise LookupError(f"no job {job!r} is registered; registered: {there}")
         if not entry.address:
-            where = f"process {entry.pid} on {entry.host}"
-            raise LookupError(f"job {job!r} ({entry.name}) does not listen: only its {where} can be asked")
+            raise LookupError(f"job {job!r} ({entry.name}) does not listen")
         async with self.network.connect(entry.address, role="control", name="client", expect="job") as peer:
             yield peer
 

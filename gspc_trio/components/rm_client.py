@@ -14,7 +14,6 @@ import trio
 
 from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.core.exchange import (
-    END_DETAIL_CHARACTERS_MAX,
     Demand,
     EndState,
     Grant,
@@ -272,8 +271,7 @@ async def open_resources(
                 yield resources
                 end = JobEnd()
             except Exception as error:
-                detail = f"{type(error).__name__}: {error}"
-                end = JobEnd(EndState.FAILED, detail[:END_DETAIL_CHARACTERS_MAX])
+                end = JobEnd(EndState.FAILED, f"{type(error).__name__}: {error}")
                 raise
             finally:
                 with trio.move_on_after(LEAVE_S, shield=True):

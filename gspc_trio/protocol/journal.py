@@ -118,7 +118,8 @@ def encode_record(record: JournalRecord | About) -> bytes:
     if isinstance(record, Outcomes):
         return encode_outcomes(list(record.rows))
     if isinstance(record, Step):
-        return bytes(msgpack.packb((_STEP, record.injected, record.pulled, record.exhausted)))
+        step = (_STEP, record.injected, record.pulled, record.exhausted)
+        return bytes(msgpack.packb((*step, record.fired) if record.fired else step))
     if isinstance(record, Snapshot):
         return bytes(msgpack.packb((_SNAPSHOT, record.state)))
     fields = (record.version, record.file, record.fingerprint, record.settings, record.options)

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, Union
 
 from attrs import field, frozen
 
+from gspc_trio.core.similar import did_you_mean
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.net import Net, input_values
 
@@ -97,7 +98,8 @@ def convert_settings(function: Callable[..., Any], given: Mapping[str, str]) -> 
     parameters = inspect.signature(function, eval_str=True).parameters
     for name in given:
         if name not in parameters:
-            raise SettingError(f"there is no setting {name!r}; {_known(parameters)}")
+            meant = did_you_mean(name, parameters)
+            raise SettingError(f"there is no setting {name!r}; {_known(parameters)}{meant}")
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in given:
             raise SettingError(f"the setting {name!r} is needed; {_known(parameters)}")

@@ -10,9 +10,11 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Task, TaskError, TaskState
+from gspc_trio.workflow.endless import Endless
 from gspc_trio.workflow.explain import describe_net, explain_stuck
 from gspc_trio.workflow.net import Net, Transition, input_values
-from gspc_trio.workflow.runtime import RunningNet
+from gspc_trio.workflow.runtime import RunningNet, RunningTransition
+from gspc_trio.workflow.search import Binding
 from gspc_trio.workflow.state import (
     FORMAT,
     TRANSITIONS,
@@ -23,7 +25,11 @@ from gspc_trio.workflow.state import (
     load_activities,
     load_net,
 )
+from gspc_trio.workflow.structure import distances
 from gspc_trio.workflow.tokens import Codec, Token
+
+FIRINGS_MAX = 16
+"""Inline transitions that fire before :meth:`WorkflowEngine.next` returns None though there is more to do."""
 
 RESTORABLE = frozenset({TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELLED})
 """States from which a task can be made ready again."""
@@ -32,8 +38,9 @@ RESTORABLE = frozenset({TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELL
 class WorkflowEngine:
     """Runs one net: says which tasks are ready, and takes their results in (WE-1).
 
-    Inline transitions fire inside :meth:`next`. What a firing costs does not grow with tokens and
-    transitions that it does not touch. There is no cancel: to stop a workflow, stop extracting.
+    Inline transitions fire inside :meth:`next`, some at a time: :attr:`has_more` says whether to ask once
+    more. What a firing costs does not grow with tokens and transitions that it does not touch. There is no
+    cancel: to stop a workflow, stop extracting.
 
     Args:
         net: the workflow.
@@ -45,6 +52,10 @@ class WorkflowEngine:
 
     Attributes:
         named: names of published data among the values; :meth:`resolve` says what stands for it.
+        has_more: whether :meth:`next` has returned None so that others have their turn, and not for want of
+            anything to do.
+        firings_max: so many inline transitions fire before :meth:`next` returns None to be asked again.
+        inline_fired: how often inline transitions have fired since this object was made.
 
     Raises:
         WorkflowError: the net makes no sense, or the values do not fit it.
@@ -79,6 +90,7 @@ class WorkflowEngine:
                 self._code_ids[transition.name] = len(self.code_table)
                 outputs = transition.code_outputs
                 self.code_table.append(CodeEntry(transition.run, transition.parameters, outputs))
+        self._distances = distances(net)
         self._arguments = {
             transition.name: tuple(index for index, arc in enumerate(transition.inputs) if arc.passed)
             for transition in net.transitions.values()
@@ -90,6 +102,11 @@ class WorkflowEngine:
             0,
         )
         self.last_task_id = 0
+        self.has_more = False
+        self.inline_fired = 0
+        self._endless = Endless(net, self.running)
+        self.firings_max = FIRINGS_MAX
+        self._paused_at = 0
 
     def resolve(self, found: Mapping[str, Any]) -> None:
         """Say what stands for published data, before anything runs: name -> value."""
@@ -104,8 +121,10 @@ class WorkflowEngine:
         """Return the id of a task that is ready, each once, or None; inline transitions fire on the way.
 
         Raises:
-            TransitionFailed: a condition or an inline transition raised; its tokens are still there.
+            TransitionFailed: a condition or an inline transition raised, or inline transitions have fired so
+                often that they would for ever; the tokens are still there.
         """
+        self.has_more = False
         running = self.running
         if running.stops and running.is_stopped:
             return None
@@ -120,13 +139,37 @@ class WorkflowEngine:
                 self.last_task_id = task_id = self.last_task_id + 1
                 self.activities[task_id] = Activity(transition, binding)
                 self._counts[TaskState.READY] += 1
+                self._endless.reset()
                 return task_id
-            outputs = transition.compute(binding)
-            transition.consume(binding)
-            transition.produce_values(binding, outputs)
+            self._fire(transition, binding)
             if running.stops and running.is_stopped:
                 return None
+            if self.inline_fired - self._paused_at >= self.firings_max:
+                self._paused_at = self.inline_fired
+                self.has_more = True
+                return None
         return None
+
+    def _fire(self, transition: RunningTransition, binding: Binding) -> None:
+        """Fire an inline transition."""
+        self._endless.note(transition)
+        outputs = transition.compute(binding)
+        transition.consume(binding)
+        transition.produce_values(binding, outputs)
+        self.inline_fired += 1
+
+    def fire(self, number: int) -> bool:
+        """Fire so many inline transitions, as :meth:`next` did when it was not asked again; say if it could.
+
+        Raises:
+            TransitionFailed: see :meth:`next`.
+        """
+        for _ in range(number):
+            found = self.running.next_ready()
+            if found is None or not found[0].description.is_inline:
+                return False
+            self._fire(*found)
+        return True
 
     def extract(self, task_id: TaskId) -> Task:
         """Return a ready task; it counts as extracted from now on.
@@ -148,6 +191,7 @@ class WorkflowEngine:
             arguments,
             description.shape,
             description.options,
+            self._distances[description.name],
         )
 
     def _with_plan(
@@ -188,6 +232,7 @@ class WorkflowEngine:
                     f"task {task_id} ({description.name}) has {len(tokens)} values for one token"
                 )
         activity.transition.produce_encoded(activity.binding, values)
+        self._endless.reset()
         self._change(activity, TaskState.FINISHED)
         del self.activities[task_id]
 
@@ -245,6 +290,7 @@ class WorkflowEngine:
         Raises:
             WorkflowError: there is no such input port, or ``values`` is no list.
         """
+        self._endless.reset()
         for value in input_values(self.net, {port: values}, complete=False)[port]:
             self.running.places[port].put(Token(value))
 

@@ -31,6 +31,12 @@ _FINISHED = TaskState.FINISHED
 READY_MAX = 20_000
 """Tasks that are extracted ahead of being finished; the rest wait in the engine as tokens."""
 
+TURN_S = 0.01
+"""For so long the engine's inline transitions may fire before what else there is to do has its turn."""
+
+TURNS_MAX = 100
+"""And so often may the engine say that it has more."""
+
 REPLACED_MIN = 500
 """Of extracted tasks that were sent, so many are replaced at a time while none comes back."""
 
@@ -67,6 +73,11 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 
 class Engine(Protocol):
     """What a job needs from a workflow engine (GSPC19 2.6)."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether ``next`` has just returned None though there is more to do: it is to be asked again."""
+        ...
 
     def next(self) -> TaskId | None:
         """Return the id of a task that is ready and not yet extracted, or None."""
@@ -160,6 +171,7 @@ class JobMachine:
         open_ended: tasks may be added until Close (the executor's way).
         journaled: a result waits for Kept before the engine takes it in.
         finished_before: tasks that had finished when the job was resumed.
+        clock: returns the time, seconds; None: time is not looked at.
         may_end: asked when the workflow has finished; if not, the job goes on until Look.
         failures: of the first tasks that failed.
         state: where it is.
@@ -174,6 +186,7 @@ class JobMachine:
     open_ended: bool = False
     journaled: bool = False
     finished_before: int = 0
+    clock: Callable[[], float] | None = None
     may_end: Callable[[], bool] = lambda: True
     failures: list[TaskFailure] = field(factory=list)
     state: JobState = JobState.NEW
@@ -182,6 +195,7 @@ class JobMachine:
     _begun: bool = False
     _stopping: bool = False
     _stopped: bool = False
+    _more_since: float | None = None
     _unkept: deque[TaskDone] = field(factory=deque)
 
     def handle(self, event: Any, now: float) -> list[Any]:
@@ -268,7 +282,9 @@ class JobMachine:
         return self._stop.detail if self._stop is not None and self._stop.state == "stopped" else ""
 
     def deadline(self) -> float | None:
-        """Return the scheduler's deadline."""
+        """Return the scheduler's deadline; a time that has come when the engine has more to do."""
+        if self._more_since is not None and self._stop is None:
+            return self._more_since
         return self.scheduler.deadline()
 
     def check(self) -> None:
@@ -298,7 +314,7 @@ class JobMachine:
             if through:
                 actions += self.scheduler.handle(FailedUnsent(tuple(through)), now)
                 continue
-            ready = self._pull(number_min) if self._begun and self._stop is None else ()
+            ready = self._pull(number_min, now) if self._begun and self._stop is None else ()
             if self._stop is not None and not self._stopping:
                 self._stopping = True
                 actions += self.scheduler.handle(Stop(self._stop.detail or "the workflow has ended"), now)
@@ -307,6 +323,8 @@ class JobMachine:
             elif more := self.scheduler.handle(TasksReady(ready), now):
                 actions += more
             else:  # they wait: there is no room for others
+                break
+            if self._more_since is not None:  # others have their turn now
                 break
         self._maybe_end(actions, now)
 
@@ -334,8 +352,11 @@ class JobMachine:
             for failed in through or ()
         ]
 
-    def _pull(self, number_min: int) -> tuple[Task, ...]:
-        """Take what is ready from the engine; the job ends when the workflow's own code raises or says so."""
+    def _pull(self, number_min: int, now: float) -> tuple[Task, ...]:
+        """Take what is ready from the engine, or part of it if its transitions have fired for long; the job
+        ends when the workflow's own code raises or says so.
+        """
+        self._more_since = None
         engine, room = self.engine, READY_MAX - self.scheduler.live
         if room <= 0:
             room = READY_MAX - self.scheduler.unsent
@@ -343,8 +364,18 @@ class JobMachine:
             room = 0
         tasks: list[Task] = []
         try:
-            while len(tasks) < room and (task_id := engine.next()) is not None:
-                tasks.append(engine.extract(task_id))
+            turns = TURNS_MAX
+            while len(tasks) < room:
+                task_id = engine.next()
+                if task_id is not None:
+                    tasks.append(engine.extract(task_id))
+                elif not engine.has_more:
+                    break
+                elif turns == 0 or (self.clock is not None and self.clock() >= now + TURN_S):
+                    self._more_since = now
+                    break
+                else:
+                    turns -= 1
         except TransitionFailed as error:
             self._end_as(JobEnded("failed", str(error)))
         if engine.is_stopped and self.may_end():
@@ -355,6 +386,8 @@ class JobMachine:
         if self._stopping and not self._stopped:
             self._stopped = any(type(action) is Stopped for action in actions)
         if self.scheduler.live or self._unkept or self.ended is not None or not self._begun:
+            return
+        if self._more_since is not None and self._stop is None:
             return
         if self._stop is None:
             if self.open_ended:

@@ -43,12 +43,14 @@ class Outcomes(Struct, frozen=True):
 class Step(Struct, frozen=True):
     """The engine took in ``injected`` more outcomes, then handed out ``pulled`` new tasks.
 
-    ``exhausted`` says that it was then asked for one more and had none: inline transitions have fired.
+    ``exhausted`` says that it was then asked for one more and had none: inline transitions have fired. If it
+    was interrupted at that, ``fired`` of them have.
     """
 
     injected: int
     pulled: int
     exhausted: bool
+    fired: int = 0
 
 
 JournalRecord: TypeAlias = Snapshot | Outcomes | Step
@@ -88,16 +90,23 @@ class JournaledEngine:
     def _begin(self) -> None:
         self._injected = self._pulled = 0
         self._exhausted = False
+        self._fired_before = self.engine.inline_fired
 
     def _close_step(self) -> None:
-        if self._injected or self._pulled or self._exhausted:
-            self._steps.append(Step(self._injected, self._pulled, self._exhausted))
+        fired = 0 if self._exhausted else self.engine.inline_fired - self._fired_before
+        if self._injected or self._pulled or self._exhausted or fired:
+            self._steps.append(Step(self._injected, self._pulled, self._exhausted, fired))
         self._begin()
 
     @property
     def is_stopped(self) -> bool:
         """Whether a termination transition has ended the workflow."""
         return self.engine.is_stopped
+
+    @property
+    def has_more(self) -> bool:
+        """Whether to ask for tasks once more."""
+        return self.engine.has_more
 
     def next(self) -> TaskId | None:
         """Return the id of a task that is ready, each once, or None; see the engine."""
@@ -114,11 +123,12 @@ class JournaledEngine:
             self.is_whole = False
             raise
         if task_id is None:
-            self._exhausted = True
+            self._exhausted = not self.engine.has_more
         elif task_id > self._newest:
             if self._exhausted:
                 self._close_step()
             self._newest = task_id
+            self._fired_before = self.engine.inline_fired
             self._pulled += 1
             if self._pulled == 1:
                 self.on_pull()
@@ -149,9 +159,9 @@ class JournaledEngine:
 
     def inject(self, task_id: TaskId, values: Values) -> None:
         """Put the result of an extracted task into the workflow; see the engine."""
-        self.engine.inject(task_id, values)
-        if self._pulled or self._exhausted:
+        if self._pulled or self._exhausted or self.engine.inline_fired > self._fired_before:
             self._close_step()
+        self.engine.inject(task_id, values)
         self._injected += 1
         self.injected += 1
 
@@ -226,6 +236,11 @@ class Replay:
             self._inject(*self._outcomes.popleft())
         if step.pulled or step.exhausted:
             self._pull(step)
+        try:
+            if not self.engine.fire(step.fired):
+                raise _diverged(f"it had {step.fired} inline transitions to fire")
+        except TransitionFailed as error:
+            raise _diverged(str(error)) from error
 
     def _inject(self, task_id: TaskId, values: Values) -> None:
         engine = self.engine
@@ -249,6 +264,8 @@ class Replay:
             except TransitionFailed as error:
                 raise _diverged(str(error)) from error
             if task_id is None:
+                if engine.has_more:
+                    continue
                 break
             engine.extract(task_id)
             if engine.last_task_id > before:

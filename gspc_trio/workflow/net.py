@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gspc_trio.core.code import Output
+from gspc_trio.core.similar import did_you_mean, most_similar
 from gspc_trio.core.staging import Stage
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.workflow.arcs import (
@@ -35,6 +36,11 @@ from gspc_trio.workflow.arcs import (
 from gspc_trio.workflow.calls import Call, call_of_condition, call_of_run, check_run, function_name
 from gspc_trio.workflow.settings import TaskSettings, task_settings
 from gspc_trio.workflow.stage import ports_last, stage_of
+
+INLINE_FIRINGS_MAX = 5_000_000
+"""How often inline transitions may fire without anything else between, before they are an endless loop: some
+ten seconds of work.
+"""
 
 Key: TypeAlias = "str | Callable[[Any], Any]"
 Match: TypeAlias = "Key | Mapping[str, Key]"
@@ -84,14 +90,25 @@ class Transition(Struct, frozen=True, eq=False):
 class Net:
     """A net under construction.
 
-    Attributes:
+    Args:
         name: for people.
+        inline_firings_max: how often inline transitions that nothing but their conditions can stop may fire
+            without a task or a result in between; after that they are taken for an endless loop.
+
+    Attributes:
+        name, inline_firings_max: see above.
         places: name -> place.
         transitions: name -> transition.
+
+    Raises:
+        WorkflowError: ``inline_firings_max`` is not 2 or more.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, inline_firings_max: int = INLINE_FIRINGS_MAX) -> None:
+        if not inline_firings_max >= 2:
+            raise WorkflowError(f"inline_firings_max must be at least 2, not {inline_firings_max!r}")
         self.name = name
+        self.inline_firings_max = inline_firings_max
         self.places: dict[str, Place] = {}
         self.transitions: dict[str, Transition] = {}
 
@@ -194,7 +211,7 @@ class Net:
                 together only if it is true. It must depend on nothing else.
             match: key by which tokens of the inputs and reads belong together (a key of a mapping, or a
                 function); a mapping gives one for some of them. It saves trying all combinations.
-            priority: of several transitions that can fire, one of the highest does.
+            priority: of transitions that can fire, and of tasks that wait, one of the highest is the next.
             inline: the engine itself calls ``run``: for short functions that only steer.
             settings: what its tasks need and state, see :class:`TaskSettings`.
 
@@ -211,7 +228,7 @@ class Net:
                 check_run(run, arcs)
             if inline and run is not None and not callable(run):
                 raise WorkflowError(f"the engine itself cannot run {function_name(run)!r}; leave inline out")
-            shape, options = task_settings(settings)
+            shape, options = task_settings(settings, 0 if is_inline else priority)
             stage = stage_of(settings, arcs, ports, is_inline)
             transition = Transition(
                 name=name,
@@ -263,7 +280,7 @@ class Net:
 
     def copy(self, name: str | None = None) -> Net:
         """Return a net with the same places and transitions, to which others can be added."""
-        net = Net(name or self.name)
+        net = Net(name or self.name, inline_firings_max=self.inline_firings_max)
         net.places = dict(self.places)
         net.transitions = dict(self.transitions)
         return net
@@ -281,7 +298,7 @@ class Net:
         return self.places[old.name]
 
     def check(self) -> None:
-        """See that every arc has its place and every place can get a token.
+        """See that every arc has its place, every place can get a token, and somebody wants what comes there.
 
         Raises:
             WorkflowError: not so.
@@ -293,8 +310,10 @@ class Net:
             for name in places:
                 if name not in self.places:
                     known = ", ".join(self.places) or "none"
+                    meant = did_you_mean(name, self.places)
                     raise WorkflowError(
-                        f"transition {transition.name!r}: there is no place {name!r}; there are: {known}"
+                        f"transition {transition.name!r}: there is no place {name!r}; "
+                        f"there are: {known}{meant}"
                     )
         for transition in self.transitions.values():
             for taken in transition.inputs:
@@ -303,6 +322,47 @@ class Net:
                         f"transition {transition.name!r} takes from place {taken.place!r}, where no token "
                         "can come: no input port, no initial token, no transition that puts one there"
                     )
+        self._check_used()
+
+    def _check_used(self) -> None:
+        """See that tokens go where somebody takes or reads them, or where they may be left."""
+        used = {arc.place for transition in self.transitions.values() for arc in transition.inputs}
+        fed = {
+            arc.place: transition
+            for transition in self.transitions.values()
+            for arc in transition.output_arcs
+        }
+        for place in self.places.values():
+            name = place.name
+            if name in used or place.is_output or place.may_keep or place.stops:
+                continue
+            if place.is_input:
+                raise WorkflowError(
+                    f"no transition takes or reads what comes to the input port {name!r}: add one, or leave "
+                    "the port out"
+                )
+            if name in fed:
+                what = f"transition {fed[name].name!r} puts tokens on place {name!r}"
+            elif place.initial:
+                what = f"there are tokens on place {name!r} at the beginning"
+            else:
+                continue
+            raise WorkflowError(
+                f"{what}, where no transition takes or reads them, and which is no output port"
+                f"{self._port_meant(name, fed)}; if they may be left there, say "
+                f"net.place({name!r}, may_keep=True)"
+            )
+
+    def _port_meant(self, name: str, fed: Mapping[str, Any]) -> str:
+        """Return a question for the output port that was meant by a place that nobody looks at, or ""."""
+        empty = [port for port in self.outputs if port not in fed]
+        found = most_similar(name, empty) or most_similar(name, self.outputs)
+        if found is None and len(empty) == 1:
+            found = empty[0]
+        if found is None:
+            return ""
+        state = "to which nothing comes" if found in empty else "to which others come"
+        return f" (did you mean the output port {found!r}, {state}?)"
 
 
 def token_values(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
@@ -334,7 +394,10 @@ def input_values(
     known = ", ".join(net.inputs) or "none"
     for name in values:
         if name not in net.inputs:
-            raise WorkflowError(f"net {net.name!r} has no input port {name!r}; its input ports are: {known}")
+            meant = did_you_mean(name, net.inputs)
+            raise WorkflowError(
+                f"net {net.name!r} has no input port {name!r}; its input ports are: {known}{meant}"
+            )
     for name in net.inputs if complete else ():
         if name not in values and not net.places[name].is_optional:
             raise WorkflowError(f"net {net.name!r} needs values for its input port {name!r}")

@@ -174,6 +174,10 @@ class RunningTransition:
             target.place.put(token.copy())
 
 
+USER_CODE = frozenset({RunningTransition.find.__code__, RunningTransition.compute.__code__})
+"""Where the engine calls the user's functions: below these the user's own code runs."""
+
+
 class RunningNet:
     """The places and transitions of a net, and which transitions may be able to fire.
 

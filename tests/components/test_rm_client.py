@@ -18,7 +18,6 @@ from gspc_trio.components.rm_client import (
     open_resources,
 )
 from gspc_trio.components.rts import RtsService, open_rts_service
-from gspc_trio.core.exchange import END_DETAIL_CHARACTERS_MAX
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.rm import Added, Removed
 from gspc_trio.core.task import Requirement
@@ -251,23 +250,3 @@ def test_one_preference_is_not_taken_for_its_letters():
     with pytest.raises(TypeError, match=r"\('r1\.core0',\) for this one"):
         Requirement("core", "r1.core0")
     assert Requirement("core", ["r1.core0"]).preferences == ("r1.core0",)
-
-
-async def test_how_a_client_went_is_told(place, autojump_clock):
-    async with place.client("at rest"):
-        pass
-    with pytest.raises(ValueError, match="too much to tell"):
-        async with place.client("fell"):
-            raise ValueError("too much to tell " * 10_000)
-    with trio.CancelScope() as scope:
-        async with place.client("cancelled"):
-            scope.cancel()
-            await trio.sleep_forever()
-    ended = place.service.ended_jobs()
-    assert [(job.name, job.state) for job in ended] == [
-        ("at rest", "finished"),
-        ("fell", "failed"),
-        ("cancelled", "stopped"),
-    ]
-    assert ended[1].detail.startswith("ValueError: too much to tell")
-    assert len(ended[1].detail) == END_DETAIL_CHARACTERS_MAX

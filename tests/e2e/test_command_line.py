@@ -57,6 +57,45 @@ def test_a_signal_ends_a_command_that_still_loads_its_workflow_file(
     assert (world.folder / "cleaned").exists()
 
 
+ENDLESS = """
+import pathlib, time
+from gspc_trio import Net
+
+def firing(number):
+    pathlib.Path("fires").touch()
+    return number
+
+def waiting(number):
+    firing(number)
+    while True:
+        time.sleep(0.001)
+
+def workflow(kind: str):
+    net = Net("endless", inline_firings_max=10**12)
+    numbers = net.place("numbers", [1])
+    if kind == "firing":
+        net.transition("spin", firing, numbers, numbers, inline=True)
+    else:
+        net.transition("wait", None, {"number": numbers}, net.output("out"), condition=waiting)
+    return net
+"""
+
+
+@pytest.mark.parametrize("kind", ["firing", "waiting"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_workflow_that_fires_for_ever_or_whose_condition_never_returns(
+    world: World, number: signal.Signals, kind: str
+) -> None:
+    flow = world.workflow(ENDLESS)
+    process = world.start("jobserver", "run", flow, "--cores", "1", "--set", f"kind={kind}")
+    wait_until((world.folder / "fires").exists, "the engine to fire")
+    process.send_signal(number)
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 128 + number
+    assert err == ""
+    world.wait_nothing_left()
+
+
 def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_word(world: World) -> None:
     program = """
 import os, signal, sys

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gspc_trio.core.code import split_outputs
+from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import Task
 from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.job import Engine
 from gspc_trio.workflow.net import Net
 
 CODEC: dict[str, Any] = {"dumps": pickle.dumps, "loads": pickle.loads}
@@ -21,6 +23,13 @@ def engine_for(net: Net, **values: Iterable[Any]) -> WorkflowEngine:
 def reloaded(engine: WorkflowEngine) -> WorkflowEngine:
     """A new engine that was loaded from a dump which has been bytes in between."""
     return WorkflowEngine.load(engine.net, pickle.loads(pickle.dumps(engine.dump())), **CODEC)
+
+
+def next_task(engine: Engine) -> TaskId | None:
+    """What an engine hands out next, however long its inline transitions fire before."""
+    while (task_id := engine.next()) is None and engine.has_more:
+        pass
+    return task_id
 
 
 def compute(engine: WorkflowEngine, task: Task) -> tuple[tuple[bytes, ...], ...]:
@@ -49,7 +58,7 @@ class Driver:
     def run(self, tasks_max: int = 1_000_000) -> Driver:
         extracted: list[Task] = []
         while True:
-            while (task_id := self.engine.next()) is not None:
+            while (task_id := next_task(self.engine)) is not None:
                 extracted.append(self.engine.extract(task_id))
             self.engine.check()
             if not extracted or len(self.fired) == tasks_max:

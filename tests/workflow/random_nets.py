@@ -53,6 +53,10 @@ def nets(draw: st.DrawFn) -> Net:
         net.input(name, default=draw(st.lists(st.integers(0, 6), max_size=5)))
     for number in range(draw(st.integers(1, 5))):
         _add_transition(draw, net, f"t{number}")
+    used = {arc.place for transition in net.transitions.values() for arc in transition.inputs}
+    for name in PLACES:
+        if name not in used:
+            net.replace_place(name, may_keep=True)
     return net
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from net_driver import CODEC, compute, reloaded
+from net_driver import CODEC, compute, next_task, reloaded
 from random_nets import PLACES, add_up, flat, marking, nets, observe
 
 from gspc_trio.core.code import split_outputs
@@ -101,9 +101,9 @@ class EngineMachine(RuleBasedStateMachine):
     def next(self, twice: bool) -> None:
         if twice:
             self.next(False)
-        task_id = self.engine.next()
+        task_id = next_task(self.engine)
         if task_id is None:
-            assert self.engine.next() is None
+            assert next_task(self.engine) is None
         else:
             assert self.states.get(task_id, TaskState.READY) is TaskState.READY
             self.states[task_id] = TaskState.READY
@@ -178,7 +178,7 @@ def run_steps(
     history: list[Any] = []
     for index, step in enumerate(steps):
         if step % 2 or not extracted:
-            task_id = engine.next()
+            task_id = next_task(engine)
             if task_id is not None:
                 extracted.append(engine.extract(task_id))
                 history.append(extracted[-1])

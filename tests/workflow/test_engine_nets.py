@@ -4,7 +4,7 @@ import pickle
 from typing import Any
 
 import pytest
-from net_driver import engine_for, run
+from net_driver import engine_for, next_task, run
 
 from gspc_trio.core.code import Program, SourceFile
 from gspc_trio.core.task import Requirement, Shape, TaskError, TaskOptions
@@ -304,14 +304,15 @@ def test_an_inline_transition_that_fails_is_named_and_keeps_its_tokens(result: A
     assert engine.dump() == before
 
 
-def test_explain_stuck_says_what_is_missing_and_is_silent_about_permits_and_sinks() -> None:
+def test_explain_stuck_says_what_is_missing_and_is_silent_about_permits_and_what_is_read() -> None:
     net = Net("stuck")
     left, right, third = net.input("left"), net.input("right"), net.input("third", default=[])
     permits, kept = net.place("permits", [1]), net.place("kept", [1], may_keep=True)
-    net.place("sink", [1])
+    sink = net.place("sink", [1])
     net.transition("use", double, {"number": third, "_permit": permits}, forward("_permit", permits))
     net.transition("keep", None, {"a": third, "b": kept}, [])
     net.transition("join", None, {"left": left, "right": take(right, 2), "third": third}, [])
+    net.transition("look", None, {"a": third}, [], reads={"b": sink})
     engine = engine_for(net, left=[1, 2], right=[5])
     assert engine.next() is None
     assert engine.explain_stuck() == [
@@ -329,7 +330,7 @@ def test_a_stop_place_ends_the_workflow() -> None:
         "enough", None, {"number": numbers}, stop, condition=lambda number: number == 50, priority=1
     )
     engine = engine_for(net)
-    assert engine.next() is None
+    assert next_task(engine) is None
     assert engine.is_stopped
     assert engine.explain_stuck() == []
 
@@ -374,9 +375,9 @@ def test_a_firing_touches_nothing_but_its_neighbours(bystanders: int) -> None:
         net.transition(f"bystander {index}", None, {"number": place}, [], condition=never)
     net.transition("move", None, {"number": numbers}, out, condition=lambda number: number >= 0)
     engine = engine_for(net, numbers=[])
-    assert engine.next() is None
+    assert next_task(engine) is None
     asked.clear()
     engine.put("numbers", range(100))
-    assert engine.next() is None
+    assert next_task(engine) is None
     assert asked == []
     assert engine.outputs() == {"out": list(range(100))}

@@ -21,7 +21,7 @@ from gspc_trio.protocol.journal import (
     decode_record,
     encode_record,
 )
-from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.engine import FIRINGS_MAX, WorkflowEngine
 from gspc_trio.workflow.journal import JournaledEngine, JournalMismatch, Outcomes, Replay, Step, replay
 
 ABOUT = About("1", "flow.py", "f00", ("n=3",), {"cores": 2})
@@ -106,6 +106,7 @@ actions = st.one_of(
 @settings(max_examples=150)
 def test_any_cut_of_a_journal_gives_a_state_that_existed(net: Net, script: Any, data: st.DataObject) -> None:
     recorder = Recorder(net)
+    recorder.engine.engine.firings_max = data.draw(st.sampled_from([1, 2, FIRINGS_MAX]), label="firings_max")
     recorder.pull(3)
     for name, argument in script:
         if name == "pull":

@@ -106,7 +106,8 @@ def test_a_net_is_checked_as_a_whole() -> None:
         WorkflowError, match="transition 't': there is no place 'later'; there are: a, b, out"
     ):
         made.check()
-    made.place("later")
+    made.place("later", may_keep=True)
+    made.replace_place("b", may_keep=True)
     made.check()
     made.place("dry")
     made.transition("u", abs, "dry")

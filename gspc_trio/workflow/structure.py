@@ -1,0 +1,124 @@
+"""What follows from the arcs of a net alone: who is nearer to the end, and who could go round for ever."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from gspc_trio.workflow.net import Net, Transition
+
+Graph = Mapping[str, Iterable[str]]
+"""Transition -> those that take or read what it puts somewhere."""
+
+
+def distances(net: Net) -> dict[str, int]:
+    """Return a number for each transition: the less, the nearer to the end of the workflow are its tokens.
+
+    What counts is the longest way to the end, all transitions of a cycle being one; of the same distance,
+    those farther from the beginning count as nearer to the end. So a result is used up before the next one is
+    made, also where both are in one cycle.
+    """
+    following = _following(net)
+    to_end = _longest_ways(following)
+    from_start = _steps_from_start(net)
+    places = {name: (to_end[name], -from_start.get(name, 0)) for name in net.transitions}
+    order = {place: number for number, place in enumerate(sorted(set(places.values())))}
+    return {name: order[place] for name, place in places.items()}
+
+
+def could_fire_for_ever(net: Net) -> frozenset[str]:
+    """Return the inline transitions that could fire without end while no task ends.
+
+    One that takes from a place which none of them fills stops when that place is empty; so do those that live
+    on what it makes. What remains lives on its own tokens: only conditions can stop it.
+    """
+    left = {name: transition for name, transition in net.transitions.items() if transition.is_inline}
+    while True:
+        filled = {arc.place for transition in left.values() for arc in transition.output_arcs}
+        ending = [name for name, transition in left.items() if not _lives_on(transition, filled)]
+        if not ending:
+            return frozenset(left)
+        for name in ending:
+            del left[name]
+
+
+def _lives_on(transition: Transition, filled: set[str]) -> bool:
+    return all(arc.place in filled for arc in transition.inputs if arc.consumed)
+
+
+def _following(net: Net) -> dict[str, list[str]]:
+    users: dict[str, list[str]] = {}
+    for transition in net.transitions.values():
+        for place in dict.fromkeys(arc.place for arc in transition.inputs):
+            users.setdefault(place, []).append(transition.name)
+    return {
+        transition.name: [user for arc in transition.output_arcs for user in users.get(arc.place, ())]
+        for transition in net.transitions.values()
+    }
+
+
+def _longest_ways(following: Graph) -> dict[str, int]:
+    """Return the number of steps of the longest way that begins at each node; a cycle is one step."""
+    preceding: dict[str, list[str]] = {name: [] for name in following}
+    for name, others in following.items():
+        for other in others:
+            preceding[other].append(name)
+    steps: dict[str, int] = {}
+    for first in reversed(_by_end(preceding)):  # a node comes after all that follow it, but for its cycle
+        if first in steps:
+            continue
+        cycle, stack = {first}, [first]
+        while stack:
+            for other in following[stack.pop()]:
+                if other not in steps and other not in cycle:
+                    cycle.add(other)
+                    stack.append(other)
+        behind = [steps[other] for name in cycle for other in following[name] if other in steps]
+        steps.update(dict.fromkeys(cycle, 1 + max(behind, default=-1)))
+    return steps
+
+
+def _by_end(graph: Graph) -> list[str]:
+    """Return all nodes in the order in which a search in depth has done with them."""
+    done: dict[str, None] = {}
+    seen: set[str] = set()
+    for root in graph:
+        stack = [] if root in seen else [(root, iter(graph[root]))]
+        seen.add(root)
+        while stack:
+            name, others = stack[-1]
+            for other in others:
+                if other not in seen:
+                    seen.add(other)
+                    stack.append((other, iter(graph[other])))
+                    break
+            else:
+                done[name] = None
+                stack.pop()
+    return list(done)
+
+
+def _steps_from_start(net: Net) -> dict[str, int]:
+    """Return after how many steps each transition can fire for the first time, if it can."""
+    users: dict[str, list[str]] = {}
+    missing: dict[str, int] = {}
+    for transition in net.transitions.values():
+        needed = dict.fromkeys(arc.place for arc in transition.inputs)
+        missing[transition.name] = len(needed)
+        for place in needed:
+            users.setdefault(place, []).append(transition.name)
+    filled = {place.name: 0 for place in net.places.values() if place.initial or place.is_input}
+    queue = deque(filled)
+    steps: dict[str, int] = {}
+    while queue:
+        place = queue.popleft()
+        for user in users.get(place, ()):
+            missing[user] -= 1
+            if missing[user]:
+                continue
+            steps[user] = filled[place]  # the last one that it needs
+            for arc in net.transitions[user].output_arcs:
+                if arc.place not in filled:
+                    filled[arc.place] = steps[user] + 1
+                    queue.append(arc.place)
+    return steps
