@@ -37,10 +37,10 @@ from gspc_trio.core.exchange import (
     TakeBack,
 )
 from gspc_trio.core.held import describe_held
-from gspc_trio.core.ids import Attempt, JobId, ResourceId, RifId, TaskId
+from gspc_trio.core.ids import Attempt, GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.records import Record, ResourceChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import Claims, Reclaim, ResourcesLost, ResourcesUp
+from gspc_trio.core.scheduler import Claims, GivenUp, Reclaim, ResourcesLost, ResourcesUp, Withheld
 from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.nursery.drive import Put
 from gspc_trio.nursery.network import Network
@@ -66,7 +66,8 @@ _TO_RM = (Demand, Release, Interrupt)
 class _RifLink:
     """The connection to one RIF: what to send waits in ``unsent`` until it is there.
 
-    ``lost_at`` is when a RIF that is awaited is given up; ``greeted`` whether it was ever reached.
+    ``lost_at`` is when a RIF that is awaited is given up; ``greeted`` whether it was ever reached; ``last``
+    the number of the last submission of the job when something was last sent there.
     """
 
     endpoint: RifEndpoint
@@ -77,17 +78,29 @@ class _RifLink:
     defined: dict[int, None] = field(factory=dict)
     lost_at: float | None = None
     greeted: bool = False
+    last: int = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Whether what is posted is sent: it is dropped if the connection is over and nobody has seen it."""
+        return self.peer is not None and not self.peer.reason
+
+    @property
+    def resource_ids(self) -> tuple[ResourceId, ...]:
+        """What its RIF has."""
+        return tuple(resource.resource_id for resource in self.endpoint.resources)
 
     @property
     def prefix(self) -> str:
         """How the ids of its resources begin."""
         return f"{self.endpoint.rif_id}."
 
-    def send(self, message: Any) -> None:
-        if self.peer is None:
-            self.unsent.append(message)
-        else:
+    def send(self, message: Any, last: int) -> None:
+        if self.peer is not None and self.is_up:
+            self.last = last
             self.post(self.peer, message)
+        else:
+            self.unsent.append(message)
 
     def post(self, peer: Peer, message: Any) -> None:
         """Send a message; tasks that are too large together go one by one, and one that is so alone fails."""
@@ -105,17 +118,13 @@ class _RifLink:
                 failed = Outcome(submissions[0].task_id, submissions[0].attempt, Reason.FAILED, error=why)
                 self.put(Finished(message.job, message.resources[0], (failed,)))
 
-    def give_back(self, reason: str) -> None:
-        """Return the tasks that were never sent: also those that must not run twice may go elsewhere."""
-        for message in self.unsent:
-            if type(message) is Submit:
-                why = TaskError("returned", f"its host was not reached: {reason}")
-                outcomes = tuple(
-                    Outcome(submission.task_id, submission.attempt, Reason.RETURNED, error=why)
-                    for submission in message.submissions
-                )
-                self.put(Finished(message.job, message.resources[0], outcomes))
-        self.unsent.clear()
+    def withhold(self, withheld: Withheld) -> None:
+        """Drop what was submitted and has not been sent: also what must not run twice may go elsewhere."""
+        self.unsent = [
+            message
+            for message in self.unsent
+            if type(message) is not Submit or not withheld.concerns(message.resources[0], message.grant_id)
+        ]
 
 
 class SchedulerRoutes:
@@ -161,6 +170,8 @@ class SchedulerRoutes:
         self.grace_s = 0.0
         self._links: dict[RifId, _RifLink] = {}
         self._rif_of: dict[ResourceId, RifId] = {}
+        self._submitted = 0
+        self._withheld: list[Withheld] = []
 
     @property
     def job(self) -> JobId:
@@ -196,6 +207,10 @@ class SchedulerRoutes:
         self._put(Reclaim())
 
     def _take_from_rts(self, message: Any) -> None:
+        if isinstance(message, Lapsed):
+            for link in self._links.values():
+                if not link.is_up:
+                    self._withhold(link, link.resource_ids, message.grant_ids)
         if isinstance(message, _FROM_RM):
             self._put(message)
         elif isinstance(message, RifUp):
@@ -227,16 +242,31 @@ class SchedulerRoutes:
             self.rts.post(JobBack(self._joining, action.job, action.grants))
         elif isinstance(action, Cancel | TakeBack):
             self._send_to(action.resource_id, action)
+        elif isinstance(action, GivenUp):
+            self._withheld.remove(action.withheld)
         elif isinstance(action, Hold):
             for rif_id, resources in self._by_rif(action.resources).items():
-                self._links[rif_id].send(Hold(action.job, action.grant_id, tuple(resources)))
+                self._send(self._links[rif_id], Hold(action.job, action.grant_id, tuple(resources)))
         else:
             return False
         return True
 
+    def _withhold(
+        self, link: _RifLink, names: tuple[ResourceId, ...], grant_ids: tuple[GrantId, ...] = ()
+    ) -> None:
+        """Send nothing more of what was submitted there; the machine, which is told next that it is lost, may
+        not know that yet, and still submit.
+        """
+        withheld = Withheld(names, link.last, grant_ids)
+        link.withhold(withheld)
+        self._withheld.append(withheld)
+        self._put(withheld)
+
     def _submit(self, submit: Submit) -> None:
-        link = self._link_of(submit.resources[0])
-        if link is None:
+        self._submitted += len(submit.submissions)
+        first, grant_id = submit.resources[0], submit.grant_id
+        link = self._link_of(first)
+        if link is None or any(withheld.concerns(first, grant_id) for withheld in self._withheld):
             return
         if len(submit.resources) > 1:
             held = describe_held([self._find(name) for name in submit.resources])
@@ -245,8 +275,11 @@ class SchedulerRoutes:
         for code_id in [submission.code_id for submission in submit.submissions]:
             if code_id not in link.defined:
                 link.defined[code_id] = None
-                link.send(DefineCode(self.job, code_id, self._code(code_id)))
-        link.send(submit)
+                self._send(link, DefineCode(self.job, code_id, self._code(code_id)))
+        self._send(link, submit)
+
+    def _send(self, link: _RifLink, message: Any) -> None:
+        link.send(message, self._submitted)
 
     def _find(self, resource_id: ResourceId) -> tuple[Resource, str]:
         """Return a resource and its host; no more than its id if its RIF is gone."""
@@ -259,7 +292,7 @@ class SchedulerRoutes:
 
     def _send_to(self, resource_id: ResourceId, message: Any) -> None:
         if (link := self._link_of(resource_id)) is not None:
-            link.send(message)
+            self._send(link, message)
 
     def _link_of(self, resource_id: ResourceId) -> _RifLink | None:
         """Return the link to the resource's RIF; None if it is gone, which the scheduler is told, too."""
@@ -306,6 +339,7 @@ class SchedulerRoutes:
             for resource_id in gone:
                 self._rif_of.pop(resource_id, None)
                 self._record(ResourceChanged(trio.current_time(), resource_id, "", "removed", endpoint.host))
+            self._withhold(link, gone)
             self._put(ResourcesLost(gone, "it was removed from the run-time system"))
         self._announce(endpoint)
 
@@ -323,10 +357,13 @@ class SchedulerRoutes:
             self._rif_of.pop(resource.resource_id, None)
             self._note(resource, endpoint.host, "removed")
         link.scope.cancel()
-        link.give_back(reason)
         self._orphans(endpoint.rif_id, None)
-        ids = tuple(resource.resource_id for resource in endpoint.resources)
-        self._put(ResourcesLost(ids, f"host {endpoint.host}: {reason}"))
+        self._lose(link, reason)
+
+    def _lose(self, link: _RifLink, reason: str) -> None:
+        self._withhold(link, link.resource_ids)
+        link.unsent.clear()
+        self._put(ResourcesLost(link.resource_ids, f"host {link.endpoint.host}: {reason}"))
 
     async def _keep_connected(self, link: _RifLink) -> None:
         """Hold the connection to a RIF for as long as the RTS says that it is there."""
@@ -340,12 +377,10 @@ class SchedulerRoutes:
                     if self._awaits(link, str(error)):
                         await trio.sleep(RECONNECT_FIRST_S)
                         continue
-                    link.give_back(str(error))
                     link.defined.clear()
                     log.info("job %s: connection to %s: %s", self.job, link.endpoint.rif_id, error)
                     self._orphans(link.endpoint.rif_id, None)
-                    ids = tuple(resource.resource_id for resource in link.endpoint.resources)
-                    self._put(ResourcesLost(ids, f"host {link.endpoint.host}: {error}"))
+                    self._lose(link, str(error))
                 await trio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RECONNECT_MAX_S)
                 self._put(ResourcesUp(link.endpoint.resources))
@@ -376,7 +411,7 @@ class SchedulerRoutes:
             for message in link.unsent:
                 link.post(peer, message)
             link.unsent.clear()
-            link.peer = peer
+            link.peer, link.last = peer, self._submitted
             try:
                 await peer.listen(partial(self._take_from_rif, link))
             finally:
@@ -385,14 +420,13 @@ class SchedulerRoutes:
 
     def _go_on(self, link: _RifLink, peer: Peer) -> None:
         """Ask a RIF that can be heard again what became of all that it was sent."""
-        names = [resource.resource_id for resource in link.endpoint.resources]
         waiting = {
             (one.task_id, one.attempt)
             for message in link.unsent
             if type(message) is Submit
             for one in message.submissions
         }
-        attempts = tuple(one for one in self.sent_to(names) if one[1:] not in waiting)
+        attempts = tuple(one for one in self.sent_to(link.resource_ids) if one[1:] not in waiting)
         peer.post(WorkBack(replace(self.opening, adopts=""), attempts))
         for code_id in link.defined:
             peer.post(DefineCode(self.job, code_id, self._code(code_id)))

@@ -110,6 +110,9 @@ class Observer:
             if type(event) is Submit:
                 self.work.submitted(process, event)
                 self._submits.setdefault(process, []).append(event)
+                tasks = self._by_job.get((event.job, event.grant_id[0]))
+                if tasks is not None:
+                    tasks.arrived(event)
             for action in actions:
                 if type(action) is Finished:
                     self.work.reported(process, action)

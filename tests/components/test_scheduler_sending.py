@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -10,16 +12,17 @@ from attrs import define, field
 from msgspec.structs import replace
 
 from gspc_trio.components.scheduler import SchedulerRoutes, _RifLink
-from gspc_trio.core.exchange import Cancel, Finished, OpenJob, Submission, Submit
+from gspc_trio.core.exchange import Cancel, Finished, Grant, Lapsed, OpenJob, Submission, Submit
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import ResourcesLost, ResourcesUp
-from gspc_trio.core.task import Reason
+from gspc_trio.core.scheduler import GivenUp, ResourcesLost, ResourcesUp, TaskDone, TasksReady, Withheld
+from gspc_trio.core.task import CORE, Reason, Task, TaskOptions
 from gspc_trio.nursery.memory import memory_pair
 from gspc_trio.nursery.network import Network
+from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.limits import KIB, Limits
-from gspc_trio.protocol.messages import RifEndpoint
+from gspc_trio.protocol.messages import RifEndpoint, RifGone
 
 
 @define
@@ -77,24 +80,103 @@ def test_anything_else_that_cannot_be_sent_is_an_error() -> None:
         sent(Cancel("j1", "c1", "x" * 100_000))  # type: ignore[arg-type]
 
 
-async def test_what_was_never_sent_comes_back_before_the_loss() -> None:
-    """Tasks that must not run twice may be sent elsewhere: nobody has begun them."""
+@asynccontextmanager
+async def connected_to_nobody() -> AsyncIterator[tuple[SchedulerRoutes, list[Any]]]:
+    """The connections of a job whose RIF cannot be reached, and what its machine is told."""
     events: list[Any] = []
     near, _ = memory_pair("job", "job", "rts", "rts")
-    endpoint = RifEndpoint("r1", 1, "host", "memory:nobody", (Resource("r1.core0", "core"),))
     async with trio.open_nursery() as nursery:
         opening = OpenJob("j1", (), "/", {})
-        routes = SchedulerRoutes(Network(), near, opening, lambda _: b"", events.append, {}, nursery)
-        routes._rif_up(endpoint)
-        message = replace(submit(10, 20), resources=("r1.core0",))
-        assert routes.send(message)
-        await trio.testing.wait_all_tasks_blocked()
+        routes = SchedulerRoutes(
+            Network(), near, opening, lambda _: b"", lambda event, _=None: events.append(event), {}, nursery
+        )
+        routes._rif_up(rif(1))
+        yield routes, events
         nursery.cancel_scope.cancel()
-    up, finished, lost, *_ = events
-    assert isinstance(up, ResourcesUp)
-    assert [(it.task_id, it.attempt, it.reason) for it in finished.outcomes] == [
-        (1, 1, Reason.RETURNED),
-        (2, 1, Reason.RETURNED),
-    ]
-    assert finished.resource_id == "r1.core0"
-    assert isinstance(lost, ResourcesLost)
+
+
+def rif(incarnation: int) -> RifEndpoint:
+    return RifEndpoint("r1", incarnation, "host", "memory:nobody", (Resource("r1.core0", "core"),))
+
+
+def to_core(task_id: int) -> Submit:
+    return replace(submit(10), resources=("r1.core0",), submissions=(Submission(task_id, 1, 0),))
+
+
+def waiting(routes: SchedulerRoutes) -> list[int]:
+    """Return the tasks that wait for the connection."""
+    return [m.submissions[0].task_id for m in routes._links["r1"].unsent if isinstance(m, Submit)]
+
+
+async def test_what_was_never_sent_is_said_before_the_loss() -> None:
+    """Tasks that must not run twice may be sent elsewhere: nobody has begun them."""
+    async with connected_to_nobody() as (routes, events):
+        assert routes.send(to_core(1))
+        await trio.testing.wait_all_tasks_blocked()
+        up, withheld, lost, *_ = events
+        assert isinstance(up, ResourcesUp)
+        assert withheld == Withheld(("r1.core0",), 0)
+        assert isinstance(lost, ResourcesLost)
+        assert waiting(routes) == [], "it would be sent as soon as its host is there again"
+
+
+async def test_what_is_submitted_before_a_loss_is_known_is_not_sent_to_who_comes_next() -> None:
+    async with connected_to_nobody() as (routes, events):
+        routes._rif_up(rif(2))
+        _, withheld, lost, up = events
+        assert [type(event) for event in (withheld, lost, up)] == [Withheld, ResourcesLost, ResourcesUp]
+        assert routes.send(to_core(1))
+        assert waiting(routes) == []
+        assert routes.send(GivenUp(withheld))
+        assert routes.send(to_core(2))
+        assert waiting(routes) == [2]
+
+
+async def test_what_waits_under_a_grant_that_lapses_is_not_sent() -> None:
+    async with connected_to_nobody() as (routes, events):
+        routes.send(to_core(1))
+        routes.send(replace(to_core(2), grant_id=(1, 2)))
+        routes._take_from_rts(Lapsed("j1", ((1, 1),), "its host is gone"))
+        assert events[1:] == [
+            Withheld(("r1.core0",), 0, ((1, 1),)),
+            Lapsed("j1", ((1, 1),), "its host is gone"),
+        ]
+        assert waiting(routes) == [2]
+
+
+async def test_what_is_posted_to_a_connection_that_is_over_waits_for_the_next() -> None:
+    async with connected_to_nobody() as (routes, _):
+        link = routes._links["r1"]
+        link.peer, other = memory_pair("rif", "r1", "job", "j1")
+        routes.send(to_core(1))
+        assert (link.last, waiting(routes)) == (1, [])
+        other.drop("gone")
+        routes.send(to_core(2))
+        assert (link.last, waiting(routes)) == (1, [2])
+
+
+async def test_a_task_that_never_left_goes_elsewhere_whatever_is_said_first() -> None:
+    """It was handed out when its host was gone already, and before anybody knew."""
+    machine = look_ahead_scheduler("j1")
+    once = Task(1, "once", 0, options=TaskOptions(may_rerun=False, loss_attempts=1))
+    async with connected_to_nobody() as (routes, events):
+        other = Resource("r2.core0", "core")
+
+        def take(event: Any) -> list[Any]:
+            actions = machine.handle(event, 0.0)
+            machine.check()
+            for action in actions:
+                routes.send(action)
+            return actions
+
+        take(events.pop(0))
+        take(ResourcesUp((other,)))
+        take(TasksReady((once,)))
+        routes._rif_gone(RifGone("r1", 1, "black hole"))
+        take(Grant("j1", CORE, (1, 1), ("r1.core0",)))
+        assert machine.is_running(1)
+        for event in events:
+            assert not [action for action in take(event) if isinstance(action, TaskDone)]
+        assert not machine.is_running(1)
+        take(Grant("j1", CORE, (1, 2), ("r2.core0",)))
+        assert machine.is_running(1)

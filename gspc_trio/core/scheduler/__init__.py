@@ -9,6 +9,7 @@ from gspc_trio.core.scheduler.interface import (
     CancelTasks,
     Claims,
     FailedUnsent,
+    GivenUp,
     LookAheadPolicy,
     Reclaim,
     ResourcesLost,
@@ -21,6 +22,7 @@ from gspc_trio.core.scheduler.interface import (
     TaskDone,
     TasksReady,
     Watched,
+    Withheld,
     WorkAheadPolicy,
 )
 from gspc_trio.core.scheduler.machine import Scheduler, Statistics
@@ -29,6 +31,7 @@ __all__ = [
     "CancelTasks",
     "Claims",
     "FailedUnsent",
+    "GivenUp",
     "LookAheadPolicy",
     "Reclaim",
     "ResourcesLost",
@@ -43,5 +46,6 @@ __all__ = [
     "TaskDone",
     "TasksReady",
     "Watched",
+    "Withheld",
     "WorkAheadPolicy",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gspc_trio.core.exchange import Cancel, Demand, Grant, Hold, Lapsed, Recall, Refuse, Release
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.records import GrantChanged
-from gspc_trio.core.scheduler.interface import Claims, Reclaim, ResourcesLost, ResourcesUp
+from gspc_trio.core.scheduler.interface import Claims, GivenUp, Reclaim, ResourcesLost, ResourcesUp, Withheld
 from gspc_trio.core.scheduler.losses import end_cancelled, lose
 from gspc_trio.core.scheduler.serve import count_stuck, take_back
 from gspc_trio.core.scheduler.state import Asked, Held, State
@@ -148,6 +148,18 @@ def resources_lost(state: State, event: ResourcesLost) -> None:
         lose_all(state, held, f"{resource_id}: {event.reason}")
 
 
+def withheld(state: State, event: Withheld) -> None:
+    """Note what was never sent: when it is lost it has not begun."""
+    for resource_id in event.resource_ids:
+        held = state.by_resource.get(resource_id)
+        if held is None or held.resource_id != resource_id:
+            continue
+        if event.concerns(resource_id, held.grant_id):
+            for entry in held.sent.values():
+                entry.unsent = entry.number > event.after
+    state.out.append(GivenUp(event))
+
+
 def reclaim(state: State, _event: Reclaim) -> None:
     """Say what is held, then anew what is wanted; a grant that has lost a resource is given up."""
     for held in [held for held in state.grants.values() if held.lost]:
@@ -162,7 +174,7 @@ def reclaim(state: State, _event: Reclaim) -> None:
 
 
 def lose_all(state: State, held: Held, detail: str) -> None:
-    """All that was submitted under the grant is lost; only the running task may have begun."""
+    """All that was submitted under the grant is lost; only the running one may have begun, if it was sent."""
     queue = held.queue
     entries = list(held.sent.values())
     held.sent.clear()
@@ -175,7 +187,7 @@ def lose_all(state: State, held: Held, detail: str) -> None:
             queue.awaited -= 1
         entry.held = None
         lost = Outcome(entry.task.task_id, entry.attempt, Reason.LOST, error=TaskError("lost", detail))
-        if position == 0:
+        if position == 0 and not entry.unsent:
             lose(state, entry, lost, held.resource_id)
         elif entry.cancelling:
             end_cancelled(state, entry, lost, held.resource_id)

@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gspc_trio.core.exchange import Grant
-from gspc_trio.core.ids import JobId, ResourceId, TaskId
+from gspc_trio.core.ids import GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Shape, Task, TaskOptions, TaskState
 
@@ -32,6 +32,27 @@ class ResourcesLost(Struct, frozen=True):
 
     resource_ids: tuple[ResourceId, ...]
     reason: str
+
+
+class Withheld(Struct, frozen=True):
+    """What was submitted to these resources after submission number ``after`` of the job was never sent.
+
+    It never will be, nor what is still submitted there until the answer, :class:`GivenUp`: who says this
+    knows that they are lost, or the grants, and says so next. A task that was not sent has not begun.
+
+    Attributes:
+        resource_ids: to whose workers it was submitted.
+        after: number of the last submission that was sent there, counting all of the job.
+        grant_ids: under which; empty for any.
+    """
+
+    resource_ids: tuple[ResourceId, ...]
+    after: int
+    grant_ids: tuple[GrantId, ...] = ()
+
+    def concerns(self, resource_id: ResourceId, grant_id: GrantId) -> bool:
+        """Return whether it is about what is submitted to a resource under a grant."""
+        return resource_id in self.resource_ids and (not self.grant_ids or grant_id in self.grant_ids)
 
 
 class Reclaim(Struct, frozen=True):
@@ -104,6 +125,12 @@ class Claims(Struct, frozen=True):
 
     job: JobId
     grants: tuple[Grant, ...]
+
+
+class GivenUp(Struct, frozen=True):
+    """What was withheld is taken to be not sent; what is submitted from now on is to be sent."""
+
+    withheld: Withheld
 
 
 class Stopped(Struct, frozen=True):

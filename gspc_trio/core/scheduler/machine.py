@@ -31,6 +31,7 @@ from gspc_trio.core.scheduler.interface import (
     Stopped,
     TasksReady,
     Watched,
+    Withheld,
     WorkAheadPolicy,
 )
 from gspc_trio.core.scheduler.serve import count_stuck, follow_head, patrol, record_of, serve, tell_demand
@@ -64,8 +65,8 @@ class Scheduler:
     """Brings the tasks of one job to resources (GSPC19 2.5, 3.1-3.3; SCH-1 to SCH-3).
 
     Events are those of ``core.scheduler.interface``, Grant, Recall, Refuse, Lapsed, Finished, Begun and Tick.
-    Actions are Demand, Release, Submit, Cancel, TakeBack, Hold, Claims, TaskDone, Stopped, and the records
-    TaskChanged, TaskCounts and GrantChanged.
+    Actions are Demand, Release, Submit, Cancel, TakeBack, Hold, Claims, GivenUp, TaskDone, Stopped, and the
+    records TaskChanged, TaskCounts and GrantChanged.
 
     Args:
         job: whose tasks they are.
@@ -370,6 +371,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     Begun: _begun,
     ResourcesUp: grants.resources_up,
     ResourcesLost: grants.resources_lost,
+    Withheld: grants.withheld,
     Reclaim: grants.reclaim,
     Stop: _stop,
     Watched: _watched,

@@ -122,7 +122,8 @@ def _fill(state: State, held: Held, share: int) -> bool:
         entry.move(_SENT)
         entry.held = held
         entry.cost_s = cost_s
-        entry.begun = False
+        entry.begun = entry.unsent = False
+        entry.number = state.attempts = state.attempts + 1
         entry.timer = 0
         sent[task_id] = entry
         submissions.append(Submission(task_id, attempt, code_id, task.arguments, task.options))
@@ -139,7 +140,6 @@ def _fill(state: State, held: Held, share: int) -> bool:
     held.work_s = work_s
     queue.sent += len(submissions)
     queue.levels.place(held)
-    state.attempts += len(submissions)
     state.out.append(
         Submit(state.job, held.grant_id, held.resources, tuple(submissions), queue.resource_class)
     )

@@ -76,6 +76,8 @@ class Entry:
         cost_s: seconds of work it was taken for when it was sent.
         cancelling: it was asked to end.
         asked: it was asked back.
+        number: of its last submission, among all of the job.
+        unsent: that submission never left this process.
         begun: it stages data, and its worker has said that it has begun with it.
         avoid: resources that failed it.
         lost_at: hosts that were charged with a loss of it.
@@ -96,6 +98,8 @@ class Entry:
     cost_s: float = 0.0
     cancelling: bool = False
     asked: Asked = Asked.NO
+    number: int = 0
+    unsent: bool = False
     begun: bool = False
     avoid: frozenset[ResourceId] = frozenset()
     lost_at: frozenset[str] = frozenset()

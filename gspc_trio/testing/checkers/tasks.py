@@ -1,4 +1,7 @@
-"""What becomes of tasks: invariants 1, 2 and 3."""
+"""What becomes of tasks: invariants 1, 2 and 3.
+
+What was never sent has not begun: it never counts as lost or unknown, and never reaches a host later.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,16 @@ from gspc_trio.core.exchange import (
     Submit,
 )
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
-from gspc_trio.core.records import GrantChanged
-from gspc_trio.core.scheduler import CancelTasks, Claims, ResourcesLost, RetryTask, Stop, TaskDone
+from gspc_trio.core.records import GrantChanged, TaskChanged
+from gspc_trio.core.scheduler import (
+    CancelTasks,
+    Claims,
+    ResourcesLost,
+    RetryTask,
+    Stop,
+    TaskDone,
+    Withheld,
+)
 from gspc_trio.core.task import Outcome, Reason, Shape, TaskOptions, TaskState
 from gspc_trio.testing.backend import Run
 from gspc_trio.testing.checkers.base import Broken
@@ -34,6 +45,7 @@ class _Task:
     """A task of one job: its last attempt, whether that is under way, how it ended.
 
     ``attempts`` is how often it may be tried when it fails; None: nobody has said.
+    ``number`` is that of its last submission in the job, ``unsent`` are attempts that were never sent.
     """
 
     attempt: int = 0
@@ -48,6 +60,8 @@ class _Task:
     runs: int = 0
     state: TaskState | None = None
     taken_in: bool = False
+    number: int = 0
+    unsent: set[int] = field(factory=set)
     reported: set[int] = field(factory=set)
 
 
@@ -68,6 +82,7 @@ class Tasks:
         self._grants: dict[GrantId, set[ResourceId]] = {}
         self._told_held: dict[GrantId, set[ResourceId]] = {}
         self._recalled: set[GrantId] = set()
+        self._submissions = 0
 
     def again(self, task_id: TaskId) -> None:
         """A task is run again for data that was lost."""
@@ -100,6 +115,8 @@ class Tasks:
             self._wanted.pop(event.shape, None)
         elif kind is Lapsed:
             self._lapsed(event)
+        elif kind is Withheld:
+            self._withheld(event)
         elif kind is TakenOver:
             self._taken_over(event, {action.task_id for action in actions if type(action) is TaskDone})
         kept = [action for action in actions if type(action) is GrantChanged and not action.held]
@@ -132,6 +149,8 @@ class Tasks:
                         self._tasks[task_id].cancel_told = True
             elif kind is GrantChanged:
                 self._hold(action)
+            elif kind is TaskChanged and action.state is TaskState.READY and action.detail.startswith("lost"):
+                self._not_unsent(action.task_id, action.attempt, "counts as lost")
             elif kind is JobEnded:
                 self._ended(action)
 
@@ -196,6 +215,17 @@ class Tasks:
         if task.runs > 1 and not task.may_rerun:
             raise Broken(f"task {run.task_id}, which may run once, runs again", self._words(run.task_id))
 
+    def arrived(self, submit: Submit) -> None:
+        """A RIF has been given attempts."""
+        for submission in submit.submissions:
+            self._not_unsent(submission.task_id, submission.attempt, "reached a host")
+
+    def _not_unsent(self, task_id: TaskId, attempt: int, what: str) -> None:
+        task = self._tasks.get(task_id)
+        if task is not None and attempt in task.unsent:
+            words = self._words(task_id)
+            raise Broken(f"{words}: attempt {attempt} was said never to be sent, and {what}", words)
+
     def _words(self, task_id: TaskId) -> str:
         return f"task {task_id} of {self.job}"
 
@@ -221,6 +251,12 @@ class Tasks:
         for task in self._tasks.values():
             if task.sent and not names.isdisjoint(task.resources):
                 task.sent = False
+
+    def _withheld(self, event: Withheld) -> None:
+        for task in self._tasks.values():
+            after = task.sent and task.number > event.after
+            if after and event.concerns(task.resources[0], task.grant_id):
+                task.unsent.add(task.attempt)
 
     def _lapsed(self, event: Lapsed) -> None:
         for task in self._tasks.values():
@@ -252,6 +288,8 @@ class Tasks:
                 f"{words} is submitted after {task.failures} failures; it has {task.attempts}", words
             )
         task.attempt, task.sent, task.cancel_told = submission.attempt, True, False
+        self._submissions += 1
+        task.number = self._submissions
         task.resources, task.grant_id = submit.resources, submit.grant_id
 
     def _done(self, done: TaskDone) -> None:
@@ -267,6 +305,8 @@ class Tasks:
         elif done.state is TaskState.FAILED:
             self._failed(task, done, words)
         task.state = done.state
+        if done.outcome.error is not None and done.outcome.error.kind == "unknown":
+            self._not_unsent(done.task_id, done.outcome.attempt, "fails as unknown")
 
     def _failed(self, task: _Task, done: TaskDone, words: str) -> None:
         """A task has failed for good, by its own error: it has no attempts left, or was to end anyway."""
