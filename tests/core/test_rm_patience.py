@@ -158,6 +158,17 @@ def test_a_stream_of_others_does_not_starve_who_prefers() -> None:
     assert driver.granted("a") == [("r1.core0", "r1.core1")]
 
 
+def test_nothing_else_is_put_aside_for_who_has_all_that_it_prefers() -> None:
+    """It gets more when its own job gives back: what it does not prefer is left to others."""
+    driver = two_hosts(recall_after_s=1000, reserve_after_s=0.5)
+    driver.release("b")
+    driver.demand("b", 2, any_of("core", "r2.node", hard=True))
+    driver.demand("a", 3, MEMORY)
+    assert driver.granted("a") == [("r1.core0",), ("r1.core1",)]
+    driver.wait(1.0)
+    assert driver.rm.status()["reserved"] is None
+
+
 @pytest.mark.parametrize("shape", [BOTH, any_of("node", "r1.node")], ids=["pair", "node"])
 def test_nothing_is_put_aside_idle_for_longer_than_the_patience(shape: Shape) -> None:
     """One core of the host that it prefers stays in use: it takes what comes free elsewhere."""

@@ -93,7 +93,8 @@ def _make(state: State, now: float) -> Reservation | None:
     for want in due:
         strict = state.patience.strict_form(want)
         targets = None if strict is None else _choose(state, want, strict)
-        targets = targets or _choose(state, want, want.form)
+        if strict is None or not want.grants:  # it has got none of what it prefers, and may never get any
+            targets = targets or _choose(state, want, want.form)
         if targets is not None:
             state.reservation = Reservation(want, targets, now)
             if want in state.gangs:
