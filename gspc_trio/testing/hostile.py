@@ -87,8 +87,12 @@ _FATAL: dict[str, Callable[[Any], bool]] = {
         or (isinstance(said, messages.AddDag | messages.RemoveDag) and said.rif_id == "r1")
     ),
     "control to job": lambda said: isinstance(said, messages.StopJob | messages.CancelTask),
+    "job to rif": lambda said: (
+        (isinstance(said, OpenJob) and said.data is not None)
+        or (isinstance(said, WorkBack) and said.opening.data is not None)
+    ),
 }
-"""What whoever has the token may say, and what honest ones would notice."""
+"""What whoever has the token may say, and what honest ones would notice, or what starts real processes."""
 
 
 class Tally(Struct):
