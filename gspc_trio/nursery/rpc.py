@@ -360,9 +360,10 @@ class Peer:
         elif isinstance(action, CallFailed):
             self._settle(action.call_id, RemoteError(action.kind, action.message))
         elif isinstance(action, Dead):
+            reason = _printable(action.reason)
             if action.kind == "protocol":
-                _log_end(self, action.reason)
-            self._over(action.reason)
+                _log_end(self, reason)
+            self._over(reason)
 
     def _settle(self, call_id: int, answer: Any) -> None:
         waiting = self._calls[call_id]
@@ -384,8 +385,14 @@ class Peer:
 def drop_offender(peer: Peer, reason: str) -> None:
     """End the connection of a peer that said what it must not say."""
     if not peer.reason:
+        reason = _printable(reason)
         _log_end(peer, reason)
         peer.drop(reason)
+
+
+def _printable(text: str) -> str:
+    """Return a text that may have words of the other side in it such that any log takes it."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _log_end(peer: Peer, reason: str) -> None:

@@ -284,7 +284,7 @@ async def test_a_reason_with_words_of_the_other_side_that_are_no_utf_8_can_be_to
 
     async with connected(WEBSOCKET, serve) as peer:
         peer.post(Done())
-        with pytest.raises(PeerGone, match=r"closed by the other side: Submit of job \? instead of j1"):
+        with pytest.raises(PeerGone, match=r"closed by the other side: Submit of job \\udcff instead of j1"):
             await peer.receive()
 
 
