@@ -200,3 +200,22 @@ def test_who_is_patient_is_not_given_what_is_put_aside_for_others() -> None:
     short = Shape((Requirement("core", ("r1.core0",)),), estimate_s=2.0)
     assert driver.take("a", short) is None, "it prefers another than the one that is free"
     assert driver.take("a", Shape(estimate_s=2.0)) == ("r1.core2",)
+
+
+def test_what_prefers_nothing_goes_where_the_rest_is_preferred() -> None:
+    resources = [*host("r1", 1, 2), *host("r2", 1, 2), *host("r3", 1, 2)]
+    driver = Driver(*resources, recall_after_s=60, reserve_after_s=60)
+    given = []
+    for number in (3, 1, 2):
+        taken = driver.take("a", Shape((Requirement("core", (f"r{number}.node",)), Requirement("core"))))
+        assert taken is not None
+        given.append({name.partition(".")[0] for name in taken})
+    assert given == [{"r3"}, {"r1"}, {"r2"}]
+
+
+def test_where_there_is_no_room_beside_it_anything_will_do() -> None:
+    driver = Driver(*cores(1, "r1"), *cores(1, "r2"), recall_after_s=60, reserve_after_s=60)
+    assert driver.take("a", Shape((Requirement("core", ("r2.core0",)), Requirement("core")))) == (
+        "r2.core0",
+        "r1.core0",
+    )

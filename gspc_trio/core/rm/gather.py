@@ -129,12 +129,21 @@ def _offers(host: Host, queue: ClassQueue, count: int) -> bool:
 
 
 def _pick_all(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bool:
-    """Hold the first open resource for each need: enough unless the needs get in each other's way."""
+    """Hold the first open resource for each need: enough unless the needs get in each other's way.
+
+    A need without preferences goes to the host of what was preferred before it, if it can: else requests that
+    prefer different hosts would take each other's resources.
+    """
     chosen: list[Vertex | None] = [None] * len(form.needs)
     taken: list[Vertex] = []
+    near: Host | None = None
     for position in form.order:
+        need = form.needs[position]
         bound = host if form.shape.same_host or position == 0 else None
-        vertex = _pick(pool, form.needs[position], bound)
+        vertex = None
+        if near is not None and bound is None and not need.preferences:
+            vertex = _below(pool, need, near)
+        vertex = vertex or _pick(pool, need, bound)
         if vertex is None:
             form.lacked = len(form.needs) - len(taken)
             _release_all(pool, taken)
@@ -142,6 +151,7 @@ def _pick_all(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bo
         pool.hold(vertex, holding)
         taken.append(vertex)
         chosen[position] = vertex
+        near = vertex.host if need.preferences else near
     holding.vertices = tuple([vertex for vertex in chosen if vertex is not None])
     return True
 
@@ -153,8 +163,10 @@ def _pick(pool: Pool, need: Need, host: Host | None) -> Vertex | None:
             return vertex
     if need.hard:
         return None
-    if host is None:
-        return pool.take(need.queue)
+    return pool.take(need.queue) if host is None else _below(pool, need, host)
+
+
+def _below(pool: Pool, need: Need, host: Host) -> Vertex | None:
     for root in host.roots:
         vertex = pool.find_below(root, need.queue)
         if vertex is not None:
