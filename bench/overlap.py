@@ -149,8 +149,11 @@ async def run_tasks(rts: RunTimeSystem, folder: Path, staging_s: float, tasks: i
     ends_s = []
     for line in records.read_text().splitlines():
         record = decode_record(line)
-        if isinstance(record, TaskChanged) and record.state is TaskState.FINISHED:
-            assert record.attempt == 1, f"task {record.task_id} was given out {record.attempt} times"
+        if not isinstance(record, TaskChanged):
+            continue
+        again = record.state is TaskState.READY and record.detail
+        assert not again, f"task {record.task_id} was given out again: {record.detail}"
+        if record.state is TaskState.FINISHED:
             ends_s.append(record.staged_s[3])
     assert len(ends_s) == tasks
     return (tasks - 1) * max(staging_s, COMPUTE_S) / (max(ends_s) - min(ends_s))

@@ -11,7 +11,7 @@ from gspc_trio.core.exchange import AttemptStatus, GetAttempt
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.progress import JobProgress
 from gspc_trio.core.records import TaskChanged
-from gspc_trio.core.task import Outcome, TaskState
+from gspc_trio.core.task import Outcome
 from gspc_trio.protocol.values import loads
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ async def describe_at_work(job: Job, task_id: TaskId) -> dict[str, Any]:
     computes) and what it has printed so far.
     """
     data = describe_task(job, task_id)
-    at_worker = data.get("state") in (TaskState.SUBMITTED, TaskState.RUNNING)
-    if at_worker and job.ask_worker is not None:
-        question = GetAttempt(job.job_id, data["resource_id"], task_id, data["attempt"])
-        told = await job.ask_worker(data["resource_id"], question)
+    at_worker = job.machine.scheduler.attempt_of(task_id)
+    if at_worker is not None and job.ask_worker is not None:
+        resource_id, attempt = at_worker
+        told = await job.ask_worker(resource_id, GetAttempt(job.job_id, resource_id, task_id, attempt))
         if isinstance(told, AttemptStatus) and told.phase:
             data |= {"phase": told.phase, "pid": told.pid}
             if told.phase == "compute":

@@ -22,7 +22,11 @@ TaskId: TypeAlias = Count
 """One activity of a job, counted from 1 by the job's workflow engine."""
 
 Attempt: TypeAlias = Count
-"""Number of a try of a task, from 1; messages of an old attempt are dropped."""
+"""Number of a try of a task, from 1.
+
+Between a job and its workers it counts submissions, and messages of an old one are dropped. People are told
+how many of them have begun.
+"""
 
 ResourceId: TypeAlias = str
 """A resource, unique in an RTS: ``r1.node``, ``r1.socket0``, ``r1.core3``."""

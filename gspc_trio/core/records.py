@@ -36,7 +36,8 @@ class TaskChanged(Struct, frozen=True):
     """A task is now in ``state``.
 
     Attributes:
-        attempt: the try it concerns, 0 before the first.
+        attempt: the try it concerns, 0 before the first; what came back and had not begun is not counted, so
+            that this names no submission.
         resource_id: of the worker it is at, or "".
         detail: why, for failed and for ready again.
         started_s, duration_s: wall-clock start and seconds of compute, where known.

@@ -10,6 +10,9 @@ from gspc_trio.core.task import Outcome, Reason, TaskError
 REFUSED = "refused"
 """Kind of the error of attempts that were not taken."""
 
+FATE = "fate"
+"""Kind of the error of attempts that were ended by fate."""
+
 
 class Verdict(Struct, frozen=True):
     """How an attempt that is being stopped will be reported, unless it ends before."""
@@ -43,6 +46,12 @@ def refusal(submit: Submit, why: str) -> Finished:
 def is_refusal(outcome: Outcome) -> bool:
     """Whether an attempt was not taken: no worker has ever had it."""
     return outcome.reason is Reason.RETURNED and outcome.error is not None and outcome.error.kind == REFUSED
+
+
+def had_begun(outcome: Outcome) -> bool:
+    """Whether an attempt that came back had begun: fate ended it, or it lacked data while it computed."""
+    kind = outcome.error.kind if outcome.error is not None else ""
+    return kind == FATE or (outcome.duration_s > 0.0 and kind != REFUSED)
 
 
 def without_values(outcome: Outcome, error: Exception) -> Outcome:

@@ -17,7 +17,7 @@ from gspc_trio.core.phases import AttemptPhase, Phases, Slot, key_of
 from gspc_trio.core.records import WorkerChanged
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, TaskError
-from gspc_trio.core.verdict import CANCELLED, TAKEN_BACK, Verdict, refusal
+from gspc_trio.core.verdict import CANCELLED, FATE, TAKEN_BACK, Verdict, refusal
 from gspc_trio.core.work import AttemptKey
 
 QUEUE_ITEMS_MAX = 16_384
@@ -392,7 +392,7 @@ class Worker:
         if not self._fate or outcome.reason is Reason.RETURNED:
             return
         message = f"it was overlapped with task {outcome.task_id}, which was {outcome.reason.value}"
-        verdict = Verdict(Reason.RETURNED, TaskError("fate", message))
+        verdict = Verdict(Reason.RETURNED, TaskError(FATE, message))
         for slot in list(self._phases.slots()):
             self._stop_slot(slot, verdict)
         head = self._phases.head

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from attrs import define, field
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.core.exchange import Finished, Grant
 from gspc_trio.core.ids import JobId, TaskId
@@ -150,7 +151,7 @@ class JobEnded(Struct, frozen=True):
 
 
 class TaskFailure(Struct, frozen=True):
-    """A task that failed for good."""
+    """A task that failed for good; its outcome has the number of its attempt as people count them."""
 
     task_id: TaskId
     name: str
@@ -339,7 +340,8 @@ class JobMachine:
             error = done.outcome.error or TaskError("unknown", "the task failed without saying why")
             through = self.engine.fail(done.task_id, error)
             if len(self.failures) < FAILURES_KEPT_MAX:
-                self.failures.append(TaskFailure(done.task_id, done.name, done.outcome, done.resource_id))
+                shown = replace(done.outcome, attempt=done.tries)
+                self.failures.append(TaskFailure(done.task_id, done.name, shown, done.resource_id))
             if not self.keep_going:
                 self._end_as(JobEnded("failed", "a task failed"))
         return [

@@ -122,8 +122,8 @@ def finished(number: int, *outcomes: Outcome) -> Finished:
     return Finished(JOB, core(number), outcomes)
 
 
-def done(task_id: int, state: TaskState, outcome: Outcome, at: int = 0) -> TaskDone:
-    return TaskDone(task_id, state, outcome, "work", core(at) if at else "")
+def done(task_id: int, state: TaskState, outcome: Outcome, at: int = 0, given_back: int = 0) -> TaskDone:
+    return TaskDone(task_id, state, outcome, "work", core(at) if at else "", given_back)
 
 
 def changed(

@@ -122,11 +122,11 @@ def test_what_comes_back_keeps_its_order_before_the_others() -> None:
     world(grant(2))
     returned = finished(1, ended(6, Reason.RETURNED), ended(5, Reason.RETURNED))
     assert world(returned) == [
-        changed(world.now, 6, READY, 1, 0, "taken back"),
-        changed(world.now, 5, READY, 1, 0, "taken back"),
+        changed(world.now, 6, READY, 0, 0, "taken back"),
+        changed(world.now, 5, READY, 0, 0, "taken back"),
         submit(2, (6, 2), (5, 2)),
-        changed(world.now, 6, RUNNING, 2, 2),
-        changed(world.now, 5, SUBMITTED, 2, 2),
+        changed(world.now, 6, RUNNING, 1, 2),
+        changed(world.now, 5, SUBMITTED, 1, 2),
     ]
     assert world.scheduler.statistics().taken_back == 2
 

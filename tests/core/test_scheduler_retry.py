@@ -230,8 +230,8 @@ def test_only_the_running_task_pays_for_a_lapsed_grant() -> None:
     assert world(Lapsed(JOB, ((1, 1), (9, 9)), "r1.core1 was removed"), 5.0) == [
         done(1, FAILED, ended(1, Reason.LOST, error=lost), 1),
         changed(5.0, 1, FAILED, 1, 1, f"lost: {lost.message}"),
-        changed(5.0, 2, READY, 1, 0, "returned: r1.core1 was removed"),
-        changed(5.0, 3, READY, 1, 0, "returned: r1.core1 was removed"),
+        changed(5.0, 2, READY, 0, 0, "returned: r1.core1 was removed"),
+        changed(5.0, 3, READY, 0, 0, "returned: r1.core1 was removed"),
         held(5.0, 1, False),
         demand(2, 1),
     ]
@@ -297,7 +297,7 @@ def test_what_lacks_data_that_is_being_made_again_waits_for_as_long_as_that_take
     for attempt, delay_s in enumerate((0.1, 0.2, 0.4, 0.4, 0.4), 1):
         begun_s = world.now
         assert world(finished(1, ended(1, Reason.RETURNED, attempt, lacking))) == [
-            changed(begun_s, 1, READY, attempt, 0, "waits: data d1 was lost")
+            changed(begun_s, 1, READY, 0, 0, "waits: data d1 was lost")
         ]
         times = f"{attempt} times without data that is being made again"
         assert f"tried again in {delay_s} s, after {times}" in world.scheduler.explain(1)
@@ -306,7 +306,7 @@ def test_what_lacks_data_that_is_being_made_again_waits_for_as_long_as_that_take
     assert world.do(Restored()) == []
     assert world.do(finished(1, ended(1, Reason.RETURNED, 6, lacking))) == []
     assert world.do(Restored()) == [submit(1, (1, 7))]
-    assert world.do(finished(1, ok(1, 7))) == [done(1, FINISHED, ok(1, 7), 1)]
+    assert world.do(finished(1, ok(1, 7))) == [done(1, FINISHED, ok(1, 7), 1, given_back=6)]
     assert world.scheduler.deadline() is None
 
 
@@ -319,7 +319,7 @@ def test_what_workers_keep_giving_back_fails_in_the_end() -> None:
     world(Tick(), 1.1)
     message = "workers gave it back 3 times, the last time: its worker gave it back"
     outcome = ended(1, Reason.RETURNED, 3, TaskError("refused", message))
-    assert world.do(finished(1, ended(1, Reason.RETURNED, 3))) == [done(1, FAILED, outcome, 1)]
+    assert world.do(finished(1, ended(1, Reason.RETURNED, 3))) == [done(1, FAILED, outcome, 1, given_back=2)]
 
 
 def test_a_grant_that_its_worker_refuses_rests_and_is_tried_again() -> None:
@@ -327,7 +327,7 @@ def test_a_grant_that_its_worker_refuses_rests_and_is_tried_again() -> None:
     world(ready(1))
     world(grant(1))
     refused = finished(1, ended(1, Reason.RETURNED, 1, REFUSED))
-    assert world(refused, 1.0) == [changed(1.0, 1, READY, 1, 0, f"refused: {REFUSED.message}"), demand(1, 1)]
+    assert world(refused, 1.0) == [changed(1.0, 1, READY, 0, 0, f"refused: {REFUSED.message}"), demand(1, 1)]
     assert "1 are refused" in world.scheduler.explain(1)
     assert world.scheduler.deadline() == 1.01
     assert world.do(Tick(), 1.01) == [submit(1, (1, 2)), demand(0, 1)]

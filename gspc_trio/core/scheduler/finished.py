@@ -13,6 +13,7 @@ from gspc_trio.core.scheduler.losses import again_elsewhere, lose
 from gspc_trio.core.scheduler.state import Asked, CodeTime, Entry, Held, Place, State
 from gspc_trio.core.scheduler.tasks import again, end, fail, start_timer
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+from gspc_trio.core.verdict import had_begun
 
 _FINISHED = TaskState.FINISHED
 _BY_ITSELF = Reason.FINISHED
@@ -53,7 +54,7 @@ def finished(state: State, event: Finished) -> None:
             entry.held = None
             _ended_otherwise(state, entry, held, outcome, resource_id)
             continue
-        task, last = entry.task, outcome
+        task, last, its = entry.task, outcome, entry
         if task.code_id != code_id and measured:
             _learn(state, held, code_id, seconds, measured)
             seconds, measured = 0.0, 0
@@ -64,11 +65,11 @@ def finished(state: State, event: Finished) -> None:
         done += 1
         del tasks[task_id]
         entry.move(_ENDED)
-        out.append(TaskDone(task_id, _FINISHED, outcome, task.name, resource_id))
+        out.append(TaskDone(task_id, _FINISHED, outcome, task.name, resource_id, entry.given_back))
         if recording:
             out.append(
                 TaskChanged(
-                    now, job, task_id, _FINISHED, outcome.attempt, task.name, resource_id, "",
+                    now, job, task_id, _FINISHED, its.tries, task.name, resource_id, "",
                     outcome.started_s, outcome.duration_s, outcome.staged_s,
                 )
             )  # fmt: skip
@@ -79,7 +80,7 @@ def finished(state: State, event: Finished) -> None:
         state.sums.finished(now, done, computed_s)
         if not recording:
             fields = (
-                now, job, last.task_id, _FINISHED, last.attempt, task.name, resource_id, "",
+                now, job, last.task_id, _FINISHED, its.tries, task.name, resource_id, "",
                 last.started_s, last.duration_s, last.staged_s,
             )  # fmt: skip
             state.sums.lately.append(fields)
@@ -136,7 +137,7 @@ def _ended_otherwise(
         end(state, entry, TaskState.CANCELLED, replace(outcome, reason=Reason.CANCELLED), resource_id)
     elif entry.asked is not Asked.NO and reason is Reason.RETURNED:
         state.taken_back += 1
-        again(state, entry, "taken back")
+        _came_back(state, entry, outcome, "taken back")
     else:
         _given_back(state, entry, held, outcome, resource_id)
 
@@ -159,11 +160,11 @@ def _given_back(state: State, entry: Entry, held: Held, outcome: Outcome, resour
     error = outcome.error
     if error is not None and error.kind == "awaited":  # for as long as that takes: it uses up nothing
         entry.waits += 1
-        again(state, entry, f"waits: {error.message}", state.retry.after_wait(entry.waits))
+        _came_back(state, entry, outcome, f"waits: {error.message}", state.retry.after_wait(entry.waits))
         return
     if error is not None and error.kind == "refused":
         _refused(state, held)
-        again(state, entry, f"refused: {error.message}")
+        _came_back(state, entry, outcome, f"refused: {error.message}")
         return
     entry.returns += 1
     delay_s = state.retry.after_return(entry.returns)
@@ -173,7 +174,13 @@ def _given_back(state: State, entry: Entry, held: Held, outcome: Outcome, resour
         fail(state, entry, outcome, resource_id, TaskError("refused", message))
         return
     entry.alone = entry.alone or state.retry.alone_after(entry.returns)
-    again(state, entry, f"returned: {detail}", delay_s)
+    _came_back(state, entry, outcome, f"returned: {detail}", delay_s)
+
+
+def _came_back(state: State, entry: Entry, outcome: Outcome, detail: str, delay_s: float = 0.0) -> None:
+    """A task gets another attempt; if it had not begun, people do not count the one that came back."""
+    entry.given_back += not had_begun(outcome)
+    again(state, entry, detail, delay_s)
 
 
 def _refused(state: State, held: Held) -> None:

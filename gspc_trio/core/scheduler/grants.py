@@ -192,4 +192,5 @@ def lose_all(state: State, held: Held, detail: str) -> None:
         elif entry.cancelling:
             end_cancelled(state, entry, lost, held.resource_id)
         else:
+            entry.given_back += 1
             again(state, entry, f"returned: {detail}")

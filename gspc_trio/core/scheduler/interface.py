@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gspc_trio.core.exchange import Grant
-from gspc_trio.core.ids import GrantId, JobId, ResourceId, TaskId
+from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Shape, Task, TaskOptions, TaskState
 
@@ -108,9 +108,10 @@ class TaskDone(Struct, frozen=True):
     Attributes:
         task_id: of the task.
         state: finished, failed or cancelled; it is final, but for a failed one that gets RetryTask.
-        outcome: of its last attempt; one that never was at a worker has attempt 0.
+        outcome: of its last submission, with the number of that; one that never was at a worker has 0.
         name: of the task.
         resource_id: where its last attempt was, or "".
+        given_back: submissions that came back and had not begun.
     """
 
     task_id: TaskId
@@ -118,6 +119,12 @@ class TaskDone(Struct, frozen=True):
     outcome: Outcome
     name: str = ""
     resource_id: ResourceId = ""
+    given_back: Count = 0
+
+    @property
+    def tries(self) -> Attempt:
+        """Its attempts as people count them."""
+        return self.outcome.attempt - self.given_back
 
 
 class Claims(Struct, frozen=True):

@@ -183,6 +183,13 @@ class Scheduler:
             for task_id, entry in it.sent.items()
         ]
 
+    def attempt_of(self, task_id: TaskId) -> tuple[ResourceId, Attempt] | None:
+        """Return at which resource a task is and the number of its submission; None if it is at none."""
+        entry = self._state.tasks.get(task_id)
+        if entry is None or entry.held is None:
+            return None
+        return entry.held.resource_id, entry.attempt
+
     def is_running(self, task_id: TaskId) -> bool:
         """Return whether the task is the one that its worker runs."""
         return self.state_of(task_id) is TaskState.RUNNING

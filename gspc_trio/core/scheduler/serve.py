@@ -129,7 +129,7 @@ def _fill(state: State, held: Held, share: int) -> bool:
         submissions.append(Submission(task_id, attempt, code_id, task.arguments, task.options))
         if recording:
             its_state = _SUBMITTED if count else _RUNNING
-            records.append(TaskChanged(now, job, task_id, its_state, attempt, task.name, resource_id))
+            records.append(TaskChanged(now, job, task_id, its_state, entry.tries, task.name, resource_id))
         count += 1
         work_s += cost_s
         enough_s = ahead_s
@@ -208,10 +208,10 @@ def record_of(state: State, entry: Entry) -> TaskChanged:
     """Return where a live task is."""
     task, held = entry.task, entry.held
     if held is None:
-        return TaskChanged(state.now, state.job, task.task_id, TaskState.READY, entry.attempt, task.name)
+        return TaskChanged(state.now, state.job, task.task_id, TaskState.READY, entry.tries, task.name)
     runs = held.head() is entry
     at_s, its_state = (held.since_s, _RUNNING) if runs else (state.now, _SUBMITTED)
-    return TaskChanged(at_s, state.job, task.task_id, its_state, entry.attempt, task.name, held.resource_id)
+    return TaskChanged(at_s, state.job, task.task_id, its_state, entry.tries, task.name, held.resource_id)
 
 
 def take_back(state: State, held: Held, number: int) -> int:

@@ -68,7 +68,8 @@ class Entry:
         task: as the engine handed it out.
         queue: that it belongs to.
         alone: it shares no worker with others.
-        attempt: number of its last submission.
+        attempt: number of its last submission; it names that between the job and its workers.
+        given_back: submissions that came back and had not begun; people do not count those as attempts.
         failures, losses, returns: attempts used up by its own error, by a loss, and given back unasked.
         waits: how often it was given back because what it needs is being made again.
         place: where it is.
@@ -89,6 +90,7 @@ class Entry:
     queue: ClassQueue
     alone: bool
     attempt: int = 0
+    given_back: int = 0
     failures: int = 0
     losses: int = 0
     returns: int = 0
@@ -105,6 +107,11 @@ class Entry:
     lost_at: frozenset[str] = frozenset()
     doubts: int = 0
     timer: int = 0
+
+    @property
+    def tries(self) -> int:
+        """Its attempts as people count them; a submission that has not come back is one."""
+        return self.attempt - self.given_back
 
     @property
     def staged(self) -> bool:

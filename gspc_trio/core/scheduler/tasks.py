@@ -135,10 +135,10 @@ def end(
         if state.failed_max is not None and len(state.failed) > state.failed_max:
             del state.failed[next(iter(state.failed))]
             state.dropped += 1
-    state.out.append(TaskDone(task.task_id, final, outcome, task.name, resource_id))
+    state.out.append(TaskDone(task.task_id, final, outcome, task.name, resource_id, entry.given_back))
     if state.recording or final is TaskState.FAILED:
         record = TaskChanged(
-            state.now, state.job, task.task_id, final, outcome.attempt, task.name, resource_id, detail,
+            state.now, state.job, task.task_id, final, entry.tries, task.name, resource_id, detail,
             outcome.started_s, outcome.duration_s, outcome.staged_s,
         )  # fmt: skip
         if final is TaskState.FAILED:
@@ -186,7 +186,7 @@ def again(state: State, entry: Entry, detail: str, delay_s: float = 0.0) -> None
     if state.recording:
         state.out.append(
             TaskChanged(
-                state.now, state.job, entry.task.task_id, _READY, entry.attempt, entry.task.name, "", detail
+                state.now, state.job, entry.task.task_id, _READY, entry.tries, entry.task.name, "", detail
             )
         )
     if state.stopping is not None:

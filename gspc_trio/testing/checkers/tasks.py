@@ -35,6 +35,7 @@ from gspc_trio.core.scheduler import (
     Withheld,
 )
 from gspc_trio.core.task import Outcome, Reason, Shape, TaskOptions, TaskState
+from gspc_trio.core.verdict import REFUSED, TAKEN_BACK
 from gspc_trio.testing.backend import Run
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.workflow.job import JobEnded, TakenOver
@@ -45,7 +46,8 @@ class _Task:
     """A task of one job: its last attempt, whether that is under way, how it ended.
 
     ``attempts`` is how often it may be tried when it fails; None: nobody has said.
-    ``number`` is that of its last submission in the job, ``unsent`` are attempts that were never sent.
+    ``number`` is that of its last submission in the job, ``unsent`` are attempts that were never sent;
+    ``untaken`` those that came back because they were asked for or not taken: people do not count them.
     """
 
     attempt: int = 0
@@ -62,6 +64,7 @@ class _Task:
     taken_in: bool = False
     number: int = 0
     unsent: set[int] = field(factory=set)
+    untaken: set[int] = field(factory=set)
     reported: set[int] = field(factory=set)
 
 
@@ -244,6 +247,9 @@ class Tasks:
         task = self._tasks.get(outcome.task_id)
         if task is not None and task.attempt == outcome.attempt:
             task.failures += task.sent and outcome.reason is Reason.FAILED
+            kind = outcome.error.kind if outcome.error is not None else ""
+            if task.sent and outcome.reason is Reason.RETURNED and kind in (TAKEN_BACK.error.kind, REFUSED):
+                task.untaken.add(outcome.attempt)
             task.sent = False
             task.reported.add(outcome.attempt)
 
@@ -302,6 +308,12 @@ class Tasks:
             attempt = done.outcome.attempt
             if attempt != task.attempt or attempt not in task.reported:
                 raise Broken(f"{words} finished by attempt {attempt}; the last one is {task.attempt}", words)
+            if not 1 <= done.tries <= attempt - len(task.untaken):
+                raise Broken(
+                    f"{words} is said to have had {done.tries} attempts; it had {attempt}, and "
+                    f"{len(task.untaken)} of them came back and had not begun",
+                    words,
+                )
         elif done.state is TaskState.FAILED:
             self._failed(task, done, words)
         task.state = done.state
