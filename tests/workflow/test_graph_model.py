@@ -17,8 +17,9 @@ ENDED = (FINISHED, FAILED, CANCELLED)
 
 
 class NaiveTask:
-    def __init__(self, references: list[int], keep: bool) -> None:
+    def __init__(self, references: list[int], distance: int, keep: bool) -> None:
         self.references = references
+        self.distance = distance
         self.keep = keep
         self.state = READY
         self.handed_out = False
@@ -66,7 +67,8 @@ class GraphMachine(RuleBasedStateMachine):
         references = [data.draw(st.sampled_from(usable)) for _ in range(number)] if usable else []
         task_id = self.graph.add("f", 0, [b"x", *map(Ref, references)], keep=keep)
         assert task_id == len(self.tasks) + 1
-        self.tasks[task_id] = NaiveTask(references, keep)
+        distance = min((self.tasks[i].distance - 1 for i in references), default=0)
+        self.tasks[task_id] = NaiveTask(references, distance, keep)
 
     @rule()
     def next(self) -> None:
@@ -85,7 +87,8 @@ class GraphMachine(RuleBasedStateMachine):
             task_id = data.draw(st.sampled_from(handed_out))
             task = self.tasks[task_id]
             results = tuple(b"%d" % i for i in task.references)
-            assert self.graph.extract(task_id) == Task(task_id, "f", 0, (b"x", *results))
+            expected = Task(task_id, "f", 0, (b"x", *results), distance=task.distance)
+            assert self.graph.extract(task_id) == expected
             task.state = SUBMITTED
 
     @rule(data=st.data())
