@@ -76,6 +76,23 @@ def kill_all_descendants(pid: int, within_s: float) -> bool:
     return True
 
 
+def kill_tree(pid: int, within_s: float) -> bool:
+    """Kill a process with everything below it, and wait until all of that has died; return False if it takes
+    longer.
+
+    Whose child the process is has still to reap it.
+    """
+    deadline = monotonic() + within_s
+    kill(pid, signal.SIGSTOP)
+    gone = kill_all_descendants(pid, within_s)
+    kill(pid, signal.SIGKILL)
+    while is_alive(pid):
+        if monotonic() > deadline:
+            return False
+        sleep(0.0005)
+    return gone
+
+
 def _parents() -> list[tuple[int, int]]:
     """(process, parent) of all processes, for kernels without the file of children."""
     found: list[tuple[int, int]] = []

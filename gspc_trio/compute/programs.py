@@ -223,9 +223,7 @@ class _Running:
         """Leave nothing of a program that has not ended by itself; reap it."""
         program = self._program
         if program.poll() is None:
-            process_tree.kill(program.pid, signal.SIGSTOP)
-            process_tree.kill_all_descendants(program.pid, KILL_S)
-            program.kill()
+            process_tree.kill_tree(program.pid, KILL_S)
             program.wait()
         os.close(self._pidfd)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 import select
-import signal
 import socket
 import sys
 import threading
@@ -177,13 +176,10 @@ class _ProgramWatch:
         with self._lock:
             if not self._pid:
                 return
-            process_tree.kill(self._pid, signal.SIGSTOP)
-            process_tree.kill_all_descendants(self._pid, KILL_S)
-            process_tree.kill(self._pid, signal.SIGKILL)
+            process_tree.kill_tree(self._pid, KILL_S)
             while orphans := self._orphans():
                 for pid in orphans:
-                    process_tree.kill_descendants(pid)
-                    process_tree.kill(pid, signal.SIGKILL)
+                    process_tree.kill_tree(pid, KILL_S)
 
     def _orphans(self) -> list[int]:
         return [pid for pid in process_tree.children(os.getpid()) if self._is_orphan(pid)]

@@ -149,6 +149,7 @@ async def test_a_process_that_dies_before_it_has_read_its_first_task_has_begun_n
     compute: ChannelCompute, recorder: Recorder
 ) -> None:
     os.kill(compute.pid, signal.SIGSTOP)
+    await until(lambda: process_tree.state(compute.pid) == "T")
     compute.define(1, function_code(support.identity))
     compute.hand([submission(1, 1, "a"), submission(2, 1, "b")])
     os.kill(compute.pid, signal.SIGKILL)
