@@ -31,6 +31,7 @@ from gspc_trio.core.task import Outcome, Reason, Task, TaskOptions
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.nursery.drive import Put
 from gspc_trio.nursery.rpc import Peer
+from gspc_trio.nursery.scope import open_scope
 from gspc_trio.policies.transfer import TransferCost
 from gspc_trio.protocol.references import (
     Placed,
@@ -368,15 +369,17 @@ async def open_job_data(
     """
     async with trio.open_nursery() as nursery:
         settled = await HostLayers(host, nursery, arena=arena).settle(layer)
-        async with join_layer(platform().network(layer), layer.address, job=layer.job, host=host) as iml:
+        joined = join_layer(platform().network(layer), layer.address, job=layer.job, host=host)
+        async with joined as iml, open_scope() as asking:  # what asks the layer ends before the connection
             data = JobData(iml, settled, lineage_bytes_max)
-            nursery.start_soon(data.free_unneeded)
-            nursery.start_soon(data.hosts.follow)
-            nursery.start_soon(data.recovery.run)
+            asking.start_soon(data.free_unneeded)
+            asking.start_soon(data.hosts.follow)
+            asking.start_soon(data.recovery.run)
             if layer.copies == 1:  # else copies are made before the outcome is reported, which takes time
-                nursery.start_soon(data.sweep)
+                asking.start_soon(data.sweep)
             try:
                 yield data
             finally:
                 data.close()
+                asking.cancel_scope.cancel()
         nursery.cancel_scope.cancel()
