@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rm_support import NODE, Driver, any_of, cores, host, several
 
-from gspc_trio.core.exchange import Demand, Grant, Lapsed, Release, Revoke, Revoked
-from gspc_trio.core.rm import Added, JobGone, JobJoined, ResourceManager
+from gspc_trio.core.exchange import Demand, Grant, Lapsed, Recall, Release, Revoke, Revoked
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.rm import Added, JobGone, JobJoined, Removed, ResourceManager
 from gspc_trio.core.rm.claims import TAKEN
-from gspc_trio.core.rm.events import Claimed
+from gspc_trio.core.rm.events import Claimed, Rested, Resumed
 from gspc_trio.core.task import CORE, Shape
 
 
@@ -46,6 +48,38 @@ def test_what_was_recalled_while_a_job_could_not_hear_it_is_recalled_again() -> 
     (again,) = driver.send(Claimed("a", (grant,), whole=True))
     assert again.grant_ids == (grant.grant_id,)
     assert driver.send(Release("a", grant.grant_id)) == [Grant("b", CORE, (1, 2), ("r1.core0",))]
+
+
+@pytest.mark.parametrize("name", ["r1.core0", "r1.socket0", "r1.node"])
+def test_what_is_claimed_of_a_host_that_rests_is_held_and_recalled(name: str) -> None:
+    driver = Driver(*host("r1"))
+    driver.send(Rested((name,)))
+    assert driver.send(Claimed("a", (old("a", 5, "r1.core0"),), whole=True)) == [Recall("a", ((0, 5),))]
+    assert driver.send(Claimed("a", (old("a", 5, "r1.core0"),))) == [], "said once more, by the host"
+    assert held(driver) == {"r1.core0": (0, 5)}
+    driver.demand("b", 4)
+    assert driver.send(Release("a", (0, 5))) == []
+    assert held(driver).keys().isdisjoint({"r1.core0"})
+    driver.send(Resumed((name,)))
+    assert held(driver).keys() == {"r1.core0", "r1.core1", "r1.core2", "r1.core3"}
+
+
+def test_what_is_claimed_below_what_rests_is_recalled_when_it_comes() -> None:
+    driver = Driver(Resource("r1.node", "node"))
+    driver.send(Claimed("a", (old("a", 5, "r1.late"),), whole=True))
+    driver.send(Rested(("r1.node",)))
+    late = Resource("r1.late", "core", ("r1.node",))
+    assert driver.send(Added((late,))) == [Recall("a", ((0, 5),))]
+
+
+@pytest.mark.parametrize(
+    "event", [Rested(("r1.node",)), Removed(("r1.node",), "wait")], ids=["rest", "leave"]
+)
+def test_who_was_away_when_it_should_give_back_is_told_again(event: Any) -> None:
+    driver = Driver(*host("r1"))
+    (grant,) = driver.demand("a", 1)
+    assert driver.send(event) == [Recall("a", (grant.grant_id,))]
+    assert driver.send(Claimed("a", (grant,), whole=True)) == [Recall("a", (grant.grant_id,))]
 
 
 def test_what_is_not_there_yet_is_held_when_it_comes() -> None:

@@ -154,6 +154,23 @@ def test_who_has_memory_of_what_is_removed_has_it_no_more(policy: str) -> None:
     assert driver.rm.status()["memories"]["r1.node"]["free_bytes"] == 40
 
 
+def test_who_has_memory_of_what_leaves_with_something_lost_has_it_no_more() -> None:
+    """The node was to leave, and waited for a core alone: its memory goes when that core is lost."""
+    driver = Driver(*host("r1", memory_bytes=100), Resource("r1.memory", "memory"))
+    driver.take("a", CORE)
+    assert driver.take("b", Shape((Requirement("memory"),), memories=(60,))) == ("r1.memory",)
+    whole = (*(one.resource_id for one in host("r1")), "r1.memory")
+    assert driver.send(Removed(whole, "wait")) == [Recall("a", ((1, 1),)), Recall("b", ((1, 2),))]
+    assert driver.send(Removed(("r1.core0",), "lose")) == [
+        Lapsed("a", ((1, 1),), "resources removed: r1.core0"),
+        Lapsed("b", ((1, 2),), "its memory was removed"),
+        Revoke((1, 2), ("r1.memory",)),
+    ]
+    assert driver.send(Revoked((1, 2), ("r1.memory",))) == []
+    assert driver.rm.status()["memories"] == {}
+    assert all(counts["total"] == 0 for counts in driver.rm.status()["classes"].values())
+
+
 def test_wait_removes_what_is_free_and_recalls_the_rest() -> None:
     driver = Driver(*host("r1"))
     driver.demand("a", 1)

@@ -121,6 +121,9 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
     def remove_memory(self, data: st.DataObject, policy: str) -> None:
         self.take_out(data.draw(st.sampled_from(self.memories_used())), policy, whole=False)
 
+    def robbed(self) -> set[GrantId]:
+        return {grant_id for grant_id, live in self.grants.items() if live.robbed}
+
     def memories_used(self) -> list[str]:
         return sorted({memory for live in self.grants.values() for (memory, _), _ in live.memories})
 
@@ -145,8 +148,10 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
             raise AssertionError("removed what is in use")
         if policy == "lose":
             before = set(self.lapsed)
+            robbed_before = self.robbed()
             self.send(event)
-            assert self.lapsed - before == lapsing
+            # What was to leave may be free now, and goes: who has memory of it lapses with it.
+            assert self.lapsed - before == lapsing | (self.robbed() - robbed_before)
             assert not names & set(self.pool.there)
         else:
             self.leaving |= names

@@ -124,6 +124,14 @@ FOUND = [
         "cut:rif:145,kill:rts:1,pause:rts:351:13,requeue:rif:3,stranger:iml:23,pause:store:73:13,"
         "partition:store:75:20",
     ),
+    # A job had a grant of an earlier run-time system on a host that rested by then: it kept it for as long as
+    # it liked, and the checker held it to be given out.
+    (
+        91053,
+        {"faults": Faults()},
+        "pause:job:61:3,echo:rif:1,shortage:rif:1:5.5,shrink:rif:49,requeue:rif:3,kill:job:40,kill:rif:75,"
+        "kill:rts:229",
+    ),
 ]
 
 

@@ -13,6 +13,7 @@ from gspc_trio.core.ids import GrantId, JobId
 from gspc_trio.core.records import GrantChanged
 from gspc_trio.core.rm.events import Claimed
 from gspc_trio.core.rm.jobs import Form, Holding, Job, new_holding
+from gspc_trio.core.rm.lapse import recall_unwanted
 from gspc_trio.core.rm.search import allocate_all
 from gspc_trio.core.rm.state import State
 
@@ -30,14 +31,17 @@ def claimed(state: State, event: Claimed, now: float, actions: list[Any]) -> Non
         _begin_anew(state, job, event.grants, now, actions)
     lost = [grant.grant_id for grant in event.grants if not _hold(state, job, grant, now, actions)]
     _lapse(job, lost, actions)
+    recall_unwanted(state, [grant.grant_id for grant in event.grants], actions)
 
 
 def there(state: State, now: float, actions: list[Any]) -> None:
     """Resources were added: hold what is claimed of them."""
-    for grant in list(state.claims.values()):
+    claimed_now = list(state.claims.values())
+    for grant in claimed_now:
         job = state.jobs[grant.job]
         if not _hold(state, job, grant, now, actions):
             _lapse(job, [grant.grant_id], actions)
+    recall_unwanted(state, [grant.grant_id for grant in claimed_now], actions)
 
 
 def drop(state: State, job: JobId) -> None:

@@ -31,7 +31,7 @@ class Removed(Struct, frozen=True):
         resource_ids: which.
         policy: ``lose``: they are gone already, grants on them lapse; ``wait``: free ones go now, held
             ones are recalled and go when they are released; ``refuse``: nothing goes if one of them is in
-            use.
+            use. Pieces of its memory alone do not keep a resource: grants on others that have them lapse.
     """
 
     resource_ids: tuple[ResourceId, ...]

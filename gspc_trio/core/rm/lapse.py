@@ -109,6 +109,26 @@ def memory_lost(state: State, now: float, actions: list[Any]) -> None:
     state.pool.memories_lost.clear()
 
 
+def recall_unwanted(state: State, grant_ids: Iterable[GrantId], actions: list[Any]) -> None:
+    """Have those of the grants given back that keep something from resting or from leaving.
+
+    They were claimed after it was to rest or to leave, or their job was away and may not have heard of it.
+    """
+    pool = state.pool
+    if not pool.leaving and not pool.resting:
+        return
+    chosen: dict[JobId, list[GrantId]] = {}
+    for grant_id in grant_ids:
+        holding = state.grants.get(grant_id)
+        if holding is not None and any(
+            relative in pool.leaving or relative in pool.resting
+            for vertex in holding.vertices
+            for relative in (*pool.walk(vertex), *vertex.place.ancestors)
+        ):
+            recall_holding(holding, chosen)
+    actions += _recall_actions(chosen)
+
+
 def rested(state: State, event: Rested, actions: list[Any]) -> None:
     """Give out nothing more of these, and have it given back."""
     vertices = _there(state, event.resource_ids)
@@ -135,6 +155,10 @@ def _recalls(state: State, vertices: Iterable[Vertex]) -> list[Recall]:
     for vertex in vertices:
         for holding in state.pool.related_holdings(vertex, limit=4096):
             recall_holding(holding, chosen)
+    return _recall_actions(chosen)
+
+
+def _recall_actions(chosen: dict[JobId, list[GrantId]]) -> list[Recall]:
     return [Recall(job, tuple(sorted(grant_ids))) for job, grant_ids in chosen.items()]
 
 

@@ -139,11 +139,11 @@ class Grants:
     ) -> None:
         """What must be done at once has been: freed, revoked, told, recalled."""
         kind = type(event)
+        if kind is Claimed and event.whole:  # the job may not have heard what was recalled before
+            self._recalled.difference_update(grant.grant_id for grant in event.grants)
         for action in actions:
             if type(action) is Recall:
                 self._recalled.update(action.grant_ids)
-        if kind is Claimed and event.whole:
-            self._recalled.difference_update(grant.grant_id for grant in event.grants)
         freed = {
             (action.grant_id, name)
             for action in actions
@@ -165,6 +165,8 @@ class Grants:
             below = {one for one in self._there if self._family.is_below(one, event.resource_ids)}
             self._leaving |= below
             self._check_recalled(below)
+        elif kind is Claimed or kind is Added:
+            self._check_recalled(self._leaving | self._resting)
 
     def _look_at_lapsed(self, actions: list[Any]) -> None:
         """What has lapsed was told, and what such a grant holds besides is revoked."""
@@ -222,8 +224,16 @@ class Grants:
         self._sent.setdefault(key, []).append(grant.grant_id)
         live = self._live[grant.grant_id] = _Live(grant.grant_id, grant.job, set())
         self._hold(live, grant.resources)
+        self._check_open(grant)
         self._check_shape(grant)
         self._take_memory(live, grant)
+
+    def _check_open(self, grant: Grant) -> None:
+        """Nothing is given out that is to leave or to rest; who had it before that may claim it."""
+        for name in grant.resources:
+            for relative in self._family.near(name):
+                if relative in self._leaving or relative in self._resting:
+                    raise Broken(f"{name} is granted, and {relative} is to leave or to rest", name, relative)
 
     def _check_shape(self, grant: Grant) -> None:
         """What is given is what was asked for."""
@@ -264,8 +274,6 @@ class Grants:
             if name not in self._there:
                 raise Broken(f"{name} is granted and not there", name)
             for relative in self._family.near(name):
-                if relative in self._leaving or relative in self._resting:
-                    raise Broken(f"{name} is granted, and {relative} is to leave or to rest", name, relative)
                 other = self._held.get(relative)
                 if other is not None:
                     raise Broken(
