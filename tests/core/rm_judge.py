@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from rm_model import Live, Model, is_plain, is_preferring, sizes
@@ -234,7 +235,12 @@ class Judge(Model):
             if self.solution(shape, self.usable(), empty=True) is None:
                 on_one_host = len(shape.requirements) == 1 or shape.same_host or not self.pool.there
                 assert self.coming, f"{shape} is impossible"
-                assert self.alone(shape, self.coming, there=not on_one_host), f"{shape} is impossible"
+                if on_one_host:
+                    assert self.alone(shape, self.coming, there=False), f"{shape} is impossible"
+                else:  # how what comes stands to what is there is not looked at: in doubt it is awaited
+                    everything = Counter(r.resource_class for r in (*self.pool.there.values(), *self.coming))
+                    needed = Counter(need.resource_class for need in shape.requirements)
+                    assert needed <= everything, f"{shape} is impossible"
                 assert any(entry["awaits"] for entry in self.rm.explain(job)), f"{shape}: for what?"
         if reserved:
             owner = reserved["job"]
