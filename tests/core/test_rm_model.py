@@ -148,10 +148,10 @@ class AgainstTheModel(Judge, RuleBasedStateMachine):
             raise AssertionError("removed what is in use")
         if policy == "lose":
             before = set(self.lapsed)
-            robbed_before = self.robbed()
+            intact = {g for g, live in self.grants.items() if live.lease_until is None and not live.robbed}
             self.send(event)
             # What was to leave may be free now, and goes: who has memory of it lapses with it.
-            assert self.lapsed - before == lapsing | (self.robbed() - robbed_before)
+            assert self.lapsed - before == lapsing | (self.robbed() & intact)
             assert not names & set(self.pool.there)
         else:
             self.leaving |= names
