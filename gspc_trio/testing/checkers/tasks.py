@@ -153,7 +153,8 @@ class Tasks:
             elif kind is GrantChanged:
                 self._hold(action)
             elif kind is TaskChanged and action.state is TaskState.READY and action.detail.startswith("lost"):
-                self._not_unsent(action.task_id, action.attempt, "counts as lost")
+                if action.task_id in self._tasks:  # a record has the number that people see
+                    self._not_unsent(action.task_id, self._tasks[action.task_id].attempt, "counts as lost")
             elif kind is JobEnded:
                 self._ended(action)
 
