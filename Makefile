@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lab browser style docs screenshots simulate mutants leaks chaos hostile bench bench-smoke clean
+.PHONY: run test lab browser style docs screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -33,6 +33,10 @@ screenshots: $(VENV)/.installed
 
 simulate: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing --seeds 200
+
+# A hunt through clusters whose size is drawn from the seed, too. Of its seeds some are known to be broken, see
+# docs/simulation.md.
+hunt: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing --seed 1000 --seeds 200 --any-shape
 
 # Looks for every mutant of tests/mutants with its nearest tests and by simulating; hours. For some of them:

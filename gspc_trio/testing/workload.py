@@ -45,7 +45,7 @@ TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
 )
 """What tasks ask for; enough attempts for all that the faults may take."""
 
-_ANY_HOST = tuple(f"r{1000 * first + number}.node" for first in range(12) for number in range(1, 61))
+_ANY_HOST = tuple(f"r{1000 * first + number}.node" for first in range(6) for number in range(1, 31))
 """Of those that there may be: a run-time system that has come back names hosts from the next thousand on."""
 
 LATER_TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
