@@ -24,6 +24,7 @@ from gspc_trio.core.records import RECORD_TYPES, Record, ResourceChanged
 from gspc_trio.core.rm import ResourceManager
 from gspc_trio.core.rm.ahead import GrantsAheadOf
 from gspc_trio.core.rm.events import Added, Removed
+from gspc_trio.core.rm.machine import Aside
 from gspc_trio.core.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.nursery.drive import Inbox, drive
 from gspc_trio.nursery.rpc import Peer, drop_offender
@@ -99,6 +100,10 @@ class _Answering:
         self.deadline = machine.deadline
         self.check = machine.check
         self._handle = machine.handle
+
+    @property
+    def aside(self) -> Aside | None:
+        return self._machine.aside
 
     def handle(self, event: Any, now: float) -> list[Any]:
         actions = self._handle(event, now)

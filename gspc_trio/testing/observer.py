@@ -27,7 +27,10 @@ from gspc_trio.testing.checkers.base import Broken, Family
 from gspc_trio.testing.checkers.bounds import Bounds
 from gspc_trio.testing.checkers.durable import Durable
 from gspc_trio.testing.checkers.grants import Grants
+from gspc_trio.testing.checkers.recalls import Recalls
 from gspc_trio.testing.checkers.tasks import Tasks
+from gspc_trio.testing.checkers.turns import Turns
+from gspc_trio.testing.checkers.waiting import Waiting
 from gspc_trio.testing.checkers.work import Work
 from gspc_trio.testing.determinism import EventHash
 from gspc_trio.testing.process import SimulatedProcess
@@ -76,6 +79,7 @@ class Observer:
         self.work = Work(self._family, quiet_since)
         self._submits: dict[SimulatedProcess, list[Submit]] = {}
         self._grants: dict[SimulatedProcess, Grants] = {}
+        self._waiting: dict[SimulatedProcess, tuple[Waiting, Turns, Recalls]] = {}
         self._current: Grants | None = None
         self._tasks: dict[SimulatedProcess, Tasks] = {}
         self._rm_of: dict[SimulatedProcess, Grants | None] = {}
@@ -125,7 +129,16 @@ class Observer:
                     self._family, self._quiet_since, self._current.last if self._current else NO_GRANT
                 )
                 self._current = grants
+                waiting = Waiting(self._family, grants)
+                turns = Turns(self._family, grants, waiting)
+                recalls = Recalls(self._family, grants, waiting)
+                self._waiting[process] = waiting, turns, recalls
             grants.saw(event, now, actions)
+            waiting, turns, recalls = self._waiting[process]
+            waiting.take(event, now, actions)
+            aside = machine.aside
+            turns.saw(event, now, actions, aside)
+            recalls.saw(event, now, actions, aside)
         elif kind is Rts:
             for action in actions:
                 if type(action) is AcceptJob and action.adopted and process in self._grants:

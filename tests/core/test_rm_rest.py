@@ -75,3 +75,12 @@ def test_what_rests_may_be_removed() -> None:
     bench.give(Removed(("r1.node",), "wait"))
     assert bench.granted(Demand("j1", CORE, 4, NO_GRANT)) == {"r2.core1"}
     assert bench.granted(Resumed(("r1.node", "r2.core0"))) == {"r2.core0"}
+
+
+def test_what_rests_is_not_there_for_who_waits_others_are_asked_for_theirs() -> None:
+    bench = Bench()
+    bench.give(JobJoined("j2"))
+    bench.give(Rested(("r2.node",)))
+    held = [one for one in bench.give(Demand("j1", CORE, 9, NO_GRANT)) if isinstance(one, Grant)]
+    assert [grant.resources for grant in held] == [("r1.core0",), ("r1.core1",)]
+    assert bench.give(Demand("j2", CORE, 2, NO_GRANT), 1.0) == [Recall("j1", (held[0].grant_id,))]

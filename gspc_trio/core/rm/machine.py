@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
+
 from gspc_trio.core.exchange import Demand, Interrupt, Refuse, Release, Revoked
-from gspc_trio.core.ids import GrantId
+from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.records import ResourceChanged
 from gspc_trio.core.rm import claims, explain, lapse, recall, reserve
@@ -46,6 +48,22 @@ from gspc_trio.core.rm.serve import (
     start_waiting,
 )
 from gspc_trio.core.rm.state import Limits, State
+from gspc_trio.core.task import Shape
+
+
+class Aside(Struct, frozen=True):
+    """What is put aside for a request that others could starve.
+
+    Attributes:
+        job, shape: whose request it is.
+        resource_ids: one for each of its requirements.
+        since: when it was put aside.
+    """
+
+    job: JobId
+    shape: Shape
+    resource_ids: tuple[ResourceId, ...]
+    since: float
 
 
 class ResourceManager:
@@ -104,6 +122,15 @@ class ResourceManager:
     def newest(self) -> GrantId:
         """The newest grant that it has given."""
         return self._state.last
+
+    @property
+    def aside(self) -> Aside | None:
+        """What is put aside, if anything is."""
+        found = self._state.reservation
+        if found is None:
+            return None
+        names = tuple(vertex.resource_id for vertex in found.targets)
+        return Aside(found.want.owner.job, found.want.form.shape, names, found.made_at)
 
     def deadline(self) -> float | None:
         """Return when a Tick is due: for recalls, reservations, patience and leases."""

@@ -269,6 +269,16 @@ class Pool:
             queue.entries.extendleft(reversed(entries))
         self.shelf.clear()
 
+    def closed_and_free(self) -> dict[ClassQueue, int]:
+        """Return of each class how many resources nobody holds and nobody else may take: they are closed."""
+        found: dict[ClassQueue, int] = {}
+        closed = dict.fromkeys(vertex for top in self.closed for vertex in self.walk(top))
+        closed.update(dict.fromkeys(self.closed_above))
+        for vertex in closed:
+            if self.is_free(vertex):
+                found[vertex.queue] = found.get(vertex.queue, 0) + 1
+        return found
+
     # Views --------------------------------------------------------------------------------------------------
 
     def related_holdings(self, vertex: Vertex, limit: int) -> list[Holding]:

@@ -46,7 +46,7 @@ def recall(state: State, now: float, actions: list[Any]) -> None:
             continue
         underway = sum(want.called.values()) if want.called else 0
         for queue, count in want.form.counts.items():
-            missing = min(want.unmet * count - queue.free, GRANTS_AT_ONCE) - underway
+            missing = min(want.unmet * count - look.free_for(want, queue), GRANTS_AT_ONCE) - underway
             if missing > 0:
                 look.call(want, queue, missing)
     if look.again_at < NEVER:
@@ -132,10 +132,20 @@ class _Look:
         self.missing = 0
         self.again_at = NEVER
         self._balance = _Balance(state)
+        self._closed: dict[ClassQueue, int] | None = None
         # Those who cannot use more first: what they hold may be idle. Then those with most for their weight.
         self._holders = sorted(state.holders, key=_likely)
         self._of: dict[ClassQueue, tuple[list[Want], list[Want]]] = {}
         self._in_vain: set[tuple[Job, int, ClassQueue, bool]] = set()
+
+    def free_for(self, want: Want, queue: ClassQueue) -> int:
+        """Return how many of a class are free for a want: not at rest, to leave, or put aside for others."""
+        reservation = self.state.reservation
+        if reservation is not None and reservation.want is want:
+            return queue.free
+        if self._closed is None:
+            self._closed = self.state.pool.closed_and_free()
+        return queue.free - self._closed.get(queue, 0)
 
     def call(self, want: Want, queue: ClassQueue, missing: int) -> None:
         """Recall what keeps a want from up to ``missing`` resources of a class."""

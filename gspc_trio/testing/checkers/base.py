@@ -50,6 +50,18 @@ class Family:
         found = self._resources.get(name)
         return found.memory_bytes if found is not None else 0
 
+    def is_leaf_class(self, resource_class: str) -> bool:
+        """Whether no resource of a class has ever contained others."""
+        inner = {self.class_of(above) for over in self._above.values() for above in over}
+        return resource_class not in inner
+
+    def units(self, name: ResourceId, there: Container[ResourceId]) -> int:
+        """Return how many leaves of the hierarchy a resource has, of those that are there."""
+        near = self.near(name)
+        below = [other for other in near if name in self._above.get(other, ()) and other in there]
+        inner = {above for other in below for above in self._above[other]}
+        return sum(1 for other in below if other not in inner) or 1
+
     def is_below(self, name: ResourceId, tops: Container[ResourceId]) -> bool:
         """Whether a resource is one of these, or contained in one."""
         return name in tops or any(above in tops for above in self._above.get(name, ()))

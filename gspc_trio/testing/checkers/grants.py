@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from attrs import define
 
-from gspc_trio.core.exchange import Demand, Grant, Interrupt, Lapsed, Recall, Release, Revoke, Revoked
+from gspc_trio.core.exchange import Demand, Grant, Interrupt, Lapsed, Recall, Refuse, Release, Revoke, Revoked
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
 from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.rm.events import Added, Claimed, JobGone, Removed, Rested, Resumed
@@ -17,7 +17,7 @@ from gspc_trio.testing.checkers.base import Broken, Family
 
 
 @define(eq=False)
-class _Live:
+class Live:
     """A grant that has not ended; ``pieces`` of memory are (whose, offset, bytes)."""
 
     grant_id: GrantId
@@ -39,8 +39,8 @@ class Grants:
     def __init__(self, family: Family, quiet_since: Callable[[], float], last: GrantId = NO_GRANT) -> None:
         self._family = family
         self._quiet_since = quiet_since
-        self._live: dict[GrantId, _Live] = {}
-        self._held: dict[ResourceId, _Live] = {}
+        self._live: dict[GrantId, Live] = {}
+        self._held: dict[ResourceId, Live] = {}
         self._there: set[ResourceId] = set()
         self.last = last
         self._credit: dict[tuple[JobId, Shape], int] = {}
@@ -57,6 +57,28 @@ class Grants:
     def resources(self) -> int:
         """Number of resources that are there."""
         return len(self._there)
+
+    @property
+    def there(self) -> Set[ResourceId]:
+        """The resources that are there."""
+        return self._there
+
+    @property
+    def live(self) -> Mapping[GrantId, Live]:
+        """The grants that have not ended."""
+        return self._live
+
+    def credit(self, key: tuple[JobId, Shape]) -> int:
+        """Return how much of what a job has asked for no grant has used."""
+        return self._credit.get(key, 0)
+
+    def is_closed(self, name: ResourceId) -> bool:
+        """Whether a resource, or one that it contains or is contained in, is to leave or to rest."""
+        return any(near in self._leaving or near in self._resting for near in self._family.near(name))
+
+    def is_open(self, name: ResourceId) -> bool:
+        """Whether a resource that is there may be given to whom it is due."""
+        return not self.is_closed(name) and not any(near in self._held for near in self._family.near(name))
 
     def job_died(self, job: JobId, now: float, grace_s: float) -> None:
         """The job's process is gone; its work may go on for the grace."""
@@ -90,9 +112,13 @@ class Grants:
         elif kind is JobGone and event.fenced:
             for live in [live for live in self._live.values() if live.job == event.job]:
                 self._end(live.grant_id, (), live.job)
+        if kind is JobGone:
+            self._credit.update({key: 0 for key in self._credit if key[0] == event.job})
         for action in actions:
             if type(action) is ResourceChanged:
                 self._changed(action, event)
+            elif type(action) is Refuse:
+                self._credit.pop((action.job, action.shape), None)
         given = {action.grant_id for action in actions if type(action) is Grant}
         for action in actions:
             kind = type(action)
@@ -222,7 +248,7 @@ class Grants:
             raise Broken(f"{grant.job} got grant {grant.grant_id} without credit", *grant.resources)
         self._credit[key] -= 1
         self._sent.setdefault(key, []).append(grant.grant_id)
-        live = self._live[grant.grant_id] = _Live(grant.grant_id, grant.job, set())
+        live = self._live[grant.grant_id] = Live(grant.grant_id, grant.job, set())
         self._hold(live, grant.resources)
         self._check_open(grant)
         self._check_shape(grant)
@@ -249,7 +275,7 @@ class Grants:
         if shape.same_host and len({name.partition(".")[0] for name in names}) > 1:
             raise Broken(f"{', '.join(names)} on one host are granted", *names)
 
-    def _take_memory(self, live: _Live, grant: Grant) -> None:
+    def _take_memory(self, live: Live, grant: Grant) -> None:
         """Pieces of memory are those that were asked for, lie in that of a host, and are nobody else's."""
         shape = grant.shape
         sizes = [size for size in (shape.memory_bytes, *shape.memories) if size]
@@ -269,7 +295,7 @@ class Grants:
                             name,
                         )
 
-    def _hold(self, live: _Live, names: tuple[ResourceId, ...]) -> None:
+    def _hold(self, live: Live, names: tuple[ResourceId, ...]) -> None:
         for name in names:
             if name not in self._there:
                 raise Broken(f"{name} is granted and not there", name)
@@ -296,7 +322,7 @@ class Grants:
 
     def _take_back(self, record: GrantChanged) -> None:
         """A grant of an earlier resource manager is in use still."""
-        live = self._live.setdefault(record.grant_id, _Live(record.grant_id, record.job, set()))
+        live = self._live.setdefault(record.grant_id, Live(record.grant_id, record.job, set()))
         self._hold(live, record.resources)
 
     def _free(self, record: GrantChanged) -> None:
