@@ -8,6 +8,7 @@ from typing import Any
 
 import trio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gspc_trio.components.job_details import PrintedOutput
 from gspc_trio.components.records import RecordStream
@@ -219,8 +220,11 @@ class Job:
         try:
             outputs = self._outputs()
         except ImlError as error:  # a host has gone with a result that no task needed any more
-            outputs = {}
-            ended = JobEnded("failed", f"a result was lost: {error}")
+            outputs, lost = {}, f"a result was lost: {error}"
+            if ended.state == "finished":
+                ended = JobEnded("failed", lost)
+            else:
+                ended = replace(ended, detail=f"{ended.detail}; {lost}")
         self._result = JobResult(
             ended.state,
             outputs,

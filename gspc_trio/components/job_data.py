@@ -338,6 +338,8 @@ class JobData:
                 before = set(unclaimed)
 
     async def _free(self, data_id: str) -> None:
+        if self.recovery.frees_later(data_id):
+            return
         with suppress(ImlError):  # it was lost, or the layer is gone
             await self.iml.free(data_id)
 

@@ -6,8 +6,9 @@ Values that were given to the job are put again, as far as they are remembered.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -81,6 +82,8 @@ class Recovery:
         self._lost: list[str] = []
         self._news = trio.Event()
         self._restoring = 0
+        self._needed: Counter[str] = Counter()
+        self._to_free: set[str] = set()
         self._idle = trio.Event()
 
     async def wait_idle(self) -> None:
@@ -98,6 +101,16 @@ class Recovery:
     def busy(self) -> bool:
         """Whether tasks run again now: what they make for each other is kept by nobody else."""
         return bool(self._running)
+
+    def frees_later(self, data_id: str) -> bool:
+        """Return whether data that nothing refers to any more is needed to make other data again.
+
+        If so, it is freed afterwards.
+        """
+        if data_id in self._needed:
+            self._to_free.add(data_id)
+            return True
+        return False
 
     # What the job does
 
@@ -214,20 +227,37 @@ class Recovery:
         for _ in range(TRIES):
             origins = {name: self.kept[name].origin for name in wanted if name in self.kept}
             above = ancestors(origin for origin in origins.values() if origin is not None)
-            there = {name for name in above if await self._is_there(name)}
-            missing = {name: origin for name, origin in origins.items() if not await self._is_there(name)}
-            for name, origin in list(missing.items()):
-                try:
-                    plan({name: origin}, there)
-                except Forgotten as forgotten:  # the others are to be had for all that
-                    del missing[name]
-                    self.forgotten[name] = str(forgotten)
-                    log.warning("%s", forgotten)
-            if not missing or await self._run_again(plan(missing, there)):
-                return
+            async with self._needing(above):  # nobody frees it after the look at it
+                there = {name for name in above if await self._is_there(name)}
+                missing = {name: origin for name, origin in origins.items() if not await self._is_there(name)}
+                for name, origin in list(missing.items()):
+                    try:
+                        plan({name: origin}, there)
+                    except Forgotten as forgotten:  # the others are to be had for all that
+                        del missing[name]
+                        self.forgotten[name] = str(forgotten)
+                        log.warning("%s", forgotten)
+                if not missing or await self._run_again(plan(missing, there)):
+                    return
         for name in wanted:
             if name in self.kept and not await self._is_there(name):
                 self.forgotten[name] = "it could not be made again"
+
+    @asynccontextmanager
+    async def _needing(self, data_ids: Sequence[str]) -> AsyncIterator[None]:
+        """Keep data from being freed; afterwards free what nothing refers to, and nobody else needs here."""
+        self._needed.update(data_ids)
+        try:
+            yield
+        finally:
+            for name in data_ids:
+                self._needed[name] -= 1
+                if not self._needed[name]:
+                    del self._needed[name]
+                    if name in self._to_free:
+                        self._to_free.discard(name)
+                        if name not in self.kept:
+                            await self._free(name)
 
     async def _is_there(self, data_id: str) -> bool:
         try:
@@ -262,7 +292,7 @@ class Recovery:
         finally:
             for origin in order:
                 for name in origin.made:
-                    if name not in self.kept:
+                    if name not in self.kept and not self.frees_later(name):
                         await self._free(name)
 
     async def _free(self, data_id: str) -> None:
@@ -273,7 +303,9 @@ class Recovery:
 
 
 class Harvest:
-    """Opens a job's results before the job ends, while those that were lost can still be made again.
+    """Opens a job's results before the job ends: those that were lost can still be made again then.
+
+    Nothing of the layer is ever read in trio's thread: its server may be in that thread, too.
 
     Args:
         recovery: of the job.
@@ -285,48 +317,64 @@ class Harvest:
         self._recovery = recovery
         self._read = read
         self._nursery = nursery
+        self._patience = trio.CancelScope()
         self._opening = False
-        self._opened = False
-        self._problem: ImlError | None = None
+        self._is_over = False
+        self._opened: Outputs = {}
+        self._problem: Exception | None = None
 
     def outputs(self) -> Outputs:
-        """Return the results.
+        """Return the results that were opened: none if the job ended at once, for its scope was cancelled.
 
         Raises:
             ImlError: they could not be opened.
         """
         if self._problem is not None:
             raise self._problem
-        return self._read()
+        return self._opened
 
-    def may_end(self) -> bool:
-        """Return whether the job may end; if not, it is told to look again when it may."""
-        if self._opened:
-            return True
+    def may_end(self, finished: bool) -> bool:
+        """Return whether the job may end; if not, it is told to look again when it may.
+
+        Args:
+            finished: it is to end well: it waits for results that were lost. Otherwise nothing is made again.
+        """
+        if not finished:
+            self._patience.cancel()
         if not self._opening:
             self._opening = True
             self._nursery.start_soon(self._open)
-        return False
+        return self._is_over
+
+    async def open_now(self) -> None:
+        """Open what is there, whatever else goes on."""
+        try:
+            self._opened = await platform().in_thread(self._read)
+            self._problem = None
+        except Exception as error:  # whoever asks for the results is told
+            log.info("a result cannot be opened: %s", error)
+            self._problem = error
 
     async def _open(self) -> None:
-        with trio.move_on_after(LOST_S):
-            while True:
-                try:
-                    await self._recovery.wait_idle()
-                    await platform().in_thread(self._read)
-                    self._problem = None
-                    break
-                except (DataLost, LayerGone, NoRoom) as error:
-                    # What is lost is told to everybody, also to us, and then it is made again. A server of
-                    # this host that has died is started again. Others may give back memory.
-                    if self._problem is None and isinstance(error, NoRoom):
-                        log.warning("results wait for room to be opened in: %s", error)
-                    self._problem = error
-                    if self._recovery.forgotten or self._recovery.is_over:
-                        break
-                    await trio.sleep(PAUSE_S)
-                except Exception as error:  # whoever reads them next will say so
-                    log.info("a result cannot be opened: %s", error)
-                    break
-        self._opened = True
+        self._patience.deadline = trio.current_time() + LOST_S
+        with self._patience:
+            await self._open_patiently()
+        if self._patience.cancelled_caught and self._problem is None:
+            await self.open_now()
+        self._is_over = True
         self._recovery.look()
+
+    async def _open_patiently(self) -> None:
+        while True:
+            await self._recovery.wait_idle()
+            before = self._problem
+            await self.open_now()
+            if not isinstance(self._problem, DataLost | LayerGone | NoRoom):
+                return
+            # What is lost is told to everybody, also to us, and then it is made again. A server of this
+            # host that has died is started again. Others may give back memory.
+            if before is None and isinstance(self._problem, NoRoom):
+                log.warning("results wait for room to be opened in: %s", self._problem)
+            if self._recovery.forgotten or self._recovery.is_over:
+                return
+            await trio.sleep(PAUSE_S)

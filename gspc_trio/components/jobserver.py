@@ -36,6 +36,7 @@ from gspc_trio.workflow.job import Begin, Engine, JobEnded, JobMachine, Kept
 
 if TYPE_CHECKING:
     from gspc_trio.components.job_data import JobData
+    from gspc_trio.components.job_recovery import Harvest
     from gspc_trio.components.journal import Journal
     from gspc_trio.components.takeover import Takeover
     from gspc_trio.workflow.journal import JournaledEngine
@@ -201,6 +202,7 @@ class _JobServer:
         self.patterns = FilePatterns()
         self.layer: DataLayer | None = None
         self.data: JobData | None = None
+        self.harvest: Harvest | None = None
         self.routes: SchedulerRoutes
         self.job: Job | None = None
         self.clients: JobClients | None = None
@@ -281,8 +283,8 @@ class _JobServer:
         hosts: dict[ResourceId, str] = {}
         outputs = self.outputs
         if self.data is not None:
-            harvest = self.data.harvest(self.outputs, nursery)
-            outputs, machine.may_end = harvest.outputs, harvest.may_end
+            self.harvest = self.data.harvest(self.outputs, nursery)
+            outputs, machine.may_end = self.harvest.outputs, self.harvest.may_end
         job = self.job = Job(machine, outputs, hosts, here.pid)
         self.clients = JobClients(job)
         put: Put = job.inbox.put
@@ -349,6 +351,8 @@ class _JobServer:
         gone = await contact.run(peer)
         if job.machine.ended is None:
             job.rts_lost = True
+            if self.harvest is not None:
+                await self.harvest.open_now()
             how = "this job server was" if gone.startswith(SIGNED_OFF) else "the run-time system has gone:"
             job.end(JobEnded("failed", f"{how} {gone}"))
 

@@ -173,7 +173,7 @@ class JobMachine:
         journaled: a result waits for Kept before the engine takes it in.
         finished_before: tasks that had finished when the job was resumed.
         clock: returns the time, seconds; None: time is not looked at.
-        may_end: asked when the workflow has finished; if not, the job goes on until Look.
+        may_end: asked when the job is about to end, with whether it ends well; if not, it goes on until Look.
         failures: of the first tasks that failed.
         state: where it is.
         ended: how it ended, when it has.
@@ -188,7 +188,7 @@ class JobMachine:
     journaled: bool = False
     finished_before: int = 0
     clock: Callable[[], float] | None = None
-    may_end: Callable[[], bool] = lambda: True
+    may_end: Callable[[bool], bool] = lambda _: True
     failures: list[TaskFailure] = field(factory=list)
     state: JobState = JobState.NEW
     ended: JobEnded | None = None
@@ -380,7 +380,7 @@ class JobMachine:
                     turns -= 1
         except TransitionFailed as error:
             self._end_as(JobEnded("failed", str(error)))
-        if engine.is_stopped and self.may_end():
+        if engine.is_stopped and self.may_end(True):
             self._end_as(JobEnded("finished"))
         return tuple(tasks)
 
@@ -395,7 +395,7 @@ class JobMachine:
             if self.open_ended:
                 return
             verdict = self._verdict()
-            if verdict.state == "finished" and not self.may_end():
+            if verdict.state == "finished" and not self.may_end(True):
                 return
             self._end_as(verdict)
             self._stopping = True
@@ -404,6 +404,8 @@ class JobMachine:
             actions += last
         if self._stopped:
             assert self._stop is not None
+            if not self.may_end(self._stop.state == "finished"):
+                return
             self.ended = self._stop
             self._move(JobState(self.ended.state))
             actions.append(JobChanged(now, self.job, self.ended.state, self.name, self.ended.detail))

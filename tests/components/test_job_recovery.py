@@ -7,12 +7,14 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import get_ident
 from types import SimpleNamespace
 from typing import cast
 
 import psutil
 import pytest
 import trio
+import trio.testing
 from iml_hosts import open_servers
 
 from gspc_trio import (
@@ -30,8 +32,8 @@ from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.iml_client import Iml
 from gspc_trio.components.job_recovery import Harvest, Outputs, Recovery
 from gspc_trio.core.iml.errors import DataLost, NoRoom
-from gspc_trio.core.iml.lineage import BYTES_MAX
-from gspc_trio.core.task import Requirement
+from gspc_trio.core.iml.lineage import BYTES_MAX, Lineage, Origin
+from gspc_trio.core.task import Requirement, Task
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside
 pytestmark = pytest.mark.process
@@ -243,9 +245,9 @@ async def harvested(recovery: Recovery, read: Callable[[], Outputs]) -> Harvest:
     with trio.fail_after(HANG_S):
         async with trio.open_nursery() as nursery:
             harvest = Harvest(recovery, read, nursery)
-            assert not harvest.may_end()
+            assert not harvest.may_end(True)
             await looked.wait()
-    assert harvest.may_end()
+    assert harvest.may_end(True)
     return harvest
 
 
@@ -279,3 +281,95 @@ async def test_results_that_could_not_be_opened_are_not_tried_again_while_everyt
     with pytest.raises(NoRoom, match="host a has no room"):
         harvest.outputs()
     assert len(reads) == 1
+
+
+async def test_what_a_stopped_job_has_is_opened_once_and_not_in_this_thread() -> None:
+    reads = []
+
+    def read() -> Outputs:
+        reads.append(get_ident())
+        raise DataLost("data d1 was lost")
+
+    looked = trio.Event()
+    losing = recovery()
+    losing.look = looked.set
+    losing.lost(("d1",))  # and nobody makes it again
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            harvest = Harvest(losing, read, nursery)
+            assert not harvest.may_end(True)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not reads
+            assert not harvest.may_end(False)
+            await looked.wait()
+    assert harvest.may_end(False)
+    with pytest.raises(DataLost):
+        harvest.outputs()
+    assert len(reads) == 1
+    assert reads[0] != get_ident()
+
+
+def test_results_that_nobody_opened_are_none() -> None:
+    def read() -> Outputs:
+        raise AssertionError
+
+    async def ends_at_once() -> None:
+        async with trio.open_nursery() as nursery:
+            assert Harvest(recovery(), read, nursery).outputs() == {}
+
+    trio.run(ends_at_once)
+
+
+class Layer:
+    """Knows which data there is."""
+
+    is_over = False
+
+    def __init__(self, *there: str) -> None:
+        self.there = set(there)
+
+    async def data_size(self, data_id: str) -> int:
+        await trio.lowlevel.checkpoint()
+        if data_id not in self.there:
+            raise DataLost(f"data {data_id} was lost")
+        return 1
+
+    async def free(self, data_id: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.there.discard(data_id)
+
+
+class Needed:
+    """Lives as long as data is needed."""
+
+    def __init__(self, data_id: str, origin: Origin | None) -> None:
+        self.data_id = data_id
+        self.origin = origin
+
+
+async def test_what_is_needed_to_make_data_again_is_not_freed_before() -> None:
+    """The task that made d2 from d1 runs again; nothing refers to d1 any more, once that has been seen."""
+    layer = Layer("d1")
+    lost = Recovery(cast(Iml, layer), BYTES_MAX)
+    ready = trio.Event()
+    lost.look = ready.set
+    lineage = Lineage()
+    first = lineage.origin(Task(1, "first", 0, ()), ("d1",), {})
+    second = lineage.origin(Task(2, "second", 0, (b"",)), ("d2",), {"d1": first})
+    kept = Needed("d2", second)
+    lost.kept["d2"] = kept
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lost.run)
+            lost.lost(("d2",))
+            await ready.wait()
+            assert lost.next() is not None
+            task = lost.extract()
+            assert task.name == "second"
+            assert lost.frees_later("d1")
+            layer.there.add("d2")
+            lost.done(task.task_id, well=True)
+            await lost.wait_idle()
+            nursery.cancel_scope.cancel()
+    assert layer.there == {"d2"}
+    assert not lost.frees_later("d1")

@@ -14,7 +14,7 @@ from gspc_trio.core.task import CORE, Outcome, Reason, TaskError
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.engine import WorkflowEngine
-from gspc_trio.workflow.job import TRANSITIONS, Begin, JobEnded, JobMachine, JobState
+from gspc_trio.workflow.job import TRANSITIONS, Begin, JobEnded, JobMachine, JobState, Look
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.patterns import farm
 
@@ -103,6 +103,37 @@ def test_a_job_begins_once() -> None:
     bench(Begin())
     with pytest.raises(IllegalEvent):
         bench(Begin())
+
+
+@pytest.mark.parametrize(("ends_with", "state"), [(Reason.FINISHED, "finished"), (Reason.FAILED, "failed")])
+def test_a_job_ends_when_it_may_however_it_ends(ends_with: Reason, state: str) -> None:
+    bench, asked, may = Bench(farm(same), {"items": [1, 2]}, ends_with), list[bool](), False
+
+    def may_end(finished: bool) -> bool:
+        asked.append(finished)
+        return may
+
+    bench.machine.may_end = may_end
+    bench.run()
+    assert bench.machine.ended is None
+    assert set(asked) == {state == "finished"}
+    may = True
+    assert [action.state for action in bench(Look()) if isinstance(action, JobEnded)] == [state]
+
+
+def test_a_job_that_is_stopped_while_it_may_not_end_is_stopped() -> None:
+    bench, asked = Bench(farm(same), {"items": [1]}), list[bool]()
+
+    def may_end(finished: bool) -> bool:
+        asked.append(finished)
+        return not finished
+
+    bench.machine.may_end = may_end
+    bench.run()
+    assert bench.machine.ended is None
+    bench(Stop("enough"))
+    assert bench.machine.ended == JobEnded("stopped", "enough")
+    assert asked[-1] is False
 
 
 def test_the_table_has_an_entry_for_each_state() -> None:
