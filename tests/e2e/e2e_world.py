@@ -90,9 +90,9 @@ def leave_a_trace(item):
     time.sleep(seconds)
     return number
 
-def workflow(folder: str, n: int = 200, seconds: float = 0.02, gate: str = ""):
+def workflow(folder: str, n: int = 200, seconds: float = 0.02, gate: str = "", rerun: bool = True):
     items = [(folder, i, seconds, gate) for i in range(n)]
-    return Workflow(farm(leave_a_trace, name="marking"), {"items": items})
+    return Workflow(farm(leave_a_trace, name="marking", may_rerun=rerun), {"items": items})
 """
 """A workflow whose tasks leave a trace each, named by number and process, and wait for a file ``gate``."""
 

@@ -68,6 +68,31 @@ def test_hosts_come_back_to_a_run_time_system_that_was_killed(world: World, lab:
     stop(world)
 
 
+def test_behind_a_black_hole_only_what_had_begun_is_unknown(world: World, lab: Lab) -> None:
+    """Tasks that may run once, eight at a time on the host that nobody can reach any more."""
+    start(world, lab, "h1")
+    cores = ("--strategy", "ssh", "--cores", "8", "--set", f"config={lab.ssh_config}")
+    assert world.run("rts", "bootstrap", "h2", *cores).returncode == 0
+    marks = world.folder / "marks"
+    marks.mkdir()
+    given = ("--set", f"folder={marks}", "--set", "n=400", "--set", "seconds=0.1", "--set", "rerun=no")
+    flow = world.workflow(MARKING)
+    process = world.start(
+        "jobserver", "run", flow, *given, "--keep-going", "--rts", connection(world), "--json"
+    )
+    wait_until(lambda: len(traces(marks)) >= 60, "tasks run")
+    lab.hosts[1].link("black hole")
+    done = completed(process)
+    lab.hosts[1].link()
+    begun = traces(marks)
+    assert set(begun.values()) == {1}, "no task began twice"
+    finished = json.loads(done.stdout)["outputs"]["results"]
+    unknown = set(range(400)) - set(finished)
+    assert unknown <= set(map(int, begun)), "what has not begun ran elsewhere"
+    assert 0 < len(unknown) <= 8, done.stderr
+    stop(world)
+
+
 def test_a_slow_link_makes_nobody_lost(world: World, lab: Lab) -> None:
     """A quarter of a second each way: slower than between continents."""
     lab.hosts[2].delay(0.25)
