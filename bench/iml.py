@@ -31,9 +31,9 @@ import trio
 from figures import Figures, options_parser
 
 from gspc_trio import Executor
-from gspc_trio.components.iml import open_iml
-from gspc_trio.components.iml_client import Iml
-from gspc_trio.core.iml.layout import Layout
+from gspc_trio.iml.layout import Layout
+from gspc_trio.iml.shell.client import Iml
+from gspc_trio.iml.shell.layer import open_iml
 
 MIB = 1 << 20
 PAGE_BYTES = 4096

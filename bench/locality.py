@@ -24,13 +24,13 @@ import trio
 from figures import Figures, options_parser
 
 from gspc_trio import JobSettings, Net
-from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.components.iml import join_layer
-from gspc_trio.components.iml_process import open_server_process
-from gspc_trio.core.iml.layout import Layout
-from gspc_trio.core.iml.quota import Quota
-from gspc_trio.nursery.network import Network
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.iml.layout import Layout
+from gspc_trio.iml.quota import Quota
+from gspc_trio.iml.shell.iml_process import open_server_process
+from gspc_trio.iml.shell.layer import join_layer
+from gspc_trio.nursery.connections.network import Network
 
 HOSTS = ("alpha", "beta", "gamma")
 MIB = 1 << 20

@@ -25,13 +25,13 @@ import trio
 from figures import Figures, options_parser
 
 from gspc_trio import JobSettings, Net
-from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.core.records import TaskChanged
+from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.core.task import TaskState
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import Peer
-from gspc_trio.protocol.record_lines import decode_record
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.records.facts import TaskChanged
+from gspc_trio.records.lines import decode_record
 
 COMPUTE_S = 0.5
 LINK_BYTES_PER_S = 4_000_000

@@ -28,10 +28,11 @@ from statistics import median
 
 from figures import Figures, options_parser
 
-from gspc_trio.core.exchange import Demand, Grant, Release
+from gspc_trio.components.rm.events import Added, JobJoined
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Grant, Release
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, JobJoined, ResourceManager
 from gspc_trio.core.task import CORE, Requirement, Shape
 
 NODE = Shape((Requirement("node"),))

@@ -36,18 +36,18 @@ import trio
 from figures import Figures, options_parser, tree_pss_mib
 from msgspec import Struct
 
-from gspc_trio.components.client import RunTimeSystem, join_rts
-from gspc_trio.components.collector import tuned_collector
-from gspc_trio.components.rts import open_rts_service
-from gspc_trio.core.exchange import Demand, Grant, Recall, Release
+from gspc_trio.components.rm.events import Added
+from gspc_trio.components.rm.messages import Demand, Grant, Recall, Release
+from gspc_trio.components.rts.messages import RegisterJob
+from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
+from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added
 from gspc_trio.core.task import CORE
-from gspc_trio.nursery.connection_file import ConnectionInfo, write_connection_file
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import Peer
-from gspc_trio.protocol.messages import RegisterJob
+from gspc_trio.nursery.connections.connection_file import ConnectionInfo, write_connection_file
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.version import VERSION
 
 SERVE = "--serve"

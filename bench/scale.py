@@ -19,13 +19,15 @@ from typing import Any
 
 from figures import Figures, options_parser
 
-from gspc_trio.core.exchange import Demand, Finished, Grant, Lapsed, Recall, Refuse, Release, Submit
+from gspc_trio.components.job.machine import Begin, JobEnded, JobMachine
+from gspc_trio.components.job.scheduler.interface import ResourcesUp, Watched
+from gspc_trio.components.rm.events import Added, JobJoined
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
+from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, JobJoined, ResourceManager
-from gspc_trio.core.scheduler import ResourcesUp, Watched
 from gspc_trio.core.task import Outcome, Reason, Task
 from gspc_trio.policies.lookahead import look_ahead_scheduler
-from gspc_trio.workflow.job import Begin, JobEnded, JobMachine
 
 CORES = 100
 WAVES = 5

@@ -31,16 +31,16 @@ import trio
 from figures import Figures, options_parser
 
 from gspc_trio import Net, farm, open_job, open_rts
-from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.journal import create_journal, open_journal
-from gspc_trio.core.exchange import Finished
-from gspc_trio.core.scheduler import TaskDone
+from gspc_trio.components.job.journal_bytes import About
+from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.shell.journal import create_journal, open_journal
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.worker.messages import Finished
+from gspc_trio.core.messages import GetStatus, Status
 from gspc_trio.core.task import Outcome, Reason, TaskState
-from gspc_trio.nursery.certificates import Authority
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import IncomingCall, Peer
-from gspc_trio.protocol.journal import About
-from gspc_trio.protocol.messages import GetStatus, Status
+from gspc_trio.nursery.connections.certificates import Authority
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer
 from gspc_trio.protocol.values import dumps
 
 ABOUT = About("bench", "trust.py", "", (), {})

@@ -185,7 +185,8 @@ def measure_attached(figures: Figures, tasks: int, pairs: int) -> None:
 
 def write_run(path: Path, hosts: int, seconds: int) -> None:
     """Write the records of a run on many hosts; each second a twentieth of the tasks end and others begin."""
-    from gspc_trio.core.records import (
+    from gspc_trio.core.task import TaskState
+    from gspc_trio.records.facts import (
         GrantChanged,
         JobChanged,
         Record,
@@ -194,8 +195,7 @@ def write_run(path: Path, hosts: int, seconds: int) -> None:
         StreamOpened,
         TaskChanged,
     )
-    from gspc_trio.core.task import TaskState
-    from gspc_trio.protocol.record_lines import encode_record
+    from gspc_trio.records.lines import encode_record
 
     with path.open("w") as file:
 

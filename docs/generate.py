@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the parts of the documentation that come from the code: the state diagrams and the command reference.
+"""Write the parts of the documentation that come from the code: diagrams, commands, the tree of packages.
 
 Run as ``make docs``. A test compares what is committed with what this would write.
 """
@@ -47,7 +47,7 @@ class Machine(Struct, frozen=True):
 
 MACHINES = (
     Machine(
-        "Job", "gspc_trio.workflow.job", "TRANSITIONS", "NEW",
+        "Job", "gspc_trio.components.job.machine", "TRANSITIONS", "NEW",
         "One run of a workflow, as its job server sees it.",
     ),
     Machine(
@@ -62,31 +62,31 @@ MACHINES = (
         "others, and fails without having run when one of those fails.",
     ),
     Machine(
-        "Task in the scheduler", "gspc_trio.core.scheduler.state", "TRANSITIONS", "WAITING",
+        "Task in the scheduler", "gspc_trio.components.job.scheduler.state", "TRANSITIONS", "WAITING",
         "From the time it is ready to its end: where the job's scheduler keeps it.",
     ),
     Machine(
-        "Demand at the resource manager", "gspc_trio.core.rm.jobs", "DEMAND_TRANSITIONS", "MET",
+        "Demand at the resource manager", "gspc_trio.components.rm.jobs", "DEMAND_TRANSITIONS", "MET",
         "What a job asks for: a number of grants (credit) for each shape of request.",
     ),
     Machine(
-        "Grant at the resource manager", "gspc_trio.core.rm.jobs", "GRANT_TRANSITIONS", "HELD",
+        "Grant at the resource manager", "gspc_trio.components.rm.jobs", "GRANT_TRANSITIONS", "HELD",
         "A resource, or several at once, in the hands of one job.",
     ),
     Machine(
-        "RIF at the run-time system", "gspc_trio.core.rts.state", "TRANSITIONS", "STARTING",
+        "RIF at the run-time system", "gspc_trio.components.rts.state", "TRANSITIONS", "STARTING",
         "The runtime interface of one host through all its incarnations. A lost one is started again.",
     ),
     Machine(
-        "Resource at its RIF", "gspc_trio.core.at_work", "TRANSITIONS", "IDLE",
+        "Resource at its RIF", "gspc_trio.components.rif.at_work", "TRANSITIONS", "IDLE",
         "What the fence of a host lets through: never two at work on a resource, nor on one and a relative.",
     ),
     Machine(
-        "Attempt at its worker", "gspc_trio.core.phases", "TRANSITIONS", "WAITING",
+        "Attempt at its worker", "gspc_trio.components.worker.phases", "TRANSITIONS", "WAITING",
         "The phases of a worker, at most one attempt in each of the three in the middle.",
     ),
     Machine(
-        "Compute", "gspc_trio.components.compute_channel", "TRANSITIONS", "RUNNING",
+        "Compute", "gspc_trio.components.worker.shell.compute_channel", "TRANSITIONS", "RUNNING",
         "A compute process of one worker for one job, or a thread that stands for one.",
     ),
     Machine(
@@ -232,7 +232,49 @@ def commands() -> str:
     return "\n".join(parts)
 
 
-PAGES = {"state-diagrams.md": state_diagrams, "commands.md": commands}
+# Tree of packages -------------------------------------------------------------------------------------------
+
+TREE_BEGIN, TREE_END = "<!-- The tree is generated: make docs -->", "<!-- End of the tree -->"
+READING_ORDER = (
+    "core",
+    "protocol",
+    "records",
+    "workflow",
+    "policies",
+    "components",
+    "iml",
+    "compute",
+    "nursery",
+)
+"""These come first, then the others by name; within each by name."""
+
+
+def summary(package: Path) -> str:
+    """Return the first line of a package's docstring."""
+    text = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    return text.split("\n")[0].replace("``", "").rstrip(".")
+
+
+def tree(package: Path, depth: int = 0) -> Iterator[str]:
+    """Return a line for each package below one."""
+    below = [path.parent for path in package.glob("*/__init__.py")]
+    order = {name: number for number, name in enumerate(READING_ORDER if depth == 0 else ())}
+    for one in sorted(below, key=lambda path: (order.get(path.name, len(order)), path.name)):
+        name = "  " * (depth + 1) + one.name + "/"
+        yield f"{name:21} {summary(one)}"
+        yield from tree(one, depth + 1)
+
+
+def concepts() -> str:
+    """Return the page of concepts: what is written there by hand, around the tree of packages."""
+    text = (DOCS / "concepts.md").read_text(encoding="utf-8")
+    before, _, rest = text.partition(TREE_BEGIN)
+    after = rest.partition(TREE_END)[2]
+    lines = "\n".join(["```text", "gspc_trio/", *tree(DOCS.parent / "gspc_trio"), "```"])
+    return f"{before}{TREE_BEGIN}\n\n{lines}\n\n{TREE_END}{after}"
+
+
+PAGES = {"state-diagrams.md": state_diagrams, "commands.md": commands, "concepts.md": concepts}
 """Name of a page -> what writes it."""
 
 

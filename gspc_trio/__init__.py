@@ -12,66 +12,71 @@ from typing import TYPE_CHECKING, Any
 from gspc_trio.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from gspc_trio.components.client import RunTimeSystem
     from gspc_trio.components.embed import open_job, open_rts
-    from gspc_trio.components.hardware import hw_info
-    from gspc_trio.components.iml import open_iml
-    from gspc_trio.components.job import Job, JobFailed, JobResult
-    from gspc_trio.components.jobserver import JobSettings
-    from gspc_trio.components.rm_client import AcquireInterrupted, AcquireRefused, Resources, open_resources
+    from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
+    from gspc_trio.components.job.shell.server import JobSettings
+    from gspc_trio.components.provision.shell.hardware import hw_info
+    from gspc_trio.components.rts.shell.acquire import (
+        AcquireInterrupted,
+        AcquireRefused,
+        Resources,
+        open_resources,
+    )
+    from gspc_trio.components.rts.shell.client import RunTimeSystem
     from gspc_trio.core.code import Program, SourceFile
     from gspc_trio.core.held import held_resources
-    from gspc_trio.core.iml.errors import DataLost, LayerGone, NoRoom, UnknownName
-    from gspc_trio.core.iml.layout import Layout, replicated, striped
     from gspc_trio.core.staging import Data, Named, StageLimits
     from gspc_trio.core.task import Requirement, Shape, TaskOptions
     from gspc_trio.executor import Executor, ExecutorBroken, TaskFailed, TaskFuture
+    from gspc_trio.iml.errors import DataLost, LayerGone, NoRoom, UnknownName
+    from gspc_trio.iml.layout import Layout, replicated, striped
+    from gspc_trio.iml.shell.layer import open_iml
     from gspc_trio.workflow.arcs import WorkflowError, each, forward, take
     from gspc_trio.workflow.definition import Workflow
     from gspc_trio.workflow.net import Net
     from gspc_trio.workflow.patterns import farm, map_reduce
 
 _HOMES = {
-    "AcquireInterrupted": "gspc_trio.components.rm_client",
-    "AcquireRefused": "gspc_trio.components.rm_client",
+    "AcquireInterrupted": "gspc_trio.components.rts.shell.acquire",
+    "AcquireRefused": "gspc_trio.components.rts.shell.acquire",
     "Data": "gspc_trio.core.staging",
-    "DataLost": "gspc_trio.core.iml.errors",
+    "DataLost": "gspc_trio.iml.errors",
     "Executor": "gspc_trio.executor",
     "ExecutorBroken": "gspc_trio.executor",
-    "Job": "gspc_trio.components.job",
-    "JobFailed": "gspc_trio.components.job",
-    "JobResult": "gspc_trio.components.job",
-    "JobSettings": "gspc_trio.components.jobserver",
-    "LayerGone": "gspc_trio.core.iml.errors",
-    "Layout": "gspc_trio.core.iml.layout",
+    "Job": "gspc_trio.components.job.shell.handle",
+    "JobFailed": "gspc_trio.components.job.shell.handle",
+    "JobResult": "gspc_trio.components.job.shell.handle",
+    "JobSettings": "gspc_trio.components.job.shell.server",
+    "LayerGone": "gspc_trio.iml.errors",
+    "Layout": "gspc_trio.iml.layout",
     "Named": "gspc_trio.core.staging",
     "Net": "gspc_trio.workflow.net",
-    "NoRoom": "gspc_trio.core.iml.errors",
+    "NoRoom": "gspc_trio.iml.errors",
     "Program": "gspc_trio.core.code",
     "Requirement": "gspc_trio.core.task",
-    "Resources": "gspc_trio.components.rm_client",
-    "RunTimeSystem": "gspc_trio.components.client",
+    "Resources": "gspc_trio.components.rts.shell.acquire",
+    "RunTimeSystem": "gspc_trio.components.rts.shell.client",
     "Shape": "gspc_trio.core.task",
     "SourceFile": "gspc_trio.core.code",
     "StageLimits": "gspc_trio.core.staging",
     "TaskFailed": "gspc_trio.executor",
     "TaskFuture": "gspc_trio.executor",
     "TaskOptions": "gspc_trio.core.task",
-    "UnknownName": "gspc_trio.core.iml.errors",
+    "UnknownName": "gspc_trio.iml.errors",
     "Workflow": "gspc_trio.workflow.definition",
     "WorkflowError": "gspc_trio.workflow.arcs",
     "each": "gspc_trio.workflow.arcs",
     "farm": "gspc_trio.workflow.patterns",
     "forward": "gspc_trio.workflow.arcs",
     "held_resources": "gspc_trio.core.held",
-    "hw_info": "gspc_trio.components.hardware",
+    "hw_info": "gspc_trio.components.provision.shell.hardware",
     "map_reduce": "gspc_trio.workflow.patterns",
-    "open_iml": "gspc_trio.components.iml",
+    "open_iml": "gspc_trio.iml.shell.layer",
     "open_job": "gspc_trio.components.embed",
-    "open_resources": "gspc_trio.components.rm_client",
+    "open_resources": "gspc_trio.components.rts.shell.acquire",
     "open_rts": "gspc_trio.components.embed",
-    "replicated": "gspc_trio.core.iml.layout",
-    "striped": "gspc_trio.core.iml.layout",
+    "replicated": "gspc_trio.iml.layout",
+    "striped": "gspc_trio.iml.layout",
     "take": "gspc_trio.workflow.arcs",
 }
 

@@ -15,26 +15,37 @@ FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 DEFINITIONS = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
-LAYERS = ["core", "policies", "workflow", "protocol", "nursery", "iml", "components"]
-"""Each may import itself and those to its left."""
+FOLDER_FILES_MAX = 25
 
-ALLOWED = {layer: set(LAYERS[: position + 1]) for position, layer in enumerate(LAYERS)}
-ALLOWED["components"] |= {"version"}
-ALLOWED["protocol"] |= {"version"}
-ALLOWED["nursery"] |= {"version"}
-ALLOWED["version"] = set()
-ALLOWED["compute"] = {"core", "protocol", "iml", "compute"}
-ALLOWED["iml"] -= {"policies", "workflow", "nursery"}  # compute processes use it: without trio
-ALLOWED["executor"] = {*LAYERS, "version", "executor"}
-ALLOWED["cli"] = {*LAYERS, "executor", "version", "cli", "tui"}
-ALLOWED["tui"] = {"core", "protocol", "nursery", "version", "tui"}
-ALLOWED["testing"] = {*LAYERS, "compute", "executor", "version", "testing"}
-ALLOWED["__init__"] = set(ALLOWED) - {"cli", "tui", "testing", "compute"}
+ORDER = (
+    *("version", "core", "protocol", "records", "workflow", "iml"),
+    *("iml.segment", "iml.fresh", "iml.local"),
+    *("compute.channel", "compute.code", "compute.folders", "compute"),
+    *("components.rm", "components.worker", "components.rif", "components.rts", "components.job"),
+    *("components.provision", "components.wire", "policies"),
+    *(
+        "nursery",
+        "records.shell",
+        "components.rm.shell",
+        "components.provision.shell",
+        "components.rts.shell",
+    ),
+    *("iml.shell", "components.worker.shell", "components.rif.shell", "components.job.shell"),
+    *("components", "executor", "", "tui", "cli", "testing"),
+)
+"""Each may import itself and those before it. A module is in the place with the longest name that fits; "" is
+what programs import as ``gspc_trio``."""
 
-PURE = {"core", "policies", "workflow", "protocol"}
+PLACES = {place: number for number, place in enumerate(ORDER)}
+WITHOUT_TRIO = set(ORDER[: ORDER.index("nursery")])
+PURE = WITHOUT_TRIO - {"iml.segment", "iml.fresh", "iml.local", "compute.folders", "compute"}
 IMPURE_MODULES = {
     *("asyncio", "datetime", "select", "signal", "socket", "subprocess", "threading", "time", "trio")
 }
+INSIDE_COMPUTE = ("compute", "testing")
+"""Those that may import the inside of a compute process."""
+UNSEEN_BY_THE_TERMINAL = ("executor", "components", "compute", "workflow", "policies")
+"""What ``tui`` does not import, nor any shell."""
 
 
 def sources(root: Path = PACKAGE) -> list[Path]:
@@ -50,9 +61,18 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def room_of(path: Path) -> str:
-    parts = path.relative_to(PACKAGE).parts
-    return parts[0].removesuffix(".py")
+def module_of(path: Path) -> str:
+    """Return a module's name without that of the package."""
+    return (
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
+    )
+
+
+def place_of(module: str) -> str:
+    """Return the place of a module in the order."""
+    parts = module.split(".")
+    names = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    return next((name for name in names if name in PLACES), "")
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -65,27 +85,63 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def imported_places(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Return the name and the place of all that is imported of ours."""
+    for name in imports(tree):
+        package, _, module = name.partition(".")
+        if package == "gspc_trio" and module:
+            yield name, place_of(module)
+
+
+def complaints(module: str, tree: ast.AST) -> Iterator[str]:
+    """Return what is wrong with the imports of a module."""
+    place = place_of(module)
+    for name, other in imported_places(tree):
+        if PLACES[other] > PLACES[place]:
+            yield f"{place} comes before {other} and must not import {name}"
+        if other == "compute" and place not in INSIDE_COMPUTE:
+            yield f"{name} is inside of compute processes; others may import its channel, code and folders"
+        if place == "tui" and (other in UNSEEN_BY_THE_TERMINAL or other.endswith(".shell")):
+            yield f"the terminal sees messages and records, not {name}"
+        if place == "testing" and other in ("tui", "cli"):
+            yield f"simulations do without {name}"
+    outside = {name.split(".")[0] for name in imports(tree)}
+    if place in PURE:
+        yield from (
+            f"{place} is pure and must not import {name}" for name in sorted(outside & IMPURE_MODULES)
+        )
+    if place in WITHOUT_TRIO and outside & {"trio", "trio_websocket"}:
+        yield f"{place} must do without trio"
+
+
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_layer_imports_only_what_lies_below_it(path: Path) -> None:
-    room = room_of(path)
-    for name in imports(parse(path)):
-        parts = name.split(".")
-        if parts[0] == "gspc_trio" and len(parts) > 1:
-            assert parts[1] in ALLOWED[room], f"{room} must not import {name}"
-        if room in PURE:
-            assert parts[0] not in IMPURE_MODULES, f"{room} is pure and must not import {name}"
+def test_a_place_imports_only_what_comes_before_it(path: Path) -> None:
+    assert list(complaints(module_of(path), parse(path))) == []
 
 
-def test_pure_layers_use_no_global_random() -> None:
-    for path in sources():
-        if room_of(path) in PURE:
-            for node in ast.walk(parse(path)):
-                if (
-                    isinstance(node, ast.Attribute)
-                    and isinstance(node.value, ast.Name)
-                    and node.value.id == "random"
-                ):
-                    assert node.attr == "Random", f"{path}:{node.lineno} uses the global random"
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("core.task", "from gspc_trio.records.facts import TaskChanged"),
+        ("components.rm.machine", "import time"),
+        ("components.rm.machine", "from gspc_trio.components.rm.shell import service"),
+        ("components.worker.machine", "from gspc_trio.components.rif.machine import Rif"),
+        ("compute.loop", "import trio"),
+        ("iml.local", "import trio"),
+        ("components.worker.shell.compute", "from gspc_trio.compute.loop import run"),
+        ("tui.model", "from gspc_trio.components.rts.shell.client import RunTimeSystem"),
+        ("nursery.scopes.drive", "from gspc_trio.components.embed import open_job"),
+        ("components.job.shell.server", "from gspc_trio.testing.cluster import open_cluster"),
+    ],
+)
+def test_what_the_order_forbids_is_found(module: str, line: str) -> None:
+    assert len(list(complaints(module, ast.parse(line)))) >= 1
+
+
+def test_no_folder_is_full() -> None:
+    for folder in {path.parent for path in sources()}:
+        files = len(list(folder.glob("*.py")))
+        assert files <= FOLDER_FILES_MAX, f"{folder} has {files} files: make rooms of it"
 
 
 @pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -119,7 +175,9 @@ def test_public_functions_and_classes_say_what_they_do() -> None:
 
 
 def test_a_lower_layer_does_not_load_trio() -> None:
-    code = "import sys, gspc_trio, gspc_trio.core.rm, gspc_trio.workflow.net; sys.exit('trio' in sys.modules)"
+    code = (
+        "import sys, gspc_trio.components.rm.machine, gspc_trio.workflow.net; sys.exit('trio' in sys.modules)"
+    )
     import sys
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

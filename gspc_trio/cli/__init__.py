@@ -1,1 +1,1 @@
-"""TALKS TO PEOPLE: one module per command; prints, parses, nothing else."""
+"""The commands, one module each: they parse, call and print."""

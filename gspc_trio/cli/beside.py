@@ -14,8 +14,8 @@ import trio
 
 from gspc_trio.cli.common import CommandError
 from gspc_trio.cli.progress import show_progress
-from gspc_trio.components.job import Job
-from gspc_trio.nursery.scope import open_scope
+from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.nursery.scopes.scope import open_scope
 
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status of a terminal whose user has pressed Ctrl-C."""

@@ -18,13 +18,13 @@ from typing import Any, TextIO
 import trio
 from cyclopts import App, CycloptsError
 
-from gspc_trio.components.job import JobFailed
-from gspc_trio.components.rts_peers import RtsError
-from gspc_trio.core.iml import quota
-from gspc_trio.core.iml.errors import ImlError
-from gspc_trio.nursery.connection_file import ConnectionFileError, default_connection_file
-from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed
-from gspc_trio.nursery.rpc import PeerGone, RemoteError
+from gspc_trio.components.job.shell.handle import JobFailed
+from gspc_trio.components.rts.shell.peers import RtsError
+from gspc_trio.iml import quota
+from gspc_trio.iml.errors import ImlError
+from gspc_trio.nursery.connections.connection_file import ConnectionFileError, default_connection_file
+from gspc_trio.nursery.connections.errors import AuthenticationFailed, ConnectFailed
+from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.workflow.runtime import USER_CODE
 
@@ -365,7 +365,7 @@ def parse_option(text: str) -> tuple[str, str]:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that a text like ``4GiB`` means (``core.iml.quota``).
+    """Return the bytes that a text like ``4GiB`` means (``iml.quota``).
 
     Raises:
         CommandError: it is no size.

@@ -24,22 +24,22 @@ from gspc_trio.cli.common import (
     run_command,
     set_up_logging,
 )
-from gspc_trio.components.iml import MEMORY_SHARE, default_iml_file, default_memory_bytes, join_layer
-from gspc_trio.components.iml_client import Iml
-from gspc_trio.components.iml_coordinator import CoordinatorService
-from gspc_trio.components.iml_server import ImlServer
-from gspc_trio.core.iml.errors import ImlError
-from gspc_trio.core.iml.store_parts import PAGE_BYTES
-from gspc_trio.nursery.certificates import Authority
-from gspc_trio.nursery.connection_file import (
+from gspc_trio.iml.errors import ImlError
+from gspc_trio.iml.shell.client import Iml
+from gspc_trio.iml.shell.coordinator import CoordinatorService
+from gspc_trio.iml.shell.layer import MEMORY_SHARE, default_iml_file, default_memory_bytes, join_layer
+from gspc_trio.iml.shell.server import ImlServer
+from gspc_trio.iml.store_parts import PAGE_BYTES
+from gspc_trio.nursery.connections.certificates import Authority
+from gspc_trio.nursery.connections.connection_file import (
     ConnectionInfo,
     claim_connection_file,
     find_live_connection,
     read_connection_file,
     remove_connection_file,
 )
-from gspc_trio.nursery.errors import ConnectFailed
-from gspc_trio.nursery.network import Network, address_towards
+from gspc_trio.nursery.connections.errors import ConnectFailed
+from gspc_trio.nursery.connections.network import Network, address_towards
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.version import VERSION
 

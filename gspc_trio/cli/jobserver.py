@@ -23,19 +23,20 @@ from gspc_trio.cli.common import (
 from gspc_trio.cli.journaled import new_journal, old_journal
 from gspc_trio.cli.progress import show_progress
 from gspc_trio.cli.waiting import tell_waiting
-from gspc_trio.components.client import JobOver, join_rts
-from gspc_trio.components.collector import tuned_collector
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.components.iml import published_layer
-from gspc_trio.components.job import JobFailed, JobResult
-from gspc_trio.components.jobserver import JobSettings
-from gspc_trio.components.journal import Journal
-from gspc_trio.components.outliving import outlive_rts
-from gspc_trio.components.workflow_file import LoadedWorkflow, blame_file, load_workflow_file
-from gspc_trio.core.exchange import DataLayer
-from gspc_trio.nursery.connection_file import find_live_connection
-from gspc_trio.nursery.scope import open_scope
-from gspc_trio.protocol.messages import GetJobStatus, Status, StopJob, WaitJob
+from gspc_trio.components.job.messages import GetJobStatus, StopJob, WaitJob
+from gspc_trio.components.job.shell.handle import JobFailed, JobResult
+from gspc_trio.components.job.shell.journal import Journal
+from gspc_trio.components.job.shell.outliving import outlive_rts
+from gspc_trio.components.job.shell.server import JobSettings
+from gspc_trio.components.job.shell.workflow_file import LoadedWorkflow, blame_file, load_workflow_file
+from gspc_trio.components.rts.shell.client import JobOver, join_rts
+from gspc_trio.core.messages import Status
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.iml.shell.layer import published_layer
+from gspc_trio.nursery.connections.connection_file import find_live_connection
+from gspc_trio.nursery.scopes.collector import tuned_collector
+from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import Workflow
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gspc_trio.cli.common import CommandError, interruptible
-from gspc_trio.components.journal import Journal, create_journal, open_journal
-from gspc_trio.components.workflow_file import LoadedWorkflow, load_workflow_file
-from gspc_trio.protocol.journal import About
+from gspc_trio.components.job.journal_bytes import About
+from gspc_trio.components.job.shell.journal import Journal, create_journal, open_journal
+from gspc_trio.components.job.shell.workflow_file import LoadedWorkflow, load_workflow_file
 from gspc_trio.version import VERSION
 
 

@@ -17,9 +17,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from gspc_trio.components.job import Job
+from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.core.task import FINAL_STATES
-from gspc_trio.nursery.scope import open_scope
+from gspc_trio.nursery.scopes.scope import open_scope
 
 REFRESH_INTERVAL_S = 0.1
 

@@ -27,10 +27,12 @@ from gspc_trio.cli.common import (
 )
 from gspc_trio.cli.describe import describe_status
 from gspc_trio.cli.waiting import describe_waiting
-from gspc_trio.components.client import join_rts
-from gspc_trio.components.collector import tuned_collector
-from gspc_trio.components.rts import RtsService, open_rts_service
-from gspc_trio.components.rts_state import (
+from gspc_trio.components.provision.shell.ssh import SshStrategy
+from gspc_trio.components.provision.shell.strategies import find_strategies
+from gspc_trio.components.rm.placing import Placement
+from gspc_trio.components.rts.shell.client import join_rts
+from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
+from gspc_trio.components.rts.shell.state_files import (
     RESUME_GRACE_S,
     RtsState,
     SavedHost,
@@ -38,19 +40,17 @@ from gspc_trio.components.rts_state import (
     open_state,
     starting_hosts,
 )
-from gspc_trio.components.ssh import SshStrategy
-from gspc_trio.components.strategies import find_strategies
+from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Placement
-from gspc_trio.core.rts import Limits, RifState
-from gspc_trio.nursery.certificates import Authority
-from gspc_trio.nursery.connection_file import (
+from gspc_trio.nursery.connections.certificates import Authority
+from gspc_trio.nursery.connections.connection_file import (
     ConnectionInfo,
     claim_connection_file,
     find_live_connection,
     remove_connection_file,
 )
-from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.policies.placement import PLACEMENTS
 from gspc_trio.version import VERSION
 

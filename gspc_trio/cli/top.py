@@ -13,7 +13,7 @@ import trio
 from cyclopts import App, Parameter
 
 from gspc_trio.cli.common import CommandError, print_json, run_command, running_connection
-from gspc_trio.components.iml import default_iml_file
+from gspc_trio.iml.shell.layer import default_iml_file
 from gspc_trio.tui.live import Follower, LiveSource, connector, layer_connector
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.once import as_data, as_lines

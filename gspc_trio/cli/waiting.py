@@ -8,11 +8,11 @@ from typing import Any
 
 import trio
 
-from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.job import Job
+from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.core.task import TaskState
-from gspc_trio.nursery.errors import ConnectionProblem
-from gspc_trio.nursery.rpc import PeerGone, RemoteError
+from gspc_trio.nursery.connections.errors import ConnectionProblem
+from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
 
 LOOK_INTERVAL_S = 3.0
 """Pauses between looks at whether anything of a job runs."""

@@ -1,1 +1,1 @@
-"""DOES: the trio shell of each machine, under the machine's name."""
+"""One room for each component: messages, pure machine, ``shell/`` with trio; ``embed`` wires them all."""

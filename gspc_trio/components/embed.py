@@ -11,27 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from gspc_trio.components.client import RunTimeSystem, join_rts
-from gspc_trio.components.compute import open_process_backend
-from gspc_trio.components.job import Job
-from gspc_trio.components.jobserver import JobSettings, run_job
-from gspc_trio.components.rts import open_rts_service
-from gspc_trio.components.rts_peers import RtsError
-from gspc_trio.components.strategies import EmbeddedStrategy, LocalStrategy
-from gspc_trio.components.strategy import Strategy
-from gspc_trio.core.exchange import ProcessKey
-from gspc_trio.core.iml.quota import Quota
+from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.job.shell.server import JobSettings, run_job
+from gspc_trio.components.provision.shell.strategies import LocalStrategy
+from gspc_trio.components.provision.strategy import Strategy
+from gspc_trio.components.rif.shell.embedded import EmbeddedStrategy
+from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
+from gspc_trio.components.rts.shell.peers import RtsError
+from gspc_trio.components.rts.shell.service import open_rts_service
+from gspc_trio.components.worker.messages import ProcessKey
+from gspc_trio.components.worker.shell.compute import open_process_backend
+from gspc_trio.compute.code import encode_entry
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.resources import checked_cores
 from gspc_trio.core.staging import FilePatterns
-from gspc_trio.nursery.connection_file import (
+from gspc_trio.iml.quota import Quota
+from gspc_trio.nursery.connections.connection_file import (
     ConnectionInfo,
     remove_connection_file,
     write_connection_file,
 )
-from gspc_trio.nursery.loop import real_time, require_trio
-from gspc_trio.nursery.network import Network, address_towards
-from gspc_trio.protocol.code import encode_entry
+from gspc_trio.nursery.connections.network import Network, address_towards
+from gspc_trio.nursery.scopes.loop import real_time, require_trio
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.engine import WorkflowEngine
@@ -39,7 +40,7 @@ from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.transformations import Transformation, terminate
 
 if TYPE_CHECKING:
-    from gspc_trio.components.journal import Journal
+    from gspc_trio.components.job.shell.journal import Journal
 
 RTS_ADDRESS = "memory:rts"
 
@@ -125,8 +126,8 @@ async def _with_data(rts: RunTimeSystem, host: str, quota: Quota) -> AsyncIterat
     if not quota.memory_bytes:
         yield
         return
-    from gspc_trio.components.iml_arena import arena_at, arena_of
-    from gspc_trio.components.iml_process import open_server_process
+    from gspc_trio.iml.shell.arena import arena_at, arena_of
+    from gspc_trio.iml.shell.iml_process import open_server_process
 
     listen = "" if rts.embedded else address_towards(rts.address)
     arena = arena_of(rts) if rts.embedded else arena_at(rts.network, rts.address)

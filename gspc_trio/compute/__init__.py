@@ -1,1 +1,1 @@
-"""COMPUTES: template and compute process, started by exec; no trio; imported by nobody."""
+"""Code of template and compute process, without trio; others import ``channel``, ``code``, ``folders``."""

@@ -14,12 +14,12 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from gspc_trio.compute import data, modules, process_tree, system
+from gspc_trio.compute.channel import unpack
 from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.loop import Loop
 from gspc_trio.compute.output import ProcessOutput
 from gspc_trio.compute.tidy import changes
 from gspc_trio.core.imports import enter_compute_process
-from gspc_trio.protocol.compute_channel import unpack
 
 ORPHANED_STATUS = 143
 """Exit status of a compute process that ends because its template or its RIF is gone."""
@@ -46,7 +46,7 @@ def run_child(
     returns.
 
     Args:
-        job: a file with the packed description of the job (``core.exchange.OpenJob``).
+        job: a file with the packed description of the job (``components.worker.messages.OpenJob``).
         descriptors: channels of tasks and results, or the control channel of a host of threads.
         output: files for standard output and error.
         cpus: to run on, empty for no pinning.

@@ -79,7 +79,7 @@ class Courier:
         if not self._restored:
             made = self._with_server(lambda client: client.write(parts.pieces))
             return parts.reference(made, self.host)
-        from gspc_trio.core.iml.errors import DuplicateData
+        from gspc_trio.iml.errors import DuplicateData
 
         data_id = self._restored.pop()
         with suppress(DuplicateData):  # that one was not lost
@@ -91,7 +91,7 @@ class Courier:
         self._restored = []
         if not arguments or arguments[-1][:2] != RESTORE:
             return arguments
-        from gspc_trio.protocol.compute_channel import unpack
+        from gspc_trio.compute.channel import unpack
 
         self._restored = unpack(arguments[-1][2:])
         self._restored.reverse()
@@ -107,7 +107,7 @@ class Courier:
 
     def _with_server(self, work: Callable[[LocalClient], T]) -> T:
         """Do something with the server of this host; when it has died, with the one that takes its place."""
-        from gspc_trio.core.iml.errors import LayerGone
+        from gspc_trio.iml.errors import LayerGone
 
         for left in reversed(range(TRIES)):
             try:

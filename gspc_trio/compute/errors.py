@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
+from gspc_trio.compute.channel import OUTPUT_BYTES_MAX
 from gspc_trio.protocol import values
-from gspc_trio.protocol.compute_channel import OUTPUT_BYTES_MAX
 
 MESSAGE_CHARACTERS_MAX = 1000
 TRACEBACK_CHARACTERS_MAX = 65536

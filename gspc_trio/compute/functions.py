@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gspc_trio.compute import data as layer
 from gspc_trio.compute import modules
-from gspc_trio.compute.errors import TaskFailure
-from gspc_trio.compute.tidy import changes
-from gspc_trio.core.rules import WHOLE, split_outputs
-from gspc_trio.protocol import values
-from gspc_trio.protocol.code import (
+from gspc_trio.compute.code import (
     Code,
     ImportedFunction,
     PickledFunction,
@@ -22,6 +18,10 @@ from gspc_trio.protocol.code import (
     SourceFunction,
     decode_code,
 )
+from gspc_trio.compute.errors import TaskFailure
+from gspc_trio.compute.tidy import changes
+from gspc_trio.core.rules import WHOLE, split_outputs
+from gspc_trio.protocol import values
 
 if TYPE_CHECKING:
     from gspc_trio.compute.programs import Watch

@@ -12,12 +12,7 @@ from time import perf_counter, time
 from typing import Any
 
 from gspc_trio.compute import system
-from gspc_trio.compute.errors import TaskFailure, describe
-from gspc_trio.compute.functions import Runner
-from gspc_trio.compute.gang import together
-from gspc_trio.compute.output import Output
-from gspc_trio.compute.tidy import changes
-from gspc_trio.protocol.compute_channel import (
+from gspc_trio.compute.channel import (
     DEFINE,
     FRAME_HEADER,
     LARGE,
@@ -27,6 +22,11 @@ from gspc_trio.protocol.compute_channel import (
     pack,
     unpack,
 )
+from gspc_trio.compute.errors import TaskFailure, describe
+from gspc_trio.compute.functions import Runner
+from gspc_trio.compute.gang import together
+from gspc_trio.compute.output import Output
+from gspc_trio.compute.tidy import changes
 
 QUICK_S = 0.0001
 """Results wait at most about so long: a code that takes longer starts only after they are sent."""

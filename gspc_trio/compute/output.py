@@ -8,7 +8,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 from typing import Any, Protocol
 
-from gspc_trio.protocol.compute_channel import OUTPUT_BYTES_MAX
+from gspc_trio.compute.channel import OUTPUT_BYTES_MAX
 
 
 class Output(Protocol):

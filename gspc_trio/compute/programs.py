@@ -11,11 +11,11 @@ from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
 from gspc_trio.compute import process_tree
+from gspc_trio.compute.channel import OUTPUT_BYTES_MAX
+from gspc_trio.compute.code import ProgramCall
 from gspc_trio.compute.errors import TaskFailure
 from gspc_trio.core.held import held_environment
 from gspc_trio.core.rules import fill
-from gspc_trio.protocol.code import ProgramCall
-from gspc_trio.protocol.compute_channel import OUTPUT_BYTES_MAX
 
 STDOUT_BYTES_MAX = 1 << 20
 """Most standard output that a program may have as a value."""

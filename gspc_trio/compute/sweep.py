@@ -10,7 +10,7 @@ import sys
 from time import monotonic, sleep
 
 from gspc_trio.compute import process_tree
-from gspc_trio.protocol.compute_channel import MARKER
+from gspc_trio.compute.channel import MARKER
 
 SWEEP_S = 5.0
 """Bound on the sweep."""

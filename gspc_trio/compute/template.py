@@ -22,9 +22,7 @@ from time import monotonic
 from typing import Any
 
 from gspc_trio.compute import process_tree, system
-from gspc_trio.compute.child import run_child
-from gspc_trio.compute.output import last_line, open_nameless_file
-from gspc_trio.protocol.compute_channel import (
+from gspc_trio.compute.channel import (
     BUSY,
     BUSY_S,
     CONTROL_BYTES_MAX,
@@ -37,6 +35,8 @@ from gspc_trio.protocol.compute_channel import (
     pack,
     unpack,
 )
+from gspc_trio.compute.child import run_child
+from gspc_trio.compute.output import last_line, open_nameless_file
 
 KILL_S = 5.0
 """After so long a kill is answered even if something could not be ended."""
@@ -251,7 +251,7 @@ class Template:
 
     def _end_everything(self) -> bool:
         gone = process_tree.kill_all_descendants(self._pid, KILL_S)
-        from gspc_trio.iml.folders import sweep  # not earlier: a fifth of all that a start would import
+        from gspc_trio.compute.folders import sweep  # not earlier: a fifth of all that a start would import
 
         sweep()
         while True:

@@ -18,16 +18,16 @@ from functools import partial
 from typing import Any
 
 from gspc_trio.compute import process_tree, system
-from gspc_trio.compute.errors import TaskFailure
-from gspc_trio.compute.functions import Runner
-from gspc_trio.compute.loop import Loop
-from gspc_trio.protocol.compute_channel import (
+from gspc_trio.compute.channel import (
     CONTROL_BYTES_MAX,
     INTERRUPT_THREAD,
     OPEN_THREAD,
     OUTPUT_BYTES_MAX,
     unpack,
 )
+from gspc_trio.compute.errors import TaskFailure
+from gspc_trio.compute.functions import Runner
+from gspc_trio.compute.loop import Loop
 
 ASK_AGAIN_S = 0.1
 """An interrupted thread that goes on is interrupted again after so long: code may swallow exceptions."""

@@ -1,1 +1,1 @@
-"""DECIDES: pure machines, ``handle(event, now) -> [action]``; no I/O, no clock, no trio."""
+"""Shared words (ids, tasks, resources), and the contract of machines: ``handle(event, now) -> [action]``."""

@@ -88,7 +88,7 @@ class SourceFile:
 
 
 class CodeEntry(Struct, frozen=True, eq=False):
-    """An entry of a job's code table, before it is encoded (``protocol.code``).
+    """An entry of a job's code table, before it is encoded (``compute.code``).
 
     Attributes:
         run: a callable, a :class:`Program` or a :class:`SourceFile`.

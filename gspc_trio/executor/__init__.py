@@ -1,4 +1,4 @@
-"""The blocking facade: ``concurrent.futures`` for people without trio.
+"""Blocking facade: ``concurrent.futures`` for people without trio.
 
     from gspc_trio import Executor
 

@@ -10,8 +10,8 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
+from gspc_trio.compute.code import call_first, call_named, function_code, is_importable
 from gspc_trio.executor.snapshot import LEAF_BYTES_MAX, take_snapshot
-from gspc_trio.protocol.code import call_first, call_named, function_code, is_importable
 from gspc_trio.protocol.values import dumps, modules_by_value
 
 CODES_MAX = 4096

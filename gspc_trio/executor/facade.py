@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from gspc_trio.components.embed import process_key
-from gspc_trio.components.jobserver import JobSettings
+from gspc_trio.components.job.shell.server import JobSettings
+from gspc_trio.compute.code import call_each
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Deadline, TaskFuture
 from gspc_trio.executor.loop import Call, Loop
-from gspc_trio.protocol.code import call_each
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.settings import checked_needs
 
@@ -74,7 +74,7 @@ class Executor(ExecutorInterface):
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
         data = None
         if iml is not None:
-            from gspc_trio.components.iml import published_layer  # only here: few need it
+            from gspc_trio.iml.shell.layer import published_layer  # only here: few need it
 
             data = published_layer(Path(iml))
         settings = JobSettings(

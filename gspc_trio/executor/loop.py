@@ -14,14 +14,14 @@ from typing import Any
 
 import trio
 
-from gspc_trio.components.collector import tuned_collector
 from gspc_trio.components.embed import open_rts
-from gspc_trio.components.job import Job, JobFailed
-from gspc_trio.components.jobserver import JobSettings, run_job
-from gspc_trio.core.scheduler import TaskDone
+from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.shell.handle import Job, JobFailed
+from gspc_trio.components.job.shell.server import JobSettings, run_job
 from gspc_trio.core.task import Shape, TaskOptions, TaskState
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import PENDING, ExecutorBroken, TaskFuture, exception_of, value_of
+from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.graph import FailedThrough, Ref, TaskGraph
 

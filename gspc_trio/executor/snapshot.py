@@ -27,7 +27,7 @@ from types import (
 )
 from typing import Any
 
-from gspc_trio.protocol.code import is_importable, travels_by_name
+from gspc_trio.compute.code import is_importable, travels_by_name
 
 LEAF_BYTES_MAX = 1 << 16
 """A function with a longer text among its parts is not kept."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgpack
 
-from gspc_trio.core.iml.errors import ImlError, LayerGone, error_of
+from gspc_trio.iml.errors import ImlError, LayerGone, error_of
 from gspc_trio.iml.segment import map_readonly, write_all
 
 PACKET_BYTES_MAX = 1 << 17

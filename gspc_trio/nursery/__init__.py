@@ -1,1 +1,1 @@
-"""RUNS: the only helpers over trio and trio-websocket; no domain words."""
+"""All helpers over trio and trio-websocket, in two folders; no words of our domain."""

@@ -1,1 +1,1 @@
-"""CHOOSES: pure functions of a read-only view."""
+"""Policies: pure functions that rate and choose, such as retries, work ahead and placement."""

@@ -61,7 +61,7 @@ def location(
     Args:
         rank: as ``Iml.get_rank`` returns it.
         target, level: how strict, and what is named.
-        hosts: rank -> host, see ``gspc_trio.components.iml_host.ranked_hosts``.
+        hosts: rank -> host, see ``gspc_trio.iml.shell.host.ranked_hosts``.
         resource_class: of the resource that the task needs.
         patience_s: how long a soft place is waited for, see :class:`~gspc_trio.core.task.Requirement`.
 

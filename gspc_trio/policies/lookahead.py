@@ -8,8 +8,8 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.core.ids import JobId
-from gspc_trio.core.scheduler import Scheduler
 from gspc_trio.core.task import Shape, Task
 from gspc_trio.policies.retry import Retry
 from gspc_trio.policies.work_ahead import WorkAhead

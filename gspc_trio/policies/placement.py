@@ -7,7 +7,7 @@ is fair while there is room and the more compact the more is in use.
 
 from __future__ import annotations
 
-from gspc_trio.core.rm.placing import Offer, Placement
+from gspc_trio.components.rm.placing import Offer, Placement
 
 
 def fifo(offer: Offer) -> float:  # noqa: ARG001

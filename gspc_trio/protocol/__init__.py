@@ -1,1 +1,1 @@
-"""SPEAKS: values, messages, codec, session; no sockets."""
+"""Connections as bytes and messages: codec, session, handshake, limits, values; no sockets."""

@@ -1,8 +1,8 @@
 """The machine of one connection: who the other side is, calls and their credit, signs of life.
 
-It sees handshake bytes, decoded items and the time, and never a socket; ``nursery/rpc.py`` is its shell. What
-a peer sends can be wrong in any way: that ends in :class:`Dead`, never in an exception. :class:`IllegalEvent`
-means that our own shell has erred.
+It sees handshake bytes, decoded items and the time, and never a socket; ``nursery.connections`` has its
+shell. What a peer sends can be wrong in any way: that ends in :class:`Dead`, never in an exception.
+:class:`IllegalEvent` means that our own shell has erred.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from gspc_trio.protocol import handshake as shake
 from gspc_trio.protocol.calls import Calls
 from gspc_trio.protocol.envelope import ENVELOPE_TYPES, Beat, Call, Failure, Reply
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
-from gspc_trio.protocol.messages import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 from gspc_trio.protocol.signals import (
     Action,
     AnswerCall,
@@ -39,6 +38,7 @@ from gspc_trio.protocol.signals import (
     SendHandshake,
     Sent,
 )
+from gspc_trio.protocol.versions import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 
 
 class Phase(Enum):

@@ -1,1 +1,1 @@
-"""Shipped like trio.testing: a simulated cluster, faults, checkers."""
+"""Simulated clusters, injected faults and checkers, shipped like ``trio.testing``."""

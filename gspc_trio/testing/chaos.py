@@ -29,7 +29,7 @@ from typing import Any
 import psutil
 from attrs import define, evolve, field
 
-from gspc_trio.nursery.connection_file import (
+from gspc_trio.nursery.connections.connection_file import (
     ConnectionFileError,
     read_connection_file,
     write_connection_file,

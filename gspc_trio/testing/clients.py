@@ -8,13 +8,16 @@ from random import Random
 
 import trio
 
-from gspc_trio.components.client import RunTimeSystem
+from gspc_trio.components.job.messages import CancelTask, GetJobStatus
+from gspc_trio.components.rts.messages import GetHostToResource, ListJobs, SetWeight
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.rts.state import RifState
 from gspc_trio.core.ids import RifId
-from gspc_trio.core.rts.state import RifState
-from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
-from gspc_trio.protocol import messages
+from gspc_trio.core.messages import GetStatus
+from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError
+from gspc_trio.records.messages import Watch
 from gspc_trio.testing.cluster import RTS_ADDRESS, Cluster
-from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.simulated.process import SimulatedProcess
 
 LOOKS = 5
 """Questions that somebody who looks asks."""
@@ -85,23 +88,21 @@ class Clients:
         self._cluster.spawn(name, "client", "desk", main)
 
     async def _look(self, rts: RunTimeSystem) -> None:
-        rts.peer.post(messages.Watch(self._random.randint(1, 3)))
+        rts.peer.post(Watch(self._random.randint(1, 3)))
         for entry in await rts.jobs():
             if entry.address:
                 async with rts.connect_to_job(entry.job) as job:
-                    job.post(messages.Watch(100))
-                    await job.call(messages.GetJobStatus(), timeout_s=30.0)
+                    job.post(Watch(100))
+                    await job.call(GetJobStatus(), timeout_s=30.0)
                     await self._listen(job)
         for _ in range(LOOKS):
-            question = self._random.choice(
-                (messages.GetStatus(), messages.GetHostToResource(), messages.ListJobs())
-            )
+            question = self._random.choice((GetStatus(), GetHostToResource(), ListJobs()))
             await rts.peer.call(question, timeout_s=30.0)
             await self._listen(rts.peer)
-            rts.peer.post(messages.Watch(self._random.randint(0, 3)))
+            rts.peer.post(Watch(self._random.randint(0, 3)))
 
     async def _dawdle(self, rts: RunTimeSystem) -> None:
-        rts.peer.post(messages.Watch(DAWDLER_CREDIT))
+        rts.peer.post(Watch(DAWDLER_CREDIT))
         async with trio.open_nursery() as nursery:
             for entry in [entry for entry in await rts.jobs() if entry.address]:
                 nursery.start_soon(self._dawdle_at, rts, entry.job)
@@ -111,7 +112,7 @@ class Clients:
     async def _dawdle_at(self, rts: RunTimeSystem, job: str) -> None:
         with suppress(PeerGone, RemoteError, OSError, LookupError):
             async with rts.connect_to_job(job) as peer:
-                peer.post(messages.Watch(DAWDLER_CREDIT))
+                peer.post(Watch(DAWDLER_CREDIT))
                 await trio.sleep(DAWDLE_S)
                 await self._listen(peer)
 
@@ -145,7 +146,7 @@ class Clients:
     async def _cancel(self, rts: RunTimeSystem, name: str) -> None:
         for entry in await rts.jobs():
             if entry.name == name:
-                await rts.peer.call(messages.SetWeight(entry.job, self._random.choice((0.5, 2.0))), 30.0)
+                await rts.peer.call(SetWeight(entry.job, self._random.choice((0.5, 2.0))), 30.0)
                 async with rts.connect_to_job(entry.job) as job:
                     tasks = tuple(self._random.randint(1, 30) for _ in range(3))
-                    await job.call(messages.CancelTask(tasks), timeout_s=30.0)
+                    await job.call(CancelTask(tasks), timeout_s=30.0)

@@ -12,28 +12,28 @@ from typing import Any
 import trio
 from msgspec.structs import replace
 
-from gspc_trio.components.job import Job
-from gspc_trio.components.load import LOAD_INTERVAL_S
-from gspc_trio.components.rif import RifService, open_rif
-from gspc_trio.components.rts import RtsService, open_rts_service
-from gspc_trio.components.rts_state import RESUME_GRACE_S
-from gspc_trio.components.strategy import RifOrder
-from gspc_trio.core.exchange import Submission
+from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.provision.strategy import RifOrder
+from gspc_trio.components.rif.shell.load import LOAD_INTERVAL_S
+from gspc_trio.components.rif.shell.service import RifService, open_rif
+from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
+from gspc_trio.components.rts.shell.state_files import RESUME_GRACE_S
+from gspc_trio.components.rts.state import Limits as RtsLimits
+from gspc_trio.components.rts.state import RifState
+from gspc_trio.components.worker.messages import Submission
 from gspc_trio.core.ids import JobId, RifId
-from gspc_trio.core.records import HostLoad
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rts import Limits as RtsLimits
-from gspc_trio.core.rts.state import RifState
-from gspc_trio.nursery.witness import Queue, Witness
+from gspc_trio.nursery.scopes.witness import Queue, Witness
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
-from gspc_trio.testing.backend import Behave, SimulatedBackend, open_simulated_backend
-from gspc_trio.testing.disk import SimulatedDisk
+from gspc_trio.records.facts import HostLoad
 from gspc_trio.testing.jobs import SimulatedJob, Wrap
 from gspc_trio.testing.layer.world import LayerWorld
-from gspc_trio.testing.process import RUNNING, SimulatedProcess, first_of
-from gspc_trio.testing.rts_memory import RtsMemory
-from gspc_trio.testing.staging import SimulatedStaging
-from gspc_trio.testing.wires import BUFFER_BYTES, SimulatedNetwork, Wires
+from gspc_trio.testing.simulated.backend import Behave, SimulatedBackend, open_simulated_backend
+from gspc_trio.testing.simulated.disk import SimulatedDisk
+from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess, first_of
+from gspc_trio.testing.simulated.rts_memory import RtsMemory
+from gspc_trio.testing.simulated.staging import SimulatedStaging
+from gspc_trio.testing.simulated.wires import BUFFER_BYTES, SimulatedNetwork, Wires
 from gspc_trio.workflow.net import Net
 
 RTS_ADDRESS = "ws://head:7000"
@@ -352,7 +352,7 @@ async def open_cluster(
         seed: of all its randomness, trio's order of tasks aside.
         hosts: number of hosts with a RIF.
         cores: of each host.
-        behave: says what tasks do; see :mod:`gspc_trio.testing.backend`.
+        behave: says what tasks do; see :mod:`gspc_trio.testing.simulated.backend`.
         witness: sees all events of all machines.
         on_step: told of every step of a process, which it may kill.
         latency_s: mean latency of connections, seconds.
@@ -393,7 +393,7 @@ async def _report_load(rif_id: RifId, host: str, post: Callable[[HostLoad], None
 
 
 def _nothing(_submission: Any, _code: bytes) -> Any:
-    from gspc_trio.testing.backend import Behaviour
+    from gspc_trio.testing.simulated.backend import Behaviour
 
     return Behaviour()
 

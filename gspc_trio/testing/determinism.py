@@ -16,15 +16,16 @@ from trio import _timeouts as timeouts
 from trio._core import _run as scheduler
 from trio.testing import MockClock
 
-from gspc_trio.core.exchange import Cancel, Demand, Finished, Grant, OpenJob, Release, Submit, TakeBack
+from gspc_trio.components.job.scheduler.interface import TasksReady
+from gspc_trio.components.rif.events import AtWorker
+from gspc_trio.components.rm.messages import Demand, Grant, Release
+from gspc_trio.components.rts import events
+from gspc_trio.components.worker.messages import Cancel, Finished, OpenJob, Submit, TakeBack
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.rif_events import AtWorker
-from gspc_trio.core.rts import events
-from gspc_trio.core.scheduler import TasksReady
 from gspc_trio.protocol.signals import CallOut, Heard, ItemsReceived, Sent
-from gspc_trio.testing.alarm import sleep_until
 from gspc_trio.testing.layer.packets import PacketEnd
-from gspc_trio.testing.process import RUNNING, SimulatedProcess
+from gspc_trio.testing.simulated.alarm import sleep_until
+from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess
 
 A_WHILE_S = 1e9
 

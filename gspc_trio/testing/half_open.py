@@ -10,8 +10,8 @@ from pathlib import Path
 
 from attrs import evolve
 
-from gspc_trio.components.strategies import ENTRY_POINTS, LocalStrategy
-from gspc_trio.components.strategy import RifOrder
+from gspc_trio.components.provision.shell.strategies import ENTRY_POINTS, LocalStrategy
+from gspc_trio.components.provision.strategy import RifOrder
 
 CHUNK_BYTES = 64 * 1024
 

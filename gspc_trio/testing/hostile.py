@@ -22,49 +22,81 @@ import trio.lowlevel
 from msgspec import Struct, field
 from trio.testing import MockClock
 
-from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.jobserver import JobSettings, run_job
-from gspc_trio.components.rif import open_rif
-from gspc_trio.components.rts import RtsService, open_rts_service
-from gspc_trio.components.strategy import RifOrder, Strategy
-from gspc_trio.core.exchange import (
+from gspc_trio.components.job.messages import (
+    ApplicationCall,
+    CancelTask,
+    FindTasks,
+    GetJobStatus,
+    GetMemory,
+    GetNet,
+    GetTask,
+    RetryFailed,
+    StopJob,
+    WaitJob,
+)
+from gspc_trio.components.job.shell.server import JobSettings, run_job
+from gspc_trio.components.provision.strategy import RifOrder, Strategy
+from gspc_trio.components.rif.messages import (
     AddResources,
+    CannotStart,
+    DagReport,
+    Hold,
+    Orphans,
+    RifBack,
+    RifHello,
+    WorkBack,
+)
+from gspc_trio.components.rif.shell.service import open_rif
+from gspc_trio.components.rm.messages import Demand, Interrupt, Release, Revoked
+from gspc_trio.components.rts.messages import (
+    AddDag,
+    Bootstrap,
+    Explain,
+    GetHostToResource,
+    GetResources,
+    JobBack,
+    JobRegistered,
+    LeaveJob,
+    ListJobs,
+    RegisterJob,
+    RemoveDag,
+    SetWeight,
+    StopRts,
+    Teardown,
+)
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
+from gspc_trio.components.rts.state import Limits as RtsLimits
+from gspc_trio.components.wire.codec import DecodeError
+from gspc_trio.components.wire.types import WIRE_TYPES
+from gspc_trio.components.worker.messages import (
     AttemptStatus,
     Cancel,
     CloseJob,
-    DagReport,
     DefineCode,
-    Demand,
     Finished,
     GetAttempt,
-    Hold,
-    Interrupt,
     OpenJob,
-    Orphans,
-    Release,
-    Revoked,
     Submission,
     Submit,
     TakeBack,
 )
+from gspc_trio.compute.code import encode_entry
 from gspc_trio.core.ids import RifId
-from gspc_trio.core.records import HostLoad
+from gspc_trio.core.messages import GetStatus
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rts import Limits as RtsLimits
 from gspc_trio.core.staging import DropFile, ReadFile, WriteFile
 from gspc_trio.core.task import TaskError
-from gspc_trio.nursery.errors import ConnectionProblem
-from gspc_trio.nursery.rpc import CLOSED_HERE, CLOSED_THERE, Peer
-from gspc_trio.protocol import messages
-from gspc_trio.protocol.code import encode_entry
-from gspc_trio.protocol.codec import WIRE_TYPES, DecodeError
+from gspc_trio.nursery.connections.errors import ConnectionProblem
+from gspc_trio.nursery.connections.rpc import CLOSED_HERE, CLOSED_THERE, Peer
 from gspc_trio.protocol.envelope import Call, Reply
-from gspc_trio.protocol.return_messages import JobBack, RifBack, WorkBack
 from gspc_trio.protocol.values import dumps, join, loads
-from gspc_trio.testing.backend import Behaviour, open_simulated_backend
-from gspc_trio.testing.coded import CodedNetwork, Doors, Liar, raw_frame
+from gspc_trio.records.facts import HostLoad
+from gspc_trio.records.messages import RecordBatch, Watch
 from gspc_trio.testing.hostile_memory import lie_to_layer
 from gspc_trio.testing.lies import Lies, Names
+from gspc_trio.testing.simulated.backend import Behaviour, open_simulated_backend
+from gspc_trio.testing.simulated.coded import CodedNetwork, Doors, Liar, raw_frame
 from gspc_trio.testing.workload import TASK_SETTINGS, Workload, behave, in_order
 from gspc_trio.workflow.engine import WorkflowEngine
 
@@ -82,11 +114,11 @@ EPOCH = 7
 
 _FATAL: dict[str, Callable[[Any], bool]] = {
     "control to rts": lambda said: (
-        isinstance(said, messages.StopRts | messages.Bootstrap)
-        or (isinstance(said, messages.Teardown) and "r1" in said.rif_ids)
-        or (isinstance(said, messages.AddDag | messages.RemoveDag) and said.rif_id == "r1")
+        isinstance(said, StopRts | Bootstrap)
+        or (isinstance(said, Teardown) and "r1" in said.rif_ids)
+        or (isinstance(said, AddDag | RemoveDag) and said.rif_id == "r1")
     ),
-    "control to job": lambda said: isinstance(said, messages.StopJob | messages.CancelTask),
+    "control to job": lambda said: isinstance(said, StopJob | CancelTask),
     "job to rif": lambda said: (
         (isinstance(said, OpenJob) and said.data is not None)
         or (isinstance(said, WorkBack) and said.opening.data is not None)
@@ -241,7 +273,7 @@ class Hostile:
             return
         self._know("a liar", *["liar"] * USUAL)
         if role == "job" and where == RTS:
-            liar.call_in_order(messages.RegisterJob("liar", 1, "liar"))
+            liar.call_in_order(RegisterJob("liar", 1, "liar"))
         elif role == "job":
             liar.say_in_order(OpenJob("liar"))
             liar.say_in_order(DefineCode("liar", 1, b"code"))
@@ -250,7 +282,7 @@ class Hostile:
                 grant_id, task = self._random.choice(self._names.grants), Submission(1, 1, 1)
                 liar.say_in_order(Submit("liar", grant_id, (where,), (task,)))
         elif role == "rif":
-            liar.say_in_order(messages.RifHello("liar", 1, 1, "liar", "memory:liar", ()))
+            liar.say_in_order(RifHello("liar", 1, 1, "liar", "memory:liar", ()))
         await trio.lowlevel.checkpoint()
 
     async def speak(self, liar: Liar, role: str, most: int) -> None:
@@ -274,7 +306,7 @@ class Hostile:
         for item in liar.heard:
             if isinstance(item, Call) and isinstance(item.body, AddResources) and self._random.random() < 0.9:
                 liar.say_in_order(Reply(item.call_id, DagReport(())))
-            elif isinstance(item, Reply) and isinstance(item.body, messages.JobRegistered):
+            elif isinstance(item, Reply) and isinstance(item.body, JobRegistered):
                 self._know("job of a liar", *[item.body.job] * USUAL)
             elif isinstance(item, Call):
                 liar.say(*self.lies.some(WIRE_TYPES), answers=item.call_id)
@@ -291,7 +323,7 @@ class Hostile:
             below = Resource(f"{order.rif_id}.core0", "odder", (node.resource_id,))
             hello = (order.rif_id, order.incarnation, 1, order.host, f"memory:{address}", (node, below))
             self._know("rif", *[order.rif_id] * USUAL, *[node.resource_id, below.resource_id] * 5)
-            liar.say_in_order(messages.RifHello(*hello))
+            liar.say_in_order(RifHello(*hello))
             quiet_turns = self._random.choice((0, 0, 100))  # with some jobs come, to be lied to
             while not liar.reason and self._left > 0:
                 await trio.sleep(TURN_S)
@@ -353,20 +385,20 @@ ROLES: Sequence[tuple[str, str]] = (
 
 
 _SAID_BY: dict[str, Sequence[type]] = {
-    "rif to rts": (Revoked, messages.RecordBatch, messages.CannotStart, messages.RifHello, RifBack),
+    "rif to rts": (Revoked, RecordBatch, CannotStart, RifHello, RifBack),
     "rif to job": (Finished, Finished, Orphans, AttemptStatus, ReadFile, WriteFile, DropFile),
-    "job to rts": (Demand, Demand, Release, Interrupt, messages.LeaveJob, messages.RegisterJob, JobBack),
+    "job to rts": (Demand, Demand, Release, Interrupt, LeaveJob, RegisterJob, JobBack),
     "job to rif": (
         OpenJob, WorkBack, DefineCode, Submit, Submit, Submit, Cancel, TakeBack, Hold, CloseJob, GetAttempt,
     ),
     "control to rts": (
-        messages.GetStatus, messages.Teardown, messages.AddDag, messages.RemoveDag, messages.ListJobs,
-        messages.GetHostToResource, messages.Watch, messages.Explain, messages.SetWeight,
-        messages.GetResources,
+        GetStatus, Teardown, AddDag, RemoveDag, ListJobs,
+        GetHostToResource, Watch, Explain, SetWeight,
+        GetResources,
     ),
     "control to job": (
-        messages.GetJobStatus, messages.WaitJob, messages.ApplicationCall, messages.Watch, messages.GetTask,
-        messages.FindTasks, messages.GetNet, messages.GetMemory, messages.CancelTask, messages.RetryFailed,
+        GetJobStatus, WaitJob, ApplicationCall, Watch, GetTask,
+        FindTasks, GetNet, GetMemory, CancelTask, RetryFailed,
     ),
 }  # fmt: skip
 """What is said more often than the rest, for it has a meaning there."""

@@ -11,19 +11,19 @@ import msgpack
 import trio
 import trio.lowlevel
 
-from gspc_trio.components.iml import join_layer
-from gspc_trio.components.iml_coordinator import REQUESTS, CoordinatorService
-from gspc_trio.components.iml_platform import platform
-from gspc_trio.components.iml_server import ImlServer
-from gspc_trio.core.iml import exchange as x
-from gspc_trio.core.iml.errors import LayerGone
-from gspc_trio.core.iml.layout import Layout
-from gspc_trio.nursery.errors import ConnectionProblem
-from gspc_trio.nursery.rpc import Peer
-from gspc_trio.protocol.codec import WIRE_TYPES
+from gspc_trio.components.wire.types import WIRE_TYPES
+from gspc_trio.iml import messages as x
+from gspc_trio.iml.errors import LayerGone
+from gspc_trio.iml.layout import Layout
+from gspc_trio.iml.shell.coordinator import REQUESTS, CoordinatorService
+from gspc_trio.iml.shell.layer import join_layer
+from gspc_trio.iml.shell.platform import platform
+from gspc_trio.iml.shell.server import ImlServer
+from gspc_trio.nursery.connections.errors import ConnectionProblem
+from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.protocol.envelope import Call
-from gspc_trio.testing.coded import CodedNetwork, Doors, Liar
 from gspc_trio.testing.lies import POISON, Lies, Names
+from gspc_trio.testing.simulated.coded import CodedNetwork, Doors, Liar
 
 TOKEN = b"the token of those who lie, too"
 LAYER, HOSTS = "iml", ("a", "b")

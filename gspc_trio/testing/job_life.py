@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from gspc_trio.components.job import JobFailed, JobResult, RtsLost
-from gspc_trio.components.jobserver import RESUME_GRACE_S
-from gspc_trio.components.journal_files import JournalError
-from gspc_trio.core.iml.errors import ImlError, LayerGone
-from gspc_trio.nursery.rpc import PeerGone
-from gspc_trio.nursery.scope import leaves
+from gspc_trio.components.job.shell.handle import JobFailed, JobResult, RtsLost
+from gspc_trio.components.job.shell.journal_files import JournalError
+from gspc_trio.components.job.shell.server import RESUME_GRACE_S
+from gspc_trio.iml.errors import ImlError, LayerGone
+from gspc_trio.nursery.connections.rpc import PeerGone
+from gspc_trio.nursery.scopes.scope import leaves
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.checkers.durable import Durable
-from gspc_trio.testing.disk import SimulatedDisk
 from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.observer import WatchedEngine
-from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.simulated.disk import SimulatedDisk
+from gspc_trio.testing.simulated.process import SimulatedProcess
 from gspc_trio.testing.workload import Workload, in_order
 
 if TYPE_CHECKING:

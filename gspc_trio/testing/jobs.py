@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.job import Job, JobResult
-from gspc_trio.components.job_data import JobData
-from gspc_trio.components.jobserver import JobSettings, run_job
-from gspc_trio.components.journal import Journal
-from gspc_trio.components.outliving import outlive_rts
-from gspc_trio.protocol.code import encode_entry
+from gspc_trio.components.job.shell.data import JobData
+from gspc_trio.components.job.shell.handle import Job, JobResult
+from gspc_trio.components.job.shell.journal import Journal
+from gspc_trio.components.job.shell.outliving import outlive_rts
+from gspc_trio.components.job.shell.server import JobSettings, run_job
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.compute.code import encode_entry
 from gspc_trio.protocol.values import dumps, join, loads
-from gspc_trio.testing.disk import SimulatedDisk
-from gspc_trio.testing.process import SimulatedProcess
-from gspc_trio.testing.wires import SimulatedNetwork
+from gspc_trio.testing.simulated.disk import SimulatedDisk
+from gspc_trio.testing.simulated.process import SimulatedProcess
+from gspc_trio.testing.simulated.wires import SimulatedNetwork
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 

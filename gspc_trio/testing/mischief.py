@@ -8,18 +8,18 @@ from random import Random
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.core.exchange import Submit
-from gspc_trio.nursery.network import ConnectionProblem
-from gspc_trio.protocol.messages import RegisterJob
+from gspc_trio.components.rts.messages import RegisterJob
+from gspc_trio.components.worker.messages import Submit
+from gspc_trio.nursery.connections.network import ConnectionProblem
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.clients import Clients
 from gspc_trio.testing.cluster import Cluster
 from gspc_trio.testing.determinism import Gate
-from gspc_trio.testing.disk import SimulatedDisk
 from gspc_trio.testing.faults import LAYER_ROLES, Fault
 from gspc_trio.testing.layer.spill import SpillDisk
-from gspc_trio.testing.process import SimulatedProcess
-from gspc_trio.testing.wires import SimulatedNetwork
+from gspc_trio.testing.simulated.disk import SimulatedDisk
+from gspc_trio.testing.simulated.process import SimulatedProcess
+from gspc_trio.testing.simulated.wires import SimulatedNetwork
 
 WRONG_TOKEN = b"another token of the same length"
 PATIENCE_S = 20.0

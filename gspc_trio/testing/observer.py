@@ -9,20 +9,21 @@ from typing import Any, TypeAlias
 
 import trio
 
-from gspc_trio.components.jobserver import RESUME_GRACE_S
-from gspc_trio.core.exchange import Finished, Revoked, Submit
+from gspc_trio.components.job.machine import JobMachine
+from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.shell.server import RESUME_GRACE_S
+from gspc_trio.components.rif.host import RifHost
+from gspc_trio.components.rm.messages import Revoked
+from gspc_trio.components.rts.actions import AcceptJob
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId
-from gspc_trio.core.iml.coordinator import Coordinator
-from gspc_trio.core.iml.store import Store
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.rif_host import RifHost
-from gspc_trio.core.rts import Rts
-from gspc_trio.core.rts.actions import AcceptJob
-from gspc_trio.core.scheduler import TaskDone
 from gspc_trio.core.task import Task, TaskState
+from gspc_trio.iml.coordinator import Coordinator
+from gspc_trio.iml.store import Store
 from gspc_trio.protocol.session import Session
 from gspc_trio.protocol.signals import Lost
-from gspc_trio.testing.backend import Run
 from gspc_trio.testing.checkers.base import Broken, Family
 from gspc_trio.testing.checkers.bounds import Bounds
 from gspc_trio.testing.checkers.durable import Durable
@@ -33,8 +34,8 @@ from gspc_trio.testing.checkers.turns import Turns
 from gspc_trio.testing.checkers.waiting import Waiting
 from gspc_trio.testing.checkers.work import Work
 from gspc_trio.testing.determinism import EventHash
-from gspc_trio.testing.process import SimulatedProcess
-from gspc_trio.workflow.job import JobMachine
+from gspc_trio.testing.simulated.backend import Run
+from gspc_trio.testing.simulated.process import SimulatedProcess
 
 HISTORY_EVENTS = 20_000
 """Events that are kept for a story."""

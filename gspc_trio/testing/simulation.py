@@ -10,12 +10,11 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.components.rts_state import RESUME_GRACE_S
-from gspc_trio.core.rts.state import RifState
-from gspc_trio.nursery.scope import leaves
-from gspc_trio.nursery.witness import Queue
+from gspc_trio.components.rts.shell.state_files import RESUME_GRACE_S
+from gspc_trio.components.rts.state import RifState
+from gspc_trio.nursery.scopes.scope import leaves
+from gspc_trio.nursery.scopes.witness import Queue
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
-from gspc_trio.testing.backend import Run, SimulatedBackend, SimulatedCompute
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, open_cluster
 from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
@@ -25,9 +24,10 @@ from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.mischief import Mischief
 from gspc_trio.testing.observer import Observer
 from gspc_trio.testing.options import Options, Report
-from gspc_trio.testing.process import RUNNING, SimulatedProcess, first_of
-from gspc_trio.testing.rts_memory import RtsMemory
-from gspc_trio.testing.wires import BUFFER_BYTES
+from gspc_trio.testing.simulated.backend import Run, SimulatedBackend, SimulatedCompute
+from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess, first_of
+from gspc_trio.testing.simulated.rts_memory import RtsMemory
+from gspc_trio.testing.simulated.wires import BUFFER_BYTES
 from gspc_trio.testing.workload import (
     KINDS,
     KINDS_OUTSIDE,
@@ -150,7 +150,7 @@ class Simulation:
     # What is seen ----
 
     def saw(self, machine: Any, event: Any, now: float, actions: list[Any]) -> None:
-        """Take an event of a machine (see :class:`~gspc_trio.nursery.witness.Witness`)."""
+        """Take an event of a machine (see :class:`~gspc_trio.nursery.scopes.witness.Witness`)."""
         process = RUNNING.get()
         assert process is not None
         if not process.alive:

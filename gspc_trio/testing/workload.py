@@ -11,12 +11,12 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from gspc_trio.core.exchange import Submission
+from gspc_trio.components.worker.messages import Submission
+from gspc_trio.compute.code import ImportedFunction, decode_code
 from gspc_trio.core.rules import split_outputs
 from gspc_trio.core.task import Requirement, TaskError
-from gspc_trio.protocol.code import ImportedFunction, decode_code
 from gspc_trio.protocol.values import dumps, loads
-from gspc_trio.testing.backend import Behaviour
+from gspc_trio.testing.simulated.backend import Behaviour
 from gspc_trio.workflow.arcs import Place, each
 from gspc_trio.workflow.net import Net
 

@@ -1,1 +1,1 @@
-"""What people see of a run: a fold of the record stream, and the terminal that draws it."""
+"""gspc-top, the terminal: one more fold of the record stream."""

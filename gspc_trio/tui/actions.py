@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
+from gspc_trio.components.job.messages import CancelTask, RetryFailed, StopJob
+from gspc_trio.components.rts.messages import AddDag, GetResources, RemoveDag, SetWeight
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import FINAL_STATES, TaskState
-from gspc_trio.protocol import messages
 from gspc_trio.tui.dialogs import Ask, Choose
 from gspc_trio.tui.text import plural
 from gspc_trio.tui.views.resources import Resources
@@ -73,7 +74,7 @@ class Actions:
         cost = "What it has computed is lost, and what depends on it fails."
         question = f"Cancel task {task.task_id} ({task.name}) of {task.job}?"
         if await self._choose(question, cost, ("yes", "Cancel it")) == "yes":
-            order = messages.CancelTask((task.task_id,))
+            order = CancelTask((task.task_id,))
             await self._do(task.job, order, f"task {task.task_id} was told to end")
 
     async def retry_task(self) -> None:
@@ -85,7 +86,7 @@ class Actions:
         if task.state is not TaskState.FAILED:
             self.top.say(f"task {task.task_id} has not failed: it is {task.state.value}", "warning")
             return
-        order = messages.RetryFailed(task.task_id)
+        order = RetryFailed(task.task_id)
         await self._do(task.job, order, f"task {task.task_id} gets a new attempt")
 
     # Jobs ---------------------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ class Actions:
             ("now", "Now: what is at workers is killed, too"),
         )
         if answer in ("drain", "now"):
-            order = messages.StopJob(drain=answer == "drain")
+            order = StopJob(drain=answer == "drain")
             await self._do(job, order, f"job {job} was told to stop")
 
     async def weigh_job(self) -> None:
@@ -128,7 +129,7 @@ class Actions:
         if not weight > 0 or not math.isfinite(weight):
             self.top.say(f"{text!r} is no weight: write a number more than 0", "error")
             return
-        await self._do(None, messages.SetWeight(job, weight), f"job {job} has the weight {weight:g} now")
+        await self._do(None, SetWeight(job, weight), f"job {job} has the weight {weight:g} now")
 
     # Resources ----------------------------------------------------------------------------------------------
 
@@ -187,12 +188,12 @@ class Actions:
         if answer is None or answer == BACK[0]:
             return
         one = self.removed[int(answer)]
-        order = messages.AddDag(one.rif_id, one.resources)
+        order = AddDag(one.rif_id, one.resources)
         if await self._do(None, order, f"{plural(len(one.resources), 'resource')} added back") is not None:
             self.removed.remove(one)
 
     async def _remove(self, rif_id: RifId, host: str, names: Sequence[ResourceId], policy: str) -> None:
-        listed, trouble = await self.top.ask_quietly(None, messages.GetResources(rif_id))
+        listed, trouble = await self.top.ask_quietly(None, GetResources(rif_id))
         if listed is None:
             self.top.say(trouble, "error")
             return
@@ -201,7 +202,7 @@ class Actions:
         self.top.say(f"{plural(len(going), 'resource')} of {host} will be removed{later}", "information")
         one = Removed(rif_id, host, going)
         self.removed.append(one)
-        order = messages.RemoveDag(rif_id, tuple(names), policy)
+        order = RemoveDag(rif_id, tuple(names), policy)
         if await self._do(None, order, f"removed from {host}: {', '.join(names)}") is None:
             self.removed.remove(one)
 

@@ -18,7 +18,7 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
 from gspc_trio.core.ids import JobId
-from gspc_trio.core.records import TaskChanged
+from gspc_trio.records.facts import TaskChanged
 from gspc_trio.tui.actions import Actions
 from gspc_trio.tui.details import TaskPage
 from gspc_trio.tui.dialogs import Ask, TextPage

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from gspc_trio.core.records import TaskChanged
+from gspc_trio.components.job.messages import GetTask
 from gspc_trio.core.task import FINAL_STATES, TaskState
-from gspc_trio.protocol.messages import GetTask
+from gspc_trio.records.facts import TaskChanged
 from gspc_trio.tui.dialogs import TextPage
 from gspc_trio.tui.palette import SYMBOLS
 from gspc_trio.tui.text import clock, duration, printable

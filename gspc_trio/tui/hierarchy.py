@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
-from gspc_trio.core.records import GrantChanged, ResourceChanged
+from gspc_trio.records.facts import GrantChanged, ResourceChanged
 
 
 class Use(StrEnum):

@@ -9,8 +9,8 @@ from attrs import define, field
 from msgspec import Struct
 
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
-from gspc_trio.core.records import TaskChanged
 from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import TaskChanged
 
 LANES = ("in", "compute", "out")
 """On the way in: at the worker, waiting or fetching its data; on the way out: storing data, and reporting."""

@@ -12,14 +12,16 @@ from typing import Any
 
 import trio
 
+from gspc_trio.components.rts.messages import Explain
 from gspc_trio.core.ids import JobId
-from gspc_trio.core.iml.exchange import JoinLayer
-from gspc_trio.nursery.connection_file import ConnectionFileError, read_connection_file
-from gspc_trio.nursery.network import ConnectionProblem, Network
-from gspc_trio.nursery.rpc import Peer, PeerGone, RemoteError
-from gspc_trio.nursery.scope import open_scope
-from gspc_trio.protocol import messages
+from gspc_trio.core.messages import GetStatus, Status
+from gspc_trio.iml.messages import JoinLayer
+from gspc_trio.nursery.connections.connection_file import ConnectionFileError, read_connection_file
+from gspc_trio.nursery.connections.network import ConnectionProblem, Network
+from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError
+from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.address import BadAddress
+from gspc_trio.records.messages import RecordBatch, Watch
 from gspc_trio.tui.guest import TrioGuest
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.source import LAYER, CannotAsk
@@ -96,7 +98,7 @@ class Follower:
         try:
             async with self._layer() as peer:
                 await peer.call(JoinLayer("", "gspc-top"), CALL_TIMEOUT_S)
-                answer = await peer.call(messages.GetStatus(), CALL_TIMEOUT_S)
+                answer = await peer.call(GetStatus(), CALL_TIMEOUT_S)
         except (ConnectionFileError, ConnectionProblem, PeerGone, RemoteError, BadAddress, OSError):
             return {}
         except trio.TooSlowError:
@@ -151,7 +153,7 @@ class Follower:
 
     async def _poll_once(self, network: Network, peer: Peer, nursery: trio.Nursery) -> None:
         """Ask for demand and credit, which jobs there are, and why requests wait."""
-        answer = await peer.call(messages.GetStatus(), CALL_TIMEOUT_S)
+        answer = await peer.call(GetStatus(), CALL_TIMEOUT_S)
         self.model.status = answer.data
         for job, address in self._reachable():
             if job not in self._followed:
@@ -161,7 +163,7 @@ class Follower:
         explanations = {}
         for job in waiting[:EXPLAINED_MAX]:
             try:
-                told = await peer.call(messages.Explain(job), CALL_TIMEOUT_S)
+                told = await peer.call(Explain(job), CALL_TIMEOUT_S)
             except RemoteError:
                 continue  # it has gone meanwhile
             explanations[job] = told.data["waiting"]
@@ -198,12 +200,12 @@ class Follower:
     async def _follow(self, source: str, peer: Peer) -> None:
         """Take the records of a stream until its connection is over; ask for no more than can be drawn."""
         model = self.model
-        peer.post(messages.Watch(1))
+        peer.post(Watch(1))
         quiet = False
         while True:
             told = False
             for batch in await peer.receive():
-                if isinstance(batch, messages.RecordBatch):
+                if isinstance(batch, RecordBatch):
                     if batch.snapshot:
                         model.begin(source)
                         quiet = True
@@ -216,7 +218,7 @@ class Follower:
                     told = not batch.more
             if told:
                 await trio.sleep(max(BATCH_INTERVAL_S, 0.01 * len(self._peers)))
-                peer.post(messages.Watch(1))
+                peer.post(Watch(1))
 
     def _wake(self) -> None:
         self._changed.set()
@@ -293,7 +295,7 @@ class LiveSource:
         """Return the answer of a job server, or (None) of the RTS; see :class:`Follower`."""
         try:
             if job == LAYER:
-                return messages.Status(await self._guest.call(self.follower.ask_layer))
+                return Status(await self._guest.call(self.follower.ask_layer))
             return await self._guest.call(self.follower.ask, job, message)
         except RuntimeError as error:
             raise CannotAsk(str(error)) from error

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Any
 
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
-from gspc_trio.core.progress import JobProgress, Progress
-from gspc_trio.core.records import (
+from gspc_trio.core.task import FINAL_STATES, TaskState
+from gspc_trio.records.facts import (
     GrantChanged,
     JobChanged,
     Record,
@@ -23,7 +23,7 @@ from gspc_trio.core.records import (
     TaskChanged,
     TaskCounts,
 )
-from gspc_trio.core.task import FINAL_STATES, TaskState
+from gspc_trio.records.progress import JobProgress, Progress
 from gspc_trio.tui.facts import JobFacts
 from gspc_trio.tui.hierarchy import Hierarchy, Holder, Use, holders
 from gspc_trio.tui.lanes import Lanes, Span

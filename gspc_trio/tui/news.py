@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gspc_trio.core.progress import Progress
-from gspc_trio.core.records import (
+from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import (
     JobChanged,
     Record,
     ResourceChanged,
@@ -17,7 +17,7 @@ from gspc_trio.core.records import (
     TaskChanged,
     WorkerChanged,
 )
-from gspc_trio.core.task import TaskState
+from gspc_trio.records.progress import Progress
 from gspc_trio.tui.text import duration, plural
 
 if TYPE_CHECKING:

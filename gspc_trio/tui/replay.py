@@ -10,8 +10,8 @@ from typing import Any
 from attrs import define
 
 from gspc_trio.core.ids import JobId
-from gspc_trio.core.records import Record, StreamOpened
-from gspc_trio.protocol.record_lines import BadRecordLine, decode_record
+from gspc_trio.records.facts import Record, StreamOpened
+from gspc_trio.records.lines import BadRecordLine, decode_record
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.source import CannotAsk
 from gspc_trio.tui.text import duration

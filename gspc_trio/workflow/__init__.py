@@ -1,1 +1,1 @@
-"""COMPUTES WHAT IS READY: the Petri net, its engine, task graphs, patterns, transformations."""
+"""Workflows: Petri nets, their engine, task graphs, patterns; which task is ready."""

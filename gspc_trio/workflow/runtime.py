@@ -11,14 +11,7 @@ from gspc_trio.core.code import BadResult, split_outputs
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.marking import AnyPlace, Clock, QueuePlace, WatchedPlace
 from gspc_trio.workflow.net import Net, Transition
-from gspc_trio.workflow.search import (
-    BatchSearch,
-    Binding,
-    Bound,
-    FilterSearch,
-    JoinSearch,
-    search_for,
-)
+from gspc_trio.workflow.search import BatchSearch, Binding, Bound, FilterSearch, JoinSearch, search_for
 from gspc_trio.workflow.tokens import Codec, Token
 
 

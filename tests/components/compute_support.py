@@ -16,8 +16,8 @@ import trio
 from attrs import define, field
 from outside import until
 
+from gspc_trio.components.worker.messages import OpenJob, Submission
 from gspc_trio.compute.sweep import marked
-from gspc_trio.core.exchange import OpenJob, Submission
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, TaskOptions
 from gspc_trio.protocol.values import dumps, loads

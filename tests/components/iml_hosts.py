@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gspc_trio.iml.local import door_of
-from gspc_trio.nursery.connection_file import read_connection_file
+from gspc_trio.nursery.connections.connection_file import read_connection_file
 
 HANG_S = 60.0
 MARK = "GSPC_TEST_MARK"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import trio
 
-from gspc_trio.components.iml import join_layer
-from gspc_trio.components.iml_client import Iml
-from gspc_trio.components.iml_coordinator import CoordinatorService
-from gspc_trio.components.iml_server import ImlServer
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.scope import open_scope
+from gspc_trio.iml.shell.client import Iml
+from gspc_trio.iml.shell.coordinator import CoordinatorService
+from gspc_trio.iml.shell.layer import join_layer
+from gspc_trio.iml.shell.server import ImlServer
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.scopes.scope import open_scope
 
 TOKEN = b"t" * 32
 MEMORY_BYTES = 1 << 24

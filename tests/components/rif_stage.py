@@ -8,25 +8,17 @@ from typing import Any
 
 import trio
 
-from gspc_trio.components.compute import ComputeBackend
-from gspc_trio.components.rif import RifService, open_rif
-from gspc_trio.components.staging import Staging
-from gspc_trio.core.exchange import (
-    AddResources,
-    Begun,
-    DagReport,
-    DefineCode,
-    Finished,
-    OpenJob,
-    Submission,
-    Submit,
-)
-from gspc_trio.core.records import WorkerChanged
+from gspc_trio.components.rif.messages import AddResources, DagReport, RifHello
+from gspc_trio.components.rif.shell.service import RifService, open_rif
+from gspc_trio.components.worker.messages import Begun, DefineCode, Finished, OpenJob, Submission, Submit
+from gspc_trio.components.worker.shell.compute import ComputeBackend
+from gspc_trio.components.worker.shell.staging import Staging
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, TaskOptions
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import Peer, PeerGone
-from gspc_trio.protocol.messages import RecordBatch, RifHello
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer, PeerGone
+from gspc_trio.records.facts import WorkerChanged
+from gspc_trio.records.messages import RecordBatch
 
 CORES = (Resource("r1.core0", "core"), Resource("r1.core1", "core"))
 

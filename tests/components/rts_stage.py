@@ -7,14 +7,23 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from gspc_trio.components.rts import RtsService
-from gspc_trio.components.strategy import RifOrder, StrategyError
-from gspc_trio.core.exchange import AddResources, DagReport, RemoveResources, Revoke, Revoked, WorkerEndpoint
+from gspc_trio.components.provision.strategy import RifOrder, StrategyError
+from gspc_trio.components.rif.messages import (
+    AddResources,
+    CloseJobEverywhere,
+    DagReport,
+    RemoveResources,
+    RifBack,
+    RifHello,
+    StopRif,
+    WorkerEndpoint,
+)
+from gspc_trio.components.rm.messages import Revoke, Revoked
+from gspc_trio.components.rts.messages import RegisterJob
+from gspc_trio.components.rts.shell.service import RtsService
 from gspc_trio.core.resources import Resource
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
-from gspc_trio.protocol import messages
-from gspc_trio.protocol.return_messages import RifBack
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
 
 RTS = "memory:rts"
 
@@ -61,12 +70,12 @@ class FakeRifs:
             order.rts_address("memory:"), role="rif", name=rif, expect="rts"
         ) as peer:
             self.peers[rif] = peer
-            hello = messages.RifHello(rif, order.incarnation, 7, order.host, f"memory:{rif}", hardware)
+            hello = RifHello(rif, order.incarnation, 7, order.host, f"memory:{rif}", hardware)
             peer.post(RifBack(hello, ()) if back else hello)
             try:
                 while True:
                     for message in await peer.receive():
-                        if isinstance(message, messages.StopRif):
+                        if isinstance(message, StopRif):
                             if not self.mute:
                                 return "stopped"
                         else:
@@ -90,7 +99,7 @@ class FakeRifs:
                     tuple(WorkerEndpoint(name, "core", order.rif_id, order.host, address) for name in ids)
                 )
             )
-        elif isinstance(message, messages.CloseJobEverywhere):
+        elif isinstance(message, CloseJobEverywhere):
             self.closed_jobs.append(message.job)
         elif isinstance(message, Revoke):
             self.revoked.append(message)
@@ -107,7 +116,7 @@ class Cluster:
     @asynccontextmanager
     async def job(self, name: str = "count") -> AsyncIterator[JobServer]:
         async with self.network.connect(RTS, role="job", name=name, expect="rts") as peer:
-            answer = await peer.call(messages.RegisterJob(name, 5, "anna"))
+            answer = await peer.call(RegisterJob(name, 5, "anna"))
             yield JobServer(peer, answer.job)
 
     @asynccontextmanager

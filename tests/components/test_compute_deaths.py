@@ -18,15 +18,15 @@ import trio
 from compute_support import CORE, PATIENCE_S, Recorder, a_job, submission, until_gone, value_of
 from outside import until
 
-from gspc_trio.components.compute import ComputeError, ProcessBackend, open_process_backend
-from gspc_trio.components.compute_channel import ChannelCompute
-from gspc_trio.components.compute_template import SILENT_STEPS, STEP_S, Template
+from gspc_trio.components.rm.state import Limits
+from gspc_trio.components.worker.shell.compute import ComputeError, ProcessBackend, open_process_backend
+from gspc_trio.components.worker.shell.compute_channel import ChannelCompute
+from gspc_trio.components.worker.shell.compute_template import SILENT_STEPS, STEP_S, Template
 from gspc_trio.compute import process_tree
+from gspc_trio.compute.channel import BUSY
+from gspc_trio.compute.code import function_code, program_code
 from gspc_trio.compute.sweep import marked
 from gspc_trio.core.code import Program
-from gspc_trio.core.rm.state import Limits
-from gspc_trio.protocol.code import function_code, program_code
-from gspc_trio.protocol.compute_channel import BUSY
 
 pytestmark = pytest.mark.process
 
@@ -241,7 +241,7 @@ async def test_kill_9_of_the_template_leaves_nothing_and_the_next_open_works(
 async def test_a_template_that_does_not_answer_is_replaced(
     backend: ProcessBackend, compute: ChannelCompute, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gspc_trio.components.compute_template.STEP_S", 0.02)
+    monkeypatch.setattr("gspc_trio.components.worker.shell.compute_template.STEP_S", 0.02)
     marker = backend.marker
     os.kill(backend.template_pid, signal.SIGSTOP)
     with trio.fail_after(PATIENCE_S):
@@ -255,7 +255,7 @@ async def test_a_template_that_does_not_answer_is_replaced(
 async def test_a_stopped_template_is_replaced_when_a_process_is_wanted(
     backend: ProcessBackend, compute: ChannelCompute, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gspc_trio.components.compute_template.STEP_S", 0.02)
+    monkeypatch.setattr("gspc_trio.components.worker.shell.compute_template.STEP_S", 0.02)
     stopped = backend.template_pid
     os.kill(stopped, signal.SIGSTOP)
     async with trio.open_nursery() as nursery:
@@ -362,8 +362,8 @@ RIF = """
     import os, signal, sys, trio
     sys.path[:0] = {path!r}
     import compute_support as support
-    from gspc_trio.components.compute import open_process_backend
-    from gspc_trio.protocol.code import function_code
+    from gspc_trio.components.worker.shell.compute import open_process_backend
+    from gspc_trio.compute.code import function_code
 
     async def main():
         async with open_process_backend() as backend:

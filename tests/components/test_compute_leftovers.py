@@ -15,12 +15,12 @@ import pytest
 from compute_support import CORE, Recorder, a_job, submission, value_of
 from outside import until
 
-from gspc_trio.components.compute import ProcessBackend, open_process_backend
-from gspc_trio.components.compute_channel import ChannelCompute
+from gspc_trio.components.worker.messages import OpenJob
+from gspc_trio.components.worker.shell.compute import ProcessBackend, open_process_backend
+from gspc_trio.components.worker.shell.compute_channel import ChannelCompute
 from gspc_trio.compute import process_tree
-from gspc_trio.core.exchange import OpenJob
+from gspc_trio.compute.code import function_code, source_code
 from gspc_trio.core.task import Outcome
-from gspc_trio.protocol.code import function_code, source_code
 
 pytestmark = pytest.mark.process
 

@@ -10,8 +10,8 @@ import trio
 from compute_support import CORE, PATIENCE_S, Recorder, a_job, submission
 from outside import until
 
-from gspc_trio.components.compute import open_process_backend
-from gspc_trio.protocol.code import function_code
+from gspc_trio.components.worker.shell.compute import open_process_backend
+from gspc_trio.compute.code import function_code
 
 pytestmark = pytest.mark.process
 

@@ -14,10 +14,10 @@ from attrs import define, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gspc_trio.components.compute_tasks import CodeTimes, TaskChannel
-from gspc_trio.core.exchange import Submission
+from gspc_trio.components.worker.messages import Submission
+from gspc_trio.components.worker.shell.compute_tasks import CodeTimes, TaskChannel
+from gspc_trio.compute.channel import DEFINE, LARGE, PACKET_BYTES_MAX, PACKET_TASKS_MAX, RUN, unpack
 from gspc_trio.core.task import TaskOptions
-from gspc_trio.protocol.compute_channel import DEFINE, LARGE, PACKET_BYTES_MAX, PACKET_TASKS_MAX, RUN, unpack
 
 LARGE_BYTES = PACKET_BYTES_MAX + 1
 

@@ -14,13 +14,13 @@ import trio
 from compute_support import PATIENCE_S, Recorder, a_job, submission, value_of
 from outside import until
 
-from gspc_trio.components.compute import ProcessBackend, open_process_backend
-from gspc_trio.components.compute_channel import ChannelCompute
+from gspc_trio.components.worker.shell.compute import ProcessBackend, open_process_backend
+from gspc_trio.components.worker.shell.compute_channel import ChannelCompute
 from gspc_trio.compute import process_tree
+from gspc_trio.compute.code import function_code, program_code
 from gspc_trio.core.code import Program
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Reason, TaskOptions
-from gspc_trio.protocol.code import function_code, program_code
 
 pytestmark = pytest.mark.process
 
@@ -167,7 +167,7 @@ async def test_a_thread_that_does_not_end_is_named_and_out_of_use_until_it_retur
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("gspc_trio.components.compute_threads.PATIENCE_S", 0.05)
+    monkeypatch.setattr("gspc_trio.components.worker.shell.compute_threads.PATIENCE_S", 0.05)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 

@@ -12,13 +12,13 @@ import pytest
 import trio
 
 from gspc_trio import Data, JobSettings, Net, Requirement, open_iml
-from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.components.iml_client import Iml
-from gspc_trio.components.iml_host import ranked_hosts
-from gspc_trio.components.iml_process import open_server_process
-from gspc_trio.core.iml.layout import Layout
-from gspc_trio.core.iml.quota import Quota
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.iml.layout import Layout
+from gspc_trio.iml.quota import Quota
+from gspc_trio.iml.shell.client import Iml
+from gspc_trio.iml.shell.host import ranked_hosts
+from gspc_trio.iml.shell.iml_process import open_server_process
 from gspc_trio.policies.location import Level, Target, location
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside

@@ -17,10 +17,10 @@ import trio
 from trio.testing import MockClock
 
 from gspc_trio import JobFailed, JobSettings, Net, farm, map_reduce, open_iml, open_job, open_rts
-from gspc_trio.components.workflow_file import WorkflowFileError, load_workflow_file
-from gspc_trio.nursery.loop import NotInTrio, real_time
-from gspc_trio.nursery.rpc import RemoteError
-from gspc_trio.protocol.code import BadCode
+from gspc_trio.components.job.shell.workflow_file import WorkflowFileError, load_workflow_file
+from gspc_trio.compute.code import BadCode
+from gspc_trio.nursery.connections.rpc import RemoteError
+from gspc_trio.nursery.scopes.loop import NotInTrio, real_time
 
 HANG_S = 60.0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gspc_trio.iml.folders import PREFIX, BadFile, Folder, Folders, remove_tree, sweep
+from gspc_trio.compute.folders import PREFIX, BadFile, Folder, Folders, remove_tree, sweep
 
 
 def write(folder: Folder, *parts: str, content: bytes = b"x") -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gspc_trio import hw_info
-from gspc_trio.components.hardware import discover_hardware, parse_cpu_list, read_facts
+from gspc_trio.components.provision.shell.hardware import discover_hardware, parse_cpu_list, read_facts
 from gspc_trio.core.resources import Resource, ResourceDag
 
 GIB = 1 << 30

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gspc_trio.components.host_staging import measured
-from gspc_trio.core.exchange import Submission, Submit
+from gspc_trio.components.rif.shell.host_staging import measured
+from gspc_trio.components.worker.messages import Submission, Submit
 from gspc_trio.core.task import TaskOptions
 from gspc_trio.protocol.references import Placed, bytes_reference
 

@@ -11,17 +11,17 @@ import trio
 import trio.testing
 from rts_stage import RTS, FakeRifs
 
-from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.components.iml_arena import arena_at
-from gspc_trio.components.job import JobFailed
-from gspc_trio.components.rm_client import AcquireRefused, open_resources
-from gspc_trio.components.rts import RtsService, open_rts_service
-from gspc_trio.core.iml.errors import NoRoom
-from gspc_trio.core.rts import Limits
-from gspc_trio.core.rts.events import Restored
+from gspc_trio.components.job.shell.handle import JobFailed
+from gspc_trio.components.rts.events import Restored
+from gspc_trio.components.rts.shell.acquire import AcquireRefused, open_resources
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
+from gspc_trio.components.rts.state import Limits
 from gspc_trio.core.task import Requirement
-from gspc_trio.nursery.network import Network
+from gspc_trio.iml.errors import NoRoom
+from gspc_trio.iml.shell.arena import arena_at
+from gspc_trio.nursery.connections.network import Network
 from gspc_trio.workflow.net import Net
 
 MIB = 1 << 20

@@ -11,8 +11,8 @@ import trio.testing
 
 from gspc_trio.cli.common import CommandError
 from gspc_trio.cli.iml import _lead
-from gspc_trio.components.iml_server import ImlServer
-from gspc_trio.nursery.network import Network
+from gspc_trio.iml.shell.server import ImlServer
+from gspc_trio.nursery.connections.network import Network
 from gspc_trio.protocol.address import WebSocketAddress
 
 

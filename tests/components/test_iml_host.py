@@ -9,15 +9,15 @@ import pytest
 import trio
 from iml_stage import TOKEN, Stage, open_stage
 
-from gspc_trio.components import iml_host
-from gspc_trio.components.iml_host import HostLayers
-from gspc_trio.components.iml_platform import PLATFORM, Platform
-from gspc_trio.components.iml_process import ServerProcess
-from gspc_trio.core.exchange import DataLayer
-from gspc_trio.core.iml.errors import ImlError, LayerGone, NoRoom
-from gspc_trio.core.iml.quota import Quota
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.iml.errors import ImlError, LayerGone, NoRoom
 from gspc_trio.iml.local import LocalClient, door_of
-from gspc_trio.nursery.network import Network
+from gspc_trio.iml.quota import Quota
+from gspc_trio.iml.shell import host as iml_host
+from gspc_trio.iml.shell.host import HostLayers
+from gspc_trio.iml.shell.iml_process import ServerProcess
+from gspc_trio.iml.shell.platform import PLATFORM, Platform
+from gspc_trio.nursery.connections.network import Network
 
 MIB = 1 << 20
 HANG_S = 60.0

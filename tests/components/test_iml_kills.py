@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from iml_hosts import HANG_S, Servers, open_servers
 from test_iml_model import HOSTS, STEPS, Model
 
-from gspc_trio.components.iml import open_iml
-from gspc_trio.components.iml_client import Allocation, Iml
-from gspc_trio.core.iml.errors import DataLost
+from gspc_trio.iml.errors import DataLost
+from gspc_trio.iml.shell.client import Allocation, Iml
+from gspc_trio.iml.shell.layer import open_iml
 
 pytestmark = pytest.mark.process
 

@@ -14,11 +14,7 @@ import trio.testing
 from iml_stage import Stage, open_stage, segments_open
 from outside import until
 
-from gspc_trio.components.iml import open_iml
-from gspc_trio.components.iml_bulk import CHUNK_BYTES_MAX
-from gspc_trio.components.iml_client import Allocation, Iml
-from gspc_trio.components.iml_platform import Sizes
-from gspc_trio.core.iml.errors import (
+from gspc_trio.iml.errors import (
     BadLayout,
     BadRange,
     BadSize,
@@ -31,7 +27,11 @@ from gspc_trio.core.iml.errors import (
     UnknownName,
     WrongJob,
 )
-from gspc_trio.core.iml.layout import Layout, Range, replicated, striped
+from gspc_trio.iml.layout import Layout, Range, replicated, striped
+from gspc_trio.iml.shell.bulk import CHUNK_BYTES_MAX
+from gspc_trio.iml.shell.client import Allocation, Iml
+from gspc_trio.iml.shell.layer import open_iml
+from gspc_trio.iml.shell.platform import Sizes
 
 BYTES = bytes(range(256)) * 8
 

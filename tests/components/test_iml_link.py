@@ -11,13 +11,13 @@ import pytest
 import trio
 from outside import until
 
-from gspc_trio.components.iml import join_layer, open_layer
-from gspc_trio.components.iml_client import Allocation
-from gspc_trio.components.iml_link import LocalLink
-from gspc_trio.components.iml_server import ImlServer
-from gspc_trio.core.iml.errors import LayerGone, NoRoom, UnknownData
-from gspc_trio.core.iml.layout import Layout
 from gspc_trio.iml import local
+from gspc_trio.iml.errors import LayerGone, NoRoom, UnknownData
+from gspc_trio.iml.layout import Layout
+from gspc_trio.iml.shell.client import Allocation
+from gspc_trio.iml.shell.layer import join_layer, open_layer
+from gspc_trio.iml.shell.link import LocalLink
+from gspc_trio.iml.shell.server import ImlServer
 
 SIZE = 1 << 20
 

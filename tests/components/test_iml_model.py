@@ -13,9 +13,9 @@ from iml_stage import Stage, open_stage
 from msgspec.structs import replace
 from outside import until
 
-from gspc_trio.components.iml_client import Allocation, Iml
-from gspc_trio.core.iml.errors import DataLost, ImlError, NoRoom
-from gspc_trio.core.iml.layout import Layout, Range
+from gspc_trio.iml.errors import DataLost, ImlError, NoRoom
+from gspc_trio.iml.layout import Layout, Range
+from gspc_trio.iml.shell.client import Allocation, Iml
 
 HOSTS = ("a", "b", "c")
 PAGE = 4096

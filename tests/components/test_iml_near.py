@@ -9,10 +9,10 @@ import pytest
 import trio
 from iml_stage import Stage, open_stage
 
-from gspc_trio.components.iml import join_layer
-from gspc_trio.components.iml_client import Iml
-from gspc_trio.core.iml.errors import UnknownHost
-from gspc_trio.core.iml.layout import Layout
+from gspc_trio.iml.errors import UnknownHost
+from gspc_trio.iml.layout import Layout
+from gspc_trio.iml.shell.client import Iml
+from gspc_trio.iml.shell.layer import join_layer
 
 LISTEN = "ws://127.0.0.1:0"
 HANG_S = 60.0

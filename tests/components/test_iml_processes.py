@@ -17,12 +17,12 @@ import trio
 from iml_hosts import HANG_S, MARK, Servers, open_servers
 
 from gspc_trio.components.embed import open_rts
-from gspc_trio.components.iml import open_iml
-from gspc_trio.core.iml.errors import DataLost, ImlError, NoRoom
-from gspc_trio.core.iml.layout import Layout, replicated, striped
 from gspc_trio.iml import local
+from gspc_trio.iml.errors import DataLost, ImlError, NoRoom
+from gspc_trio.iml.layout import Layout, replicated, striped
 from gspc_trio.iml.local import LocalClient
-from gspc_trio.nursery.connection_file import read_connection_file
+from gspc_trio.iml.shell.layer import open_iml
+from gspc_trio.nursery.connections.connection_file import read_connection_file
 from gspc_trio.protocol.limits import MIB
 
 pytestmark = pytest.mark.process
@@ -111,7 +111,7 @@ def test_a_killed_client_leaves_nothing(servers: Servers) -> None:
     servers.start("a")
     code = (
         "import sys, trio\n"
-        "from gspc_trio.components.iml import open_iml\n"
+        "from gspc_trio.iml.shell.layer import open_iml\n"
         "async def main():\n"
         "    async with open_iml(job='j', host='a', connection_file=sys.argv[1]) as iml:\n"
         "        data = await iml.alloc(1 << 20, bytes(1 << 20))\n"

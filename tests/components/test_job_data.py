@@ -13,10 +13,10 @@ import trio
 
 from gspc_trio import Executor, Net
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.components.iml import join_layer
-from gspc_trio.core.exchange import DataLayer
-from gspc_trio.core.iml.errors import NoRoom
-from gspc_trio.nursery.network import Network
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.iml.errors import NoRoom
+from gspc_trio.iml.shell.layer import join_layer
+from gspc_trio.nursery.connections.network import Network
 from gspc_trio.protocol.references import decode_reference, gather, is_reference, spread
 from gspc_trio.protocol.values import BadValue, dumps, loads
 
@@ -127,7 +127,7 @@ def make_and_die(marker: str) -> dict[str, Any]:
 async def test_data_of_an_attempt_that_was_lost_is_freed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gspc_trio.components.job_data.SWEEP_S", 0.2)
+    monkeypatch.setattr("gspc_trio.components.job.shell.data.SWEEP_S", 0.2)
     net = Net("lost")
     net.input("marker", [str(tmp_path / "marker")])
     for name in ("large", "other"):

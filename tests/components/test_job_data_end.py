@@ -9,7 +9,7 @@ import trio
 from attrs import evolve
 
 from gspc_trio.components.embed import open_rts
-from gspc_trio.components.job_data import open_job_data
+from gspc_trio.components.job.shell.data import open_job_data
 from gspc_trio.protocol.references import TrackedReference
 
 pytestmark = pytest.mark.process

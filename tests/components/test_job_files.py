@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import trio
 
-from gspc_trio.components.job_files import JobFiles, take_message
+from gspc_trio.components.job.shell.files import JobFiles, take_message
 from gspc_trio.core.staging import CHUNK_BYTES, DropFile, FilePatterns, FilePiece, ReadFile, WriteFile
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import Peer, RemoteError
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer, RemoteError
 
 PATTERNS = FilePatterns(("in/{name}",), ("out/{name}",))
 Ask = Callable[[Any], Awaitable[Any]]

@@ -10,12 +10,12 @@ import pytest
 import trio
 
 from gspc_trio import Net, farm, open_job, open_rts
-from gspc_trio.components.journal import Journal, JournalError, create_journal, open_journal
-from gspc_trio.core.scheduler import TaskDone
+from gspc_trio.components.job.journal import JournaledEngine, Outcomes
+from gspc_trio.components.job.journal_bytes import About, Frames, decode_record
+from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.shell.journal import Journal, JournalError, create_journal, open_journal
 from gspc_trio.core.task import Outcome, Reason, TaskState
-from gspc_trio.protocol.journal import About, Frames, decode_record
 from gspc_trio.protocol.values import dumps
-from gspc_trio.workflow.journal import JournaledEngine, Outcomes
 
 ABOUT = About("1", "flow.py", "f00", (), {})
 

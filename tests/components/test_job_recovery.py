@@ -17,23 +17,13 @@ import trio
 import trio.testing
 from iml_hosts import open_servers
 
-from gspc_trio import (
-    Executor,
-    JobFailed,
-    JobResult,
-    JobSettings,
-    Layout,
-    Named,
-    Net,
-    forward,
-    open_iml,
-)
+from gspc_trio import Executor, JobFailed, JobResult, JobSettings, Layout, Named, Net, forward, open_iml
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.components.iml_client import Iml
-from gspc_trio.components.job_recovery import Harvest, Outputs, Recovery
-from gspc_trio.core.iml.errors import DataLost, NoRoom
-from gspc_trio.core.iml.lineage import BYTES_MAX, Lineage, Origin
+from gspc_trio.components.job.lineage import BYTES_MAX, Lineage, Origin
+from gspc_trio.components.job.shell.recovery import Harvest, Outputs, Recovery
 from gspc_trio.core.task import Requirement, Task
+from gspc_trio.iml.errors import DataLost, NoRoom
+from gspc_trio.iml.shell.client import Iml
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside
 pytestmark = pytest.mark.process

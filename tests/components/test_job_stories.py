@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gspc_trio.components.job import SHOWN_CHARACTERS_MAX, SHOWN_LINES_MAX, describe_failure
+from gspc_trio.components.job.machine import TaskFailure
+from gspc_trio.components.job.shell.handle import SHOWN_CHARACTERS_MAX, SHOWN_LINES_MAX, describe_failure
 from gspc_trio.core.task import Outcome, Reason, TaskError
-from gspc_trio.workflow.job import TaskFailure
 
 
 def story(stdout: bytes) -> list[str]:

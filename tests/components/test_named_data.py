@@ -11,10 +11,10 @@ import trio
 from iml_hosts import HANG_S, Servers, open_servers
 
 from gspc_trio import Data, Executor, Named, Net, Program, open_iml, open_job, open_rts
-from gspc_trio.components.iml_process import open_server_process
-from gspc_trio.core.iml.errors import UnknownName
-from gspc_trio.core.iml.layout import Layout, striped
-from gspc_trio.core.iml.quota import Quota
+from gspc_trio.iml.errors import UnknownName
+from gspc_trio.iml.layout import Layout, striped
+from gspc_trio.iml.quota import Quota
+from gspc_trio.iml.shell.iml_process import open_server_process
 from gspc_trio.protocol.values import BadValue
 from gspc_trio.workflow.arcs import WorkflowError
 

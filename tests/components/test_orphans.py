@@ -10,13 +10,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.components import delivery
-from gspc_trio.components.delivery import Delivery
-from gspc_trio.core.exchange import Finished, OpenJob, Orphans, Submission, Submit
+from gspc_trio.components.rif.messages import Orphans, WorkBack
+from gspc_trio.components.rif.shell import delivery
+from gspc_trio.components.rif.shell.delivery import Delivery
+from gspc_trio.components.worker.messages import Finished, OpenJob, Submission, Submit
 from gspc_trio.core.task import Outcome, Reason
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import Peer
-from gspc_trio.protocol.return_messages import WorkBack
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer
 
 
 def outcome(task_id: int, size_bytes: int = 1) -> Outcome:

@@ -8,12 +8,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.components.job import JobFailed, JobResult, RtsLost
-from gspc_trio.components.jobserver import RESUME_GRACE_S
-from gspc_trio.components.journal import Journal
-from gspc_trio.components.outliving import outlive_rts
-from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed
-from gspc_trio.nursery.rpc import PeerGone
+from gspc_trio.components.job.shell.handle import JobFailed, JobResult, RtsLost
+from gspc_trio.components.job.shell.journal import Journal
+from gspc_trio.components.job.shell.outliving import outlive_rts
+from gspc_trio.components.job.shell.server import RESUME_GRACE_S
+from gspc_trio.nursery.connections.errors import AuthenticationFailed, ConnectFailed
+from gspc_trio.nursery.connections.rpc import PeerGone
 
 FINISHED = JobResult("finished", {}, {}, 1.0)
 FAILED = JobResult("failed", {}, {}, 1.0)

@@ -11,11 +11,11 @@ import pytest
 import trio
 
 from gspc_trio import JobFailed, Net
-from gspc_trio.components.client import RunTimeSystem
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.components.iml import join_layer
-from gspc_trio.components.iml_client import Iml
-from gspc_trio.nursery.network import Network
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.iml.shell.client import Iml
+from gspc_trio.iml.shell.layer import join_layer
+from gspc_trio.nursery.connections.network import Network
 
 pytestmark = pytest.mark.process
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from gspc_trio.components.journal import create_journal
-from gspc_trio.components.journal_files import JournalError
-from gspc_trio.components.own_directory import own_directory
-from gspc_trio.components.rts_state import StateError, open_state
-from gspc_trio.protocol.journal import About
+from gspc_trio.components.job.journal_bytes import About
+from gspc_trio.components.job.shell.journal import create_journal
+from gspc_trio.components.job.shell.journal_files import JournalError
+from gspc_trio.components.rts.shell.state_files import StateError, open_state
+from gspc_trio.records.shell.own_directory import own_directory
 
 ABOUT = About("t", "t.py", "", (), {})
 USED = "somebody uses"

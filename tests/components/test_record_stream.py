@@ -12,15 +12,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.components.records import SNAPSHOT_RECORDS_MAX, STALL_S, RecordStream, Watcher
-from gspc_trio.core.backlog import COALESCE_AT
-from gspc_trio.core.progress import Progress
-from gspc_trio.core.records import RifChanged, TaskChanged, TaskCounts, WorkerChanged
 from gspc_trio.core.task import TaskState
-from gspc_trio.nursery.memory import memory_pair
-from gspc_trio.nursery.rpc import Peer, PeerGone
-from gspc_trio.protocol.messages import RecordBatch
-from gspc_trio.protocol.record_lines import decode_record
+from gspc_trio.nursery.connections.memory import memory_pair
+from gspc_trio.nursery.connections.rpc import Peer, PeerGone
+from gspc_trio.records.backlog import COALESCE_AT
+from gspc_trio.records.facts import RifChanged, TaskChanged, TaskCounts, WorkerChanged
+from gspc_trio.records.lines import decode_record
+from gspc_trio.records.messages import RecordBatch
+from gspc_trio.records.progress import Progress
+from gspc_trio.records.shell.stream import SNAPSHOT_RECORDS_MAX, STALL_S, RecordStream, Watcher
 
 
 def ready(task_id: int) -> TaskChanged:

@@ -18,17 +18,18 @@ import trio
 from outside import until
 from rif_stage import FakeRts, FakeScheduler
 
-from gspc_trio.components.rif_process import BadOrder, read_order
-from gspc_trio.core.exchange import Cancel, DefineCode, OpenJob, RemoveResources, Revoke, Revoked, Submission
+from gspc_trio.components.rif.messages import RemoveResources, StopRif
+from gspc_trio.components.rif.shell.rif_process import BadOrder, read_order
+from gspc_trio.components.rm.messages import Revoke, Revoked
+from gspc_trio.components.worker.messages import Cancel, DefineCode, OpenJob, Submission
+from gspc_trio.compute.code import function_code
 from gspc_trio.core.resources import Resource
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.process import Process, open_process
-from gspc_trio.protocol.code import function_code
-from gspc_trio.protocol.messages import StopRif
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.scopes.process import Process, open_process
 from gspc_trio.protocol.values import dumps, loads
 
 TOKEN = bytes(range(32))
-COMMAND = (sys.executable, "-m", "gspc_trio.components.rif_process")
+COMMAND = (sys.executable, "-m", "gspc_trio.components.rif.shell.rif_process")
 SMALL = (Resource("r1.core0", "core"), Resource("r1.core1", "core", cpus=(0,)))
 
 ORDER: dict[str, Any] = {

@@ -9,15 +9,23 @@ import msgpack
 import pytest
 import trio
 
-from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.rts import open_rts_service
-from gspc_trio.components.strategy import RifOrder
-from gspc_trio.core.records import RECORD_TYPES, JobChanged, Record, TaskChanged, TaskCounts, WorkerChanged
-from gspc_trio.core.rts import Limits
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import PeerGone
-from gspc_trio.protocol.codec import WIRE_TYPES
-from gspc_trio.protocol.messages import CannotStart, RecordBatch, RifHello
+from gspc_trio.components.provision.strategy import RifOrder
+from gspc_trio.components.rif.messages import CannotStart, RifHello
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.rts.shell.service import open_rts_service
+from gspc_trio.components.rts.state import Limits
+from gspc_trio.components.wire.types import WIRE_TYPES
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import PeerGone
+from gspc_trio.records.facts import (
+    RECORD_TYPES,
+    JobChanged,
+    Record,
+    TaskChanged,
+    TaskCounts,
+    WorkerChanged,
+)
+from gspc_trio.records.messages import RecordBatch
 
 TOKEN = b"t" * 32
 

@@ -7,26 +7,30 @@ import trio
 from rif_stage import CORES, Stage, open_stage
 from trio.testing import MockClock
 
-from gspc_trio.core.exchange import (
+from gspc_trio.components.rif.messages import (
     AddResources,
+    CannotStart,
+    CloseJobEverywhere,
+    DagReport,
+    RemoveResources,
+    StopRif,
+    WorkerEndpoint,
+)
+from gspc_trio.components.rm.messages import Revoke, Revoked
+from gspc_trio.components.worker.messages import (
     AttemptStatus,
     Cancel,
     CloseJob,
-    DagReport,
     GetAttempt,
     OpenJob,
-    RemoveResources,
-    Revoke,
-    Revoked,
     Submission,
     TakeBack,
-    WorkerEndpoint,
 )
+from gspc_trio.core.messages import GetStatus
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, TaskError, TaskOptions
-from gspc_trio.nursery.rpc import RemoteError
-from gspc_trio.protocol.messages import CannotStart, CloseJobEverywhere, GetStatus, StopRif
-from gspc_trio.testing.backend import Behaviour, by_task, open_simulated_backend
+from gspc_trio.nursery.connections.rpc import RemoteError
+from gspc_trio.testing.simulated.backend import Behaviour, by_task, open_simulated_backend
 
 # The clock of a test is found among its own arguments.
 # ruff: noqa: ARG001

@@ -10,13 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.components.worker import JobCode, JobCompute, WorkerShell
-from gspc_trio.core.exchange import Finished, OpenJob, Submission, Submit
-from gspc_trio.core.resources import Resource
-from gspc_trio.core.rif_events import AtWorker, StartFailed
-from gspc_trio.core.task import Outcome, Reason
-from gspc_trio.core.verdict import refusal
-from gspc_trio.core.work import (
+from gspc_trio.components.rif.events import AtWorker, StartFailed
+from gspc_trio.components.worker.events import (
     Abort,
     Aborted,
     Compute,
@@ -32,7 +27,17 @@ from gspc_trio.core.work import (
     StagedIn,
     StageIn,
 )
-from gspc_trio.testing.backend import Behaviour, SimulatedBackend, by_task, open_simulated_backend
+from gspc_trio.components.worker.messages import Finished, OpenJob, Submission, Submit
+from gspc_trio.components.worker.shell.worker import JobCode, JobCompute, WorkerShell
+from gspc_trio.components.worker.verdict import refusal
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Outcome, Reason
+from gspc_trio.testing.simulated.backend import (
+    Behaviour,
+    SimulatedBackend,
+    by_task,
+    open_simulated_backend,
+)
 
 # The clock of a test is found among its own arguments.
 # ruff: noqa: ARG001

@@ -9,20 +9,20 @@ import pytest
 import trio
 from rts_stage import RTS, FakeRifs
 
-from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.rm_client import (
+from gspc_trio.components.rm.events import Added, Removed
+from gspc_trio.components.rts.shell.acquire import (
     AcquireInterrupted,
     AcquireRefused,
     HeldGrant,
     Resources,
     open_resources,
 )
-from gspc_trio.components.rts import RtsService, open_rts_service
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, Removed
 from gspc_trio.core.task import Requirement
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import PeerGone
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import PeerGone
 
 # The clock of a test is found among its own arguments, so each names ``autojump_clock``.
 # ruff: noqa: ARG001

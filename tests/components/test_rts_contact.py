@@ -7,10 +7,10 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.components.rts_contact import RtsContact
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import CLOSED_HERE, Peer
-from gspc_trio.protocol.messages import StopRif
+from gspc_trio.components.rif.messages import StopRif
+from gspc_trio.components.rts.shell.contact import RtsContact
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import CLOSED_HERE, Peer
 
 
 class Place:

@@ -11,10 +11,10 @@ import pytest
 import trio
 from outside import is_alive, until_ended
 
-from gspc_trio.components.rts import RtsService, open_rts_service
-from gspc_trio.components.strategies import LocalStrategy
-from gspc_trio.nursery.network import Network
-from gspc_trio.protocol import messages
+from gspc_trio.components.provision.shell.strategies import LocalStrategy
+from gspc_trio.components.rts.messages import BootstrapReport
+from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
+from gspc_trio.nursery.connections.network import Network
 
 pytestmark = pytest.mark.process
 
@@ -22,9 +22,9 @@ TOKEN = b"0123456789abcdef0123456789abcdef"
 
 RTS_PROGRAM = """
 import trio
-from gspc_trio.components.rts import open_rts_service
-from gspc_trio.components.strategies import LocalStrategy
-from gspc_trio.nursery.network import Network
+from gspc_trio.components.rts.shell.service import open_rts_service
+from gspc_trio.components.provision.shell.strategies import LocalStrategy
+from gspc_trio.nursery.connections.network import Network
 
 async def main():
     strategies = {"local": LocalStrategy()}
@@ -54,7 +54,7 @@ async def test_a_rif_process_that_is_killed_is_started_again_and_none_is_left_at
     async with open_rts_service(network, listen=("ws://127.0.0.1:0",), strategies=strategies) as service:
         with trio.fail_after(60):
             report = await service.bootstrap(("anna", "bert"), "local", 2)
-        assert report == messages.BootstrapReport({"anna": "r1", "bert": "r2"}, {})
+        assert report == BootstrapReport({"anna": "r1", "bert": "r2"}, {})
         pids = [rif["pid"] for rif in service.status()["rifs"]]
         assert os.getpid() not in pids
         before = service.host_to_resource()

@@ -8,26 +8,42 @@ import pytest
 import trio
 from rts_stage import RTS, Cluster, FakeRifs, lost, one
 
-from gspc_trio.components.rts import RtsError, open_rts_service
-from gspc_trio.components.strategy import RifOrder
-from gspc_trio.core.exchange import (
-    Demand,
+from gspc_trio.components.job.messages import WaitJob
+from gspc_trio.components.provision.strategy import RifOrder
+from gspc_trio.components.rif.messages import RifHello, StopRif
+from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Refuse, Release, Revoked
+from gspc_trio.components.rts.messages import (
+    AddDag,
+    Bootstrap,
+    BootstrapReport,
     EndState,
-    Grant,
+    Explain,
+    GetHostToResource,
+    HostToResource,
     JobEnd,
-    Lapsed,
-    Release,
-    Revoked,
+    JobEntry,
+    JobList,
+    LeaveJob,
+    ListJobs,
+    RegisterJob,
+    RemoveDag,
+    RifGone,
+    RifUp,
+    StopRts,
+    Teardown,
+    TeardownReport,
 )
+from gspc_trio.components.rts.shell.service import RtsError, open_rts_service
+from gspc_trio.components.rts.state import Limits
 from gspc_trio.core.ids import NO_GRANT
-from gspc_trio.core.records import ResourceChanged, RifChanged, StreamOpened, WorkerChanged
+from gspc_trio.core.messages import Done, Status
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rts import Limits
 from gspc_trio.core.task import CORE, Requirement, Shape, TaskState
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import RemoteError
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.policies.placement import PLACEMENTS
-from gspc_trio.protocol import messages
+from gspc_trio.records.facts import ResourceChanged, RifChanged, StreamOpened, WorkerChanged
+from gspc_trio.records.messages import RecordBatch, Watch
 
 # The clock of a test is found among its own arguments, so each names ``autojump_clock``.
 # ruff: noqa: ARG001
@@ -53,7 +69,7 @@ def demand(job: str, credit: int, seen: tuple[int, int] = NO_GRANT) -> Demand:
 async def test_bootstrap_reports_hosts_that_fail_beside_those_that_came_up(cluster, autojump_clock):
     cluster.rifs.broken["bert"] = "no route to host"
     report = await cluster.service.bootstrap(("anna", "bert", "cleo"), "fake")
-    assert report == messages.BootstrapReport(
+    assert report == BootstrapReport(
         {"anna": "r1", "cleo": "r3"}, {"bert": "no route to host; it said: Traceback"}
     )
     assert cluster.service.status()["classes"]["core"]["free"] == 4, "the RM knows them when the answer comes"
@@ -68,32 +84,32 @@ async def test_what_cannot_be_done_is_one_clear_line(cluster, autojump_clock):
         await cluster.service.bootstrap(("anna",), "ssh")
     async with cluster.client() as client:
         with pytest.raises(RemoteError, match="there is no RIF r9; there are: none") as caught:
-            await client.call(messages.Teardown(("r9",)))
+            await client.call(Teardown(("r9",)))
         assert caught.value.kind == "RtsError"
         with pytest.raises(RemoteError, match="does not answer WaitJob"):
-            await client.call(messages.WaitJob())
+            await client.call(WaitJob())
         with pytest.raises(RemoteError, match="j7"):
-            await client.call(messages.Explain("j7"))
+            await client.call(Explain("j7"))
 
 
 async def test_a_client_can_do_all_that_a_user_may(cluster, autojump_clock):
     async with cluster.client() as client, cluster.job() as job:
-        report = await client.call(messages.Bootstrap(("anna",), "fake", 1))
-        assert report == messages.BootstrapReport({"anna": "r1"}, {})
-        added = await client.call(messages.AddDag("r1", (Resource("r1.gpu", "gpu", ("r1.node",)),)))
+        report = await client.call(Bootstrap(("anna",), "fake", 1))
+        assert report == BootstrapReport({"anna": "r1"}, {})
+        added = await client.call(AddDag("r1", (Resource("r1.gpu", "gpu", ("r1.node",)),)))
         assert [worker.resource_id for worker in added.workers] == ["r1.gpu"]
-        removed = await client.call(messages.RemoveDag("r1", ("r1.core0",)))
+        removed = await client.call(RemoveDag("r1", ("r1.core0",)))
         assert [worker.resource_id for worker in removed.workers] == ["r1.core0"]
-        hosts = await client.call(messages.GetHostToResource())
-        assert hosts == messages.HostToResource({"anna": ("r1.node", "r1.gpu")})
-        jobs = await client.call(messages.ListJobs())
-        assert jobs == messages.JobList((messages.JobEntry("j1", "count", 5, "anna", "", 1.0),))
-        waiting = await client.call(messages.Explain(job.job))
-        assert waiting == messages.Status({"waiting": []})
-        stopped = await client.call(messages.Teardown(("r1",)))
-        assert stopped == messages.TeardownReport(("r1",))
+        hosts = await client.call(GetHostToResource())
+        assert hosts == HostToResource({"anna": ("r1.node", "r1.gpu")})
+        jobs = await client.call(ListJobs())
+        assert jobs == JobList((JobEntry("j1", "count", 5, "anna", "", 1.0),))
+        waiting = await client.call(Explain(job.job))
+        assert waiting == Status({"waiting": []})
+        stopped = await client.call(Teardown(("r1",)))
+        assert stopped == TeardownReport(("r1",))
         assert not cluster.service.stopped.is_set()
-        assert await client.call(messages.StopRts()) == messages.Done()
+        assert await client.call(StopRts()) == Done()
         assert cluster.service.stopped.is_set()
 
 
@@ -104,7 +120,7 @@ async def test_a_job_hears_of_rifs_first_then_gets_what_it_demands(cluster, auto
         heard: list[object] = []
         while sum(isinstance(message, Grant) for message in heard) < 2:
             heard += await job.peer.receive()
-        assert isinstance(heard[0], messages.RifUp)
+        assert isinstance(heard[0], RifUp)
         assert heard[0].endpoint.resources == (
             Resource("r1.node", "node"),
             Resource("r1.core0", "core", ("r1.node",)),
@@ -151,7 +167,7 @@ async def test_a_job_that_leaves_is_told_so_and_forgotten_but_for_its_end(cluste
     await cluster.service.bootstrap(("anna",), "fake")
     end = JobEnd(EndState.FAILED, "a task failed", {TaskState.FINISHED: 3, TaskState.FAILED: 1}, 1.5)
     async with cluster.job() as job:
-        assert await job.peer.call(messages.LeaveJob(end=end)) == messages.Done()
+        assert await job.peer.call(LeaveJob(end=end)) == Done()
         await lost(job.peer)
     assert cluster.service.jobs() == ()
     assert cluster.service.status()["jobs"] == []
@@ -167,7 +183,7 @@ async def test_a_job_that_leaves_is_told_so_and_forgotten_but_for_its_end(cluste
         (Release("j1", (3, 77)), "grant"),
         (demand("j2", 1), "in the name of j2"),
         (demand("j1", -1), "credit"),
-        (messages.StopRif(), "may not say StopRif"),
+        (StopRif(), "may not say StopRif"),
     ],
 )
 async def test_a_job_that_says_what_it_must_not_loses_its_connection_and_nobody_else_does(
@@ -188,11 +204,11 @@ async def test_a_rif_that_is_killed_is_started_again_and_jobs_are_told_of_all_of
         job.peer.post(demand(job.job, 1))
         (grant,) = await job.hear(Grant)
         cluster.rifs.scopes["r1"].cancel()
-        job.heard += [await one(job, messages.RifGone)]
+        job.heard += [await one(job, RifGone)]
         lapsed = await one(job, Lapsed)
         assert lapsed.grant_ids == (grant.grant_id,)
         job.peer.post(demand(job.job, 1, grant.grant_id))
-        up = await one(job, messages.RifUp)
+        up = await one(job, RifUp)
         assert up.endpoint.incarnation == 2
         assert [resource.resource_id for resource in up.endpoint.resources] == ["r1.node", "r1.core0"]
         assert await one(job, Grant) == Grant("j1", CORE, (3, 2), ("r1.core0",))
@@ -205,7 +221,7 @@ async def test_jobs_wait_for_a_host_that_is_lost_until_somebody_takes_it_down(cl
     async with cluster.job() as job:
         cluster.rifs.broken["anna"] = "host is down"
         cluster.rifs.scopes["r1"].cancel()
-        await one(job, messages.RifGone)
+        await one(job, RifGone)
         job.peer.post(demand(job.job, 1))
         await trio.sleep(0.01 + sum(Limits().retry_delays_s))
         (rif,) = cluster.service.status()["rifs"]
@@ -216,10 +232,10 @@ async def test_jobs_wait_for_a_host_that_is_lost_until_somebody_takes_it_down(cl
         assert entry["reason"] == f"not there yet: there is 0 core now; anna is lost: {shown}"
         assert entry["awaits"] == [{"rif_id": "r1", "host": "anna", "retry_in_s": rif["retry_in_s"]}]
         job.peer.post(Demand(job.job, Shape((Requirement("gpu"),)), 1, NO_GRANT))
-        (refusal,) = await job.hear(messages.exchange.Refuse)
+        (refusal,) = await job.hear(Refuse)
         assert refusal.shape.requirements[0].resource_class == "gpu", "what no host could meet"
         await cluster.service.teardown(("r1",))
-        (refusal,) = await job.hear(messages.exchange.Refuse)
+        (refusal,) = await job.hear(Refuse)
         assert refusal.reason == "asked for core, but there is no core; there is: nothing"
 
 
@@ -231,7 +247,7 @@ async def test_a_rif_that_does_not_confirm_a_revoke_is_replaced(cluster, autojum
             await job.hear(Grant)
             cluster.rifs.mute = True
         other.peer.post(demand(other.job, 1))
-        gone = await one(other, messages.RifGone)
+        gone = await one(other, RifGone)
         assert gone.reason == "it did not say in time that revoked work has ended"
         cluster.rifs.mute = False
         assert (await one(other, Grant)).resources == ("r1.core0",)
@@ -242,15 +258,15 @@ async def test_a_rif_that_runs_on_without_its_connection_is_ended_and_started_ag
     cluster.rifs.lingers = True
     async with cluster.job() as job:
         cluster.rifs.peers["r1"].drop("cable cut")
-        assert (await one(job, messages.RifGone)).reason == "cable cut"
-        up = await one(job, messages.RifUp)
+        assert (await one(job, RifGone)).reason == "cable cut"
+        up = await one(job, RifUp)
         assert up.endpoint.incarnation == 2
     assert cluster.rifs.ended == ["r1"]
 
 
 async def test_a_rif_with_the_name_of_another_one_is_cut_off(cluster, autojump_clock):
     async with cluster.network.connect(RTS, role="rif", name="r2", expect="rts") as other:
-        other.post(messages.RifHello("r1", 1, 1, "anna", "memory:x", ()))
+        other.post(RifHello("r1", 1, 1, "anna", "memory:x", ()))
         await lost(other)
         assert other.reason == "r2 says hello as r1"
 
@@ -258,7 +274,7 @@ async def test_a_rif_with_the_name_of_another_one_is_cut_off(cluster, autojump_c
 async def test_a_late_old_incarnation_is_cut_off(cluster, autojump_clock):
     await cluster.service.bootstrap(("anna",), "fake")
     async with cluster.network.connect(RTS, role="rif", name="r1", expect="rts") as old:
-        old.post(messages.RifHello("r1", 0, 1, "anna", "memory:old", ()))
+        old.post(RifHello("r1", 0, 1, "anna", "memory:old", ()))
         await lost(old)
         assert old.reason == "r1 incarnation 0 is refused: the newest is 1"
     assert cluster.service.status()["rifs"][0]["state"] == "up"
@@ -276,7 +292,7 @@ async def test_a_rif_that_answers_for_another_one_is_cut_off_and_started_again(c
 @pytest.mark.parametrize("role", ["rif", "job", "iml"])
 async def test_who_begins_with_something_else_is_cut_off(cluster, role, autojump_clock):
     async with cluster.network.connect(RTS, role=role, name="x", expect="rts") as peer:
-        peer.post(messages.StopRif())
+        peer.post(StopRif())
         await lost(peer)
     assert cluster.service.status()["rifs"] == []
 
@@ -294,13 +310,13 @@ async def test_a_rif_that_never_speaks_fails_its_bootstrap_in_thirty_seconds(aut
         report = await service.bootstrap(("anna",), "silent")
         assert trio.current_time() - before == pytest.approx(30)
         reason = "it did not come up within 30 s; it was ended; it said: loading"
-        assert report == messages.BootstrapReport({}, {"anna": reason})
+        assert report == BootstrapReport({}, {"anna": reason})
 
 
 async def test_a_watcher_gets_a_snapshot_then_what_changes(cluster, autojump_clock):
     await cluster.service.bootstrap(("anna",), "fake")
     async with cluster.client() as client:
-        client.post(messages.Watch(10))
+        client.post(Watch(10))
         (first,) = await client.receive()
         assert first.snapshot
         assert isinstance(first.records[0], StreamOpened)
@@ -319,11 +335,11 @@ async def test_a_watcher_gets_a_snapshot_then_what_changes(cluster, autojump_clo
 async def test_records_of_a_rif_join_the_stream_on_the_clock_of_the_rts(cluster, autojump_clock):
     await cluster.service.bootstrap(("anna",), "fake")
     async with cluster.client() as client:
-        client.post(messages.Watch(10))
+        client.post(Watch(10))
         ((opened, *_),) = [batch.records for batch in await client.receive()]
         ahead = StreamOpened(0.0, opened.wall_offset_s + 100.0, "1")
         busy = WorkerChanged(5.0, "r1.core0", "busy", "j1", 9)
-        cluster.rifs.peers["r1"].post(messages.RecordBatch((ahead, busy)))
+        cluster.rifs.peers["r1"].post(RecordBatch((ahead, busy)))
         (batch,) = await client.receive()
         assert batch.records == (WorkerChanged(105.0, "r1.core0", "busy", "j1", 9),)
 
@@ -367,7 +383,7 @@ async def test_a_job_learns_that_the_run_time_system_was_stopped(autojump_clock)
         async with open_rts_service(network, listen=(RTS,), strategies={}):
             connection = network.connect(RTS, role="job", name="j", expect="rts")
             peer = await connection.__aenter__()
-            await peer.call(messages.RegisterJob("count", 1, "anna"))
+            await peer.call(RegisterJob("count", 1, "anna"))
         await lost(peer)
         assert peer.reason == "the run-time system was stopped"
         await connection.__aexit__(None, None, None)

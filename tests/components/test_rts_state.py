@@ -15,8 +15,10 @@ from attrs import evolve
 from outside import until
 from rts_stage import RTS, FakeRifs
 
-from gspc_trio.components.rts import open_rts_service
-from gspc_trio.components.rts_state import (
+from gspc_trio.components.provision.strategy import RifOrder
+from gspc_trio.components.rts.messages import RegisterJob
+from gspc_trio.components.rts.shell.service import open_rts_service
+from gspc_trio.components.rts.shell.state_files import (
     NAMES_AHEAD,
     SavedHost,
     SavedJob,
@@ -24,11 +26,9 @@ from gspc_trio.components.rts_state import (
     StateKeeper,
     open_state,
 )
-from gspc_trio.components.strategy import RifOrder
-from gspc_trio.core.rts import Limits
-from gspc_trio.nursery.connection_file import process_start
-from gspc_trio.nursery.network import Network
-from gspc_trio.protocol.messages import RegisterJob
+from gspc_trio.components.rts.state import Limits
+from gspc_trio.nursery.connections.connection_file import process_start
+from gspc_trio.nursery.connections.network import Network
 
 BOUND_S = 60.0
 

@@ -11,25 +11,22 @@ import pytest
 import trio
 from attrs import define, field
 
-from gspc_trio.components.rts import RtsService, open_rts_service
-from gspc_trio.components.strategies import EmbeddedStrategy
-from gspc_trio.core.exchange import (
-    DefineCode,
-    Demand,
-    Finished,
-    Grant,
-    Lapsed,
-    OpenJob,
-    Submission,
-    Submit,
-)
+from gspc_trio.components.rif.shell.embedded import EmbeddedStrategy
+from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Release
+from gspc_trio.components.rts.messages import RegisterJob, RifUp
+from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
+from gspc_trio.components.worker.messages import DefineCode, Finished, OpenJob, Submission, Submit
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Reason
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import Peer
-from gspc_trio.protocol import messages
-from gspc_trio.testing.backend import Behaviour, SimulatedBackend, by_task, open_simulated_backend
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.testing.simulated.backend import (
+    Behaviour,
+    SimulatedBackend,
+    by_task,
+    open_simulated_backend,
+)
 
 # The clock of a test is found among its own arguments, so each names ``autojump_clock``.
 # ruff: noqa: ARG001
@@ -50,7 +47,7 @@ class Stage:
     @asynccontextmanager
     async def job(self) -> AsyncIterator[Job]:
         async with self.network.connect(RTS, role="job", name="job", expect="rts") as peer:
-            registered = await peer.call(messages.RegisterJob("job", 1, "anna"))
+            registered = await peer.call(RegisterJob("job", 1, "anna"))
             yield Job(registered.job, peer)
 
 
@@ -100,14 +97,14 @@ def stage(monkeypatch) -> Callable[[], Any]:
     return opened
 
 
-def dial(stage: Stage, up: messages.RifUp, job: Job) -> Any:
+def dial(stage: Stage, up: RifUp, job: Job) -> Any:
     connect = partial(stage.network.connect, role="job", name=job.job, expect="rif")
     return connect(up.endpoint.address)
 
 
 async def test_a_task_runs_on_what_was_granted(stage, autojump_clock):
     async with stage() as there, there.job() as job:
-        up = await job.next(messages.RifUp)
+        up = await job.next(RifUp)
         grant = await job.acquire()
         async with dial(there, up, job) as rif:
             await begin(rif, job, grant, 1)
@@ -121,7 +118,7 @@ async def test_what_a_lost_job_held_is_free_within_a_second_though_its_task_was_
 ):
     async with stage() as there, there.job() as other:
         async with there.job() as job:
-            up = await job.next(messages.RifUp)
+            up = await job.next(RifUp)
             grant = await job.acquire()
             async with dial(there, up, job) as rif:
                 await begin(rif, job, grant, 7)
@@ -141,7 +138,7 @@ async def test_what_a_job_held_that_lost_only_its_rts_is_free_when_its_task_has_
 ):
     async with stage() as there, there.job() as other:
         async with there.job() as job:
-            up = await job.next(messages.RifUp)
+            up = await job.next(RifUp)
             grant = await job.acquire()
             async with dial(there, up, job) as rif:
                 await begin(rif, job, grant, 7)
@@ -153,7 +150,7 @@ async def test_what_a_job_held_that_lost_only_its_rts_is_free_when_its_task_has_
 
 async def test_a_removed_resource_is_lost_to_its_job_and_gone_at_the_rif(stage, autojump_clock):
     async with stage() as there, there.job() as job:
-        up = await job.next(messages.RifUp)
+        up = await job.next(RifUp)
         grant = await job.acquire()
         async with dial(there, up, job) as rif:
             await begin(rif, job, grant, 7)
@@ -161,7 +158,7 @@ async def test_a_removed_resource_is_lost_to_its_job_and_gone_at_the_rif(stage, 
             report = await there.service.remove("r1", ("r1.core0",))
             assert [worker.resource_id for worker in report.workers] == ["r1.core0"]
             assert (await job.next(Lapsed)).grant_ids == (grant.grant_id,)
-            left = await job.next(messages.RifUp)
+            left = await job.next(RifUp)
             assert [resource.resource_id for resource in left.endpoint.resources] == ["r1.node"]
 
 
@@ -175,10 +172,10 @@ async def test_a_removal_that_waits_is_answered_when_the_job_has_let_go(stage, a
             done.set()
 
         nursery.start_soon(remove)
-        recall = await job.next(messages.exchange.Recall)
+        recall = await job.next(Recall)
         assert recall.grant_ids == (grant.grant_id,)
         assert not done.is_set()
-        job.rts.post(messages.exchange.Release(job.job, grant.grant_id))
+        job.rts.post(Release(job.job, grant.grant_id))
         await done.wait()
         assert there.service.host_to_resource() == {"anna": ("r1.node",)}
 

@@ -11,18 +11,26 @@ import trio
 from attrs import define, field
 from msgspec.structs import replace
 
-from gspc_trio.components.scheduler import SchedulerRoutes, _RifLink
-from gspc_trio.core.exchange import Cancel, Finished, Grant, Lapsed, OpenJob, Submission, Submit
+from gspc_trio.components.job.scheduler.interface import (
+    GivenUp,
+    ResourcesLost,
+    ResourcesUp,
+    TaskDone,
+    TasksReady,
+    Withheld,
+)
+from gspc_trio.components.job.shell.scheduler import SchedulerRoutes, _RifLink
+from gspc_trio.components.rm.messages import Grant, Lapsed
+from gspc_trio.components.rts.messages import RifEndpoint, RifGone
+from gspc_trio.components.wire.codec import Codec
+from gspc_trio.components.worker.messages import Cancel, Finished, OpenJob, Submission, Submit
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import GivenUp, ResourcesLost, ResourcesUp, TaskDone, TasksReady, Withheld
 from gspc_trio.core.task import CORE, Reason, Task, TaskOptions
-from gspc_trio.nursery.memory import memory_pair
-from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.connections.memory import memory_pair
+from gspc_trio.nursery.connections.network import Network
 from gspc_trio.policies.lookahead import look_ahead_scheduler
-from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.limits import KIB, Limits
-from gspc_trio.protocol.messages import RifEndpoint, RifGone
 
 
 @define

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from gspc_trio.components.ssh import SshStrategy, remote_command
-from gspc_trio.components.strategy import RifOrder, StrategyError
+from gspc_trio.components.provision.shell.ssh import SshStrategy, remote_command
+from gspc_trio.components.provision.strategy import RifOrder, StrategyError
 
 TOKEN = bytes(range(32))
 SECRET = "-----BEGIN PRIVATE KEY-----"

@@ -13,19 +13,15 @@ import trio
 from attrs import evolve
 from outside import until
 
-from gspc_trio.components.rts import open_rts_service
-from gspc_trio.components.strategies import (
-    EmbeddedStrategy,
-    LocalStrategy,
-    describe_exit,
-    find_strategies,
-)
-from gspc_trio.components.strategy import RifOrder, StrategyError
+from gspc_trio.components.provision.shell.strategies import LocalStrategy, describe_exit, find_strategies
+from gspc_trio.components.provision.strategy import RifOrder, StrategyError
+from gspc_trio.components.rif.shell.embedded import EmbeddedStrategy
+from gspc_trio.components.rts.messages import BootstrapReport
+from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.core.resources import Resource
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.process import ProcessStartError
-from gspc_trio.protocol import messages
-from gspc_trio.testing.backend import by_task, open_simulated_backend
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.scopes.process import ProcessStartError
+from gspc_trio.testing.simulated.backend import by_task, open_simulated_backend
 
 TOKEN = bytes(range(32))
 
@@ -61,7 +57,7 @@ async def test_an_embedded_rif_comes_up_with_what_was_discovered_and_goes_when_t
         ) as service,
     ):
         report = await service.bootstrap(("anna", "bert"), "embedded", 2)
-        assert report == messages.BootstrapReport({"anna": "r1", "bert": "r2"}, {})
+        assert report == BootstrapReport({"anna": "r1", "bert": "r2"}, {})
         assert service.host_to_resource() == {
             "anna": ("r1.core0", "r1.core1"),
             "bert": ("r2.core0", "r2.core1"),

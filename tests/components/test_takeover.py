@@ -9,11 +9,11 @@ import trio
 import trio.lowlevel
 from trio.testing import MockClock
 
-from gspc_trio.components.takeover import WAIT_S, Takeover
-from gspc_trio.core.exchange import Orphans
+from gspc_trio.components.job.journal import JournaledEngine
+from gspc_trio.components.job.machine import Close, TakenOver
+from gspc_trio.components.job.shell.takeover import WAIT_S, Takeover
+from gspc_trio.components.rif.messages import Orphans
 from gspc_trio.core.task import Outcome, Reason
-from gspc_trio.workflow.job import Close, TakenOver
-from gspc_trio.workflow.journal import JournaledEngine
 
 FINISHED = Outcome(1, 1, Reason.FINISHED)
 

@@ -16,11 +16,11 @@ import trio
 
 from gspc_trio import Data, Executor, JobFailed, JobSettings, Net, Program, StageLimits, farm
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.components.iml import join_layer
-from gspc_trio.core.records import TaskChanged
-from gspc_trio.iml.folders import PREFIX
-from gspc_trio.nursery.network import Network
-from gspc_trio.protocol.record_lines import decode_record
+from gspc_trio.compute.folders import PREFIX
+from gspc_trio.iml.shell.layer import join_layer
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.records.facts import TaskChanged
+from gspc_trio.records.lines import decode_record
 
 pytestmark = pytest.mark.process
 

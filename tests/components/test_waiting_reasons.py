@@ -11,14 +11,14 @@ from rts_stage import RTS
 from trio.testing import MockClock
 
 from gspc_trio.cli.waiting import LOOK_INTERVAL_S, tell_waiting
-from gspc_trio.components.client import RunTimeSystem
-from gspc_trio.components.job import Job
-from gspc_trio.components.rts import open_rts_service
-from gspc_trio.core.exchange import Demand
+from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.rm.messages import Demand
+from gspc_trio.components.rts.messages import RegisterJob
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.task import Requirement, Shape, TaskState
-from gspc_trio.nursery.network import Network
-from gspc_trio.protocol.messages import RegisterJob
+from gspc_trio.nursery.connections.network import Network
 
 GPU = Shape((Requirement("gpu"),), wait=True)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gspc_trio.compute import process_tree
+from gspc_trio.compute.channel import MARKER
 from gspc_trio.compute.sweep import main, marked, sweep
-from gspc_trio.protocol.compute_channel import MARKER
 
 pytestmark = pytest.mark.process
 

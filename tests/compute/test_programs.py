@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gspc_trio.compute import process_tree, programs
+from gspc_trio.compute.code import ProgramCall
 from gspc_trio.compute.errors import TaskFailure
-from gspc_trio.protocol.code import ProgramCall
 
 pytestmark = pytest.mark.process
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gspc_trio.compute import errors
+from gspc_trio.compute.code import function_code
 from gspc_trio.compute.errors import TaskFailure, describe
 from gspc_trio.compute.functions import Runner
-from gspc_trio.protocol.code import function_code
 from gspc_trio.protocol.values import loads
 
 

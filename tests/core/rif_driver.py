@@ -6,24 +6,14 @@ from typing import Any
 
 from transitions_seen import TransitionsSeen
 
-from gspc_trio.core.at_work import TRANSITIONS, Use
-from gspc_trio.core.exchange import (
-    DefineCode,
-    Finished,
-    OpenJob,
-    Submission,
-    Submit,
-    WorkerEndpoint,
-)
+from gspc_trio.components.rif.at_work import TRANSITIONS, Use
+from gspc_trio.components.rif.events import Forward
+from gspc_trio.components.rif.machine import Rif
+from gspc_trio.components.rif.messages import WorkerEndpoint
+from gspc_trio.components.worker.events import Assign
+from gspc_trio.components.worker.messages import DefineCode, Finished, OpenJob, Submission, Submit
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rif import Rif
-from gspc_trio.core.rif_events import (
-    Forward,
-)
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
-from gspc_trio.core.work import (
-    Assign,
-)
 
 NODE = Resource("r1.node", "node")
 SOCKET = Resource("r1.socket0", "socket", ("r1.node",))

@@ -7,10 +7,12 @@ from itertools import product
 from attrs import evolve
 from msgspec.structs import replace
 
-from gspc_trio.core.exchange import Grant
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Grant
+from gspc_trio.components.rm.placing import Placement
+from gspc_trio.components.rm.state import Limits
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Limits, Placement, ResourceManager
 from gspc_trio.core.task import Requirement, Shape
 
 JOBS = {"a": 1.0, "b": 2.0, "c": 0.5}

@@ -6,14 +6,16 @@ from typing import Any
 
 from transitions_seen import TransitionsSeen
 
-from gspc_trio.core.exchange import Demand, Grant, Release
+from gspc_trio.components.rm.events import Added, JobJoined
+from gspc_trio.components.rm.jobs import DEMAND_TRANSITIONS, GRANT_TRANSITIONS, DemandState, GrantState
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Grant, Release
+from gspc_trio.components.rm.state import Limits
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, JobJoined, Limits, ResourceManager
-from gspc_trio.core.rm.jobs import DEMAND_TRANSITIONS, GRANT_TRANSITIONS, DemandState, GrantState
 from gspc_trio.core.task import CORE, Requirement, Shape
+from gspc_trio.records.facts import GrantChanged, ResourceChanged
 
 NODE = Shape((Requirement("node"),))
 SOCKET = Shape((Requirement("socket"),))

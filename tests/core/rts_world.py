@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gspc_trio.core.exchange import DagReport, WorkerEndpoint
+from gspc_trio.components.rif.messages import DagReport, WorkerEndpoint
+from gspc_trio.components.rm.events import Added
+from gspc_trio.components.rts import events
+from gspc_trio.components.rts.machine import Rts
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm.events import Added
-from gspc_trio.core.rts import Rts, events
 
 CORES = (Resource("r1.node", "node"), Resource("r1.core0", "core", ("r1.node",)))
 IDS = ("r1.node", "r1.core0")

@@ -6,7 +6,9 @@ from collections import Counter
 
 from scheduler_world import GANG, JOB
 
-from gspc_trio.core.exchange import Cancel, Demand, Grant, Hold, Release, Submit, TakeBack
+from gspc_trio.components.rif.messages import Hold
+from gspc_trio.components.rm.messages import Demand, Grant, Release
+from gspc_trio.components.worker.messages import Cancel, Submit, TakeBack
 from gspc_trio.core.ids import GrantId
 from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, TaskError, TaskOptions
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gspc_trio.core.exchange import Cancel, Demand, Finished, Grant, Release, Submission, Submit, TakeBack
+from gspc_trio.components.job.scheduler.interface import ResourcesUp, TaskDone, TasksReady
+from gspc_trio.components.job.scheduler.machine import Scheduler
+from gspc_trio.components.rm.messages import Demand, Grant, Release
+from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit, TakeBack
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.records import GrantChanged, TaskChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import ResourcesUp, Scheduler, TaskDone, TasksReady
 from gspc_trio.core.task import (
     CORE,
     DEFAULT_OPTIONS,
@@ -23,6 +24,7 @@ from gspc_trio.core.task import (
 )
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.policies.retry import Retry
+from gspc_trio.records.facts import GrantChanged, TaskChanged
 
 JOB = "j1"
 GANG = Shape((Requirement("core"), Requirement("core")))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gspc_trio.core import backlog as backlog_module
-from gspc_trio.core.backlog import COALESCE_AT, TASKS_NAMED_MAX, TASKS_TOLD_MAX, Backlog
-from gspc_trio.core.progress import Progress
-from gspc_trio.core.records import (
+from gspc_trio.core.task import TaskState
+from gspc_trio.records import backlog as backlog_module
+from gspc_trio.records.backlog import COALESCE_AT, TASKS_NAMED_MAX, TASKS_TOLD_MAX, Backlog
+from gspc_trio.records.facts import (
     GrantChanged,
     JobChanged,
     Record,
@@ -20,7 +20,7 @@ from gspc_trio.core.records import (
     TaskCounts,
     WorkerChanged,
 )
-from gspc_trio.core.task import TaskState
+from gspc_trio.records.progress import Progress
 
 READY, RUNNING, FINISHED, FAILED = TaskState.READY, TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from iml_directory import CLIENT, JOB, Layer
 
-from gspc_trio.core.iml import exchange as x
-from gspc_trio.core.iml.events import ClientDown, ClientUp, Refuse, Reply, ServerDown
-from gspc_trio.core.iml.layout import Layout
+from gspc_trio.iml import messages as x
+from gspc_trio.iml.events import ClientDown, ClientUp, Refuse, Reply, ServerDown
+from gspc_trio.iml.layout import Layout
 
 
 @pytest.mark.parametrize("goes", [False, True])

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from iml_directory import CLIENT, JOB, OTHER, Layer
 
-from gspc_trio.core.iml import exchange as x
-from gspc_trio.core.iml.directory import partition
-from gspc_trio.core.iml.events import (
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.iml import messages as x
+from gspc_trio.iml.directory import partition
+from gspc_trio.iml.events import (
     Answered,
     Asked,
     CallServer,
@@ -23,8 +24,7 @@ from gspc_trio.core.iml.events import (
     TellClient,
     TellServer,
 )
-from gspc_trio.core.iml.layout import Layout, Range, replicated, striped
-from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.iml.layout import Layout, Range, replicated, striped
 
 
 def test_data_is_made_where_its_layout_says() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gspc_trio.core.iml import exchange as x
-from gspc_trio.core.iml.coordinator import Coordinator
-from gspc_trio.core.iml.events import Asked, CallServer, ClientDown, ClientUp, Refuse, ServerUp
+from gspc_trio.iml import messages as x
+from gspc_trio.iml.coordinator import Coordinator
+from gspc_trio.iml.events import Asked, CallServer, ClientDown, ClientUp, Refuse, ServerUp
 
 CLIENT, OTHER = 20, 21
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspc_trio.core.iml.directory import Server, owner_of, place
-from gspc_trio.core.iml.errors import BadLayout, BadRange, BadSize, UnknownHost, error_of
-from gspc_trio.core.iml.exchange import ServerEntry
-from gspc_trio.core.iml.layout import (
+from gspc_trio.iml.directory import Server, owner_of, place
+from gspc_trio.iml.errors import BadLayout, BadRange, BadSize, UnknownHost, error_of
+from gspc_trio.iml.layout import (
     Layout,
     check_range,
     check_size,
@@ -19,6 +18,7 @@ from gspc_trio.core.iml.layout import (
     spans,
     striped,
 )
+from gspc_trio.iml.messages import ServerEntry
 
 
 def servers(*hosts: str) -> dict[int, Server]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.core.iml.lineage import Forgotten, Lineage, Origin, ancestors, plan
+from gspc_trio.components.job.lineage import Forgotten, Lineage, Origin, ancestors, plan
 from gspc_trio.core.task import Task, TaskOptions
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.core.iml.quota import Quota, parse_size, quota_of
+from gspc_trio.iml.quota import Quota, parse_size, quota_of
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gspc_trio.core.iml.store import Store
-from gspc_trio.core.iml.store_events import (
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.iml.store import Store
+from gspc_trio.iml.store_events import (
     Create,
     Drop,
     Evict,
@@ -29,7 +30,6 @@ from gspc_trio.core.iml.store_events import (
     Unpin,
     Use,
 )
-from gspc_trio.core.machine import IllegalEvent, Tick
 
 PAGE = 4096
 A, B, C = ("a", 0), ("b", 0), ("c", 0)

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gspc_trio.core.exchange import Demand, Grant, Release
+from gspc_trio.components.rm.errors import BadWeight, UnknownJob
+from gspc_trio.components.rm.events import Added, JobJoined, JobWeighed
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Grant, Release
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.state import Limits
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, JobJoined, ResourceManager
-from gspc_trio.core.rm.errors import BadWeight, UnknownJob
-from gspc_trio.core.rm.events import JobWeighed
-from gspc_trio.core.rts import Limits, Rts, actions, events
 from gspc_trio.core.task import CORE
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gspc_trio.core import progress as progress_module
-from gspc_trio.core.progress import ENDED_JOBS_MAX, FAILURES_MAX, LATELY_MAX, RECENT_SECONDS, Progress
-from gspc_trio.core.records import (
+from gspc_trio.core.task import FINAL_STATES, TaskState
+from gspc_trio.records import progress as progress_module
+from gspc_trio.records.facts import (
     GrantChanged,
     HostLoad,
     JobChanged,
@@ -22,7 +22,7 @@ from gspc_trio.core.records import (
     TaskCounts,
     WorkerChanged,
 )
-from gspc_trio.core.task import FINAL_STATES, TaskState
+from gspc_trio.records.progress import ENDED_JOBS_MAX, FAILURES_MAX, LATELY_MAX, RECENT_SECONDS, Progress
 
 READY, SUBMITTED, RUNNING = TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING
 FINISHED, FAILED, CANCELLED = TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED

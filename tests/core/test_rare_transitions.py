@@ -8,12 +8,14 @@ from rif_driver import CODE, CORE0, DAG, JOB, submit
 from rm_support import Driver, any_of, cores
 from worker_driver import compute, sub
 
-from gspc_trio.core.at_work import Use
-from gspc_trio.core.exchange import AddResources, Cancel, CloseJob, Hold, RemoveResources, Revoke
-from gspc_trio.core.phases import AttemptPhase
-from gspc_trio.core.rif_events import Called
-from gspc_trio.core.rm.jobs import DemandState
-from gspc_trio.core.work import Retracted, WorkerIdle
+from gspc_trio.components.rif.at_work import Use
+from gspc_trio.components.rif.events import Called
+from gspc_trio.components.rif.messages import AddResources, Hold, RemoveResources
+from gspc_trio.components.rm.jobs import DemandState
+from gspc_trio.components.rm.messages import Revoke
+from gspc_trio.components.worker.events import Retracted, WorkerIdle
+from gspc_trio.components.worker.messages import Cancel, CloseJob
+from gspc_trio.components.worker.phases import AttemptPhase
 
 R = CORE0.resource_id
 

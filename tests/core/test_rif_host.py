@@ -5,29 +5,11 @@ from __future__ import annotations
 import pytest
 from rif_driver import CODE, CORE0, DAG, JOB, endpoint, refused, sub, submit
 
-from gspc_trio.core.exchange import (
-    AddResources,
-    DagReport,
-    Finished,
-    RemoveResources,
-    Revoke,
-    Revoked,
-    Submission,
-    Submit,
-)
-from gspc_trio.core.machine import IllegalEvent, Tick
-from gspc_trio.core.records import WorkerChanged
-from gspc_trio.core.rif_events import (
-    AtWorker,
-    Called,
-    Reply,
-    StartFailed,
-    StopWorker,
-    Unfit,
-)
-from gspc_trio.core.rif_host import RifHost
-from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
-from gspc_trio.core.work import (
+from gspc_trio.components.rif.events import AtWorker, Called, Reply, StartFailed, StopWorker, Unfit
+from gspc_trio.components.rif.host import RifHost
+from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources
+from gspc_trio.components.rm.messages import Revoke, Revoked
+from gspc_trio.components.worker.events import (
     Compute,
     Computed,
     ComputeKilled,
@@ -35,6 +17,10 @@ from gspc_trio.core.work import (
     ForgetCompute,
     Kill,
 )
+from gspc_trio.components.worker.messages import Finished, Submission, Submit
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
+from gspc_trio.records.facts import WorkerChanged
 
 
 def host_bench() -> RifHost:

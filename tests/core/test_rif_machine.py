@@ -8,25 +8,7 @@ import pytest
 from msgspec.structs import replace
 from rif_driver import CODE, CORE0, CORE1, DAG, JOB, NODE, SOCKET, Bench, endpoint, refused, sub, submit
 
-from gspc_trio.core.exchange import (
-    AddResources,
-    Cancel,
-    Claim,
-    CloseJob,
-    DagReport,
-    DefineCode,
-    GrantsAhead,
-    Hold,
-    OpenJob,
-    RemoveResources,
-    Revoke,
-    Revoked,
-    Submit,
-    TakeBack,
-)
-from gspc_trio.core.machine import IllegalEvent, Tick
-from gspc_trio.core.resources import Resource
-from gspc_trio.core.rif_events import (
+from gspc_trio.components.rif.events import (
     Called,
     EndJob,
     ForgetJob,
@@ -38,14 +20,14 @@ from gspc_trio.core.rif_events import (
     Stopped,
     StopWorker,
 )
+from gspc_trio.components.rif.messages import AddResources, Claim, DagReport, Hold, RemoveResources
+from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
+from gspc_trio.components.worker.events import Assign, EndWork, WorkerIdle, WorkerStopped
+from gspc_trio.components.worker.messages import Cancel, CloseJob, DefineCode, OpenJob, Submit, TakeBack
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import StageLimits
 from gspc_trio.core.task import Reason
-from gspc_trio.core.work import (
-    Assign,
-    EndWork,
-    WorkerIdle,
-    WorkerStopped,
-)
 
 
 @pytest.fixture

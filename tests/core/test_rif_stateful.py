@@ -9,25 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gspc_trio.core.exchange import (
-    AddResources,
-    Cancel,
-    CloseJob,
-    DefineCode,
-    Finished,
-    Hold,
-    OpenJob,
-    RemoveResources,
-    Revoke,
-    Revoked,
-    Submission,
-    Submit,
-    TakeBack,
-)
-from gspc_trio.core.ids import GrantId
-from gspc_trio.core.records import WorkerChanged
-from gspc_trio.core.resources import Resource
-from gspc_trio.core.rif_events import (
+from gspc_trio.components.rif.events import (
     AtWorker,
     Called,
     ForgetJob,
@@ -38,9 +20,10 @@ from gspc_trio.core.rif_events import (
     Stopped,
     StopWorker,
 )
-from gspc_trio.core.rif_host import RifHost
-from gspc_trio.core.task import Outcome, Reason, TaskOptions
-from gspc_trio.core.work import (
+from gspc_trio.components.rif.host import RifHost
+from gspc_trio.components.rif.messages import AddResources, Hold, RemoveResources
+from gspc_trio.components.rm.messages import Revoke, Revoked
+from gspc_trio.components.worker.events import (
     Compute,
     Computed,
     ComputeKilled,
@@ -50,6 +33,20 @@ from gspc_trio.core.work import (
     Retract,
     Retracted,
 )
+from gspc_trio.components.worker.messages import (
+    Cancel,
+    CloseJob,
+    DefineCode,
+    Finished,
+    OpenJob,
+    Submission,
+    Submit,
+    TakeBack,
+)
+from gspc_trio.core.ids import GrantId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Outcome, Reason, TaskOptions
+from gspc_trio.records.facts import WorkerChanged
 
 DAG = (
     Resource("r1.node", "node"),

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rm_support import NODE, Driver, any_of, cores, host, several
 
-from gspc_trio.core.exchange import Demand, Grant, Lapsed, Recall, Release, Revoke, Revoked
+from gspc_trio.components.rm.claims import TAKEN
+from gspc_trio.components.rm.events import Added, Claimed, JobGone, JobJoined, Removed, Rested, Resumed
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Release, Revoke, Revoked
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, JobGone, JobJoined, Removed, ResourceManager
-from gspc_trio.core.rm.claims import TAKEN
-from gspc_trio.core.rm.events import Claimed, Rested, Resumed
 from gspc_trio.core.task import CORE, Shape
 
 

@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rm_support import NODE, host, several
 
-from gspc_trio.core.exchange import Demand, Grant, Recall, Release, Revoke, Revoked
+from gspc_trio.components.rm.events import Added, JobGone, JobJoined
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Grant, Recall, Release, Revoke, Revoked
+from gspc_trio.components.rm.state import Limits
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.rm import Added, JobGone, JobJoined, Limits, ResourceManager
 from gspc_trio.core.task import CORE, Shape
 
 SHAPES = (CORE, NODE, several("core", "core"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rm_support import NODE, Driver, any_of, cores, host, several
 
-from gspc_trio.core.exchange import Grant, Refuse
-from gspc_trio.core.rm import Added, Coming, Removed, Settled
+from gspc_trio.components.rm.events import Added, Coming, Removed, Settled
+from gspc_trio.components.rm.messages import Grant, Refuse
 from gspc_trio.core.task import CORE, Shape
 
 MEMORY = Shape(memory_bytes=80)

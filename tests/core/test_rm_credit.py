@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rm_support import NODE, SOCKET, Driver, any_of, cores, host, several
 
-from gspc_trio.core.exchange import Demand, Grant, Interrupt, Recall, Refuse, Release
+from gspc_trio.components.rm.events import JobJoined
+from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Recall, Refuse, Release
 from gspc_trio.core.ids import NO_GRANT
-from gspc_trio.core.rm import JobJoined
 from gspc_trio.core.task import CORE, Requirement, Shape
 
 FAST = Shape(estimate_s=0.25)

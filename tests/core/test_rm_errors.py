@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 from rm_support import NODE, Driver, host, several
 
-from gspc_trio.core.exchange import Cancel, Demand, Interrupt, Release, Revoked
+from gspc_trio.components.rm import errors
+from gspc_trio.components.rm.events import Added, JobGone, JobJoined, Removed
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Interrupt, Release, Revoked
+from gspc_trio.components.rm.state import Limits
+from gspc_trio.components.worker.messages import Cancel
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, JobGone, JobJoined, Limits, Removed, ResourceManager, errors
 from gspc_trio.core.task import CORE, Shape
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rm_support import NODE, Driver, any_of, cores, host, several
 
-from gspc_trio.core.rm.errors import UnknownJob
+from gspc_trio.components.rm.errors import UnknownJob
 from gspc_trio.core.task import CORE, Shape
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rm_support import NODE, Driver, any_of, cores, host, several
 
-from gspc_trio.core.exchange import Grant, Recall, Refuse, Release
+from gspc_trio.components.rm.events import Added, Coming, Settled
+from gspc_trio.components.rm.messages import Grant, Recall, Refuse, Release
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, Coming, Settled
 from gspc_trio.core.task import CORE, Requirement, Shape
 
 PAIR = several("core", "core")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 from rm_support import NODE, SOCKET, Driver, any_of, cores, host, several
 
-from gspc_trio.core.exchange import Grant, Lapsed, Recall, Refuse, Release, Revoke, Revoked
+from gspc_trio.components.rm.errors import ResourceHeld, UnknownJob
+from gspc_trio.components.rm.events import Added, Awaited, Coming, JobGone, Removed
+from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse, Release, Revoke, Revoked
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, Coming, JobGone, Removed
-from gspc_trio.core.rm.errors import ResourceHeld, UnknownJob
-from gspc_trio.core.rm.events import Awaited
 from gspc_trio.core.task import CORE, Requirement, Shape
+from gspc_trio.records.facts import GrantChanged, ResourceChanged
 
 
 def test_a_job_that_is_gone_and_fenced_gives_everything_back_at_once() -> None:

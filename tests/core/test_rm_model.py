@@ -8,12 +8,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rm_judge import Judge
 from rm_model import JOBS
 
-from gspc_trio.core.exchange import Demand, Interrupt, Release, Revoke, Revoked
+from gspc_trio.components.rm.errors import AddClashes, ResourceHeld
+from gspc_trio.components.rm.events import Added, Coming, JobGone, JobJoined, Removed, Settled
+from gspc_trio.components.rm.messages import Demand, Interrupt, Release, Revoke, Revoked
+from gspc_trio.components.rm.placing import Placement
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, Coming, JobGone, JobJoined, Placement, Removed, Settled
-from gspc_trio.core.rm.errors import AddClashes, ResourceHeld
 from gspc_trio.core.task import Requirement, Shape
 from gspc_trio.policies.placement import PLACEMENTS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rm_support import Driver, any_of, cores, host, several
 
-from gspc_trio.core.exchange import Grant
-from gspc_trio.core.rm import Added, Removed
+from gspc_trio.components.rm.events import Added, Removed
+from gspc_trio.components.rm.messages import Grant
 from gspc_trio.core.task import Requirement, Shape
 
 HOME = ("r1.node",)

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 from rm_support import GPU, NODE, SOCKET, Driver, any_of, cores, host
 
-from gspc_trio.core.exchange import Demand, Grant, Refuse, Release
+from gspc_trio.components.rm.events import Added, JobJoined, Removed
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Grant, Refuse, Release
+from gspc_trio.components.rm.state import Limits
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.records import GrantChanged, ResourceChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, JobJoined, Limits, Removed, ResourceManager
 from gspc_trio.core.task import CORE, Requirement, Shape
+from gspc_trio.records.facts import GrantChanged, ResourceChanged
 
 
 def counts(driver: Driver, name: str) -> tuple[int, int, int, int]:

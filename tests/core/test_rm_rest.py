@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gspc_trio.core.exchange import Demand, Grant, Recall, Release
+from gspc_trio.components.rm.events import Added, JobJoined, Removed, Rested, Resumed
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Grant, Recall, Release
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import ResourceManager
-from gspc_trio.core.rm.events import Added, JobJoined, Removed, Rested, Resumed
 from gspc_trio.core.task import Requirement, Shape
 
 CORE = Shape((Requirement("core"),))

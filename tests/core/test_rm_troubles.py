@@ -8,10 +8,11 @@ from __future__ import annotations
 import pytest
 from rm_support import NODE, SOCKET, Driver, cores, host, several
 
-from gspc_trio.core.exchange import Demand, Grant, Release
+from gspc_trio.components.rm.events import Added, JobJoined
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Grant, Release
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, JobJoined, ResourceManager
 from gspc_trio.core.task import CORE, Requirement, Shape
 from gspc_trio.policies.placement import compact
 

@@ -8,13 +8,16 @@ from typing import Any
 from msgspec.structs import replace
 from rts_world import CORES
 
-from gspc_trio.core.exchange import Claim, Grant
+from gspc_trio.components.rif.messages import Claim
+from gspc_trio.components.rm.events import Claimed, JobGone, JobJoined
+from gspc_trio.components.rm.messages import Grant
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.state import Limits
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.records import JobChanged
-from gspc_trio.core.rm.events import Claimed, JobGone, JobJoined
-from gspc_trio.core.rts import Limits, Rts, actions, events
 from gspc_trio.core.task import CORE
+from gspc_trio.records.facts import JobChanged
 
 RESTORED = events.Restored("r1", 1, "anna", "local", 0, {})
 BACK = events.RifBack(5, "r1", 1, "memory:r1", CORES, (Claim("j1", (1, 4), ("r1.core0",)),), pid=7)

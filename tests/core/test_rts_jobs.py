@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from rts_world import BOOT, CORES, IDS, JOB, make, run
 
-from gspc_trio.core.exchange import EndState, JobEnd, Revoke, Revoked
+from gspc_trio.components.rm.events import Coming, JobGone, Removed
+from gspc_trio.components.rm.messages import Revoke, Revoked
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.messages import EndState, JobEnd
 from gspc_trio.core.machine import IllegalEvent, Tick
-from gspc_trio.core.records import JobChanged, RifChanged, TaskCounts
-from gspc_trio.core.rm.events import Coming, JobGone, Removed
-from gspc_trio.core.rts import actions, events
 from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import JobChanged, RifChanged, TaskCounts
 
 
 def test_a_job_that_goes_is_closed_at_its_rifs_before_the_rm_takes_back_what_it_holds():

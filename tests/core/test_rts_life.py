@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from rts_world import BOOT, CORES, HELLO, IDS, JOB, REPORT, make, run
 
-from gspc_trio.core.exchange import AddResources
+from gspc_trio.components.rif.messages import AddResources
+from gspc_trio.components.rm.events import Added, Coming, JobJoined, Removed, Settled
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.state import Limits
 from gspc_trio.core.machine import IllegalEvent, Tick
-from gspc_trio.core.records import JobChanged, RifChanged
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm.events import Added, Coming, JobJoined, Removed, Settled
-from gspc_trio.core.rts import Limits, Rts, actions, events
+from gspc_trio.records.facts import JobChanged, RifChanged
 
 
 def test_a_bootstrapped_rif_gets_its_hardware_and_is_then_announced_and_given_to_the_rm():

@@ -10,11 +10,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gspc_trio.core.exchange import AddResources, DagReport, JobEnd, RemoveResources, Revoke, Revoked
+from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources
+from gspc_trio.components.rm.events import Added, Coming, JobGone, JobJoined, Removed, Settled
+from gspc_trio.components.rm.messages import Revoke, Revoked
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import JobEnd
+from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm.events import Added, Coming, JobGone, JobJoined, Removed, Settled
-from gspc_trio.core.rts import Limits, RifState, Rts, actions, events
 from gspc_trio.core.task import TaskState
 
 HOSTS = ("anna", "bert", "cleo")

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from gspc_trio.core.exchange import Interrupt, JobEnd
+from gspc_trio.components.rm.events import JobGone, JobJoined
+from gspc_trio.components.rm.messages import Interrupt
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import JobEnd
 from gspc_trio.core.machine import IllegalEvent, Tick
-from gspc_trio.core.records import JobChanged
-from gspc_trio.core.rm.events import JobGone, JobJoined
-from gspc_trio.core.rts import Rts, actions, events
+from gspc_trio.records.facts import JobChanged
 
 FIRST = events.JobAsked(9, "flow", 70, "anna", grace_s=30.0)
 AGAIN = events.JobAsked(10, "flow", 71, "anna", grace_s=30.0, adopts="j1")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gspc_trio.core.exchange import DagReport
+from gspc_trio.components.rif.messages import DagReport
+from gspc_trio.components.rm.events import Added, Rested, Resumed
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.records import RifChanged
 from gspc_trio.core.resources import MEMORY_CLASS, Resource
-from gspc_trio.core.rm.events import Added, Rested, Resumed
-from gspc_trio.core.rts import Limits, RifState, Rts, actions, events
+from gspc_trio.records.facts import RifChanged
 
 NODE = Resource("r1.node", "node", memory_bytes=100)
 CORES = tuple(Resource(f"r1.core{number}", "core", ("r1.node",)) for number in range(2))

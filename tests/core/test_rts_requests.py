@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.core.exchange import AddResources, DagReport, RemoveResources, WorkerEndpoint
-from gspc_trio.core.records import RifChanged
+from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources, WorkerEndpoint
+from gspc_trio.components.rm.events import Added, Coming, Removed
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.state import Limits
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm.events import Added, Coming, Removed
-from gspc_trio.core.rts import Limits, Rts, actions, events
+from gspc_trio.records.facts import RifChanged
 
 NODE = Resource("r1.node", "node")
 CORE0 = Resource("r1.core0", "core", ("r1.node",))

@@ -8,22 +8,8 @@ import pytest
 from msgspec.structs import replace
 from rts_world import BOOT, CORES, HELLO, IDS, JOB, REPORT
 
-from gspc_trio.core.exchange import (
-    Claim,
-    Demand,
-    Grant,
-    GrantsAhead,
-    Interrupt,
-    Lapsed,
-    Refuse,
-    Revoke,
-    Revoked,
-)
-from gspc_trio.core.ids import NO_GRANT
-from gspc_trio.core.machine import IllegalEvent, Tick
-from gspc_trio.core.records import JobChanged, RifChanged
-from gspc_trio.core.rm import ResourceManager
-from gspc_trio.core.rm.events import (
+from gspc_trio.components.rif.messages import Claim
+from gspc_trio.components.rm.events import (
     Added,
     Awaited,
     Claimed,
@@ -34,8 +20,24 @@ from gspc_trio.core.rm.events import (
     Removed,
     Settled,
 )
-from gspc_trio.core.rts import Limits, RifState, Rts, actions, events
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import (
+    Demand,
+    Grant,
+    GrantsAhead,
+    Interrupt,
+    Lapsed,
+    Refuse,
+    Revoke,
+    Revoked,
+)
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.state import Limits, RifState
+from gspc_trio.core.ids import NO_GRANT
+from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.task import CORE
+from gspc_trio.records.facts import JobChanged, RifChanged
 
 RESTORED = events.Restored("r1", 1, "anna", "local", 0, {})
 BACK = events.RifBack(5, "r1", 1, "memory:r1", CORES, (Claim("j1", (1, 4), ("r1.core0",)),), pid=7)

@@ -26,10 +26,17 @@ from scheduler_world import (
     task,
 )
 
-from gspc_trio.core.exchange import Begun, Cancel, Hold, Lapsed, Recall, Submission, Submit, TakeBack
+from gspc_trio.components.job.scheduler.interface import (
+    CancelTasks,
+    ResourcesLost,
+    ResourcesUp,
+    TasksReady,
+)
+from gspc_trio.components.rif.messages import Hold
+from gspc_trio.components.rm.messages import Lapsed, Recall
+from gspc_trio.components.worker.messages import Begun, Cancel, Submission, Submit, TakeBack
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import CancelTasks, ResourcesLost, ResourcesUp, TasksReady
 from gspc_trio.core.task import CORE, Reason, Shape, TaskOptions
 
 ONCE_ONLY = TaskOptions(may_rerun=False)

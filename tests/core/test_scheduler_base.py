@@ -25,11 +25,19 @@ from scheduler_world import (
     task,
 )
 
-from gspc_trio.core.exchange import Finished, Grant, Recall, Refuse
+from gspc_trio.components.job.scheduler.interface import (
+    CancelTasks,
+    ResourcesUp,
+    RetryTask,
+    Stop,
+    Stopped,
+    TasksReady,
+)
+from gspc_trio.components.job.scheduler.state import SHAPES_MAX
+from gspc_trio.components.rm.messages import Grant, Recall, Refuse
+from gspc_trio.components.worker.messages import Finished
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import CancelTasks, ResourcesUp, RetryTask, Stop, Stopped, TasksReady
-from gspc_trio.core.scheduler.state import SHAPES_MAX
 from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, TaskError, TaskOptions
 
 NODE = Shape((Requirement("node"),))

@@ -17,8 +17,8 @@ from scheduler_world import (
     release,
 )
 
-from gspc_trio.core.exchange import Cancel
-from gspc_trio.core.scheduler import Stop, Stopped, TaskDone
+from gspc_trio.components.job.scheduler.interface import Stop, Stopped, TaskDone
+from gspc_trio.components.worker.messages import Cancel
 from gspc_trio.core.task import DEFAULT_OPTIONS, Reason, TaskError, TaskOptions
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from scheduler_world import FAILED, JOB, READY, World, changed, demand, ended, ok, ready
 
-from gspc_trio.core.exchange import Finished, Grant, Release, Submission, Submit
+from gspc_trio.components.job.scheduler.interface import ResourcesUp, TaskDone
+from gspc_trio.components.rm.messages import Grant, Release
+from gspc_trio.components.worker.messages import Finished, Submission, Submit
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import ResourcesUp, TaskDone
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Outcome, Reason, TaskError, TaskOptions
 from gspc_trio.policies.retry import Retry
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scheduler_world import GANG, JOB, World, core, grant, ready
 
-from gspc_trio.core.exchange import Demand, Grant
-from gspc_trio.core.scheduler import Claims, Reclaim, ResourcesLost
+from gspc_trio.components.job.scheduler.interface import Claims, Reclaim, ResourcesLost
+from gspc_trio.components.rm.messages import Demand, Grant
 from gspc_trio.core.task import CORE
 
 

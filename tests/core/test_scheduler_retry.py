@@ -25,10 +25,7 @@ from scheduler_world import (
     submit,
 )
 
-from gspc_trio.core.exchange import Lapsed, Recall
-from gspc_trio.core.machine import IllegalEvent, Tick
-from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import (
+from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
     ResourcesLost,
     ResourcesUp,
@@ -37,6 +34,9 @@ from gspc_trio.core.scheduler import (
     Stop,
     Stopped,
 )
+from gspc_trio.components.rm.messages import Lapsed, Recall
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, Requirement, Shape, TaskError, TaskOptions
 from gspc_trio.policies.retry import Retry
 

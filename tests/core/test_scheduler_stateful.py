@@ -11,25 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from scheduler_surroundings import NODE, OPTIONS, RESOURCES, SHAPES, Host, Manager
 from scheduler_world import GANG, JOB
 
-from gspc_trio.core.exchange import (
-    Cancel,
-    Demand,
-    Finished,
-    Grant,
-    Hold,
-    Lapsed,
-    Recall,
-    Refuse,
-    Release,
-    Submit,
-    TakeBack,
-)
-from gspc_trio.core.ids import GrantId
-from gspc_trio.core.machine import Tick
-from gspc_trio.core.progress import Progress
-from gspc_trio.core.records import GrantChanged, TaskChanged, TaskCounts
-from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import (
+from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
     ResourcesLost,
     ResourcesUp,
@@ -41,15 +23,16 @@ from gspc_trio.core.scheduler import (
     TasksReady,
     Watched,
 )
-from gspc_trio.core.task import (
-    Outcome,
-    Reason,
-    Shape,
-    Task,
-    TaskOptions,
-    TaskState,
-)
+from gspc_trio.components.rif.messages import Hold
+from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
+from gspc_trio.components.worker.messages import Cancel, Finished, Submit, TakeBack
+from gspc_trio.core.ids import GrantId
+from gspc_trio.core.machine import Tick
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Outcome, Reason, Shape, Task, TaskOptions, TaskState
 from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.records.facts import GrantChanged, TaskChanged, TaskCounts
+from gspc_trio.records.progress import Progress
 
 
 class SchedulerModel(RuleBasedStateMachine):

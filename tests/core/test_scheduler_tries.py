@@ -26,12 +26,12 @@ from scheduler_world import (
     take_back,
 )
 
-from gspc_trio.core.exchange import Lapsed, Recall
+from gspc_trio.components.job.scheduler.interface import ResourcesLost, Withheld
+from gspc_trio.components.rm.messages import Lapsed, Recall
+from gspc_trio.components.worker.verdict import CANCELLED, FATE, REFUSED, TAKEN_BACK, had_begun
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.records import TaskChanged
-from gspc_trio.core.scheduler import ResourcesLost, Withheld
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
-from gspc_trio.core.verdict import CANCELLED, FATE, REFUSED, TAKEN_BACK, had_begun
+from gspc_trio.records.facts import TaskChanged
 
 BACK = TAKEN_BACK.error
 

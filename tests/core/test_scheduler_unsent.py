@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from scheduler_world import JOB, READY, World, core, grant, ready, submit
 
-from gspc_trio.core.exchange import Lapsed
-from gspc_trio.core.records import TaskChanged
-from gspc_trio.core.scheduler import GivenUp, ResourcesLost, TaskDone, Withheld
+from gspc_trio.components.job.scheduler.interface import GivenUp, ResourcesLost, TaskDone, Withheld
+from gspc_trio.components.rm.messages import Lapsed
 from gspc_trio.core.task import TaskOptions
+from gspc_trio.records.facts import TaskChanged
 
 
 @pytest.mark.parametrize("loss", [ResourcesLost((core(1),), "gone"), Lapsed(JOB, ((1, 1),), "gone")])

@@ -2,9 +2,9 @@
 
 from scheduler_world import FAILED, FINISHED, JOB, RUNNING, World, bad, changed, finished, grant, ok, ready
 
-from gspc_trio.core.records import TaskChanged, TaskCounts
-from gspc_trio.core.scheduler import Watched
+from gspc_trio.components.job.scheduler.interface import Watched
 from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import TaskChanged, TaskCounts
 
 
 def test_who_watches_late_is_told_what_there_is_and_nobody_is_told_of_each_task_otherwise() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from scheduler_world import FINISHED, READY, RUNNING, World, bad, finished, grant, ok, ready
 
-from gspc_trio.core.progress import LATELY_MAX, Progress
-from gspc_trio.core.records import TaskChanged
-from gspc_trio.core.scheduler import Watched
-from gspc_trio.core.watching import FAST_PER_S, MANY_LIVE, MEASURED_S, SLOW_PER_S, Mode, Watching
+from gspc_trio.components.job.scheduler.interface import Watched
+from gspc_trio.records.facts import TaskChanged
+from gspc_trio.records.progress import LATELY_MAX, Progress
+from gspc_trio.records.watching import FAST_PER_S, MANY_LIVE, MEASURED_S, SLOW_PER_S, Mode, Watching
 
 
 def test_a_file_has_everything_and_nobody_counts() -> None:

@@ -8,10 +8,7 @@ import pytest
 from msgspec.structs import replace
 from worker_driver import BOTH, IN, OUT, Bench, R, busy, compute, finished, idle, ok, sub, submit, with_reason
 
-from gspc_trio.core.exchange import Cancel, Submission
-from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
-from gspc_trio.core.verdict import CANCELLED
-from gspc_trio.core.work import (
+from gspc_trio.components.worker.events import (
     Abort,
     Aborted,
     Assign,
@@ -22,6 +19,9 @@ from gspc_trio.core.work import (
     StageOut,
     StagingFailed,
 )
+from gspc_trio.components.worker.messages import Cancel, Submission
+from gspc_trio.components.worker.verdict import CANCELLED
+from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
 
 
 @pytest.fixture

@@ -21,12 +21,7 @@ from worker_driver import (
     with_reason,
 )
 
-from gspc_trio.core.exchange import Cancel, Finished, TakeBack
-from gspc_trio.core.machine import IllegalEvent, Tick
-from gspc_trio.core.records import WorkerChanged
-from gspc_trio.core.task import Reason, TaskError, TaskOptions
-from gspc_trio.core.verdict import CANCELLED, TAKEN_BACK
-from gspc_trio.core.work import (
+from gspc_trio.components.worker.events import (
     Aborted,
     Assign,
     Computed,
@@ -44,7 +39,12 @@ from gspc_trio.core.work import (
     StagingFailed,
     WorkerStopped,
 )
-from gspc_trio.core.worker import QUEUE_ITEMS_MAX
+from gspc_trio.components.worker.machine import QUEUE_ITEMS_MAX
+from gspc_trio.components.worker.messages import Cancel, Finished, TakeBack
+from gspc_trio.components.worker.verdict import CANCELLED, TAKEN_BACK
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.task import Reason, TaskError, TaskOptions
+from gspc_trio.records.facts import WorkerChanged
 
 
 @pytest.fixture

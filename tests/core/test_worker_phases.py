@@ -20,11 +20,7 @@ from worker_driver import (
     with_reason,
 )
 
-from gspc_trio.core.exchange import Cancel
-from gspc_trio.core.records import WorkerChanged
-from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
-from gspc_trio.core.verdict import CANCELLED
-from gspc_trio.core.work import (
+from gspc_trio.components.worker.events import (
     Abort,
     Aborted,
     Computed,
@@ -39,6 +35,10 @@ from gspc_trio.core.work import (
     WorkerIdle,
     WorkerStopped,
 )
+from gspc_trio.components.worker.messages import Cancel
+from gspc_trio.components.worker.verdict import CANCELLED
+from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
+from gspc_trio.records.facts import WorkerChanged
 
 
 @pytest.fixture

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from transitions_seen import TransitionsSeen
 
-from gspc_trio.core.exchange import Cancel, Finished, Submission, Submit, TakeBack
-from gspc_trio.core.machine import Tick
-from gspc_trio.core.phases import TRANSITIONS, AttemptPhase
-from gspc_trio.core.records import WorkerChanged
-from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
-from gspc_trio.core.work import (
+from gspc_trio.components.worker.events import (
     Abort,
     Aborted,
     Assign,
@@ -37,7 +31,13 @@ from gspc_trio.core.work import (
     WorkerIdle,
     WorkerStopped,
 )
-from gspc_trio.core.worker import Worker
+from gspc_trio.components.worker.machine import Worker
+from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit, TakeBack
+from gspc_trio.components.worker.phases import TRANSITIONS, AttemptPhase
+from gspc_trio.core.machine import Tick
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
+from gspc_trio.records.facts import WorkerChanged
 
 R = "r1.core0"
 OPTIONS = [

@@ -6,18 +6,13 @@ from typing import Any
 
 from transitions_seen import TransitionsSeen
 
-from gspc_trio.core.exchange import Finished, Submission, Submit
-from gspc_trio.core.phases import TRANSITIONS, AttemptPhase
-from gspc_trio.core.records import WorkerChanged
+from gspc_trio.components.worker.events import Assign, AttemptKey, Compute, WorkerIdle
+from gspc_trio.components.worker.machine import Worker
+from gspc_trio.components.worker.messages import Finished, Submission, Submit
+from gspc_trio.components.worker.phases import TRANSITIONS, AttemptPhase
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
-from gspc_trio.core.work import (
-    Assign,
-    AttemptKey,
-    Compute,
-    WorkerIdle,
-)
-from gspc_trio.core.worker import Worker
+from gspc_trio.records.facts import WorkerChanged
 
 R = "r1.core0"
 GRANT = (1, 1)

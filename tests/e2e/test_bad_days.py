@@ -15,10 +15,10 @@ import trio
 from attrs import evolve
 from e2e_world import HANG_S, SLEEPERS, World, free_port, one_line, wait_until
 
-from gspc_trio.nursery.connection_file import ConnectionInfo, write_connection_file
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import Peer
-from gspc_trio.nursery.websocket import Doorkeeper, Vestibule, serve_stream
+from gspc_trio.nursery.connections.connection_file import ConnectionInfo, write_connection_file
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.nursery.connections.websocket import Doorkeeper, Vestibule, serve_stream
 
 
 def failing(body: str, more: str = "") -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from e2e_world import MARKING, SLEEPERS, World, completed, one_line, wait_until
 from test_resume import traces
 
-from gspc_trio.components.rts_state import RESUME_GRACE_S
+from gspc_trio.components.rts.shell.state_files import RESUME_GRACE_S
 
 
 def kill(process: subprocess.Popen[str]) -> None:

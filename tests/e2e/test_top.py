@@ -18,7 +18,7 @@ from e2e_world import GATED, HANG_S, SLEEPERS, World, wait_until
 from textual.pilot import Pilot
 
 from gspc_trio.cli.top import app as command
-from gspc_trio.protocol.messages import SetWeight
+from gspc_trio.components.rts.messages import SetWeight
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.live import Follower, LiveSource, connector
 from gspc_trio.tui.model import Model

@@ -71,8 +71,10 @@ def test_a_small_job_loads_nothing_that_only_others_need(world: Any) -> None:
         """
 with Executor(cores=1) as executor:
     assert executor.submit(pow, 2, 3).result() == 8
-    others = {f"gspc_trio.components.{name}" for name in ("iml", "iml_staging", "journal", "job_data", "ssh")}
-    print(sys.modules.keys() & (others | {"trio_websocket", "gspc_trio.protocol.codec"}))
+    shells = ("iml", "components.job", "components.provision", "components.worker")
+    names = ("layer", "iml_staging", "journal", "data", "ssh")
+    others = {f"gspc_trio.{room}.shell.{name}" for room in shells for name in names}
+    print(sys.modules.keys() & (others | {"trio_websocket", "gspc_trio.components.wire.codec"}))
 """,
     )
     assert (done.stdout, done.stderr) == ("set()\n", "")

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from gspc_trio import Executor, farm, open_job, open_rts
-from gspc_trio.core.exchange import OpenJob, ProcessKey
+from gspc_trio.components.worker.messages import OpenJob, ProcessKey
 
 PATIENCE_S = 60.0
 

@@ -17,8 +17,8 @@ from test_hosts import connection, start, stop
 
 TALK = """
 import hashlib, socket, sys, trio
-from gspc_trio.components.iml import open_iml
-from gspc_trio.core.iml.layout import Layout, replicated
+from gspc_trio.iml.shell.layer import open_iml
+from gspc_trio.iml.layout import Layout, replicated
 
 def content(name):
     return hashlib.sha256(name.encode()).digest() * (6_000_000 // 32)

@@ -41,7 +41,7 @@ DAY_S = 24 * 3600.0
 
 MEMORY_BYTES = 3 << 30
 
-PROBED = ("core", "components", "workflow", "protocol", "nursery", "policies", "iml")
+PROBED = ("core", "records", "components", "workflow", "protocol", "nursery", "policies", "iml")
 
 
 def main() -> int:

@@ -36,14 +36,14 @@ def test_each_mutant_of_a_file_changes_a_function_of_it(file: str):
     ],
 )
 def test_what_is_no_fault_of_a_function_is_refused(new: str, problem: str):
-    one = Mutant("m", "", "components/rts_contact.py", "RETRY_S = 0.2", new)
+    one = Mutant("m", "", "components/rts/shell/contact.py", "RETRY_S = 0.2", new)
     with pytest.raises(ValueError, match=problem):
         one.apply()
 
 
 def test_what_is_not_there_once_is_refused():
     with pytest.raises(ValueError, match="not once"):
-        Mutant("m", "", "components/rts_contact.py", "RETRY_S", "").apply()
+        Mutant("m", "", "components/rts/shell/contact.py", "RETRY_S", "").apply()
 
 
 def test_each_name_is_there_once_and_each_mutant_was_looked_for():

@@ -8,10 +8,10 @@ from typing import Any
 
 import trio
 
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import IncomingCall, Peer
+from gspc_trio.core.messages import Done, GetStatus, Status
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer
 from gspc_trio.protocol.limits import Limits
-from gspc_trio.protocol.messages import Done, GetStatus, Status
 
 TOKEN = bytes(range(32))
 MEMORY = "memory:rts"

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 from network_world import TOKEN
 
-from gspc_trio.nursery.bulk import (
+from gspc_trio.nursery.connections.bulk import (
     ASKED_BYTES_MAX,
     BulkAndCalls,
     BulkGone,
@@ -21,10 +21,10 @@ from gspc_trio.nursery.bulk import (
     frame_header,
     mask,
 )
-from gspc_trio.nursery.certificates import Authority
-from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import Handler, Peer
+from gspc_trio.nursery.connections.certificates import Authority
+from gspc_trio.nursery.connections.errors import AuthenticationFailed, ConnectFailed
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Handler, Peer
 
 HEAD = b"head"
 

@@ -12,7 +12,7 @@ import trio
 from attrs import evolve
 from network_world import TOKEN, WEBSOCKET, listening
 
-from gspc_trio.nursery.connection_file import (
+from gspc_trio.nursery.connections.connection_file import (
     ConnectionFileError,
     ConnectionInfo,
     claim_connection_file,
@@ -22,7 +22,7 @@ from gspc_trio.nursery.connection_file import (
     remove_connection_file,
     write_connection_file,
 )
-from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.connections.network import Network
 
 INFO = ConnectionInfo.create("ws://127.0.0.1:1", TOKEN, "0.1.0")
 

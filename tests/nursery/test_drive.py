@@ -10,8 +10,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gspc_trio.core.machine import IllegalEvent, Tick
-from gspc_trio.nursery.drive import CHECK_VARIABLE, Inbox, drive
-from gspc_trio.nursery.memory import memory_pair
+from gspc_trio.nursery.connections.memory import memory_pair
+from gspc_trio.nursery.scopes.drive import CHECK_VARIABLE, Inbox, drive
 
 
 class Notebook:

@@ -14,8 +14,8 @@ import pytest
 import trio
 from network_world import TOKEN, WEBSOCKET, Done, Limits, listening, raw_connection, upgrade_request
 
-from gspc_trio.nursery.errors import AuthenticationFailed, HandshakeCut
-from gspc_trio.nursery.network import AGAIN_AFTER_S, Network
+from gspc_trio.nursery.connections.errors import AuthenticationFailed, HandshakeCut
+from gspc_trio.nursery.connections.network import AGAIN_AFTER_S, Network
 
 BOUND_S = 60
 MEMORY_BYTES_MAX = 64 * 2**20

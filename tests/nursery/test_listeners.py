@@ -9,10 +9,10 @@ import trio
 from network_world import MEMORY, WEBSOCKET, connected
 from trio.testing import wait_all_tasks_blocked
 
-from gspc_trio.core.exchange import Release
-from gspc_trio.nursery.memory import memory_pair
-from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
-from gspc_trio.protocol.messages import Done
+from gspc_trio.components.rm.messages import Release
+from gspc_trio.core.messages import Done
+from gspc_trio.nursery.connections.memory import memory_pair
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
 
 by_address = pytest.mark.parametrize("address", [MEMORY, WEBSOCKET], ids=["memory", "websocket"])
 

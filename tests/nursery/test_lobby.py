@@ -21,9 +21,9 @@ from network_world import (
     upgrade_request,
 )
 
-from gspc_trio.nursery.gate import ASKING_STAY_S, SILENT_STAY_S, Vestibule
-from gspc_trio.nursery.lobby import asks_for_encryption, asks_for_websocket
-from gspc_trio.nursery.network import Network
+from gspc_trio.nursery.connections.gate import ASKING_STAY_S, SILENT_STAY_S, Vestibule
+from gspc_trio.nursery.connections.lobby import asks_for_encryption, asks_for_websocket
+from gspc_trio.nursery.connections.network import Network
 
 BOUND_S = 60
 

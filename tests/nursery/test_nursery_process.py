@@ -12,7 +12,7 @@ import trio
 import trio.testing
 from outside import is_alive, until_ended
 
-from gspc_trio.nursery.process import (
+from gspc_trio.nursery.scopes.process import (
     STDIN_BYTES_MAX,
     ProcessStartError,
     UnsupportedSystem,

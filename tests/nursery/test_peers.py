@@ -8,11 +8,13 @@ import pytest
 import trio
 from network_world import MEMORY, TOKEN, WEBSOCKET, connected, echo, listening, receive_count, status
 
-from gspc_trio.core.exchange import Interrupt, Release
-from gspc_trio.nursery.network import AuthenticationFailed, ConnectFailed, Network
-from gspc_trio.nursery.rpc import ITEMS_AT_ONCE, IncomingCall, Peer, PeerGone, RemoteError
+from gspc_trio.components.job.messages import GetJobStatus, StopJob
+from gspc_trio.components.rm.messages import Interrupt, Release
+from gspc_trio.core.messages import Done, GetStatus
+from gspc_trio.nursery.connections.network import AuthenticationFailed, ConnectFailed, Network
+from gspc_trio.nursery.connections.rpc import ITEMS_AT_ONCE, IncomingCall, Peer, PeerGone, RemoteError
 from gspc_trio.protocol.limits import Limits
-from gspc_trio.protocol.messages import Done, GetJobStatus, GetStatus, StopJob, Watch
+from gspc_trio.records.messages import Watch
 
 pytestmark = pytest.mark.parametrize("address", [MEMORY, WEBSOCKET], ids=["memory", "websocket"])
 

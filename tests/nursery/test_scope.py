@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.nursery.scope import only_error, open_scope, open_service
+from gspc_trio.nursery.scopes.scope import only_error, open_scope, open_service
 
 
 async def test_a_single_error_is_not_wrapped() -> None:

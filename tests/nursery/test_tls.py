@@ -11,11 +11,16 @@ import pytest
 import trio
 from network_world import TOKEN, Done, echo, listening, receive_count, status, until_closed
 
-from gspc_trio.nursery.certificates import Authority, CertificateError
-from gspc_trio.nursery.errors import AuthenticationFailed, ConnectFailed, ConnectionProblem, TlsFailed
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.rpc import Peer
-from gspc_trio.nursery.tls import BadCredentials, make_context
+from gspc_trio.nursery.connections.certificates import Authority, CertificateError
+from gspc_trio.nursery.connections.errors import (
+    AuthenticationFailed,
+    ConnectFailed,
+    ConnectionProblem,
+    TlsFailed,
+)
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.nursery.connections.tls import BadCredentials, make_context
 from gspc_trio.protocol.address import BadAddress
 from gspc_trio.protocol.limits import Limits
 

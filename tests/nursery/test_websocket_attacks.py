@@ -22,13 +22,18 @@ from network_world import (
 )
 from trio_websocket import ConnectionClosed, WebSocketConnection, serve_websocket, wrap_client_stream
 
-from gspc_trio.nursery.network import AuthenticationFailed, ConnectFailed, Network, VersionMismatch
-from gspc_trio.nursery.rpc import Peer, PeerGone, drop_offender
+from gspc_trio.components.wire.codec import Codec
+from gspc_trio.core.messages import Done
+from gspc_trio.nursery.connections.network import (
+    AuthenticationFailed,
+    ConnectFailed,
+    Network,
+    VersionMismatch,
+)
+from gspc_trio.nursery.connections.rpc import Peer, PeerGone, drop_offender
 from gspc_trio.protocol import handshake as shake
 from gspc_trio.protocol.address import BadAddress
-from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.limits import Limits
-from gspc_trio.protocol.messages import Done
 
 SHORT = Limits(handshake_s=0.2)
 BOUND_S = 20

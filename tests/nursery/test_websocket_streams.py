@@ -11,14 +11,14 @@ import trio
 from network_world import TOKEN, echo, status
 from trio.testing import MockClock, memory_stream_pair
 
-from gspc_trio.core.exchange import Release
-from gspc_trio.nursery.gate import Gate, Vestibule
-from gspc_trio.nursery.link import LARGE_BYTES
-from gspc_trio.nursery.network import ConnectFailed, Network
-from gspc_trio.nursery.rpc import IncomingCall, Peer, PeerGone
-from gspc_trio.nursery.websocket import Dialer, Doorkeeper, connect_stream, serve_stream
+from gspc_trio.components.rm.messages import Release
+from gspc_trio.core.messages import Done
+from gspc_trio.nursery.connections.gate import Gate, Vestibule
+from gspc_trio.nursery.connections.link import LARGE_BYTES
+from gspc_trio.nursery.connections.network import ConnectFailed, Network
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
+from gspc_trio.nursery.connections.websocket import Dialer, Doorkeeper, connect_stream, serve_stream
 from gspc_trio.protocol.limits import Limits
-from gspc_trio.protocol.messages import Done
 
 
 class Watched(trio.abc.Stream):

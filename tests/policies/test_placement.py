@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.core.exchange import Demand, Grant, Release
+from gspc_trio.components.rm.events import Added, JobJoined
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Grant, Release
+from gspc_trio.components.rm.placing import Offer
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, JobJoined, Offer, ResourceManager
 from gspc_trio.core.task import CORE, Requirement, Shape
 from gspc_trio.policies.placement import PLACEMENTS, compact, fair, fifo, progressive
 

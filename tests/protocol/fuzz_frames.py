@@ -19,9 +19,10 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgpack
 from session_world import dialer, listener, open_pair
 
+from gspc_trio.components.wire.codec import Codec, DecodeError
+from gspc_trio.components.wire.types import WIRE_TYPES
 from gspc_trio.core.machine import Tick
 from gspc_trio.protocol import handshake
-from gspc_trio.protocol.codec import WIRE_TYPES, Codec, DecodeError
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import Session

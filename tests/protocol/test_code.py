@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from gspc_trio.core.code import CodeEntry, Program, SourceFile
-from gspc_trio.protocol.code import (
+from gspc_trio.compute.code import (
     BadCode,
     ImportedFunction,
     PickledFunction,
@@ -24,6 +23,7 @@ from gspc_trio.protocol.code import (
     program_code,
     source_code,
 )
+from gspc_trio.core.code import CodeEntry, Program, SourceFile
 
 WHOLE = ((None, False),)
 

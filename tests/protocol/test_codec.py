@@ -16,14 +16,28 @@ from hypothesis import strategies as st
 from msgspec import Meta
 from msgspec.structs import replace
 
-from gspc_trio.core import exchange
-from gspc_trio.core.records import RECORD_TYPES, Record, TaskChanged
-from gspc_trio.core.task import CORE, Outcome, Reason, Requirement, Shape, TaskError, TaskOptions, TaskState
-from gspc_trio.protocol import messages
-from gspc_trio.protocol.codec import WIRE_TYPES, Codec, DecodeError, EncodeError
+from gspc_trio.components.job.messages import ApplicationCall
+from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Recall, Release
+from gspc_trio.components.rts.messages import Bootstrap, HostToResource, RegisterJob
+from gspc_trio.components.wire.codec import Codec, DecodeError, EncodeError
+from gspc_trio.components.wire.types import WIRE_TYPES
+from gspc_trio.components.worker.messages import Finished, Submission, Submit
+from gspc_trio.core.messages import Done, GetStatus, Status
+from gspc_trio.core.task import (
+    CORE,
+    Outcome,
+    Reason,
+    Requirement,
+    Shape,
+    TaskError,
+    TaskOptions,
+    TaskState,
+)
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
 from gspc_trio.protocol.hooks import NUMBER_MAX, class_writer, make_converter
 from gspc_trio.protocol.limits import Limits
+from gspc_trio.records.facts import RECORD_TYPES, Record, TaskChanged
+from gspc_trio.records.messages import RecordBatch
 
 LIMITS = Limits(
     message_bytes_max=64 * 1024,
@@ -101,8 +115,8 @@ def test_every_message_comes_back_as_it_was(kind: type, data: st.DataObject) -> 
 @pytest.mark.parametrize(
     "kind",
     [
-        *(exchange.Submit, exchange.Submission, exchange.Finished, Outcome, TaskOptions, Shape),
-        *(exchange.Demand, exchange.Grant, exchange.Release),
+        *(Submit, Submission, Finished, Outcome, TaskOptions, Shape),
+        *(Demand, Grant, Release),
     ],
     ids=lambda k: k.__name__,
 )
@@ -128,38 +142,38 @@ def test_the_hooks_by_hand_read_what_the_general_ones_write(kind: type, data: st
 
 def test_envelopes_travel_among_messages_in_order() -> None:
     batch = [
-        messages.Done(),
-        Call(7, messages.GetStatus()),
-        Reply(3, messages.Status({"cores": [1, {"free": 2}]})),
+        Done(),
+        Call(7, GetStatus()),
+        Reply(3, Status({"cores": [1, {"free": 2}]})),
         Failure(4, "ValueError", "no such host"),
         Beat(),
-        exchange.Interrupt("j1"),
+        Interrupt("j1"),
     ]
     assert CODEC.decode_batch(CODEC.encode_batch(batch)) == batch
 
 
 def test_an_encoded_message_is_the_body_of_any_call() -> None:
-    body = CODEC.encode(messages.GetStatus())
-    assert CODEC.encode_item(Call(1, body)) == CODEC.encode_item(Call(1, messages.GetStatus()))
+    body = CODEC.encode(GetStatus())
+    assert CODEC.encode_item(Call(1, body)) == CODEC.encode_item(Call(1, GetStatus()))
 
 
 def test_defaults_cost_no_bytes() -> None:
-    short = CODEC.encode(exchange.Submit("j1", (1, 2), ("r1.core0",), (exchange.Submission(1, 1, 0),)))
-    shape = CODEC.encode(exchange.Demand("j1", CORE, 1, (0, 0)))
-    assert msgpack.unpackb(shape.data) == [NUMBERS[exchange.Demand], "j1", [], 1, [0, 0]]
+    short = CODEC.encode(Submit("j1", (1, 2), ("r1.core0",), (Submission(1, 1, 0),)))
+    shape = CODEC.encode(Demand("j1", CORE, 1, (0, 0)))
+    assert msgpack.unpackb(shape.data) == [NUMBERS[Demand], "j1", [], 1, [0, 0]]
     assert len(short.data) <= 25
 
 
 def test_a_whole_number_will_do_for_a_float() -> None:
-    entry = messages.RegisterJob("wordcount", 1, "here", weight=2)
+    entry = RegisterJob("wordcount", 1, "here", weight=2)
     assert CODEC.decode_batch(CODEC.encode_batch([entry])) == [entry]
 
 
 def test_states_and_reasons_come_back_as_what_they_are() -> None:
-    records = messages.RecordBatch((TaskChanged(1.0, "j1", 1, TaskState.FAILED),))
+    records = RecordBatch((TaskChanged(1.0, "j1", 1, TaskState.FAILED),))
     finished = [
-        exchange.Finished("j1", "c", (Outcome(1, 1, Reason.LOST),)),
-        exchange.Finished("j1", "c", (Outcome(1, 1, Reason.FAILED, error=TaskError("E", "m")),)),
+        Finished("j1", "c", (Outcome(1, 1, Reason.LOST),)),
+        Finished("j1", "c", (Outcome(1, 1, Reason.FAILED, error=TaskError("E", "m")),)),
     ]
     batch = CODEC.decode_batch(CODEC.encode_batch([records, *finished]))
     assert type(batch[0].records[0].state) is TaskState
@@ -174,35 +188,35 @@ def test_states_and_reasons_come_back_as_what_they_are() -> None:
     [
         (object(), "object is not a message"),
         (CORE, "Shape is not a message"),
-        (messages.Status({"a": object()}), "plain data has no object"),
-        (messages.Status({"a": {1: 2}}), "texts for keys"),
-        (messages.ApplicationCall("f", object()), "cannot be encoded"),  # type: ignore[arg-type]
-        (exchange.Release("j1", (1, 2**70)), "cannot be encoded"),
-        (exchange.Recall("j", ((1, 1),) * 2001), "Recall is too large: .*2001"),
+        (Status({"a": object()}), "plain data has no object"),
+        (Status({"a": {1: 2}}), "texts for keys"),
+        (ApplicationCall("f", object()), "cannot be encoded"),  # type: ignore[arg-type]
+        (Release("j1", (1, 2**70)), "cannot be encoded"),
+        (Recall("j", ((1, 1),) * 2001), "Recall is too large: .*2001"),
         (
-            exchange.Finished("j", "c", (Outcome(1, 1, Reason.FINISHED, ((b"",) * 2001,)),)),
+            Finished("j", "c", (Outcome(1, 1, Reason.FINISHED, ((b"",) * 2001,)),)),
             "Finished is too large",
         ),
-        (messages.HostToResource({str(number): () for number in range(101)}), "too large: .*101"),
-        (messages.ApplicationCall("f", bytes(65 * 1024)), "65536 are allowed: pass large data by file"),
+        (HostToResource({str(number): () for number in range(101)}), "too large: .*101"),
+        (ApplicationCall("f", bytes(65 * 1024)), "65536 are allowed: pass large data by file"),
     ],
 )
 def test_what_cannot_travel_is_refused_where_it_is_sent(message: Any, says: str) -> None:
     with pytest.raises(EncodeError, match=says):
         CODEC.encode(message)
     # and leaves nothing behind
-    assert CODEC.decode_batch(CODEC.encode_batch([messages.Done()])) == [messages.Done()]
+    assert CODEC.decode_batch(CODEC.encode_batch([Done()])) == [Done()]
 
 
 @pytest.mark.parametrize(
     ("message", "says"),
     [
         (
-            exchange.Finished("j", "c", (Outcome(1, 1, Reason.FINISHED, ((b"", bytes(64 * 1024)),)),)),
+            Finished("j", "c", (Outcome(1, 1, Reason.FINISHED, ((b"", bytes(64 * 1024)),)),)),
             "a result of 65536 bytes, 64512 can travel with a task: return less, write it to a file and .*",
         ),
         (
-            exchange.Submit("j", (1, 1), ("c",), (exchange.Submission(1, 1, 0, (bytes(64 * 1024), b"")),)),
+            Submit("j", (1, 1), ("c",), (Submission(1, 1, 0, (bytes(64 * 1024), b"")),)),
             "arguments of 65536 bytes, 64512 can travel with a task: pass less, .* or keep it in a memory",
         ),
     ],
@@ -219,8 +233,8 @@ def test_data_nested_too_deep_is_refused_on_both_sides() -> None:
     for _ in range(LIMITS.plain_depth_max + 2):
         deep = [deep]
     with pytest.raises(EncodeError, match="nested more than 32"):
-        CODEC.encode(messages.Status({"a": deep}))
-    frame = msgpack.packb([[NUMBERS[messages.Status], {"a": deep}]])
+        CODEC.encode(Status({"a": deep}))
+    frame = msgpack.packb([[NUMBERS[Status], {"a": deep}]])
     with pytest.raises(DecodeError, match="nested more than 32"):
         CODEC.decode_batch(frame)
 
@@ -244,50 +258,47 @@ def changed(fields: list[Any], place: int, value: Any) -> list[Any]:
 @pytest.mark.parametrize(
     "frame",
     [
-        *[
-            frame_of(exchange.Submit, "j", [1, 2], ["c"], [changed(SUBMISSION, place, {})])
-            for place in range(4)
-        ],
-        frame_of(exchange.Submit, "j", [1, 2], ["c"], [changed(SUBMISSION, 0, True)]),
-        frame_of(exchange.Submit, "j", [1, 2], ["c"], [changed(SUBMISSION, 3, ["text"])]),
-        frame_of(exchange.Submit, "j", [1, 2], ["c"], [[*SUBMISSION, ["many"]]]),
-        frame_of(exchange.Submit, "j", [1, 2], ["c"], [[1, 1]]),
-        frame_of(exchange.Submit, "j", [1, 2], ["c"], [SUBMISSION], 5),
-        frame_of(exchange.Submit, "j", [1, 2], [b"c"], [SUBMISSION]),
-        frame_of(exchange.Submit, "j", [1, 2, 3], ["c"], [SUBMISSION]),
-        frame_of(exchange.Submit, "j", [1, "2"], ["c"], [SUBMISSION]),
-        frame_of(exchange.Submit, "j", [1, 2], ["c"], {}),
-        frame_of(exchange.Submit, "j", [1, 2], ["c"]),
-        *[frame_of(exchange.Finished, "j", "c", [changed(OUTCOME, place, {1: 2})]) for place in range(9)],
-        frame_of(exchange.Finished, "j", "c", [changed(OUTCOME, 2, "happy")]),
-        frame_of(exchange.Finished, "j", "c", [changed(OUTCOME, 3, [b"x"])]),
-        frame_of(exchange.Finished, "j", "c", [changed(OUTCOME, 3, [["x"]])]),
-        frame_of(exchange.Finished, "j", "c", [changed(OUTCOME, 4, ["kind", 3])]),
-        frame_of(exchange.Finished, "j", b"c", []),
-        frame_of(exchange.Demand, "j", [[["core", [], 1]]], 1, [0, 0]),
-        frame_of(exchange.Demand, "j", [], 1.0, [0, 0]),
-        frame_of(exchange.Demand, "j", [], True, [0, 0]),
-        frame_of(exchange.Demand, "j", [], 1, [0, 0.0]),
-        frame_of(exchange.Demand, b"j", [], 1, [0, 0]),
-        frame_of(exchange.Demand, "j", {}, 1, [0, 0]),
-        frame_of(exchange.Demand, "j", [], 1),
-        frame_of(exchange.Release, "j", [1, 2, 3]),
-        frame_of(exchange.Release, "j", "12"),
-        frame_of(exchange.Release, 1, [1, 2]),
-        frame_of(exchange.Release, "j", [1, 2], ["c", 1]),
-        frame_of(exchange.Release, "j", [1, 2], [], 1),
-        frame_of(exchange.Grant, "j", [], [1, True], ["c"]),
-        frame_of(exchange.Grant, "j", [], [1, 2], ["c", b"d"]),
-        frame_of(exchange.Grant, "j", [], [1, 2], "c"),
-        frame_of(exchange.Grant, "j", [[["core", 5]]], [1, 2], ["c"]),
-        frame_of(exchange.Grant, "j", [], [1, 2], ["c"], [["m", "0"]]),
+        *[frame_of(Submit, "j", [1, 2], ["c"], [changed(SUBMISSION, place, {})]) for place in range(4)],
+        frame_of(Submit, "j", [1, 2], ["c"], [changed(SUBMISSION, 0, True)]),
+        frame_of(Submit, "j", [1, 2], ["c"], [changed(SUBMISSION, 3, ["text"])]),
+        frame_of(Submit, "j", [1, 2], ["c"], [[*SUBMISSION, ["many"]]]),
+        frame_of(Submit, "j", [1, 2], ["c"], [[1, 1]]),
+        frame_of(Submit, "j", [1, 2], ["c"], [SUBMISSION], 5),
+        frame_of(Submit, "j", [1, 2], [b"c"], [SUBMISSION]),
+        frame_of(Submit, "j", [1, 2, 3], ["c"], [SUBMISSION]),
+        frame_of(Submit, "j", [1, "2"], ["c"], [SUBMISSION]),
+        frame_of(Submit, "j", [1, 2], ["c"], {}),
+        frame_of(Submit, "j", [1, 2], ["c"]),
+        *[frame_of(Finished, "j", "c", [changed(OUTCOME, place, {1: 2})]) for place in range(9)],
+        frame_of(Finished, "j", "c", [changed(OUTCOME, 2, "happy")]),
+        frame_of(Finished, "j", "c", [changed(OUTCOME, 3, [b"x"])]),
+        frame_of(Finished, "j", "c", [changed(OUTCOME, 3, [["x"]])]),
+        frame_of(Finished, "j", "c", [changed(OUTCOME, 4, ["kind", 3])]),
+        frame_of(Finished, "j", b"c", []),
+        frame_of(Demand, "j", [[["core", [], 1]]], 1, [0, 0]),
+        frame_of(Demand, "j", [], 1.0, [0, 0]),
+        frame_of(Demand, "j", [], True, [0, 0]),
+        frame_of(Demand, "j", [], 1, [0, 0.0]),
+        frame_of(Demand, b"j", [], 1, [0, 0]),
+        frame_of(Demand, "j", {}, 1, [0, 0]),
+        frame_of(Demand, "j", [], 1),
+        frame_of(Release, "j", [1, 2, 3]),
+        frame_of(Release, "j", "12"),
+        frame_of(Release, 1, [1, 2]),
+        frame_of(Release, "j", [1, 2], ["c", 1]),
+        frame_of(Release, "j", [1, 2], [], 1),
+        frame_of(Grant, "j", [], [1, True], ["c"]),
+        frame_of(Grant, "j", [], [1, 2], ["c", b"d"]),
+        frame_of(Grant, "j", [], [1, 2], "c"),
+        frame_of(Grant, "j", [[["core", 5]]], [1, 2], ["c"]),
+        frame_of(Grant, "j", [], [1, 2], ["c"], [["m", "0"]]),
         msgpack.packb([[-1, 1, [-4]]]),
         msgpack.packb([[-1, 1, []]]),
         msgpack.packb([[True, 1]]),
-        frame_of(messages.RecordBatch, [[2, 1.0, "j", 1, "asleep"]]),
-        frame_of(messages.RecordBatch, [[99, 1.0]]),
-        frame_of(messages.RecordBatch, [[-1, 1.0]]),
-        frame_of(messages.Done, 1),
+        frame_of(RecordBatch, [[2, 1.0, "j", 1, "asleep"]]),
+        frame_of(RecordBatch, [[99, 1.0]]),
+        frame_of(RecordBatch, [[-1, 1.0]]),
+        frame_of(Done, 1),
         msgpack.packb([[len(NUMBERS)]]),
         msgpack.packb([[-9]]),
         msgpack.packb([[1.0]]),
@@ -300,18 +311,18 @@ def changed(fields: list[Any], place: int, value: Any) -> list[Any]:
         msgpack.packb([[-3, 1, "kind"]]),
         msgpack.packb([[-4, 1]]),
         msgpack.packb({"a": 1}),
-        msgpack.packb([[NUMBERS[messages.Status], {"t": msgpack.Timestamp(1)}]]),
-        msgpack.packb([[NUMBERS[messages.Status], {"t": msgpack.ExtType(5, b"x")}]]),
+        msgpack.packb([[NUMBERS[Status], {"t": msgpack.Timestamp(1)}]]),
+        msgpack.packb([[NUMBERS[Status], {"t": msgpack.ExtType(5, b"x")}]]),
         b"",
         b"\xc1",
         b"\x91" * 5000 + b"\x00",
         b"\xdd\xff\xff\xff\xff",
         b"\xdf\xff\xff\xff\xff",
         msgpack.packb([[25]] * (LIMITS.frame_items_max + 1)),
-        frame_of(exchange.Recall, "j", [[1, 1]] * (LIMITS.array_items_max + 1)),
-        frame_of(messages.Bootstrap, [], "local", 0, {str(i): "" for i in range(LIMITS.map_items_max + 1)}),
+        frame_of(Recall, "j", [[1, 1]] * (LIMITS.array_items_max + 1)),
+        frame_of(Bootstrap, [], "local", 0, {str(i): "" for i in range(LIMITS.map_items_max + 1)}),
         bytes(LIMITS.frame_bytes_max + 1),
-        CODEC.encode_batch([messages.Done()]) + b"\x00",
+        CODEC.encode_batch([Done()]) + b"\x00",
     ],
     ids=lambda frame: frame[:16].hex(),
 )
@@ -324,21 +335,21 @@ def test_a_hostile_frame_is_one_clear_error(frame: bytes) -> None:
 
 def test_the_error_names_the_field() -> None:
     with pytest.raises(DecodeError, match=r"Demand\.credit: not int but str"):
-        CODEC.decode_batch(frame_of(exchange.Demand, "j", [], "3", [0, 0]))
+        CODEC.decode_batch(frame_of(Demand, "j", [], "3", [0, 0]))
 
 
 def test_text_longer_than_allowed_is_refused() -> None:
     codec = Codec(limits=Limits(string_bytes_max=10))
     with pytest.raises(DecodeError):
-        codec.decode_batch(frame_of(exchange.Interrupt, "j" * 11))
-    assert codec.decode_batch(frame_of(exchange.Interrupt, "j" * 10)) == [exchange.Interrupt("j" * 10)]
+        codec.decode_batch(frame_of(Interrupt, "j" * 11))
+    assert codec.decode_batch(frame_of(Interrupt, "j" * 10)) == [Interrupt("j" * 10)]
 
 
 def test_a_value_that_equals_another_of_a_wrong_type_is_not_let_in_by_the_cache() -> None:
-    right = frame_of(exchange.Demand, "j", [[["core", [], True]], 1], 1, [0, 0])
-    wrong = frame_of(exchange.Demand, "j", [[["core", [], 1]], True], 1, [0, 0])
+    right = frame_of(Demand, "j", [[["core", [], True]], 1], 1, [0, 0])
+    wrong = frame_of(Demand, "j", [[["core", [], 1]], True], 1, [0, 0])
     shape = Shape((Requirement(hard=True),), 1)
-    assert CODEC.decode_batch(right) == [exchange.Demand("j", shape, 1, (0, 0))]
+    assert CODEC.decode_batch(right) == [Demand("j", shape, 1, (0, 0))]
     # Equal keys find the value that was read properly before: whatever comes out has the right types.
     try:
         (demand,) = CODEC.decode_batch(wrong)
@@ -349,12 +360,12 @@ def test_a_value_that_equals_another_of_a_wrong_type_is_not_let_in_by_the_cache(
 
 
 def test_a_patience_that_is_no_time_is_refused() -> None:
-    frame = frame_of(exchange.Demand, "j", [[["core", [], False, 1.5]]], 1, [0, 0])
+    frame = frame_of(Demand, "j", [[["core", [], False, 1.5]]], 1, [0, 0])
     shape = Shape((Requirement(patience_s=1.5),))
-    assert CODEC.decode_batch(frame) == [exchange.Demand("j", shape, 1, (0, 0))]
+    assert CODEC.decode_batch(frame) == [Demand("j", shape, 1, (0, 0))]
     for patience_s in (-1.0, float("nan"), float("inf"), "1"):
         with pytest.raises(DecodeError):
-            CODEC.decode_batch(frame_of(exchange.Demand, "j", [[["core", [], False, patience_s]]], 1, [0, 0]))
+            CODEC.decode_batch(frame_of(Demand, "j", [[["core", [], False, patience_s]]], 1, [0, 0]))
 
 
 @settings(max_examples=300, deadline=None)
@@ -367,14 +378,10 @@ def test_random_bytes_never_do_worse_than_an_error(data: bytes) -> None:
 
 SAMPLE = CODEC.encode_batch(
     [
-        exchange.Submit(
-            "j1", (1, 2), ("r1.core0",), (exchange.Submission(1, 1, 0, (b"abc",), TaskOptions(2)),)
-        ),
-        exchange.Finished(
-            "j1", "r1.core0", (Outcome(1, 1, Reason.FAILED, error=TaskError("E", "m", "t", b"p")),)
-        ),
-        messages.RecordBatch((TaskChanged(1.0, "j1", 1, TaskState.READY),)),
-        Call(1, messages.GetStatus()),
+        Submit("j1", (1, 2), ("r1.core0",), (Submission(1, 1, 0, (b"abc",), TaskOptions(2)),)),
+        Finished("j1", "r1.core0", (Outcome(1, 1, Reason.FAILED, error=TaskError("E", "m", "t", b"p")),)),
+        RecordBatch((TaskChanged(1.0, "j1", 1, TaskState.READY),)),
+        Call(1, GetStatus()),
     ]
 )
 
@@ -399,11 +406,11 @@ def test_a_truncated_frame_is_an_error(length: int) -> None:
 
 def test_a_long_message_leaves_no_memory_behind() -> None:
     codec = Codec()
-    codec.encode(messages.Status({}))
+    codec.encode(Status({}))
     tracemalloc.start()
     try:
         for _ in range(2):
-            codec.encode(messages.Status({"long": "x" * 8 * 2**20}))
+            codec.encode(Status({"long": "x" * 8 * 2**20}))
         gc.collect()
         kept_bytes, _ = tracemalloc.get_traced_memory()
     finally:
@@ -418,13 +425,13 @@ def test_a_long_message_leaves_no_memory_behind() -> None:
 def test_numbers_that_no_sum_could_carry_are_neither_sent_nor_taken(value: float, place: int) -> None:
     record = TaskChanged(0.0, "j1", 1, TaskState.READY, 0, "work", "", "", 0.0)
     name = TaskChanged.__struct_fields__[0 if place == 0 else 8]
-    wrong = messages.RecordBatch((replace(record, **{name: value}),))
+    wrong = RecordBatch((replace(record, **{name: value}),))
     with pytest.raises(EncodeError, match="no finite number"):
         CODEC.encode(wrong)
     fields = [0.0, "j1", 1, "ready", 0, "work", "", "", 0.0]
     fields[0 if place == 0 else 8] = value
     kind = RECORD_TYPES.index(TaskChanged)
-    frame = msgpack.packb([[NUMBERS[messages.RecordBatch], [[kind, *fields]]]])
+    frame = msgpack.packb([[NUMBERS[RecordBatch], [[kind, *fields]]]])
     with pytest.raises(DecodeError, match="no finite number"):
         CODEC.decode_batch(frame)
 
@@ -432,13 +439,13 @@ def test_numbers_that_no_sum_could_carry_are_neither_sent_nor_taken(value: float
 @pytest.mark.parametrize(
     ("kind", "fields", "what"),
     [
-        (messages.RecordBatch, [[[7, 0.0, "j1", {"bogus": 1}]]], "no TaskState is 'bogus'"),
-        (messages.RecordBatch, [[[7, 0.0, "j1", {"ready": -1}]]], "-1 is not within 0"),
-        (exchange.Submit, ["j1", [1, 1], [], []], "there must be 1 or more"),
-        (exchange.Demand, ["j1", [[]], 1, [0, 0]], "there must be 1 or more"),
-        (exchange.Demand, ["j1", [], -1, [0, 0]], "-1 is not within 0"),
-        (exchange.Demand, ["j1", [], 1, [0, -1]], "-1 is not within 0"),
-        (exchange.Release, ["j1", [1, 2**60]], "larger than any number may be"),
+        (RecordBatch, [[[7, 0.0, "j1", {"bogus": 1}]]], "no TaskState is 'bogus'"),
+        (RecordBatch, [[[7, 0.0, "j1", {"ready": -1}]]], "-1 is not within 0"),
+        (Submit, ["j1", [1, 1], [], []], "there must be 1 or more"),
+        (Demand, ["j1", [[]], 1, [0, 0]], "there must be 1 or more"),
+        (Demand, ["j1", [], -1, [0, 0]], "-1 is not within 0"),
+        (Demand, ["j1", [], 1, [0, -1]], "-1 is not within 0"),
+        (Release, ["j1", [1, 2**60]], "larger than any number may be"),
     ],
 )
 def test_what_a_type_states_of_its_values_is_checked(kind: type, fields: list[Any], what: str) -> None:

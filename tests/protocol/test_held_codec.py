@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from gspc_trio.core.exchange import Submission, Submit
+from gspc_trio.components.wire.codec import Codec, DecodeError
+from gspc_trio.components.worker.messages import Submission, Submit
+from gspc_trio.compute.channel import RUN, pack_run, unpack
 from gspc_trio.core.task import TaskOptions
-from gspc_trio.protocol.codec import Codec, DecodeError
-from gspc_trio.protocol.compute_channel import RUN, pack_run, unpack
 
 HELD = ("r1.core0@near", "r2.core1@far")
 

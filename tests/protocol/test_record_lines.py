@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspc_trio.core.records import (
+from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import (
     GrantChanged,
     HostLoad,
     JobChanged,
@@ -20,8 +21,7 @@ from gspc_trio.core.records import (
     TaskCounts,
     WorkerChanged,
 )
-from gspc_trio.core.task import TaskState
-from gspc_trio.protocol.record_lines import BadRecordLine, decode_record, encode_record
+from gspc_trio.records.lines import BadRecordLine, decode_record, encode_record
 
 times = st.floats(0, 1e9)
 texts = st.text(max_size=20)

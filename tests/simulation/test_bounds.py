@@ -7,16 +7,16 @@ from random import Random
 import pytest
 from trio.testing import MockClock
 
-from gspc_trio.core.iml.coordinator import Coordinator
-from gspc_trio.core.iml.events import Answered, Asked, ClientUp, ServerUp
-from gspc_trio.core.iml.exchange import Alloc, JoinLayer, ServerHello
 from gspc_trio.core.machine import Tick
-from gspc_trio.nursery.witness import Fill
+from gspc_trio.iml.coordinator import Coordinator
+from gspc_trio.iml.events import Answered, Asked, ClientUp, ServerUp
+from gspc_trio.iml.messages import Alloc, JoinLayer, ServerHello
+from gspc_trio.nursery.scopes.witness import Fill
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.checkers.bounds import QUEUE_EVENTS, TABLE_EVENTS, Bounds, count_objects
 from gspc_trio.testing.cluster import open_cluster
 from gspc_trio.testing.observer import Observer
-from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.simulated.process import SimulatedProcess
 from gspc_trio.testing.workload import Workload, behave
 
 # The clock of a test is found among its own arguments.

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.core.exchange import Submission
-from gspc_trio.testing.backend import Behaviour
+from gspc_trio.components.worker.messages import Submission
 from gspc_trio.testing.cluster import Cluster, open_cluster
+from gspc_trio.testing.simulated.backend import Behaviour
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.patterns import farm
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.nursery.drive import CHECK_VARIABLE
+from gspc_trio.nursery.scopes.drive import CHECK_VARIABLE
 from gspc_trio.testing.hostile import lie
 from gspc_trio.testing.hostile_memory import lie_to_layer
 

@@ -9,13 +9,14 @@ import pytest
 import trio
 
 from gspc_trio import Net
-from gspc_trio.core.exchange import Recall, TakeBack
-from gspc_trio.core.scheduler import TaskDone
+from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.rm.messages import Recall
+from gspc_trio.components.worker.messages import TakeBack
 from gspc_trio.core.task import Outcome
 from gspc_trio.protocol.values import dumps
-from gspc_trio.testing.backend import Behaviour
 from gspc_trio.testing.cluster import open_cluster
 from gspc_trio.testing.determinism import seeded_trio, simulated_clock
+from gspc_trio.testing.simulated.backend import Behaviour
 
 COMPUTE_S = 0.5
 TASKS = 10

@@ -10,11 +10,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.core.exchange import Submission
-from gspc_trio.testing.backend import Behaviour
+from gspc_trio.components.worker.messages import Submission
 from gspc_trio.testing.cluster import open_cluster
-from gspc_trio.testing.disk import SimulatedDisk
-from gspc_trio.testing.rts_memory import RtsMemory
+from gspc_trio.testing.simulated.backend import Behaviour
+from gspc_trio.testing.simulated.disk import SimulatedDisk
+from gspc_trio.testing.simulated.rts_memory import RtsMemory
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.patterns import farm
 

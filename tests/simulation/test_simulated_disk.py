@@ -11,11 +11,11 @@ import trio
 from broken_disks import DISKS
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gspc_trio.components.durable_files import append, make_directories, put_in_place
-from gspc_trio.components.journal_files import JournalDirectory, journals_in
-from gspc_trio.testing.disk import ProcessFiles, SimulatedDisk
+from gspc_trio.components.job.shell.journal_files import JournalDirectory, journals_in
+from gspc_trio.records.shell.durable_files import append, make_directories, put_in_place
 from gspc_trio.testing.hunt import parse_schedule
-from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.simulated.disk import ProcessFiles, SimulatedDisk
+from gspc_trio.testing.simulated.process import SimulatedProcess
 from gspc_trio.testing.simulation import Options, simulate
 
 # The clock of a test is found among its own arguments.

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gspc_trio.core.rm import ResourceManager
+from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.testing.__main__ import main
 from gspc_trio.testing.faults import Fault, Faults
 from gspc_trio.testing.hunt import describe_schedule, hunt, parse_schedule, shrink

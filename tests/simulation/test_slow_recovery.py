@@ -8,16 +8,16 @@ from random import Random
 import trio
 
 from gspc_trio import Net
-from gspc_trio.components.iml_platform import Sizes
-from gspc_trio.components.job_recovery import FIRST_TASK_ID
-from gspc_trio.core.exchange import Submission
-from gspc_trio.core.iml.quota import Quota
+from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID
+from gspc_trio.components.worker.messages import Submission
 from gspc_trio.core.task import Requirement
+from gspc_trio.iml.quota import Quota
+from gspc_trio.iml.shell.platform import Sizes
 from gspc_trio.protocol.values import dumps
-from gspc_trio.testing.backend import Behaviour
 from gspc_trio.testing.cluster import open_cluster
 from gspc_trio.testing.determinism import Gate, seeded_trio, simulated_clock
 from gspc_trio.testing.layer.world import LayerWorld
+from gspc_trio.testing.simulated.backend import Behaviour
 
 AGAIN_S = 200.0
 """How long the lost value takes to be made again: longer than a worker may give a task back."""

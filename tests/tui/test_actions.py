@@ -10,18 +10,10 @@ import pytest
 from textual.pilot import Pilot
 from tui_world import WALL_S, FakeSource, small_run
 
-from gspc_trio.core.exchange import DagReport
+from gspc_trio.components.job.messages import CancelTask, RetryFailed, StopJob
+from gspc_trio.components.rif.messages import DagReport
+from gspc_trio.components.rts.messages import AddDag, GetResources, RemoveDag, ResourceList, SetWeight
 from gspc_trio.core.resources import Resource
-from gspc_trio.protocol.messages import (
-    AddDag,
-    CancelTask,
-    GetResources,
-    RemoveDag,
-    ResourceList,
-    RetryFailed,
-    SetWeight,
-    StopJob,
-)
 from gspc_trio.tui.app import Severity, TopApp
 from gspc_trio.tui.source import CannotAsk
 

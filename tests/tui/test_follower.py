@@ -11,22 +11,21 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gspc_trio.core.exchange import Submission
-from gspc_trio.core.task import TaskError, TaskState
-from gspc_trio.protocol.messages import (
+from gspc_trio.components.job.messages import (
     CancelTask,
     FindTasks,
     GetNet,
     GetTask,
-    RemoveDag,
     RetryFailed,
-    SetWeight,
     StopJob,
 )
-from gspc_trio.testing.backend import Behaviour
+from gspc_trio.components.rts.messages import RemoveDag, SetWeight
+from gspc_trio.components.worker.messages import Submission
+from gspc_trio.core.task import TaskError, TaskState
 from gspc_trio.testing.cluster import RTS_ADDRESS, Cluster, SimulatedJob, open_cluster
-from gspc_trio.testing.process import SimulatedProcess
-from gspc_trio.testing.rts_memory import RtsMemory
+from gspc_trio.testing.simulated.backend import Behaviour
+from gspc_trio.testing.simulated.process import SimulatedProcess
+from gspc_trio.testing.simulated.rts_memory import RtsMemory
 from gspc_trio.tui.live import Follower
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.source import CannotAsk

@@ -18,8 +18,8 @@ from tui_world import (
     task,
 )
 
-from gspc_trio.core.records import JobChanged, TaskCounts
 from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import JobChanged, TaskCounts
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.once import as_data, as_lines

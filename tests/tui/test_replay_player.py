@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tui_world import FAILED, FINISHED, READY, RUNNING, WALL_S, host, job_stream, opened, task
 
-from gspc_trio.core.records import JobChanged, Record, TaskChanged
-from gspc_trio.protocol.record_lines import encode_record
+from gspc_trio.records.facts import JobChanged, Record, TaskChanged
+from gspc_trio.records.lines import encode_record
 from gspc_trio.tui import replay
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.replay import BadRecordFile, Player

@@ -18,7 +18,8 @@ from test_views import NET
 from test_views_memory_log import LAYER_STATUS
 from tui_world import WALL_S, FakeSource, screen_text, small_run, styled_page
 
-from gspc_trio.protocol.messages import GetMemory, GetNet, Status
+from gspc_trio.components.job.messages import GetMemory, GetNet
+from gspc_trio.core.messages import Status
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.replay import Player, ReplaySource
 

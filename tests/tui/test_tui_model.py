@@ -24,10 +24,26 @@ from tui_world import (
     task,
 )
 
-from gspc_trio.core.backlog import Backlog
-from gspc_trio.core.exchange import Demand, Finished, Grant, Release
+from gspc_trio.components.job.scheduler.interface import CancelTasks, ResourcesUp, RetryTask, TasksReady
+from gspc_trio.components.rm.events import Added, JobGone, JobJoined
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import Demand, Grant, Release
+from gspc_trio.components.worker.messages import Finished
 from gspc_trio.core.ids import NO_GRANT
-from gspc_trio.core.records import (
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import (
+    Outcome,
+    Reason,
+    Requirement,
+    Shape,
+    Task,
+    TaskError,
+    TaskOptions,
+    TaskState,
+)
+from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.records.backlog import Backlog
+from gspc_trio.records.facts import (
     RECORD_TYPES,
     GrantChanged,
     JobChanged,
@@ -36,11 +52,6 @@ from gspc_trio.core.records import (
     TaskChanged,
     TaskCounts,
 )
-from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm import Added, JobGone, JobJoined, ResourceManager
-from gspc_trio.core.scheduler import CancelTasks, ResourcesUp, RetryTask, TasksReady
-from gspc_trio.core.task import Outcome, Reason, Requirement, Shape, Task, TaskError, TaskOptions, TaskState
-from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.tui.hierarchy import Use
 from gspc_trio.tui.model import ENDED_MAX, RTS, Model
 from gspc_trio.tui.news import END_SHOWN_S, Level, alerts

@@ -10,8 +10,9 @@ import pytest
 from textual.pilot import Pilot
 from tui_world import FINISHED, RUNNING, WALL_S, FakeSource, fold, host, screen_text, small_run, task
 
-from gspc_trio.core.records import JobChanged
-from gspc_trio.protocol.messages import GetNet, GetTask, Status
+from gspc_trio.components.job.messages import GetNet, GetTask
+from gspc_trio.core.messages import Status
+from gspc_trio.records.facts import JobChanged
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.source import CannotAsk

@@ -6,8 +6,9 @@ from test_views import TOLD, drive, press
 from textual.pilot import Pilot
 from tui_world import FAILED, FINISHED, FakeSource, fold, opened, screen_text, small_run, task
 
-from gspc_trio.core.records import JobChanged
-from gspc_trio.protocol.messages import GetTask, Status
+from gspc_trio.components.job.messages import GetTask
+from gspc_trio.core.messages import Status
+from gspc_trio.records.facts import JobChanged
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.model import RTS
 from gspc_trio.tui.text import one_line, printable

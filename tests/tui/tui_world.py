@@ -9,7 +9,10 @@ from rich.style import Style
 from textual.app import App
 from textual.strip import Strip
 
-from gspc_trio.core.records import (
+from gspc_trio.components.job.messages import GetMemory, GetNet, GetTask
+from gspc_trio.core.messages import Done, GetStatus, Status
+from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import (
     GrantChanged,
     HostLoad,
     JobChanged,
@@ -20,8 +23,6 @@ from gspc_trio.core.records import (
     TaskChanged,
     WorkerChanged,
 )
-from gspc_trio.core.task import TaskState
-from gspc_trio.protocol.messages import Done, GetMemory, GetNet, GetStatus, GetTask, Status
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.palette import style

@@ -6,11 +6,11 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from gspc_trio.components.job.machine import Engine
 from gspc_trio.core.code import split_outputs
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import Task
 from gspc_trio.workflow.engine import WorkflowEngine
-from gspc_trio.workflow.job import Engine
 from gspc_trio.workflow.net import Net
 
 CODEC: dict[str, Any] = {"dumps": pickle.dumps, "loads": pickle.loads}

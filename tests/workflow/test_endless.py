@@ -8,14 +8,14 @@ import pytest
 from net_driver import engine_for, next_task
 
 from gspc_trio import Net, Workflow, each, farm, map_reduce, take
+from gspc_trio.components.job.machine import TURN_S, TURNS_MAX, Begin, JobEnded, JobMachine
+from gspc_trio.components.job.scheduler.interface import Stop, Stopped
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.records import JobChanged
-from gspc_trio.core.scheduler import Stop, Stopped
 from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.records.facts import JobChanged
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.endless import EndlessLoop
 from gspc_trio.workflow.engine import FIRINGS_MAX, WorkflowEngine
-from gspc_trio.workflow.job import TURN_S, TURNS_MAX, Begin, JobEnded, JobMachine
 from gspc_trio.workflow.structure import could_fire_for_ever, distances
 
 

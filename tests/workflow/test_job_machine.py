@@ -8,25 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspc_trio.core.exchange import (
-    Cancel,
-    Demand,
-    Finished,
-    Grant,
-    Recall,
-    Release,
-    Submission,
-    Submit,
-    TakeBack,
+from gspc_trio.components.job.machine import (
+    READY_MAX,
+    REPLACED_MIN,
+    Begin,
+    Close,
+    JobEnded,
+    JobMachine,
+    Look,
 )
-from gspc_trio.core.progress import FAILURES_MAX, Progress
-from gspc_trio.core.records import GrantChanged, JobChanged, TaskChanged, TaskCounts
+from gspc_trio.components.job.scheduler.interface import (
+    CancelTasks,
+    ResourcesUp,
+    Stop,
+    Stopped,
+    TaskDone,
+)
+from gspc_trio.components.rm.messages import Demand, Grant, Recall, Release
+from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit, TakeBack
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import CancelTasks, ResourcesUp, Stop, Stopped, TaskDone
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Outcome, Reason, TaskError, TaskOptions, TaskState
 from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.records.facts import GrantChanged, JobChanged, TaskChanged, TaskCounts
+from gspc_trio.records.progress import FAILURES_MAX, Progress
 from gspc_trio.workflow.graph import Ref, TaskGraph
-from gspc_trio.workflow.job import READY_MAX, REPLACED_MIN, Begin, Close, JobEnded, JobMachine, Look
 
 CORE0 = Resource("r1.core0", "core")
 BOOM = TaskError("ValueError", "boom")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from gspc_trio.core.exchange import Finished, Grant, Submit
+from gspc_trio.components.job.machine import Begin, Close, JobEnded, JobMachine
+from gspc_trio.components.job.scheduler.interface import ResourcesUp, RetryTask, Stop
+from gspc_trio.components.rm.messages import Grant
+from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import ResourcesUp, RetryTask, Stop
 from gspc_trio.core.task import CORE, Outcome, Reason, TaskError, TaskState
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.engine import WorkflowEngine
-from gspc_trio.workflow.job import Begin, Close, JobEnded, JobMachine
 from gspc_trio.workflow.patterns import farm
 
 

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from gspc_trio.core.exchange import Finished, Grant, Submit
+from gspc_trio.components.job.machine import TRANSITIONS, Begin, JobEnded, JobMachine, JobState, Look
+from gspc_trio.components.job.scheduler.interface import ResourcesUp, Stop
+from gspc_trio.components.rm.messages import Grant
+from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import ResourcesUp, Stop
 from gspc_trio.core.task import CORE, Outcome, Reason, TaskError
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.engine import WorkflowEngine
-from gspc_trio.workflow.job import TRANSITIONS, Begin, JobEnded, JobMachine, JobState, Look
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.patterns import farm
 

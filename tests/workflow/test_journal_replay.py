@@ -11,8 +11,15 @@ from net_driver import CODEC, compute, engine_for
 from random_nets import nets
 
 from gspc_trio import Net, farm
-from gspc_trio.core.task import TaskError
-from gspc_trio.protocol.journal import (
+from gspc_trio.components.job.journal import (
+    JournaledEngine,
+    JournalMismatch,
+    Outcomes,
+    Replay,
+    Step,
+    replay,
+)
+from gspc_trio.components.job.journal_bytes import (
     MAGIC,
     About,
     BadJournal,
@@ -21,8 +28,8 @@ from gspc_trio.protocol.journal import (
     decode_record,
     encode_record,
 )
+from gspc_trio.core.task import TaskError
 from gspc_trio.workflow.engine import FIRINGS_MAX, WorkflowEngine
-from gspc_trio.workflow.journal import JournaledEngine, JournalMismatch, Outcomes, Replay, Step, replay
 
 ABOUT = About("1", "flow.py", "f00", ("n=3",), {"cores": 2})
 

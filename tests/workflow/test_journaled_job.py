@@ -8,14 +8,15 @@ import pytest
 from net_driver import engine_for
 
 from gspc_trio import Net, farm
-from gspc_trio.core.exchange import Demand, Finished, Grant, Submit
+from gspc_trio.components.job.journal import JournaledEngine
+from gspc_trio.components.job.machine import Begin, Close, JobEnded, JobMachine, Kept, Look, TakenOver
+from gspc_trio.components.job.scheduler.interface import ResourcesUp, Stop, TaskDone
+from gspc_trio.components.rm.messages import Demand, Grant
+from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.scheduler import ResourcesUp, Stop, TaskDone
 from gspc_trio.core.task import CORE, Outcome, Reason, TaskState
 from gspc_trio.policies.lookahead import look_ahead_scheduler
-from gspc_trio.workflow.job import Begin, Close, JobEnded, JobMachine, Kept, Look, TakenOver
-from gspc_trio.workflow.journal import JournaledEngine
 
 
 def double(item: int) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from gspc_trio.components.rm.events import Added
 from gspc_trio.core.ids import ResourceId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.rm.events import Added
 
 
 class Broken(AssertionError):

@@ -10,9 +10,9 @@ from typing import Any
 
 import trio
 
-from gspc_trio.nursery.witness import Queue
+from gspc_trio.nursery.scopes.witness import Queue
 from gspc_trio.testing.checkers.base import Broken
-from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.simulated.process import SimulatedProcess
 
 QUEUE_EVENTS = 16
 """After so many events the next queue is looked at."""
@@ -37,7 +37,7 @@ _NO_STATE = (
     types.CodeType,
     types.FrameType,
 )
-_OUTSIDE = ("gspc_trio.testing", "gspc_trio.components", "gspc_trio.nursery", "trio")
+_OUTSIDE = ("gspc_trio.testing", "gspc_trio.components.embed", "gspc_trio.nursery", "trio")
 
 
 class Bounds:
@@ -109,7 +109,8 @@ def count_objects(machine: Any) -> int:
         for other in gc.get_referents(waiting.pop()):
             if id(other) in seen or not gc.is_tracked(other) or isinstance(other, _NO_STATE):
                 continue
-            if not type(other).__module__.startswith(_OUTSIDE):
+            module = type(other).__module__
+            if not module.startswith(_OUTSIDE) and ".shell." not in module:
                 seen.add(id(other))
                 waiting.append(other)
     return count

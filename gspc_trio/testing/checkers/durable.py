@@ -6,13 +6,13 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
+from gspc_trio.components.job.journal import JournalRecord, Replay, Values
+from gspc_trio.components.job.journal_bytes import About, Frames, decode_record
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import TaskState
-from gspc_trio.protocol.journal import About, Frames, decode_record
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.workflow.engine import WorkflowEngine
-from gspc_trio.workflow.journal import JournalRecord, Replay, Values
 from gspc_trio.workflow.net import Net
 
 CUTS = 3

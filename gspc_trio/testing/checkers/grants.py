@@ -7,12 +7,22 @@ from typing import Any
 
 from attrs import define
 
-from gspc_trio.core.exchange import Demand, Grant, Interrupt, Lapsed, Recall, Refuse, Release, Revoke, Revoked
+from gspc_trio.components.rm.events import Added, Claimed, JobGone, Removed, Rested, Resumed
+from gspc_trio.components.rm.messages import (
+    Demand,
+    Grant,
+    Interrupt,
+    Lapsed,
+    Recall,
+    Refuse,
+    Release,
+    Revoke,
+    Revoked,
+)
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
-from gspc_trio.core.records import GrantChanged, ResourceChanged
-from gspc_trio.core.rm.events import Added, Claimed, JobGone, Removed, Rested, Resumed
 from gspc_trio.core.task import Shape
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
+from gspc_trio.records.facts import GrantChanged, ResourceChanged
 from gspc_trio.testing.checkers.base import Broken, Family
 
 

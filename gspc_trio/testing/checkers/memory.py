@@ -7,7 +7,7 @@ from math import inf
 
 from attrs import define, field
 
-from gspc_trio.core.iml.store_parts import PAGE_BYTES
+from gspc_trio.iml.store_parts import PAGE_BYTES
 from gspc_trio.testing.checkers.base import Broken
 
 CELLS = 8

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gspc_trio.core.exchange import Grant, Recall, Release
+from gspc_trio.components.rm.events import Added, Claimed, Removed, Rested
+from gspc_trio.components.rm.machine import Aside
+from gspc_trio.components.rm.messages import Grant, Recall, Release
+from gspc_trio.components.rm.state import Limits
 from gspc_trio.core.ids import GrantId, ResourceId
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.rm.events import Added, Claimed, Removed, Rested
-from gspc_trio.core.rm.machine import Aside
-from gspc_trio.core.rm.state import Limits
 from gspc_trio.testing.checkers.base import Broken, Family
 from gspc_trio.testing.checkers.grants import Grants
 from gspc_trio.testing.checkers.waiting import Key, Waiting

@@ -9,23 +9,8 @@ from typing import Any
 
 from attrs import define, field
 
-from gspc_trio.components.job_recovery import FIRST_TASK_ID
-from gspc_trio.core.exchange import (
-    Cancel,
-    Demand,
-    Finished,
-    Grant,
-    Hold,
-    Lapsed,
-    Recall,
-    Refuse,
-    Release,
-    Submission,
-    Submit,
-)
-from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
-from gspc_trio.core.records import GrantChanged, TaskChanged
-from gspc_trio.core.scheduler import (
+from gspc_trio.components.job.machine import JobEnded, TakenOver
+from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
     Claims,
     ResourcesLost,
@@ -34,11 +19,16 @@ from gspc_trio.core.scheduler import (
     TaskDone,
     Withheld,
 )
+from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID
+from gspc_trio.components.rif.messages import Hold
+from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
+from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit
+from gspc_trio.components.worker.verdict import REFUSED, TAKEN_BACK
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.task import Outcome, Reason, Shape, TaskOptions, TaskState
-from gspc_trio.core.verdict import REFUSED, TAKEN_BACK
-from gspc_trio.testing.backend import Run
+from gspc_trio.records.facts import GrantChanged, TaskChanged
 from gspc_trio.testing.checkers.base import Broken
-from gspc_trio.workflow.job import JobEnded, TakenOver
+from gspc_trio.testing.simulated.backend import Run
 
 
 @define(eq=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gspc_trio.core.exchange import Grant, Refuse, Release
+from gspc_trio.components.rm.events import Coming, Settled
+from gspc_trio.components.rm.machine import Aside
+from gspc_trio.components.rm.messages import Grant, Refuse, Release
+from gspc_trio.components.rm.state import Limits
 from gspc_trio.core.ids import ResourceId
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.rm.events import Coming, Settled
-from gspc_trio.core.rm.machine import Aside
-from gspc_trio.core.rm.state import Limits
 from gspc_trio.core.task import Requirement
 from gspc_trio.testing.checkers.base import Broken, Family
 from gspc_trio.testing.checkers.grants import Grants

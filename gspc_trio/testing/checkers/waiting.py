@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, TypeAlias
 
-from gspc_trio.core.exchange import Demand, Grant, Interrupt, Refuse
+from gspc_trio.components.rm.events import Claimed, JobGone, JobJoined, JobWeighed
+from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Refuse
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
-from gspc_trio.core.rm.events import Claimed, JobGone, JobJoined, JobWeighed
 from gspc_trio.core.task import Shape
 from gspc_trio.testing.checkers.base import Family
 from gspc_trio.testing.checkers.grants import Grants

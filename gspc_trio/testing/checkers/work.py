@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from gspc_trio.core.exchange import Finished, Revoked, Submission, Submit
+from gspc_trio.components.rm.messages import Revoked
+from gspc_trio.components.worker.messages import Finished, Submission, Submit
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
 from gspc_trio.core.task import Reason
-from gspc_trio.nursery.rpc import CLOSED_THERE
-from gspc_trio.testing.backend import Run
+from gspc_trio.nursery.connections.rpc import CLOSED_THERE
 from gspc_trio.testing.checkers.base import Broken, Family
-from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.simulated.backend import Run
+from gspc_trio.testing.simulated.process import SimulatedProcess
 
 SHORT_S = 1e-3
 """What is said to have run for so much more than it has may have."""

@@ -1,1 +1,1 @@
-"""A memory layer in a simulated cluster: real machines, shells and memory; simulated sockets and threads."""
+"""A simulated memory layer: real machines, shells and memory; simulated sockets and threads."""

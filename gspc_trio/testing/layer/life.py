@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from gspc_trio.components.iml_platform import Sizes
-from gspc_trio.core.exchange import DataLayer
-from gspc_trio.core.iml.quota import Quota
-from gspc_trio.nursery.scope import leaves
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.iml.quota import Quota
+from gspc_trio.iml.shell.platform import Sizes
+from gspc_trio.nursery.scopes.scope import leaves
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.faults import LATER_LAYER_KINDS, LAYER_KINDS, LAYER_ROLES, Fault, Faults
 from gspc_trio.testing.layer.tenants import Tenant, fill_again, free_published
 from gspc_trio.testing.layer.world import LayerWorld
 
 if TYPE_CHECKING:
-    from gspc_trio.testing.process import SimulatedProcess
+    from gspc_trio.testing.simulated.process import SimulatedProcess
 
 AGAIN_S = 0.3
 """Pause before another layer is started."""

@@ -14,9 +14,9 @@ from typing import Any
 
 import trio
 
-from gspc_trio.testing.alarm import Alarm
 from gspc_trio.testing.layer.strands import call_trio, in_strand
-from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.simulated.alarm import Alarm
+from gspc_trio.testing.simulated.process import SimulatedProcess
 
 LATENCY_S = 0.0001
 """Mean time that a packet takes."""

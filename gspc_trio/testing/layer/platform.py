@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from gspc_trio.components.iml_platform import Platform
-from gspc_trio.components.iml_process import ServerProcess
-from gspc_trio.components.iml_server import ImlServer
-from gspc_trio.core.exchange import DataLayer
-from gspc_trio.core.iml.errors import ImlError, LayerGone, error_of
-from gspc_trio.core.iml.quota import Quota
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.iml.errors import ImlError, LayerGone, error_of
+from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.segment import Segment, SegmentPool, SpillFile
-from gspc_trio.nursery.network import Network
-from gspc_trio.nursery.scope import leaves
+from gspc_trio.iml.shell.iml_process import ServerProcess
+from gspc_trio.iml.shell.platform import Platform
+from gspc_trio.iml.shell.server import ImlServer
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.scopes.scope import leaves
 from gspc_trio.testing.layer.spill import SimulatedSpill
-from gspc_trio.testing.process import SimulatedProcess, first_of
+from gspc_trio.testing.simulated.process import SimulatedProcess, first_of
 
 if TYPE_CHECKING:
     from gspc_trio.testing.layer.world import LayerWorld

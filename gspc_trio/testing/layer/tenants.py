@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from gspc_trio.components.iml import join_layer
-from gspc_trio.components.iml_client import Iml
-from gspc_trio.core.exchange import DataLayer
-from gspc_trio.core.iml.errors import DataLost, ImlError, LayerGone, NoRoom, UnknownData
-from gspc_trio.core.iml.layout import Layout, Range
-from gspc_trio.nursery.errors import ConnectionProblem
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, NoRoom, UnknownData
+from gspc_trio.iml.layout import Layout, Range
+from gspc_trio.iml.shell.client import Iml
+from gspc_trio.iml.shell.layer import join_layer
+from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.checkers.memory import CELLS, Entry, Memory, Put, check_refusal
-from gspc_trio.testing.process import SimulatedProcess
+from gspc_trio.testing.simulated.process import SimulatedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

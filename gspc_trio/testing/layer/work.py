@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import trio
 
-from gspc_trio.components.iml_platform import Platform, platform
 from gspc_trio.compute.data import Courier
-from gspc_trio.core.exchange import DataLayer
+from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.local import LocalClient
+from gspc_trio.iml.shell.platform import Platform, platform
 from gspc_trio.protocol.references import decode_reference, is_reference
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.testing.checkers.base import Broken

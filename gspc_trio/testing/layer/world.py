@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from gspc_trio.components.iml_coordinator import CoordinatorService
-from gspc_trio.components.iml_platform import PLATFORM, Sizes
-from gspc_trio.components.iml_server import ImlServer
-from gspc_trio.core.exchange import DataLayer, OpenJob
-from gspc_trio.core.iml.quota import Quota
-from gspc_trio.nursery.network import Network
+from gspc_trio.components.worker.messages import OpenJob
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.iml.quota import Quota
+from gspc_trio.iml.shell.coordinator import CoordinatorService
+from gspc_trio.iml.shell.platform import PLATFORM, Sizes
+from gspc_trio.iml.shell.server import ImlServer
+from gspc_trio.nursery.connections.network import Network
 from gspc_trio.testing.layer.packets import Doors
 from gspc_trio.testing.layer.platform import PoisonedPool, SimulatedPlatform
 from gspc_trio.testing.layer.spill import SpillDisk
 from gspc_trio.testing.layer.strands import Strands
 from gspc_trio.testing.layer.work import DataWork
-from gspc_trio.testing.process import SimulatedProcess, first_of
+from gspc_trio.testing.simulated.process import SimulatedProcess, first_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

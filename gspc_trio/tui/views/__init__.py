@@ -1,1 +1,1 @@
-"""The views of the terminal: each draws one side of the model."""
+"""Views of the terminal: each draws one side of the model."""

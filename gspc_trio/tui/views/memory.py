@@ -7,8 +7,9 @@ from typing import Any
 
 from textual.app import ComposeResult
 
-from gspc_trio.core.iml.layout import extents
-from gspc_trio.protocol.messages import GetMemory, GetStatus
+from gspc_trio.components.job.messages import GetMemory
+from gspc_trio.core.messages import GetStatus
+from gspc_trio.iml.layout import extents
 from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.source import LAYER
 from gspc_trio.tui.table import Cell, Column, Part, WindowTable

@@ -9,8 +9,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from gspc_trio.core.ids import JobId
-from gspc_trio.core.records import TaskChanged
 from gspc_trio.core.task import FINAL_STATES, TaskState
+from gspc_trio.records.facts import TaskChanged
 from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.palette import SYMBOLS, state_cell
 from gspc_trio.tui.table import Cell, Column, WindowTable

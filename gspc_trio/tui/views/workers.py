@@ -9,8 +9,8 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from gspc_trio.core.records import TaskChanged
 from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import TaskChanged
 from gspc_trio.tui.lanes import LANES, Span, busy_share, draw
 from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.palette import SYMBOLS

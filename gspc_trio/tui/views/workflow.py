@@ -9,8 +9,8 @@ from typing import Any
 from rich.text import Text
 from textual.app import ComposeResult
 
+from gspc_trio.components.job.messages import GetNet
 from gspc_trio.core.ids import JobId
-from gspc_trio.protocol.messages import GetNet
 from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.table import Cell, Column, WindowTable
 from gspc_trio.tui.text import bar, count, one_line

@@ -1,0 +1,448 @@
+"""What a job decides: the engine and the scheduler of one job behind one ``handle``.
+
+The engine says what is ready, the scheduler where it runs; this machine carries tasks from one to the other
+and results back, applies the policy for failures, and knows when the job is over. Everything it is told or
+says beside
+that is the scheduler's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from itertools import islice
+from typing import Any, Protocol
+
+from attrs import define, field
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gspc_trio.components.job.scheduler.interface import (
+    FailedUnsent,
+    RetryTask,
+    Stop,
+    Stopped,
+    TaskDone,
+    TasksReady,
+)
+from gspc_trio.components.job.scheduler.machine import Scheduler
+from gspc_trio.components.rm.messages import Grant
+from gspc_trio.components.worker.messages import Finished
+from gspc_trio.core.ids import JobId, TaskId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
+from gspc_trio.records.facts import JobChanged
+from gspc_trio.workflow.graph import FailedThrough
+from gspc_trio.workflow.runtime import TransitionFailed
+
+_FINISHED = TaskState.FINISHED
+
+READY_MAX = 20_000
+"""Tasks that are extracted ahead of being finished; the rest wait in the engine as tokens."""
+
+TURN_S = 0.01
+"""For so long the engine's inline transitions may fire before what else there is to do has its turn."""
+
+TURNS_MAX = 100
+"""And so often may the engine say that it has more."""
+
+REPLACED_MIN = 500
+"""Of extracted tasks that were sent, so many are replaced at a time while none comes back."""
+
+FAILURES_KEPT_MAX = 100
+"""Failures that are kept with their output; the others are only counted."""
+
+
+class JobState(StrEnum):
+    """Where a job is; the last three are final."""
+
+    NEW = "new"
+    """It has not begun."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    """How it ends is decided: nothing more is started, what runs is cancelled, what is held is given back."""
+    FINISHED = "finished"
+    """Nothing was left to do, or a termination transition has fired."""
+    FAILED = "failed"
+    """A task failed for good, or the workflow can go no further."""
+    STOPPED = "stopped"
+    """Someone asked."""
+
+
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.NEW: frozenset({JobState.RUNNING, JobState.STOPPING}),
+    JobState.RUNNING: frozenset({JobState.STOPPING}),
+    JobState.STOPPING: frozenset({JobState.FINISHED, JobState.FAILED, JobState.STOPPED}),
+    JobState.FINISHED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.STOPPED: frozenset(),
+}
+"""Where a job may go from where it is."""
+
+
+class Engine(Protocol):
+    """What a job needs from a workflow engine (GSPC19 2.6)."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether ``next`` has just returned None though there is more to do: it is to be asked again."""
+        ...
+
+    def next(self) -> TaskId | None:
+        """Return the id of a task that is ready and not yet extracted, or None."""
+        ...
+
+    def extract(self, task_id: TaskId) -> Task:
+        """Return the task; it counts as extracted from now on."""
+        ...
+
+    def inject(self, task_id: TaskId, values: tuple[tuple[bytes, ...], ...]) -> None:
+        """Put the result of an extracted task into the workflow."""
+        ...
+
+    def fail(self, task_id: TaskId, error: TaskError) -> tuple[FailedThrough, ...] | None:
+        """The extracted task has failed for good and keeps what it took; return what fails through it."""
+        ...
+
+    def cancelled(self, task_id: TaskId) -> tuple[FailedThrough, ...] | None:
+        """The extracted task was cancelled and keeps what it took; return those that fail through it."""
+        ...
+
+    def restore(self, task_id: TaskId) -> None:
+        """Make a task that has failed ready again; IllegalEvent if it cannot be."""
+        ...
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the workflow has ended although tasks may be under way (a termination transition fired)."""
+        ...
+
+    def explain_stuck(self) -> list[str]:
+        """Return what keeps the workflow from going on, a line each; empty when it is finished."""
+        ...
+
+
+class Begin(Struct, frozen=True):
+    """The job starts."""
+
+
+class Look(Struct, frozen=True):
+    """The engine has something new."""
+
+
+class Close(Struct, frozen=True):
+    """No more tasks will be added: the job ends when what there is has ended."""
+
+
+class Kept(Struct, frozen=True):
+    """The first ``count`` of the outcomes that wait for it are durable: they may be injected."""
+
+    count: int
+
+
+class TakenOver(Struct, frozen=True):
+    """These tasks, which a journaled engine holds back, have finished under an earlier job server."""
+
+    outcomes: tuple[Outcome, ...]
+
+
+class JobEnded(Struct, frozen=True):
+    """The job is over.
+
+    Attributes:
+        state: ``finished``, ``failed`` or ``stopped``.
+        detail: why, a few lines for people, when it did not finish.
+    """
+
+    state: str
+    detail: str = ""
+
+
+class TaskFailure(Struct, frozen=True):
+    """A task that failed for good; its outcome has the number of its attempt as people count them."""
+
+    task_id: TaskId
+    name: str
+    outcome: Outcome
+    resource_id: str
+
+
+@define
+class JobMachine:
+    """One job.
+
+    Attributes:
+        job: its id.
+        name: for people.
+        engine: says what is ready.
+        scheduler: says where it runs.
+        keep_going: go on after a failure with what does not depend on it.
+        open_ended: tasks may be added until Close (the executor's way).
+        journaled: a result waits for Kept before the engine takes it in.
+        finished_before: tasks that had finished when the job was resumed.
+        clock: returns the time, seconds; None: time is not looked at.
+        may_end: asked when the job is about to end, with whether it ends well; if not, it goes on until Look.
+        failures: of the first tasks that failed.
+        state: where it is.
+        ended: how it ended, when it has.
+    """
+
+    job: JobId
+    name: str
+    engine: Engine
+    scheduler: Scheduler
+    keep_going: bool = False
+    open_ended: bool = False
+    journaled: bool = False
+    finished_before: int = 0
+    clock: Callable[[], float] | None = None
+    may_end: Callable[[bool], bool] = lambda _: True
+    failures: list[TaskFailure] = field(factory=list)
+    state: JobState = JobState.NEW
+    ended: JobEnded | None = None
+    _stop: JobEnded | None = None
+    _begun: bool = False
+    _stopping: bool = False
+    _stopped: bool = False
+    _more_since: float | None = None
+    _unkept: deque[TaskDone] = field(factory=deque)
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        """Take one of the scheduler's events, Begin, Look, Close or Kept; return the scheduler's actions, and
+        JobEnded last.
+
+        TaskDone appears among the actions after the engine has taken it in; a result of a journaled job waits
+        for Kept, in the order in which TaskDone appeared.
+
+        Raises:
+            IllegalEvent: Begin came twice, Kept for more than what waits, or the scheduler does not know the
+                event.
+        """
+        if type(event) is Finished:  # most are
+            actions: list[Any] = self.scheduler.handle(event, now)
+        elif isinstance(event, Begin):
+            if self._begun:
+                raise IllegalEvent("the job has begun already")
+            self._begun = True
+            if self._stop is None:
+                self._move(JobState.RUNNING)
+            actions = [JobChanged(now, self.job, "running", self.name)]
+        elif isinstance(event, Look):
+            actions = []
+        elif isinstance(event, Close):
+            self.open_ended = False
+            actions = []
+        elif isinstance(event, RetryTask):
+            actions = self._retry(event, now)
+        elif isinstance(event, TakenOver):
+            actions = self._take_over(event)
+        elif isinstance(event, Kept):
+            self._inject_kept(event.count)
+            actions = []
+        else:
+            if isinstance(event, Stop):
+                self._end_as(JobEnded("stopped", event.reason))
+                self._stopping = True
+            actions = self.scheduler.handle(event, now)
+        # A grant brings the engine nothing: tasks are replaced by the hundred then, and not one by one.
+        self._carry(actions, now, REPLACED_MIN if type(event) is Grant else 1)
+        return actions
+
+    def _take_over(self, event: TakenOver) -> list[Any]:
+        """Count tasks as done that an earlier job server had given out, unless they were given out again."""
+        actions: list[Any] = []
+        for outcome in event.outcomes if self.ended is None else ():  # the journal of an ended job is closed
+            task = self.engine.take_over(outcome.task_id)  # type: ignore[attr-defined]
+            if task is not None:
+                self.finished_before += 1
+                actions.append(TaskDone(outcome.task_id, TaskState.FINISHED, outcome, task.name))
+        return actions
+
+    def _inject_kept(self, count: int) -> None:
+        if count > len(self._unkept):
+            raise IllegalEvent(f"{count} outcomes were said to be durable; {len(self._unkept)} wait for it")
+        for _ in range(count):
+            done = self._unkept.popleft()
+            self.engine.inject(done.task_id, done.outcome.values)
+
+    def _retry(self, event: RetryTask, now: float) -> list[Any]:
+        """Hand a failed task out again; a wish that comes too late, or cannot be, is dropped."""
+        if self._stop is not None or self.scheduler.state_of(event.task_id) is not TaskState.FAILED:
+            return []
+        engine, others = self.engine, []
+        try:
+            engine.restore(event.task_id)
+            while (task_id := engine.next()) is not None:
+                task = engine.extract(task_id)
+                if task_id == event.task_id:
+                    break
+                others.append(task)
+        except IllegalEvent:
+            return []
+        except TransitionFailed as error:
+            self._end_as(JobEnded("failed", str(error)))
+        self.failures = [failure for failure in self.failures if failure.task_id != event.task_id]
+        actions = self.scheduler.handle(event, now)
+        return actions + (self.scheduler.handle(TasksReady(tuple(others)), now) if others else [])
+
+    @property
+    def stopped_for(self) -> str:
+        """Why somebody stopped the job; "" if nobody did."""
+        return self._stop.detail if self._stop is not None and self._stop.state == "stopped" else ""
+
+    def deadline(self) -> float | None:
+        """Return the scheduler's deadline; a time that has come when the engine has more to do."""
+        if self._more_since is not None and self._stop is None:
+            return self._more_since
+        return self.scheduler.deadline()
+
+    def check(self) -> None:
+        """Assert the invariants of the scheduler, and that an ended job has nothing live."""
+        self.scheduler.check()
+        if self.ended is not None:
+            assert self.scheduler.live == 0, "an ended job has live tasks"
+            assert not self._unkept, "an ended job has results that are not durable"
+            assert self.state.value == self.ended.state, "state and end differ"
+
+    def _carry(self, actions: list[Any], now: float, number_min: int) -> None:
+        """Take results into the engine and new tasks to the scheduler until neither has more; append to
+        ``actions``. Tasks are taken when there is room for ``number_min`` of them.
+        """
+        position = 0
+        while True:
+            through: list[TaskDone] = []
+            for action in islice(actions, position, None):
+                if type(action) is not TaskDone:
+                    continue
+                if action.state is _FINISHED and not self.journaled:
+                    self.engine.inject(action.task_id, action.outcome.values)
+                else:
+                    through += self._done(action)
+            actions += through
+            position = len(actions)
+            if through:
+                actions += self.scheduler.handle(FailedUnsent(tuple(through)), now)
+                continue
+            ready = self._pull(number_min, now) if self._begun and self._stop is None else ()
+            if self._stop is not None and not self._stopping:
+                self._stopping = True
+                actions += self.scheduler.handle(Stop(self._stop.detail or "the workflow has ended"), now)
+            elif not ready:
+                break
+            elif more := self.scheduler.handle(TasksReady(ready), now):
+                actions += more
+            else:  # they wait: there is no room for others
+                break
+            if self._more_since is not None:  # others have their turn now
+                break
+        self._maybe_end(actions, now)
+
+    def _done(self, done: TaskDone) -> list[TaskDone]:
+        """Tell the engine how a task ended, or later if it waits for Kept; return what fails through it."""
+        if done.state is _FINISHED:
+            self._unkept.append(done)
+            return []
+        if done.state is TaskState.CANCELLED:
+            through = self.engine.cancelled(done.task_id)
+        else:
+            error = done.outcome.error or TaskError("unknown", "the task failed without saying why")
+            through = self.engine.fail(done.task_id, error)
+            if len(self.failures) < FAILURES_KEPT_MAX:
+                shown = replace(done.outcome, attempt=done.tries)
+                self.failures.append(TaskFailure(done.task_id, done.name, shown, done.resource_id))
+            if not self.keep_going:
+                self._end_as(JobEnded("failed", "a task failed"))
+        return [
+            TaskDone(
+                failed.task_id,
+                TaskState.FAILED,
+                Outcome(failed.task_id, 0, Reason.FAILED, error=failed.error),
+                failed.name,
+            )
+            for failed in through or ()
+        ]
+
+    def _pull(self, number_min: int, now: float) -> tuple[Task, ...]:
+        """Take what is ready from the engine, or part of it if its transitions have fired for long; the job
+        ends when the workflow's own code raises or says so.
+        """
+        self._more_since = None
+        engine, room = self.engine, READY_MAX - self.scheduler.live
+        if room <= 0:
+            room = READY_MAX - self.scheduler.unsent
+        if room < number_min:
+            room = 0
+        tasks: list[Task] = []
+        try:
+            turns = TURNS_MAX
+            while len(tasks) < room:
+                task_id = engine.next()
+                if task_id is not None:
+                    tasks.append(engine.extract(task_id))
+                elif not engine.has_more:
+                    break
+                elif turns == 0 or (self.clock is not None and self.clock() >= now + TURN_S):
+                    self._more_since = now
+                    break
+                else:
+                    turns -= 1
+        except TransitionFailed as error:
+            self._end_as(JobEnded("failed", str(error)))
+        if engine.is_stopped and self.may_end(True):
+            self._end_as(JobEnded("finished"))
+        return tuple(tasks)
+
+    def _maybe_end(self, actions: list[Any], now: float) -> None:
+        if self._stopping and not self._stopped:
+            self._stopped = any(type(action) is Stopped for action in actions)
+        if self.scheduler.live or self._unkept or self.ended is not None or not self._begun:
+            return
+        if self._more_since is not None and self._stop is None:
+            return
+        if self._stop is None:
+            if self.open_ended:
+                return
+            verdict = self._verdict()
+            if verdict.state == "finished" and not self.may_end(True):
+                return
+            self._end_as(verdict)
+            self._stopping = True
+            last = self.scheduler.handle(Stop("the job is over"), now)
+            self._stopped = any(type(action) is Stopped for action in last)
+            actions += last
+        if self._stopped:
+            assert self._stop is not None
+            if not self.may_end(self._stop.state == "finished"):
+                return
+            self.ended = self._stop
+            self._move(JobState(self.ended.state))
+            actions.append(JobChanged(now, self.job, self.ended.state, self.name, self.ended.detail))
+            actions.append(self.ended)
+
+    def _end_as(self, ended: JobEnded) -> None:
+        """Decide how the job will have ended, unless that is decided already."""
+        if self._stop is None:
+            self._stop = ended
+            self._move(JobState.STOPPING)
+
+    def _move(self, state: JobState) -> None:
+        assert state in TRANSITIONS[self.state], f"job {self.job} from {self.state} to {state}"
+        self.state = state
+
+    def _verdict(self) -> JobEnded:
+        """How a job ends that has nothing more to run."""
+        if self.failures:
+            return JobEnded("failed", "some tasks failed")
+        stuck = self.engine.explain_stuck()
+        if stuck:
+            return JobEnded(
+                "failed", "the workflow can go no further:\n" + "\n".join(f"  {line}" for line in stuck)
+            )
+        return JobEnded("finished")
+
+    def counts(self) -> Mapping[TaskState, int]:
+        """Return the number of tasks in each state."""
+        counts = dict(self.scheduler.status())
+        counts[TaskState.FINISHED] = counts.get(TaskState.FINISHED, 0) + self.finished_before
+        return counts

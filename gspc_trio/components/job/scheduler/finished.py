@@ -1,0 +1,196 @@
+"""What workers report: attempts that ended, one way or the other."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from gspc_trio.components.job.scheduler.grants import leave
+from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.scheduler.losses import again_elsewhere, lose
+from gspc_trio.components.job.scheduler.state import Asked, CodeTime, Entry, Held, Place, State
+from gspc_trio.components.job.scheduler.tasks import again, end, fail, start_timer
+from gspc_trio.components.worker.messages import Begun, Finished
+from gspc_trio.components.worker.verdict import had_begun
+from gspc_trio.core.ids import ResourceId, host_name
+from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+from gspc_trio.records.facts import TaskChanged
+
+_FINISHED = TaskState.FINISHED
+_BY_ITSELF = Reason.FINISHED
+_AWAITED = Asked.AWAITED
+_ENDED = Place.ENDED
+
+
+def finished(state: State, event: Finished) -> None:
+    """Take the outcomes of attempts; unknown and old ones, and those of others, are only counted."""
+    tasks, out, now, job = state.tasks, state.out, state.now, state.job
+    resource_id = event.resource_id
+    held: Held | None = None
+    code_id, seconds, measured, computed_s = 0, 0.0, 0, 0.0
+    done = stale = 0
+    recording = state.recording
+    for outcome in event.outcomes:
+        task_id = outcome.task_id
+        entry = tasks.get(task_id)
+        if entry is None or entry.held is None or entry.attempt != outcome.attempt:
+            stale += 1
+            continue
+        if entry.held is not held and entry.held.resource_id != resource_id:
+            stale += 1
+            continue
+        if entry.held is not held:
+            if measured:
+                _learn(state, held, code_id, seconds, measured)
+                seconds, measured = 0.0, 0
+            held = entry.held
+            state.touched[held] = state.turned[held.queue] = None
+        queue = entry.queue
+        queue.sent -= 1
+        del held.sent[task_id]
+        held.work_s -= entry.cost_s
+        if entry.asked is _AWAITED:
+            queue.awaited -= 1
+        if outcome.reason is not _BY_ITSELF:
+            entry.held = None
+            _ended_otherwise(state, entry, held, outcome, resource_id)
+            continue
+        task, last, its = entry.task, outcome, entry
+        if task.code_id != code_id and measured:
+            _learn(state, held, code_id, seconds, measured)
+            seconds, measured = 0.0, 0
+        code_id = task.code_id
+        seconds += outcome.duration_s if not outcome.staged_s else _longest_phase_s(outcome)
+        computed_s += outcome.duration_s
+        measured += 1
+        done += 1
+        del tasks[task_id]
+        entry.move(_ENDED)
+        out.append(TaskDone(task_id, _FINISHED, outcome, task.name, resource_id, entry.given_back))
+        if recording:
+            out.append(
+                TaskChanged(
+                    now, job, task_id, _FINISHED, its.tries, task.name, resource_id, "",
+                    outcome.started_s, outcome.duration_s, outcome.staged_s,
+                )
+            )  # fmt: skip
+    if measured:
+        _learn(state, held, code_id, seconds, measured)
+    if done:
+        state.finished += done
+        state.sums.finished(now, done, computed_s)
+        if not recording:
+            fields = (
+                now, job, last.task_id, _FINISHED, its.tries, task.name, resource_id, "",
+                last.started_s, last.duration_s, last.staged_s,
+            )  # fmt: skip
+            state.sums.lately.append(fields)
+    state.stale += stale
+
+
+def begun(state: State, event: Begun) -> None:
+    """A worker has begun with a task that stages data: it does not come back any more."""
+    entry = state.tasks.get(event.task_id)
+    if entry is None or entry.held is None or entry.attempt != event.attempt:
+        return
+    entry.begun = True
+    if entry.asked is _AWAITED:
+        entry.asked = Asked.BEGUN
+        entry.queue.awaited -= 1
+    state.touched[entry.held] = state.turned[entry.queue] = None
+
+
+def _longest_phase_s(outcome: Outcome) -> float:
+    """Return how long a staged task kept others from the same phase: that is what it costs beside them."""
+    times_s = outcome.staged_s
+    staged_s = [end_s - begin_s for begin_s, end_s in zip(times_s[::2], times_s[1::2], strict=False)]
+    return max(outcome.duration_s, *staged_s)
+
+
+def _learn(state: State, held: Held | None, code_id: int, seconds: float, count: int) -> None:
+    """Note that ``count`` tasks of a code took ``seconds`` together."""
+    assert held is not None
+    if held.fresh:
+        held.fresh, held.refusals = False, 0
+        state.proven.add(host_name(held.resource_id))
+    key = held.queue.resource_class, code_id
+    times = state.times.get(key)
+    if times is None:
+        times = state.times[key] = CodeTime()
+    times.average_s = state.work_ahead.learn(times.average_s, times.samples, seconds / count, count)
+    times.samples += count
+
+
+def _ended_otherwise(
+    state: State, entry: Entry, held: Held, outcome: Outcome, resource_id: ResourceId
+) -> None:
+    """An attempt did not finish; the task is no longer at the worker."""
+    reason = outcome.reason
+    if reason is Reason.FAILED:
+        _failed(state, entry, outcome, resource_id)
+    elif reason is Reason.LOST:
+        if lose(state, entry, outcome, resource_id):
+            _refused(state, held)
+    elif reason is Reason.CANCELLED and not entry.cancelling:
+        # Somebody else has ended it: a run-time system that holds this job to be gone.
+        lose(state, entry, replace(outcome, reason=Reason.LOST), resource_id)
+    elif entry.cancelling:
+        end(state, entry, TaskState.CANCELLED, replace(outcome, reason=Reason.CANCELLED), resource_id)
+    elif entry.asked is not Asked.NO and reason is Reason.RETURNED:
+        state.taken_back += 1
+        _came_back(state, entry, outcome, "taken back")
+    else:
+        _given_back(state, entry, held, outcome, resource_id)
+
+
+def _failed(state: State, entry: Entry, outcome: Outcome, resource_id: ResourceId) -> None:
+    entry.failures += 1
+    delay_s = None
+    if not entry.cancelling:
+        delay_s = state.retry.after_failure(entry.task.options, entry.failures, state.random)
+    if delay_s is None:
+        fail(state, entry, outcome, resource_id)
+        return
+    error = outcome.error
+    detail = f"{error.kind}: {error.message}" if error is not None else "failed"
+    again_elsewhere(state, entry, resource_id, detail, delay_s)
+
+
+def _given_back(state: State, entry: Entry, held: Held, outcome: Outcome, resource_id: ResourceId) -> None:
+    """A worker gave a task back unasked: fate, it refuses the grant, or what the task needs is not there."""
+    error = outcome.error
+    if error is not None and error.kind == "awaited":  # for as long as that takes: it uses up nothing
+        entry.waits += 1
+        _came_back(state, entry, outcome, f"waits: {error.message}", state.retry.after_wait(entry.waits))
+        return
+    if error is not None and error.kind == "refused":
+        _refused(state, held)
+        _came_back(state, entry, outcome, f"refused: {error.message}")
+        return
+    entry.returns += 1
+    delay_s = state.retry.after_return(entry.returns)
+    detail = error.message if error is not None else "its worker gave it back"
+    if delay_s is None:
+        message = f"workers gave it back {entry.returns} times, the last time: {detail}"
+        fail(state, entry, outcome, resource_id, TaskError("refused", message))
+        return
+    entry.alone = entry.alone or state.retry.alone_after(entry.returns)
+    _came_back(state, entry, outcome, f"returned: {detail}", delay_s)
+
+
+def _came_back(state: State, entry: Entry, outcome: Outcome, detail: str, delay_s: float = 0.0) -> None:
+    """A task gets another attempt; if it had not begun, people do not count the one that came back."""
+    entry.given_back += not had_begun(outcome)
+    again(state, entry, detail, delay_s)
+
+
+def _refused(state: State, held: Held) -> None:
+    """A worker takes no tasks under the grant, or kills them: it rests a while, and in the end goes back."""
+    if held.timer or held.leaving:
+        return
+    held.fresh = True
+    held.refusals += 1
+    delay_s = state.retry.after_refusal(held.refusals)
+    if delay_s is None:
+        leave(state, held)
+    else:
+        start_timer(state, held, delay_s)

@@ -1,0 +1,246 @@
+"""A scheduler's own events and actions, beside messages, and what it asks its policies."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+from msgspec import Struct
+
+from gspc_trio.components.rm.messages import Grant
+from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, TaskId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Outcome, Shape, Task, TaskOptions, TaskState
+
+# Events -----------------------------------------------------------------------------------------------------
+
+
+class TasksReady(Struct, frozen=True):
+    """These tasks can run now; none of their ids is known to the scheduler."""
+
+    tasks: tuple[Task, ...]
+
+
+class ResourcesUp(Struct, frozen=True):
+    """The workers of these resources can be reached; said again, it changes nothing."""
+
+    resources: tuple[Resource, ...]
+
+
+class ResourcesLost(Struct, frozen=True):
+    """The workers of these resources can no longer be reached; what they had is lost."""
+
+    resource_ids: tuple[ResourceId, ...]
+    reason: str
+
+
+class Withheld(Struct, frozen=True):
+    """What was submitted to these resources after submission number ``after`` of the job was never sent.
+
+    It never will be, nor what is still submitted there until the answer, :class:`GivenUp`: who says this
+    knows that they are lost, or the grants, and says so next. A task that was not sent has not begun.
+
+    Attributes:
+        resource_ids: to whose workers it was submitted.
+        after: number of the last submission that was sent there, counting all of the job.
+        grant_ids: under which; empty for any.
+    """
+
+    resource_ids: tuple[ResourceId, ...]
+    after: int
+    grant_ids: tuple[GrantId, ...] = ()
+
+    def concerns(self, resource_id: ResourceId, grant_id: GrantId) -> bool:
+        """Return whether it is about what is submitted to a resource under a grant."""
+        return resource_id in self.resource_ids and (not self.grant_ids or grant_id in self.grant_ids)
+
+
+class Reclaim(Struct, frozen=True):
+    """The resource manager can be reached again; it may be another one, which knows nothing of the job."""
+
+
+class CancelTasks(Struct, frozen=True):
+    """Cancel these tasks wherever they are; those that have ended are left as they are."""
+
+    task_ids: tuple[TaskId, ...]
+
+
+class RetryTask(Struct, frozen=True):
+    """Try a failed task again, as if its failures had not been."""
+
+    task_id: TaskId
+
+
+class Restored(Struct, frozen=True):
+    """What was lost has been made again: tasks that were given back for want of it are tried at once."""
+
+
+class Stop(Struct, frozen=True):
+    """Start nothing more, cancel what runs, give everything back.
+
+    Attributes:
+        reason: for people.
+        drain: let what is at a worker run to its end; another Stop without it cancels that too.
+    """
+
+    reason: str
+    drain: bool = False
+
+
+class Watched(Struct, frozen=True):
+    """Whether anybody reads the records of single tasks; if nobody does, they are only counted."""
+
+    on: bool
+
+
+class FailedUnsent(Struct, frozen=True):
+    """Tasks that were never ready have failed through one that they need; they are counted and recorded."""
+
+    ended: tuple[TaskDone, ...]
+
+
+# Actions ----------------------------------------------------------------------------------------------------
+
+
+class TaskDone(Struct, frozen=True):
+    """A task has ended.
+
+    Attributes:
+        task_id: of the task.
+        state: finished, failed or cancelled; it is final, but for a failed one that gets RetryTask.
+        outcome: of its last submission, with the number of that; one that never was at a worker has 0.
+        name: of the task.
+        resource_id: where its last attempt was, or "".
+        given_back: submissions that came back and had not begun.
+    """
+
+    task_id: TaskId
+    state: TaskState
+    outcome: Outcome
+    name: str = ""
+    resource_id: ResourceId = ""
+    given_back: Count = 0
+
+    @property
+    def tries(self) -> Attempt:
+        """Its attempts as people count them."""
+        return self.outcome.attempt - self.given_back
+
+
+class Claims(Struct, frozen=True):
+    """All that is held; the demands follow. What was said to the resource manager before may be lost."""
+
+    job: JobId
+    grants: tuple[Grant, ...]
+
+
+class GivenUp(Struct, frozen=True):
+    """What was withheld is taken to be not sent; what is submitted from now on is to be sent."""
+
+    withheld: Withheld
+
+
+class Stopped(Struct, frozen=True):
+    """After Stop: no task is left and nothing is held."""
+
+
+# Policies ---------------------------------------------------------------------------------------------------
+
+
+class RetryPolicy(Protocol):
+    """Whether and when an attempt is followed by another."""
+
+    @property
+    def elsewhere_s(self) -> float:
+        """Seconds for which a task waits for another resource than those that failed it."""
+        ...
+
+    def after_failure(self, options: TaskOptions, failures: int, rng: Random | None) -> float | None:
+        """Return the seconds to wait after the task's own ``failures``-th failure; None: it has failed."""
+        ...
+
+    def after_loss(self, options: TaskOptions, losses: int) -> float | None:
+        """Return the seconds to wait after loss number ``losses``; None: it has failed."""
+        ...
+
+    def after_return(self, returns: int) -> float | None:
+        """Return the seconds to wait after ``returns`` unasked returns; None: it has failed."""
+        ...
+
+    def after_wait(self, waits: int) -> float:
+        """Return the seconds to wait after ``waits`` tries in vain: for want of what is being made again, or
+        on a host where nothing has finished yet."""
+        ...
+
+    def after_refusal(self, refusals: int) -> float | None:
+        """Return the seconds for which a grant refused ``refusals`` times rests; None: it is given back."""
+        ...
+
+    def alone_after(self, returns: int) -> bool:
+        """Return whether a task given back unasked ``returns`` times has no others beside it from now on."""
+        ...
+
+
+class WorkAheadPolicy(Protocol):
+    """How many tasks are sent ahead to one worker."""
+
+    @property
+    def ahead_s(self) -> float:
+        """Seconds of work after which nothing more is sent ahead."""
+        ...
+
+    @property
+    def patrol_s(self) -> float:
+        """Seconds that one task may keep others waiting behind it before they are taken back."""
+        ...
+
+    @property
+    def settle_s(self) -> float:
+        """Seconds after the last grant during which more grants are expected and work is kept for them."""
+        ...
+
+    def depth(self, samples: int, average_s: float, staged: bool) -> tuple[int, int]:
+        """Return how many tasks one grant gets: (in any case, as long as it has less than ``ahead_s``).
+
+        Args:
+            samples: how often the task's code was measured.
+            average_s: its measured seconds, those of its longest phase.
+            staged: whether it fetches or stores data.
+        """
+        ...
+
+    def beside_long(self, staged: bool) -> int:
+        """Return how many tasks a grant keeps whose running one takes long, that one among them.
+
+        Args:
+            staged: whether that one fetches or stores data, and so overlaps with the next ones.
+        """
+        ...
+
+    def takes_long(self, average_s: float) -> bool:
+        """Return whether a task of so many seconds takes long."""
+        ...
+
+    def learn(self, average_s: float, samples: int, mean_s: float, count: int) -> float:
+        """Return the new average after ``count`` more measurements with the given mean (seconds)."""
+        ...
+
+    def worth_taking_back(self, work_s: float) -> bool:
+        """Return whether an idle worker should get part of ``work_s`` seconds of another's work."""
+        ...
+
+
+class LookAheadPolicy(Protocol):
+    """Which queue a task joins, and what the resource manager is told of it."""
+
+    def shape_of(self, task: Task) -> Shape:
+        """Return the shape whose queue the task joins."""
+        ...
+
+    def credit(self, waiting: int) -> int:
+        """Return how many more grants ``waiting`` tasks can use."""
+        ...
+
+    def worth_telling(self, told: int, wanted: int) -> bool:
+        """Return whether the resource manager, told of ``told`` more grants, should learn of ``wanted``."""
+        ...

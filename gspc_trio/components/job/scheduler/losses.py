@@ -1,0 +1,85 @@
+"""What becomes of a task that was lost, and of the host that has lost it."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from gspc_trio.components.job.scheduler.state import Entry, State
+from gspc_trio.components.job.scheduler.tasks import again, end, fail
+from gspc_trio.core.ids import ResourceId, TaskId, host_name
+from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+
+
+def lose(state: State, entry: Entry, lost: Outcome, resource_id: ResourceId) -> bool:
+    """An attempt that may have begun was lost; the task is no longer at a worker.
+
+    Whether the task or its host is to blame nobody knows before something of the job has finished there. Such
+    a host takes one of the task's losses; after the next ones it only waits longer and longer for another.
+
+    Returns:
+        Whether the host is in doubt: others are to be preferred.
+    """
+    options, task_id = entry.task.options, entry.task.task_id
+    detail = lost.error.message if lost.error is not None else "its compute process ended"
+    if entry.cancelling:
+        end_cancelled(state, entry, lost, resource_id)
+        return False
+    host = host_name(resource_id)
+    in_doubt = host not in state.proven and _may_run_elsewhere(state, entry, host)
+    if in_doubt:
+        entry.avoid |= _resources_of(state, host)
+    if in_doubt and host in entry.lost_at and options.may_rerun:
+        entry.doubts += 1
+        again_elsewhere(state, entry, resource_id, f"lost on {host}, where none has finished yet: {detail}")
+        return True
+    entry.losses += 1
+    entry.lost_at |= {host}
+    if not options.may_rerun:
+        why = f"it may have run or not, and may not run again: {detail}"
+        fail(state, entry, lost, resource_id, TaskError("unknown", why))
+        return in_doubt
+    delay_s = state.retry.after_loss(options, entry.losses)
+    if delay_s is None:
+        fail(state, entry, lost, resource_id, TaskError("lost", _lost_message(task_id, entry.losses, detail)))
+        return in_doubt
+    again_elsewhere(state, entry, resource_id, f"lost: {detail}", delay_s)
+    return in_doubt
+
+
+def again_elsewhere(
+    state: State, entry: Entry, resource_id: ResourceId, detail: str, delay_s: float = 0.0
+) -> None:
+    """Try a task again, on another resource if possible."""
+    state.retries += 1
+    entry.avoid |= {resource_id}
+    again(state, entry, detail, delay_s)
+
+
+def end_cancelled(state: State, entry: Entry, lost: Outcome, resource_id: ResourceId) -> None:
+    """A task that was to end anyway was lost."""
+    outcome = replace(lost, reason=Reason.CANCELLED, error=None)
+    end(state, entry, TaskState.CANCELLED, outcome, resource_id)
+
+
+def _may_run_elsewhere(state: State, entry: Entry, host: str) -> bool:
+    """Whether there is a host for the task that has run others, or has not lost it yet."""
+    first = entry.queue.shape.requirements[0]
+    if first.hard:
+        return False
+    tried = {host, *(entry.lost_at - state.proven)}
+    return any(
+        resource_class == first.resource_class and host_name(resource_id) not in tried
+        for resource_id, resource_class in state.known.items()
+    )
+
+
+def _resources_of(state: State, host: str) -> frozenset[ResourceId]:
+    """Return what is known of a host; many tasks are lost there at one time, and few hosts ever asked for."""
+    if state.of_host[0] != host:
+        state.of_host = host, frozenset(name for name in state.known if host_name(name) == host)
+    return state.of_host[1]
+
+
+def _lost_message(task_id: TaskId, losses: int, detail: str) -> str:
+    times = "once" if losses == 1 else f"{losses} times"
+    return f"task {task_id} was lost {times}, the last time: {detail}"

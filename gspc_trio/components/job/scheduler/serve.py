@@ -1,0 +1,312 @@
+"""Brings tasks and grants together after each event: submits, sends ahead, takes back, asks for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from math import inf
+
+from gspc_trio.components.job.scheduler.state import (
+    CHOOSY_SEEN,
+    Asked,
+    ClassQueue,
+    CodeTime,
+    Entry,
+    Held,
+    Place,
+    State,
+)
+from gspc_trio.components.job.scheduler.waiting import rank_of
+from gspc_trio.components.rm.messages import Demand
+from gspc_trio.components.worker.messages import Submission, Submit, TakeBack
+from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import TaskChanged
+
+TRIES = 8
+"""Equal candidates that are looked at before a search is given up."""
+
+VICTIMS_MAX = 64
+"""Workers from which tasks are taken back in one event."""
+
+_UNMEASURED = CodeTime()
+_SENT = Place.SENT
+_SUBMITTED = TaskState.SUBMITTED
+_RUNNING = TaskState.RUNNING
+
+
+def serve(state: State, queue: ClassQueue) -> None:
+    """Submit what can be submitted, and see to it that no worker idles while another has much to do."""
+    while queue.waiting.size or queue.elsewhere:
+        by_count = queue.levels.by_count
+        if not by_count:
+            return
+        level = min(by_count)
+        below_s = _goes_ahead_below_s(state, queue, level) if level else inf
+        if not below_s:
+            return
+        share = _share(state, queue)
+        if level >= share:
+            if state.patrol_s is None:  # what is kept for grants that do not come is sent in the end
+                state.patrol_s = state.now + state.work_ahead.patrol_s
+            return
+        group = by_count[level]
+        if level:
+            candidates = [held for held in islice(group, 2) if held.work_s < below_s]
+        elif queue.unserved >= len(group):
+            candidates = list(islice(group, TRIES))
+        else:  # the last one to have worked: it is warm, and has made what the next task may need
+            candidates = list(islice(reversed(group), TRIES))
+        filled = False
+        for held in candidates:
+            filled = _fill(state, held, share)
+            if filled:
+                break
+        if not filled:
+            return
+    _take_back_for_idle(state, queue)
+
+
+def _goes_ahead_below_s(state: State, queue: ClassQueue, level: int) -> float:
+    """Return with how little work in hand a grant with ``level`` tasks may get the next one, 0 for none.
+
+    Most of the time it is not to get any, which is seen sooner here than by filling it.
+    """
+    if queue.elsewhere:
+        return inf  # which task is next differs from grant to grant
+    entry = queue.waiting.first()
+    assert entry is not None
+    if entry.alone:
+        return 0.0
+    time = state.times.get((queue.resource_class, entry.task.code_id), _UNMEASURED)
+    at_least, at_most = state.work_ahead.depth(time.samples, time.average_s, entry.staged)
+    if level >= at_most:
+        return 0.0
+    return inf if level < at_least else state.work_ahead.ahead_s / 2
+
+
+def _share(state: State, queue: ClassQueue) -> int:
+    """Return how many tasks each grant gets, spread over those in hand and those to be expected."""
+    width = queue.levels.size
+    if queue.told and state.now - queue.changed_s <= state.work_ahead.settle_s:
+        width = max(width, min(width + queue.told, state.class_sizes.get(queue.resource_class, 0)))
+    return -(-(queue.unserved + queue.sent) // width)
+
+
+def _fill(state: State, held: Held, share: int) -> bool:
+    """Submit tasks to a grant until it has its share or enough work; return whether any was."""
+    queue, sent = held.queue, held.sent
+    waiting, elsewhere = queue.waiting, queue.elsewhere
+    row = waiting.first_row()
+    count, work_s, ahead_s = len(sent), held.work_s, state.work_ahead.ahead_s
+    enough_s = ahead_s / 2  # to begin with, so that it is filled by the half and not by the task
+    first = held.head()
+    if first is not None and first.alone:
+        return False
+    submissions: list[Submission] = []
+    records: list[TaskChanged] = []
+    now, job, resource_id, recording = state.now, state.job, held.resource_id, state.recording
+    code_id, at_least, at_most, cost_s = -1, 1, 1, 0.0
+    ahead_max = state.work_ahead.beside_long(first.staged) if first is not None and held.slow else inf
+    while count < share:
+        source = row = row or waiting.first_row()
+        entry = None if row is None else next(iter(row.values()))
+        if elsewhere and (choosy := _pick(elsewhere.values(), held, entry)) is not None:
+            source, entry = elsewhere, choosy
+        if source is None or entry is None:
+            break
+        task = entry.task
+        if task.code_id != code_id:
+            code_id = task.code_id
+            time = state.times.get((queue.resource_class, code_id), _UNMEASURED)
+            cost_s = time.average_s
+            at_least, at_most = state.work_ahead.depth(time.samples, cost_s, entry.staged)
+        if count >= min(at_most, ahead_max) or (count >= at_least and work_s >= enough_s):
+            break
+        if count and entry.alone:
+            break
+        task_id = task.task_id
+        del source[task_id]
+        if source is row:
+            waiting.size -= 1
+        attempt = entry.attempt = entry.attempt + 1
+        entry.move(_SENT)
+        entry.held = held
+        entry.cost_s = cost_s
+        entry.begun = entry.unsent = False
+        entry.number = state.attempts = state.attempts + 1
+        entry.timer = 0
+        sent[task_id] = entry
+        submissions.append(Submission(task_id, attempt, code_id, task.arguments, task.options))
+        if recording:
+            its_state = _SUBMITTED if count else _RUNNING
+            records.append(TaskChanged(now, job, task_id, its_state, entry.tries, task.name, resource_id))
+        count += 1
+        work_s += cost_s
+        enough_s = ahead_s
+        if entry.alone:
+            break
+    if not submissions:
+        return False
+    held.work_s = work_s
+    queue.sent += len(submissions)
+    queue.levels.place(held)
+    state.out.append(
+        Submit(state.job, held.grant_id, held.resources, tuple(submissions), queue.resource_class)
+    )
+    state.out += records
+    if first is None:
+        held.announced, held.since_s = held.head(), state.now
+        held.slow = _is_slow(state, held)
+    count_stuck(state, held)
+    if count > 1 and state.patrol_s is None:
+        state.patrol_s = state.now + state.work_ahead.patrol_s
+    return True
+
+
+def _is_slow(state: State, held: Held) -> bool:
+    """Whether the task that now runs, and stages data, is known to take long."""
+    head = held.head()
+    if head is None or not head.staged:
+        return False
+    time = state.times.get((held.queue.resource_class, head.task.code_id), _UNMEASURED)
+    return state.work_ahead.takes_long(time.average_s)
+
+
+def count_stuck(state: State, held: Held) -> None:
+    """Count the tasks of a grant that had better be elsewhere: behind a slow one, and not begun."""
+    stuck = 0
+    if held.slow:
+        behind = islice(held.sent.values(), 1, None)
+        stuck = sum(not entry.begun and entry.asked is Asked.NO for entry in behind)
+    if stuck != held.stuck:
+        held.queue.stuck += stuck - held.stuck
+        held.stuck = stuck
+        state.turned[held.queue] = None
+
+
+def _pick(candidates: Iterable[Entry], held: Held, other: Entry | None) -> Entry | None:
+    """Return the first of a few candidates that does not avoid the grant's resource, unless ``other`` has
+    a lower rank than it.
+    """
+    resource_id = held.resource_id
+    for entry in islice(candidates, CHOOSY_SEEN):
+        if resource_id not in entry.avoid and (other is None or rank_of(entry.task) <= rank_of(other.task)):
+            return entry
+    return None
+
+
+def follow_head(state: State, held: Held) -> None:
+    """Note which task runs on a grant after some have ended there."""
+    head = held.head()
+    if head is held.announced:
+        return
+    held.announced, held.since_s = head, state.now
+    held.blocked, held.slow = False, _is_slow(state, held)
+    if head is None:
+        held.work_s = 0.0
+        return
+    if len(held.sent) > 1 and state.patrol_s is None:
+        state.patrol_s = state.now + state.work_ahead.patrol_s
+    if head.asked is Asked.AWAITED:
+        head.asked = Asked.BEGUN
+        head.queue.awaited -= 1
+    if state.recording:
+        state.out.append(record_of(state, head))
+
+
+def record_of(state: State, entry: Entry) -> TaskChanged:
+    """Return where a live task is."""
+    task, held = entry.task, entry.held
+    if held is None:
+        return TaskChanged(state.now, state.job, task.task_id, TaskState.READY, entry.tries, task.name)
+    runs = held.head() is entry
+    at_s, its_state = (held.since_s, _RUNNING) if runs else (state.now, _SUBMITTED)
+    return TaskChanged(at_s, state.job, task.task_id, its_state, entry.tries, task.name, held.resource_id)
+
+
+def take_back(state: State, held: Held, number: int) -> int:
+    """Ask the last ``number`` tasks of a grant back that have not begun; return how many were asked."""
+    entries = [
+        entry
+        for entry in held.sent.values()
+        if entry.asked is Asked.NO and not (entry.begun or entry.cancelling)
+    ]
+    if entries and entries[0] is held.head():
+        del entries[0]
+    entries = entries[max(0, len(entries) - number) :]
+    if not entries:
+        return 0
+    for entry in entries:
+        entry.asked = Asked.AWAITED
+    held.queue.awaited += len(entries)
+    attempts = tuple((entry.task.task_id, entry.attempt) for entry in entries)
+    state.out.append(TakeBack(state.job, held.resource_id, attempts))
+    count_stuck(state, held)
+    return len(entries)
+
+
+def _take_back_for_idle(state: State, queue: ClassQueue) -> None:
+    """Nothing waits and some grants are empty: take their share from those that have most."""
+    by_count = queue.levels.by_count
+    idle = len(by_count.get(0, ()))
+    if not idle or max(by_count) < 2:
+        return
+    missing = idle - queue.awaited
+    victims = VICTIMS_MAX
+    for level in sorted(by_count, reverse=True):
+        if level < 2:
+            return
+        for held in by_count[level]:
+            if missing <= 0 or victims == 0:
+                return
+            victims -= 1
+            if held.slow:
+                missing -= take_back(state, held, missing)
+            elif state.work_ahead.worth_taking_back(held.work_s):
+                missing -= take_back(state, held, max(1, (level - 1) * idle // (idle + 1)))
+
+
+def patrol(state: State) -> None:
+    """Take back what waits behind a task that has run since the last patrol: nobody foresaw its length.
+
+    What it overlaps with stays: to fetch data for the next takes as long beside a long task.
+    """
+    if state.patrol_s is None or state.now < state.patrol_s:
+        return
+    state.patrol_s = None
+    for queue in state.queues.values():
+        if queue.waiting or queue.elsewhere:
+            state.turned[queue] = None
+    for held in state.grants.values():
+        head = held.head()
+        if head is None or len(held.sent) < 2:
+            continue
+        watched = (head.task.task_id, head.attempt)
+        if held.watched == watched:
+            kept = state.work_ahead.beside_long(head.staged)
+            held.slow, held.blocked = True, kept == 1
+            state.touched[held] = None
+            take_back(state, held, len(held.sent) - kept)
+        held.watched = watched
+        if not held.slow:
+            state.patrol_s = state.now + state.work_ahead.patrol_s
+
+
+def tell_demand(state: State, queue: ClassQueue) -> None:
+    """Tell the resource manager how many further grants the queue can use, if that has changed much."""
+    if not (queue.told or queue.waiting.size or queue.elsewhere or queue.stuck):
+        return  # nothing was asked for, and nothing is wanted
+    wanted = 0
+    if state.stopping is None and queue.live:
+        wanted = state.look_ahead.credit(queue.wanted)
+    priority = priority_of(state, queue) if wanted and queue.unserved else queue.told_priority
+    if priority != queue.told_priority or state.look_ahead.worth_telling(queue.told, wanted):
+        if not queue.told:
+            queue.changed_s = state.now
+        queue.told, queue.told_priority = wanted, priority
+        state.out.append(Demand(state.job, queue.shape, wanted, state.seen, priority))
+
+
+def priority_of(state: State, queue: ClassQueue) -> int:
+    """Return what the resource manager is told of a queue's priority: it matters beside another one only."""
+    return queue.priority if len(state.queues) > 1 else 0

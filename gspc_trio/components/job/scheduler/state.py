@@ -1,0 +1,371 @@
+"""What a scheduler remembers: live tasks, grants, a queue for each shape."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from enum import IntEnum
+from itertools import islice
+from random import Random
+from typing import Any
+
+from attrs import define, field
+
+from gspc_trio.components.job.scheduler.interface import LookAheadPolicy, RetryPolicy, WorkAheadPolicy
+from gspc_trio.components.job.scheduler.sums import Sums
+from gspc_trio.components.job.scheduler.waiting import Waiting
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
+from gspc_trio.core.task import Shape, Task
+
+SHAPES_MAX = 1024
+"""Shapes for which grants may be asked at a time; the others wait."""
+
+
+CHOOSY_SEEN = 8
+"""So many of the tasks that wait for another resource than those that failed them are looked at at a time."""
+
+
+class Place(IntEnum):
+    """Where a task's entry is; a live task is in one of the first four."""
+
+    WAITING = 0
+    """In the queue of its shape, for any grant."""
+    ELSEWHERE = 1
+    """In the queue of its shape, for a grant of another resource than those that failed it."""
+    DELAYED = 2
+    """It waits for a time before it is tried again."""
+    SENT = 3
+    """Submitted under a grant: it runs, or is next on its worker."""
+    FAILED = 4
+    """It has failed for good; only a request to try it again brings it back."""
+    ENDED = 5
+    """It has finished or was cancelled."""
+
+
+TRANSITIONS: dict[Place, frozenset[Place]] = {
+    Place.WAITING: frozenset({Place.SENT, Place.ELSEWHERE, Place.FAILED, Place.ENDED}),
+    Place.ELSEWHERE: frozenset({Place.SENT, Place.WAITING, Place.FAILED, Place.ENDED}),
+    Place.DELAYED: frozenset({Place.WAITING, Place.FAILED, Place.ENDED}),
+    Place.SENT: frozenset({Place.WAITING, Place.DELAYED, Place.FAILED, Place.ENDED}),
+    Place.FAILED: frozenset({Place.WAITING}),
+    Place.ENDED: frozenset(),
+}
+"""Where a task may go from where it is."""
+
+
+class Asked(IntEnum):
+    """Whether a submitted task was asked back, and whether the answer is still awaited."""
+
+    NO = 0
+    AWAITED = 1
+    BEGUN = 2
+
+
+@define(eq=False)
+class Entry:
+    """A task that has not ended, or has failed and may be retried.
+
+    Attributes:
+        task: as the engine handed it out.
+        queue: that it belongs to.
+        alone: it shares no worker with others.
+        attempt: number of its last submission; it names that between the job and its workers.
+        given_back: submissions that came back and had not begun; people do not count those as attempts.
+        failures, losses, returns: attempts used up by its own error, by a loss, and given back unasked.
+        waits: how often it was given back because what it needs is being made again.
+        place: where it is.
+        held: the grant it is submitted to.
+        cost_s: seconds of work it was taken for when it was sent.
+        cancelling: it was asked to end.
+        asked: it was asked back.
+        number: of its last submission, among all of the job.
+        unsent: that submission never left this process.
+        begun: it stages data, and its worker has said that it has begun with it.
+        avoid: resources that failed it.
+        lost_at: hosts that were charged with a loss of it.
+        doubts: losses for which its host is held to be to blame.
+        timer: number of its latest timer; older ones are void.
+    """
+
+    task: Task
+    queue: ClassQueue
+    alone: bool
+    attempt: int = 0
+    given_back: int = 0
+    failures: int = 0
+    losses: int = 0
+    returns: int = 0
+    waits: int = 0
+    place: Place = Place.WAITING
+    held: Held | None = None
+    cost_s: float = 0.0
+    cancelling: bool = False
+    asked: Asked = Asked.NO
+    number: int = 0
+    unsent: bool = False
+    begun: bool = False
+    avoid: frozenset[ResourceId] = frozenset()
+    lost_at: frozenset[str] = frozenset()
+    doubts: int = 0
+    timer: int = 0
+
+    @property
+    def tries(self) -> int:
+        """Its attempts as people count them; a submission that has not come back is one."""
+        return self.attempt - self.given_back
+
+    @property
+    def staged(self) -> bool:
+        """Whether it fetches or stores data, and so overlaps with others on its worker."""
+        options = self.task.options
+        return options.stage_in or options.stage_out
+
+    def move(self, place: Place) -> None:
+        """Go to another place, as :data:`TRANSITIONS` allows."""
+        assert place in TRANSITIONS[self.place], f"task {self.task.task_id} from {self.place} to {place}"
+        self.place = place
+
+
+@define(eq=False)
+class Held:
+    """A grant in hand.
+
+    Attributes:
+        grant_id, resources: as granted; tasks run on the worker of the first resource.
+        queue: of its shape.
+        sent: what was submitted and has not ended, in order; the first one runs.
+        announced: the task that was last found to run, ``since_s`` when.
+        work_s: seconds of work in ``sent``, as measured so far.
+        up: every resource can be reached.
+        lost: a resource was lost; nothing more is submitted.
+        leaving: it goes back when the running task has ended, for it was recalled or its worker refuses.
+        slow: the running task takes long; no more is sent behind it than it overlaps with.
+        blocked: that is nothing: it stages no data.
+        stuck: number of tasks that wait behind a running one that takes long, and could be elsewhere.
+        refusals: how often its worker refused it since a task last finished there.
+        fresh: nothing has finished there since it was granted or refused.
+        timer: number of the timer that ends its rest after a refusal, 0 if it does not rest.
+        watched: attempt that ran at the last patrol.
+        level: number of tasks under which it is found in the queue's levels, -1 if it is not there.
+    """
+
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...]
+    queue: ClassQueue
+    sent: dict[TaskId, Entry] = field(factory=dict)
+    announced: Entry | None = None
+    since_s: float = 0.0
+    work_s: float = 0.0
+    up: bool = True
+    lost: bool = False
+    leaving: bool = False
+    slow: bool = False
+    blocked: bool = False
+    stuck: int = 0
+    refusals: int = 0
+    fresh: bool = True
+    timer: int = 0
+    watched: tuple[TaskId, int] = (0, 0)
+    level: int = -1
+
+    @property
+    def resource_id(self) -> ResourceId:
+        """Whose worker runs the tasks."""
+        return self.resources[0]
+
+    @property
+    def usable(self) -> bool:
+        """Whether tasks may be submitted to it."""
+        return self.up and not (self.lost or self.leaving or self.blocked or self.timer)
+
+    def head(self) -> Entry | None:
+        """Return the running task."""
+        for entry in self.sent.values():
+            return entry
+        return None
+
+
+class Levels:
+    """The usable grants of a queue by number of tasks on them: finds the emptiest and the fullest."""
+
+    __slots__ = ("by_count", "size")
+
+    def __init__(self) -> None:
+        # Ordered, because grants leave at the front and come at the back: a plain dict would be searched
+        # for its first one through all that have left.
+        self.by_count: dict[int, OrderedDict[Held, None]] = {}
+        self.size = 0
+
+    def place(self, held: Held) -> None:
+        """Put a grant where its number of tasks says, or nowhere if it is not usable."""
+        count, level = len(held.sent), held.level
+        if not held.up or held.lost or held.leaving or held.blocked or held.timer:  # not usable
+            count = -1
+        if level == count:
+            return
+        if level >= 0:
+            before = self.by_count[level]
+            del before[held]
+            if not before:
+                del self.by_count[level]
+            self.size -= 1
+        if count >= 0:
+            group = self.by_count.get(count)
+            if group is None:
+                group = self.by_count[count] = OrderedDict()
+            group[held] = None
+            self.size += 1
+        held.level = count
+
+
+@define
+class CodeTime:
+    """Measured seconds of compute of one code."""
+
+    samples: int = 0
+    average_s: float = 0.0
+
+
+@define(eq=False)
+class ClassQueue:
+    """The tasks of one shape and the grants for them (SCH-3).
+
+    Attributes:
+        shape: of all of them.
+        resource_class: of the resource whose worker runs them.
+        single: it is a single resource, not a co-allocation.
+        waiting: tasks that can run on any grant, by rank.
+        elsewhere: tasks that wait for another resource than those that failed them.
+        delayed: number of tasks that wait for a time.
+        sent: number of tasks submitted.
+        grants: all that are held.
+        levels: the usable ones.
+        told: further grants the RM thinks that can be used.
+        told_priority: what it takes their priority for.
+        awaited: tasks asked back that may still come.
+        stuck: sum of those of its grants.
+        changed_s: time of the last grant, or of asking when nothing was asked before.
+        live: whether grants are asked for.
+    """
+
+    shape: Shape
+    resource_class: str
+    single: bool
+    waiting: Waiting = field(factory=Waiting)
+    elsewhere: OrderedDict[TaskId, Entry] = field(factory=OrderedDict)
+    delayed: int = 0
+    sent: int = 0
+    grants: dict[GrantId, Held] = field(factory=dict)
+    levels: Levels = field(factory=Levels)
+    told: int = 0
+    told_priority: int = 0
+    awaited: int = 0
+    stuck: int = 0
+    changed_s: float = 0.0
+    live: bool = True
+
+    @property
+    def unserved(self) -> int:
+        """Number of tasks that a further grant would run."""
+        return self.waiting.size + len(self.elsewhere)
+
+    @property
+    def priority(self) -> int:
+        """The priority of the next task of the queue, 0 if nothing waits."""
+        entries = list(islice(self.elsewhere.values(), CHOOSY_SEEN))
+        if (first := self.waiting.first()) is not None:
+            entries.append(first)
+        return max((entry.task.options.priority for entry in entries), default=0)
+
+    @property
+    def wanted(self) -> int:
+        """Number of further grants that would let tasks begin sooner."""
+        unserved = self.unserved
+        if self.stuck:
+            idle = len(self.levels.by_count.get(0, ()))  # of which some wait for what was asked back
+            unserved += max(0, self.stuck - max(0, idle - self.awaited))
+        return unserved
+
+    @property
+    def tasks(self) -> int:
+        """Number of live tasks."""
+        return self.waiting.size + len(self.elsewhere) + self.delayed + self.sent
+
+
+@define(eq=False)
+class State:
+    """Everything one scheduler knows, and the actions of the event it is handling.
+
+    Attributes:
+        tasks: the live ones.
+        failed: those that failed, for RetryTask; ``failed_max`` is how many, the last ones, or None for all.
+        dropped: number of those that failed and are not kept.
+        grants, by_resource: what is held, by grant and by resource.
+        known, class_sizes: resources that are up with their class, and how many of each class.
+        proven: hosts where a task of the job has finished.
+        of_host: a host and those of ``known`` that it has, when somebody has asked for them.
+        times: (resource class, code id) -> measured time.
+        queues: one for each shape; ``dormant`` are those that wait until another one is given up.
+        timers: (due, number, whose), a heap.
+        seen: newest grant received.
+        patrol_s: time of the next patrol, or None.
+        stopping: reason of Stop, or None.
+        draining: what is at a worker may run to its end.
+        recording: whether what becomes of single tasks is recorded.
+        sums: what is known of those that have ended.
+        again: tasks that go back to the front of their queue when the event is done.
+        touched, turned: grants and queues that the event has changed.
+    """
+
+    job: JobId
+    retry: RetryPolicy
+    work_ahead: WorkAheadPolicy
+    look_ahead: LookAheadPolicy
+    random: Random | None
+    failed_max: int | None = None
+    tasks: dict[TaskId, Entry] = field(factory=dict)
+    failed: dict[TaskId, Entry] = field(factory=dict)
+    dropped: int = 0
+    grants: dict[GrantId, Held] = field(factory=dict)
+    by_resource: dict[ResourceId, Held] = field(factory=dict)
+    known: dict[ResourceId, str] = field(factory=dict)
+    class_sizes: dict[str, int] = field(factory=dict)
+    of_host: tuple[str, frozenset[ResourceId]] = ("", frozenset())
+    proven: set[str] = field(factory=set)
+    times: dict[tuple[str, int], CodeTime] = field(factory=dict)
+    queues: dict[Shape, ClassQueue] = field(factory=dict)
+    dormant: OrderedDict[Shape, ClassQueue] = field(factory=OrderedDict)
+    timers: list[tuple[float, int, Entry | Held]] = field(factory=list)
+    timer_count: int = 0
+    seen: GrantId = NO_GRANT
+    patrol_s: float | None = None
+    stopping: str | None = None
+    draining: bool = False
+    stopped: bool = False
+    finished: int = 0
+    cancelled: int = 0
+    stale: int = 0
+    attempts: int = 0
+    retries: int = 0
+    taken_back: int = 0
+    recording: bool = True
+    sums: Sums = field(factory=Sums)
+    now: float = 0.0
+    out: list[Any] = field(factory=list)
+    again: list[Entry] = field(factory=list)
+    touched: dict[Held, None] = field(factory=dict)
+    turned: dict[ClassQueue, None] = field(factory=dict)
+
+    def queue_for(self, shape: Shape) -> ClassQueue:
+        """Return the queue of a shape, made when the shape first appears."""
+        queue = self.queues.get(shape)
+        if queue is None:
+            first = shape.requirements[0]
+            queue = ClassQueue(shape, first.resource_class, len(shape.requirements) == 1)
+            if len(self.queues) - len(self.dormant) >= SHAPES_MAX:
+                queue.live = False
+                self.dormant[shape] = queue
+                self.turned.update(dict.fromkeys(q for q in self.queues.values() if q.live and not q.tasks))
+            if len(self.queues) == 1:  # now it matters which of the two comes first
+                self.turned.update(dict.fromkeys(one for one in self.queues.values() if one.priority))
+            self.queues[shape] = queue
+        return queue

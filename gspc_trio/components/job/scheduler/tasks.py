@@ -1,0 +1,254 @@
+"""The life of a task in the scheduler: it comes, ends, or is tried again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from heapq import heappop, heappush
+
+from msgspec.structs import replace
+
+from gspc_trio.components.job.scheduler.interface import (
+    CancelTasks,
+    FailedUnsent,
+    Restored,
+    RetryTask,
+    TaskDone,
+    TasksReady,
+)
+from gspc_trio.components.job.scheduler.state import Asked, ClassQueue, Entry, Held, Place, State
+from gspc_trio.components.job.scheduler.waiting import Row, rank_of
+from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
+from gspc_trio.records.facts import TaskChanged
+
+_READY = TaskState.READY
+
+
+def add(state: State, event: TasksReady) -> None:
+    """Take in tasks that became ready."""
+    ids = {task.task_id for task in event.tasks}
+    known = not (state.tasks.keys().isdisjoint(ids) and state.failed.keys().isdisjoint(ids))
+    if known or len(ids) != len(event.tasks):
+        raise IllegalEvent(f"job {state.job}: a task that the scheduler has already was said to be ready")
+    tasks, records, now, job = state.tasks, state.out, state.now, state.job
+    recording = state.recording
+    shape = options = distance = None
+    queue: ClassQueue | None = None
+    row: Row = OrderedDict()
+    before = 0
+    for task in event.tasks:
+        if (
+            queue is None
+            or task.shape is not shape
+            or task.options is not options
+            or task.distance != distance
+        ):
+            if queue is not None:
+                queue.waiting.size += len(row) - before
+            shape, options, distance = task.shape, task.options, task.distance
+            queue = state.queue_for(state.look_ahead.shape_of(task))
+            state.turned[queue] = None
+            alone = not (options.may_rerun and queue.single)
+            row = queue.waiting.row(rank_of(task))
+            before = len(row)
+        task_id = task.task_id
+        tasks[task_id] = row[task_id] = Entry(task, queue, alone)
+        if recording:
+            records.append(TaskChanged(now, job, task_id, _READY, 0, task.name))
+    if queue is not None:
+        queue.waiting.size += len(row) - before
+    if state.stopping is not None:
+        for task in event.tasks:
+            cancel_unsent(state, tasks[task.task_id], state.stopping)
+
+
+def retry(state: State, event: RetryTask) -> None:
+    """Try a failed task again, with all its attempts."""
+    entry = state.failed.pop(event.task_id, None)
+    if entry is None:
+        raise IllegalEvent(f"job {state.job}: task {event.task_id} has not failed, so it cannot be retried")
+    state.sums.failures.pop(event.task_id, None)
+    entry.failures = entry.losses = entry.returns = entry.waits = entry.doubts = 0
+    entry.cancelling = False
+    entry.avoid = entry.lost_at = frozenset()
+    entry.queue = state.queue_for(entry.queue.shape)
+    entry.alone = not (entry.task.options.may_rerun and entry.queue.single)
+    state.tasks[event.task_id] = entry
+    again(state, entry, "retried on request")
+
+
+def restored(state: State, _event: Restored) -> None:
+    """Try again what waits for lost data."""
+    for entry in state.tasks.values():
+        if entry.waits and entry.place is Place.DELAYED:
+            entry.timer = 0
+            _wake(state, entry)
+    flush(state)
+
+
+def cancel(state: State, event: CancelTasks, submitted: dict[Held, list[tuple[TaskId, int]]]) -> None:
+    """Cancel tasks; those at a worker are only noted in ``submitted``."""
+    for task_id in event.task_ids:
+        entry = state.tasks.get(task_id)
+        if entry is None or entry.cancelling:
+            continue
+        if entry.held is None:
+            cancel_unsent(state, entry, "it was cancelled")
+        else:
+            entry.cancelling = True
+            submitted.setdefault(entry.held, []).append((task_id, entry.attempt))
+
+
+def cancel_unsent(state: State, entry: Entry, detail: str) -> None:
+    """End a task that is at no worker as cancelled."""
+    withdraw(state, entry)
+    outcome = Outcome(entry.task.task_id, entry.attempt, Reason.CANCELLED)
+    end(state, entry, TaskState.CANCELLED, outcome, "", detail)
+
+
+def withdraw(state: State, entry: Entry) -> None:
+    """Take a task that is at no worker out of where it waits."""
+    queue, task_id = entry.queue, entry.task.task_id
+    if entry.place is Place.WAITING:
+        queue.waiting.remove(entry)
+    elif entry.place is Place.ELSEWHERE:
+        del queue.elsewhere[task_id]
+    else:
+        queue.delayed -= 1
+    entry.timer = 0
+    state.turned[queue] = None
+
+
+def end(
+    state: State, entry: Entry, final: TaskState, outcome: Outcome, resource_id: ResourceId, detail: str = ""
+) -> None:
+    """A task that waits nowhere any more has ended; only failed ones are kept, for RetryTask."""
+    task = entry.task
+    del state.tasks[task.task_id]
+    if final is TaskState.CANCELLED:
+        entry.move(Place.ENDED)
+        state.cancelled += 1
+    else:
+        entry.move(Place.FAILED)
+        state.failed[task.task_id] = entry
+        if state.failed_max is not None and len(state.failed) > state.failed_max:
+            del state.failed[next(iter(state.failed))]
+            state.dropped += 1
+    state.out.append(TaskDone(task.task_id, final, outcome, task.name, resource_id, entry.given_back))
+    if state.recording or final is TaskState.FAILED:
+        record = TaskChanged(
+            state.now, state.job, task.task_id, final, entry.tries, task.name, resource_id, detail,
+            outcome.started_s, outcome.duration_s, outcome.staged_s,
+        )  # fmt: skip
+        if final is TaskState.FAILED:
+            state.sums.failed(record)
+        if state.recording:
+            state.out.append(record)
+
+
+def failed_unsent(state: State, event: FailedUnsent) -> None:
+    """Count and record tasks that failed without ever having been ready."""
+    state.sums.failed_unsent += len(event.ended)
+    for done in event.ended:
+        error = done.outcome.error
+        detail = f"{error.kind}: {error.message}" if error is not None else ""
+        record = TaskChanged(
+            state.now, state.job, done.task_id, TaskState.FAILED, 0, done.name, detail=detail
+        )
+        state.sums.failed(record)
+        if state.recording:
+            state.out.append(record)
+
+
+def fail(
+    state: State, entry: Entry, outcome: Outcome, resource_id: ResourceId, error: TaskError | None = None
+) -> None:
+    """A task has failed for good; ``error`` takes the place of the outcome's."""
+    if error is not None:
+        outcome = replace(outcome, error=error)
+    reported = outcome.error or TaskError("unknown", "the task failed without saying why")
+    end(state, entry, TaskState.FAILED, outcome, resource_id, f"{reported.kind}: {reported.message}")
+
+
+def again(state: State, entry: Entry, detail: str, delay_s: float = 0.0) -> None:
+    """A task gets another attempt: at the front of its queue, now or after a delay; not if the job stops."""
+    entry.asked = Asked.NO
+    queue = entry.queue
+    if delay_s > 0.0:
+        entry.move(Place.DELAYED)
+        queue.delayed += 1
+        start_timer(state, entry, delay_s)
+    else:
+        entry.move(Place.WAITING)
+        state.again.append(entry)
+    state.turned[queue] = None
+    if state.recording:
+        state.out.append(
+            TaskChanged(
+                state.now, state.job, entry.task.task_id, _READY, entry.tries, entry.task.name, "", detail
+            )
+        )
+    if state.stopping is not None:
+        flush(state)
+        cancel_unsent(state, entry, state.stopping)
+
+
+def flush(state: State) -> None:
+    """Put what is to be tried again at the front of the queues, in the order in which it came."""
+    for entry in reversed(state.again):
+        task_id, queue = entry.task.task_id, entry.queue
+        if entry.avoid and has_alternative(state, entry):
+            entry.move(Place.ELSEWHERE)
+            queue.elsewhere[task_id] = entry
+            queue.elsewhere.move_to_end(task_id, last=False)
+            wait_s = state.retry.after_wait(entry.doubts) if entry.doubts else 0.0
+            start_timer(state, entry, max(state.retry.elsewhere_s, wait_s))
+        else:
+            queue.waiting.put_first(entry)
+        state.turned[queue] = None
+    state.again.clear()
+
+
+def has_alternative(state: State, entry: Entry) -> bool:
+    """Return whether there may be a resource for the task that has not failed it."""
+    first = entry.queue.shape.requirements[0]
+    avoided = sum(1 for resource_id in entry.avoid if resource_id in state.known)
+    return not first.hard and state.class_sizes.get(first.resource_class, 0) > avoided
+
+
+def start_timer(state: State, whose: Entry | Held, delay_s: float) -> None:
+    """Wake a task or a grant after a delay; its earlier timer is void."""
+    state.timer_count += 1
+    whose.timer = state.timer_count
+    heappush(state.timers, (state.now + delay_s, whose.timer, whose))
+
+
+def next_timer(state: State) -> float | None:
+    """Return the time of the earliest timer that is not void."""
+    timers = state.timers
+    while timers and timers[0][2].timer != timers[0][1]:
+        heappop(timers)
+    return timers[0][0] if timers else None
+
+
+def wake(state: State) -> None:
+    """Return to the queues what has waited long enough."""
+    while (due := next_timer(state)) is not None and due <= state.now:
+        entry = heappop(state.timers)[2]
+        entry.timer = 0
+        if isinstance(entry, Held):
+            state.touched[entry] = state.turned[entry.queue] = None
+            continue
+        _wake(state, entry)
+    flush(state)
+
+
+def _wake(state: State, entry: Entry) -> None:
+    if entry.place is Place.DELAYED:
+        entry.queue.delayed -= 1
+    else:
+        del entry.queue.elsewhere[entry.task.task_id]
+        entry.avoid = frozenset()
+    entry.move(Place.WAITING)
+    state.again.append(entry)

@@ -1,0 +1,388 @@
+"""A job's large values in the memory layer: freed when nothing refers to them, opened where needed."""
+
+from __future__ import annotations
+
+import mmap
+import operator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from threading import Lock
+from typing import Any, TypeVar, cast
+
+import trio
+from msgspec.structs import replace
+
+from gspc_trio.components.job.lineage import BYTES_MAX, Origin
+from gspc_trio.components.job.machine import Engine
+from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, TaskDone
+from gspc_trio.components.job.shell.data_hosts import DataHosts
+from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Harvest, Outputs, Recovery
+from gspc_trio.components.job.shell.staging_engine import StagingEngine
+from gspc_trio.components.worker.messages import Finished
+from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.staging import Named
+from gspc_trio.core.task import Outcome, Reason, Task, TaskOptions
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.iml.errors import DuplicateData, ImlError, LayerGone, NoRoom
+from gspc_trio.iml.local import LocalClient
+from gspc_trio.iml.shell.client import Iml
+from gspc_trio.iml.shell.host import Arena, HostLayers, no_arena
+from gspc_trio.iml.shell.layer import join_layer
+from gspc_trio.iml.shell.platform import platform
+from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.nursery.scopes.drive import Put
+from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.policies.transfer import TransferCost
+from gspc_trio.protocol.references import (
+    Placed,
+    Reference,
+    TrackedReference,
+    decode_reference,
+    is_range,
+    is_reference,
+    spread,
+)
+from gspc_trio.protocol.values import dumps
+
+T = TypeVar("T")
+
+FREES_AT_ONCE = 64
+"""So many frees are under way at one time."""
+
+_SHORT = frozenset({type(None), bool, int, float})
+"""Values of these types are never large."""
+
+TRIES = 100
+PAUSE_S = 0.1
+"""How often, and after how long, to look for a server that takes the place of one that has died."""
+
+SWEEP_S = 30.0
+"""How often to look for data that nothing refers to."""
+
+
+class _Keep:
+    """Says that some data is not needed any more, when nothing has this object any more."""
+
+    __slots__ = ("__weakref__", "_data", "data_id", "origin")
+
+    def __init__(self, data: JobData, data_id: str, origin: Origin | None) -> None:
+        self._data = data
+        self.data_id = data_id
+        self.origin = origin
+
+    def __del__(self) -> None:
+        self._data.unneeded(self.data_id)
+
+
+class JobData:
+    """The data of one job; made by :func:`open_job_data`.
+
+    A value in the layer lives as long as its reference in this process: in tokens, in tasks whose outcome is
+    not final, in futures that the user holds.
+
+    Args:
+        iml: the layer, as a client that speaks for the job.
+        layer: with the address of the server near this process.
+        lineage_bytes_max: arguments that are remembered to make lost data again.
+
+    Attributes:
+        near_data: whether tasks are to go where their data lies.
+        hosts: where that can be.
+    """
+
+    def __init__(self, iml: Iml, layer: DataLayer, lineage_bytes_max: int = BYTES_MAX) -> None:
+        self.iml = iml
+        self.layer = layer
+        self._client: LocalClient | None = None
+        self._unneeded: deque[str] = deque()
+        self._soon = platform().waker()
+        self._connect = partial(platform().client, layer.local_address, iml.job)
+        self._wake = trio.Event()
+        self._closed = False
+        self._writer: LocalClient | None = None
+        self._writing = Lock()
+        self.policy = TransferCost(data=self)
+        self.hosts = DataHosts(iml, self.policy)
+        self.near_data = True
+        self.recovery = Recovery(iml, lineage_bytes_max)
+        self.recovery.put_again = self._put_again
+        self._options: dict[TaskOptions, TaskOptions] = {}
+        iml.on_loss = self.recovery.lost
+
+    def places_of(self, task: Task) -> Mapping[str, int]:
+        """Return host -> bytes of the task's arguments that were made there."""
+        places: dict[str, int] = {}
+        for argument in task.arguments:
+            if is_reference(argument):
+                for host, size_bytes in _reference_of(argument).places:
+                    places[host] = places.get(host, 0) + size_bytes
+        return places
+
+    def bytes_of(self, task: Task) -> int:
+        """Return the bytes of all data that the task's arguments are, or are ranges of."""
+        found = {}
+        for argument in task.arguments:
+            if is_reference(argument):
+                reference = _reference_of(argument)
+                found[reference.data_id] = reference.size_bytes
+        return sum(found.values())
+
+    def staged(self, task: Task) -> Task:
+        """Return the task with the staging and the place that its data wants; on one host it wants none."""
+        copies = self.layer.copies > 1
+        fetch = len(self.policy.tops) > 1 and any(map(is_reference, task.arguments))
+        if not (copies or fetch):
+            return task
+        options = task.options
+        wanted = replace(options, stage_in=options.stage_in or fetch, stage_out=options.stage_out or copies)
+        shape = self.policy.shape_of(task) if fetch and self.near_data else task.shape
+        return replace(task, shape=shape, options=self._options.setdefault(wanted, wanted))
+
+    def but_for_again(self, on_done: Callable[[TaskDone], None]) -> Callable[[TaskDone], None]:
+        """Return what is told of tasks that are done, but not of those that ran again for their data."""
+        return lambda done: None if done.task_id >= FIRST_TASK_ID else on_done(done)
+
+    def harvest(self, read: Callable[[], Outputs], nursery: trio.Nursery) -> Harvest:
+        """Return what opens the job's results before it ends; see :class:`Harvest`."""
+        return Harvest(self.recovery, read, nursery)
+
+    def staging(self, engine: Engine) -> Engine:
+        """Return the engine with tasks that state the staging that their data needs."""
+        return cast(Engine, StagingEngine(engine, self))
+
+    def taking(self, put: Put, hosts: Mapping[ResourceId, str]) -> Put:
+        """Return what takes events for a job: it tracks references, and notes which hosts there are.
+
+        Args:
+            put: takes the event then.
+            hosts: resource -> its host.
+        """
+
+        def take(event: Any, by: Peer | None = None) -> None:
+            if type(event) is Finished:
+                for outcome in event.outcomes:
+                    for source, size_bytes, seconds in outcome.moved:
+                        target = hosts.get(event.resource_id, "")
+                        self.policy.bandwidths.note(source, target, size_bytes, seconds)
+                event = self.take(event)
+            elif type(event) is ResourcesUp:
+                for resource in event.resources:
+                    self.hosts.note_up(hosts[resource.resource_id], (resource,))
+            elif type(event) is ResourcesLost:
+                self.hosts.note_lost(event.resource_ids)
+            put(event, by)
+
+        return take
+
+    def take(self, finished: Finished) -> Finished:
+        """Return what a worker has reported, its references tracked."""
+        outcomes = tuple(map(self._take_outcome, finished.outcomes))
+        same = all(map(operator.is_, outcomes, finished.outcomes))
+        return finished if same else replace(finished, outcomes=outcomes)
+
+    def _take_outcome(self, outcome: Outcome) -> Outcome:
+        if outcome.reason is not Reason.FINISHED:
+            return self.recovery.excuse(outcome)
+        if outcome.task_id >= FIRST_TASK_ID:
+            return outcome  # its data is known
+        if not any(is_reference(token) for values in outcome.values for token in values):
+            return outcome
+        origin = self.recovery.origin_of(outcome)
+        values = tuple(
+            tuple(self.track(token, origin) if is_reference(token) else token for token in values)
+            for values in outcome.values
+        )
+        return replace(outcome, values=values)
+
+    def track(self, value: bytes, origin: Origin | None = None) -> TrackedReference:
+        """Return a reference that keeps its data as long as it lives.
+
+        Args:
+            value: the reference.
+            origin: how the data was made, None if it cannot be made again.
+        """
+        tracked = TrackedReference(value)
+        tracked.reference = decode_reference(value)
+        if is_range(tracked.reference):
+            tracked.keep = None  # somebody else's data
+        else:
+            tracked.keep = keep = _Keep(self, tracked.reference.data_id, origin)
+            self.recovery.kept[keep.data_id] = keep
+            if keep.data_id in self.iml.lost:  # before its task was reported
+                self._soon(partial(self.recovery.lost, (keep.data_id,)))
+        tracked.open_data = self.open_data
+        return tracked
+
+    def encode(self, value: Any) -> bytes:
+        """Return a value as an argument of a task; a large one goes into the layer, from any thread.
+
+        When there is no room it travels with the task.
+
+        Raises:
+            BadValue: it cannot be sent to another process.
+            UnknownName: it stands for published data that is not there.
+        """
+        if type(value) in _SHORT:
+            return dumps(value)
+        if type(value) is Named:
+            data_id, size_bytes, places = self._with_writer(lambda writer: writer.look_up(value.name))
+            return Placed(data_id, 0, size_bytes, size_bytes, places).encoded()
+        parts = spread(value, self.layer.bytes_min)
+        if isinstance(parts, bytes):
+            return parts
+        try:
+            made = self._with_writer(lambda writer: writer.write(parts.pieces))
+        except (LayerGone, NoRoom):
+            return dumps(value)
+        tracked = self.track(parts.reference(made, self.layer.host))
+        pieces = self.recovery.copy_of(parts.pieces)
+        if pieces is not None:
+            with suppress(trio.RunFinishedError):
+                self._soon(self.recovery.remember, tracked.keep, pieces)
+        return tracked
+
+    async def _put_again(self, data_id: str, pieces: Sequence[memoryview]) -> None:
+        """Make data of an initial value that was lost; the server of this host may just be started again."""
+        for left in reversed(range(TRIES)):
+            try:
+                with suppress(DuplicateData):  # it was not lost
+                    await platform().in_thread(
+                        self._with_writer, lambda writer: writer.write(list(pieces), data_id)
+                    )
+                return
+            except LayerGone:
+                if not left:
+                    raise
+            await trio.sleep(PAUSE_S)
+
+    def _with_writer(self, work: Callable[[LocalClient], T]) -> T:
+        with self._writing:
+            if self._writer is None:
+                self._writer = self._connect()
+            writer = self._writer
+        try:
+            return work(writer)
+        except LayerGone:
+            with self._writing:
+                if self._writer is writer:
+                    self._writer = None
+            writer.close()
+            raise
+
+    async def find(self, name: str) -> Placed:
+        """Return published data as a value.
+
+        Raises:
+            UnknownName: there is none of this name.
+        """
+        return await self.iml.placed(await self.iml.look_up(name))
+
+    def open_data(self, data_id: str) -> memoryview:
+        """Return the memory of data, mapped for reading; blocks for as long as that takes.
+
+        Raises:
+            ImlError: there is no such data (any more), or the layer is gone.
+        """
+        client = self._client
+        if client is None:
+            client = self._client = self._connect()
+        try:
+            mapped: mmap.mmap = client.map(data_id)
+        except LayerGone:
+            self._client = None  # the next one asks the server that takes its place
+            client.close()
+            raise
+        # What is mapped stays as it is: the kernel knows of it, and its segment is not used again.
+        client.release(data_id)
+        return memoryview(mapped)
+
+    def unneeded(self, data_id: str) -> None:
+        """Free data soon; from any thread, also in the middle of anything."""
+        if not self._closed:
+            self._unneeded.append(data_id)
+            with suppress(trio.RunFinishedError):
+                self._soon(self._wake.set, idempotent=True)
+
+    async def status(self) -> dict[str, Any]:
+        """Return the state of the layer as plain data, with the bandwidths that the job has measured."""
+        return {**await self.iml.status(), "bandwidths": self.policy.bandwidths.dump()}
+
+    async def free_unneeded(self) -> None:
+        """Free what is not needed any more, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            while self._unneeded:
+                async with trio.open_nursery() as nursery:
+                    for _ in range(min(FREES_AT_ONCE, len(self._unneeded))):
+                        nursery.start_soon(self._free, self._unneeded.popleft())
+
+    async def sweep(self) -> None:
+        """Free what was made by attempts whose outcome never came, until cancelled.
+
+        Between the commit of such data and the report of its task lie milliseconds; what nothing refers to
+        for a whole interval belongs to an attempt that was lost.
+        """
+        before: set[str] = set()
+        while True:
+            await trio.sleep(SWEEP_S)
+            with suppress(ImlError):
+                entries = (await self.iml.status())["data"]
+                mine = (entry["data_id"] for entry in entries if entry["job"] == self.layer.job)
+                kept, busy = self.recovery.kept, self.recovery.busy
+                unclaimed = [data_id for data_id in mine if data_id not in kept and not busy]
+                for data_id in unclaimed:
+                    if data_id in before:
+                        await self._free(data_id)
+                before = set(unclaimed)
+
+    async def _free(self, data_id: str) -> None:
+        if self.recovery.frees_later(data_id):
+            return
+        with suppress(ImlError):  # it was lost, or the layer is gone
+            await self.iml.free(data_id)
+
+    def close(self) -> None:
+        """The job is over, and its data goes with it."""
+        self._closed = True
+        for client in filter(None, (self._client, self._writer)):
+            client.close()
+
+
+def _reference_of(argument: bytes) -> Reference:
+    return argument.reference if type(argument) is TrackedReference else decode_reference(argument)
+
+
+@asynccontextmanager
+async def open_job_data(
+    layer: DataLayer, host: str, lineage_bytes_max: int, arena: Arena = no_arena
+) -> AsyncIterator[JobData]:
+    """Take part in a memory layer for a job, for as long as the block lasts.
+
+    Args:
+        layer: which one, and as which job: its data goes with the block.
+        host: the name of this host.
+        lineage_bytes_max: arguments that are remembered to make lost data again.
+        arena: has the memory of a server that is started here.
+
+    Raises:
+        ConnectionProblem, LayerGone: the layer cannot be reached.
+    """
+    async with trio.open_nursery() as nursery:
+        settled = await HostLayers(host, nursery, arena=arena).settle(layer)
+        joined = join_layer(platform().network(layer), layer.address, job=layer.job, host=host)
+        async with joined as iml, open_scope() as asking:  # what asks the layer ends before the connection
+            data = JobData(iml, settled, lineage_bytes_max)
+            asking.start_soon(data.free_unneeded)
+            asking.start_soon(data.hosts.follow)
+            asking.start_soon(data.recovery.run)
+            if layer.copies == 1:  # else copies are made before the outcome is reported, which takes time
+                asking.start_soon(data.sweep)
+            try:
+                yield data
+            finally:
+                data.close()
+                asking.cancel_scope.cancel()
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,258 @@
+"""A running job as its owner and its clients see it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import trio
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gspc_trio.components.job.machine import Close, JobEnded, JobMachine, Look, TaskFailure
+from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
+from gspc_trio.components.job.shell.details import PrintedOutput
+from gspc_trio.core.ids import JobId, ResourceId, TaskId
+from gspc_trio.iml.errors import ImlError
+from gspc_trio.nursery.scopes.drive import Inbox
+from gspc_trio.protocol.values import dumps
+from gspc_trio.records.shell.stream import RecordStream
+from gspc_trio.records.watching import Mode, Watching
+from gspc_trio.version import VERSION
+
+SHOWN_LINES_MAX, SHOWN_CHARACTERS_MAX = 40, 4_000
+"""How much of what a failed task printed is told with its failure; the result has all that was kept."""
+
+
+class JobResult(Struct, frozen=True):
+    """How a job ended.
+
+    Attributes:
+        state: ``finished``, ``failed`` or ``stopped``.
+        outputs: output port -> list of values.
+        tasks: state -> number of tasks.
+        elapsed_s: seconds from the job's begin to its end.
+        failures: of the first tasks that failed, with what they printed.
+        detail: why it did not finish.
+    """
+
+    state: str
+    outputs: Mapping[str, list[Any]]
+    tasks: Mapping[str, int]
+    elapsed_s: float
+    failures: tuple[TaskFailure, ...] = ()
+    detail: str = ""
+
+
+GLANCE_INTERVAL_S = 0.2
+"""Seconds between two glances at the tasks of a job that is too fast to tell of each."""
+
+MEMORY_TIMEOUT_S = 2.0
+"""How long the memory layer may take to tell how it is."""
+
+GLANCE_TASKS_MAX = 50
+"""Running tasks, and others, that are named at a glance."""
+
+
+class JobFailed(Exception):
+    """The job did not finish; ``result`` says how far it came, the message why."""
+
+    def __init__(self, result: JobResult, message: str) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class RtsLost(JobFailed):
+    """The job could not finish for its run-time system has gone."""
+
+
+class Job:
+    """A running job: the handle that ``run_job`` yields."""
+
+    def __init__(
+        self,
+        machine: JobMachine,
+        outputs: Callable[[], Mapping[str, list[Any]]],
+        hosts: Mapping[str, str],
+        pid: int,
+    ) -> None:
+        self.machine = machine
+        self._pid = pid
+        self.records = RecordStream(VERSION, self._look)
+        self._watching = Watching()
+        self._glanced_s = 0.0
+        self.printed = PrintedOutput()
+        self.ask_memory: Callable[[], Awaitable[dict[str, Any]]] | None = None
+        self.ask_worker: Callable[[ResourceId, Any], Awaitable[Any]] | None = None
+        self.encode: Callable[[Any], bytes] = dumps
+        self.inbox: Inbox[Any] = Inbox()
+        self._hosts = hosts
+        self._outputs = outputs
+        self._begun_s = trio.current_time()
+        self._ended = trio.Event()
+        self._result: JobResult | None = None
+        self.functions: dict[str, Callable[[Any], Any]] = {}
+        self.rts_lost = False
+        self._record_each(False)
+
+    @property
+    def job_id(self) -> JobId:
+        """The id that the RTS gave."""
+        return self.machine.job
+
+    def host_of(self, resource_id: str) -> str:
+        """Return the host of a resource, or "" if it was never seen."""
+        return self._hosts.get(resource_id, "")
+
+    async def wait(self) -> JobResult:
+        """Wait for the end of the job and return its result (GSPC19 2.5 ``wait``).
+
+        Raises:
+            JobFailed: the job failed or was stopped.
+        """
+        result = await self.wait_ended()
+        if result.state != "finished":
+            raise (RtsLost if self.rts_lost else JobFailed)(result, self._describe(result))
+        return result
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job is over."""
+        return self._ended.is_set()
+
+    async def wait_ended(self) -> JobResult:
+        """Wait for the end of the job, however it ends, and return its result."""
+        await self._ended.wait()
+        assert self._result is not None
+        return self._result
+
+    def stop(self, reason: str = "it was asked to stop", *, drain: bool = False) -> None:
+        """Cancel what runs and start nothing more (GSPC19 2.5 ``stop``); with ``drain`` let what runs end."""
+        self.inbox.put(Stop(reason, drain))
+
+    def cancel(self, task_ids: Sequence[TaskId]) -> None:
+        """Cancel these tasks, wherever they are."""
+        self.inbox.put(CancelTasks(tuple(task_ids)))
+
+    def retry(self, task_id: TaskId) -> None:
+        """Give a failed task a new attempt."""
+        self.inbox.put(RetryTask(task_id))
+
+    def look(self) -> None:
+        """Tell the job that its engine has something new."""
+        self.inbox.put(Look())
+
+    def restored(self) -> None:
+        """Tell the job that lost data has been made again."""
+        self.inbox.put(Restored())
+
+    def close(self) -> None:
+        """Say that no more tasks will be added."""
+        self.inbox.put(Close())
+
+    async def memory_status(self) -> dict[str, Any]:
+        """Return the state of the memory layer in which the job's data is; empty if there is none."""
+        if self.ask_memory is None:
+            return {}
+        with trio.move_on_after(MEMORY_TIMEOUT_S):
+            with suppress(ImlError):
+                return await self.ask_memory()
+        return {}
+
+    def serve(self, name: str, function: Callable[[Any], Any]) -> None:
+        """Offer ``function(argument) -> value`` (plain or async) to clients under ``name`` (APP-2).
+
+        Raises:
+            ValueError: the name is taken.
+        """
+        if name in self.functions:
+            raise ValueError(f"a function is served under the name {name!r} already")
+        self.functions[name] = function
+
+    def status(self) -> dict[str, Any]:
+        """Return the job's state as plain data: job, name, state, tasks by state, elapsed_s."""
+        ended = self._result or self.machine.ended
+        return {
+            "job": self.job_id,
+            "name": self.machine.name,
+            "pid": self._pid,
+            "state": ended.state if ended else "running",
+            "detail": ended.detail if ended else "",
+            "tasks": self._counts(),
+            "elapsed_s": self._result.elapsed_s if self._result else trio.current_time() - self._begun_s,
+        }
+
+    def _counts(self) -> dict[str, int]:
+        return {str(state): number for state, number in self.machine.counts().items()}
+
+    def _describe(self, result: JobResult) -> str:
+        """Say in a few lines why the job did not finish."""
+        if not result.failures:
+            return f"job {self.job_id} ({self.machine.name}) {result.state}: {result.detail}"
+        lines = [
+            f"job {self.job_id} ({self.machine.name}) failed: "
+            f"{result.tasks.get('failed', 0)} of its tasks failed"
+        ]
+        lines += [describe_failure(failure, self.host_of(failure.resource_id)) for failure in result.failures]
+        return "\n".join(lines)
+
+    def _look(self, to_file: bool, watched: bool) -> bool:
+        """Record as closely as is worth it; return whether to look again soon though nothing was recorded."""
+        now, scheduler, before = trio.current_time(), self.machine.scheduler, self._watching.mode
+        mode = self._watching.decide(
+            now, to_file=to_file, watched=watched, ended=scheduler.ended, live=scheduler.live
+        )
+        if (mode is Mode.EACH) is not (before is Mode.EACH):
+            self._record_each(mode is Mode.EACH)
+        if mode is Mode.GLANCES and now - self._glanced_s >= GLANCE_INTERVAL_S and self.machine.ended is None:
+            self._glanced_s = now
+            self.records.renew(scheduler.glance(now, GLANCE_TASKS_MAX))
+        return mode is Mode.GLANCES and self.machine.ended is None
+
+    def _record_each(self, on: bool) -> None:
+        """Begin to record single tasks, or cease to: the records say what there is now."""
+        for record in self.machine.scheduler.handle(Watched(on), trio.current_time()):
+            self.records.append(record)
+
+    def end(self, ended: JobEnded) -> None:
+        """Take down the result; whoever waits goes on."""
+        try:
+            outputs = self._outputs()
+        except ImlError as error:  # a host has gone with a result that no task needed any more
+            outputs, lost = {}, f"a result was lost: {error}"
+            if ended.state == "finished":
+                ended = JobEnded("failed", lost)
+            else:
+                ended = replace(ended, detail=f"{ended.detail}; {lost}")
+        self._result = JobResult(
+            ended.state,
+            outputs,
+            self._counts(),
+            trio.current_time() - self._begun_s,
+            tuple(self.machine.failures),
+            ended.detail,
+        )
+        self._ended.set()
+
+
+def describe_failure(failure: TaskFailure, host: str) -> str:
+    """Return a failed task's story for people: who, where, traceback, what it printed."""
+    error, outcome = failure.outcome.error, failure.outcome
+    where = f" on {failure.resource_id}" if failure.resource_id else ""
+    where += f" ({host})" if host else ""
+    lines = [f"task {failure.task_id} ({failure.name}), attempt {outcome.attempt}{where}:"]
+    if error is not None:
+        lines.append((error.traceback or f"{error.kind}: {error.message}").rstrip())
+        if error.traceback and error.message not in error.traceback:
+            lines.append(error.message)
+    for title, printed in (("standard output", outcome.stdout), ("standard error", outcome.stderr)):
+        if printed:
+            lines += [f"its {title} (the last of it):", *last_lines(printed.decode("utf-8", "replace"))]
+    return "\n  ".join("\n".join(lines).split("\n"))
+
+
+def last_lines(text: str) -> list[str]:
+    """Return the end of a text, of a length that people read."""
+    shown = text.rstrip()[-SHOWN_CHARACTERS_MAX:].splitlines()[-SHOWN_LINES_MAX:]
+    return shown if len("\n".join(shown)) == len(text.rstrip()) else ["[...]", *shown]

@@ -1,0 +1,379 @@
+"""The job server: one application's workflow on a run-time system (GSPC19 4.3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import trio
+from attrs import evolve
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from gspc_trio.components.job.lineage import BYTES_MAX
+from gspc_trio.components.job.machine import Begin, Engine, JobEnded, JobMachine, Kept
+from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.shell.clients import JobClients
+from gspc_trio.components.job.shell.files import JobFiles
+from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.job.shell.scheduler import SchedulerRoutes
+from gspc_trio.components.rts.messages import EndState, JobEnd, JobRegistered, LeaveJob, RegisterJob
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.rts.shell.contact import RtsContact
+from gspc_trio.components.worker.messages import OpenJob, ProcessKey
+from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.staging import DEFAULT_LIMITS, FilePatterns, StageLimits
+from gspc_trio.core.task import TaskState
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.nursery.connections.network import address_towards
+from gspc_trio.nursery.connections.rpc import SIGNED_OFF, Peer, PeerGone
+from gspc_trio.nursery.scopes.drive import Put, drive
+from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.records.facts import RECORD_TYPES, Record
+from gspc_trio.workflow.arcs import WorkflowError
+
+if TYPE_CHECKING:
+    from gspc_trio.components.job.journal import JournaledEngine
+    from gspc_trio.components.job.shell.data import JobData
+    from gspc_trio.components.job.shell.journal import Journal
+    from gspc_trio.components.job.shell.recovery import Harvest
+    from gspc_trio.components.job.shell.takeover import Takeover
+
+RESUME_GRACE_S = 30.0
+"""How long the work of a journaled job goes on when its job server has gone."""
+
+LEAVE_TIMEOUT_S = 1.0
+"""How long a job may take to stop what runs and say goodbye to the RTS when its scope is left."""
+
+
+class JobSettings(Struct, frozen=True):
+    """What a job says about itself.
+
+    Attributes:
+        name: for people.
+        keep_going: go on after a failure with what does not depend on it.
+        weight: share of the resources relative to other jobs of its priority.
+        priority: jobs of a higher one get resources first; nothing that runs is interrupted for them.
+        fate: whether tasks in a worker's phases share their fate (WRK-3).
+        threads: compute in threads instead of processes.
+        listen: address at which the job server listens; "" for one that the clients of its RTS can reach.
+        modules: sources shipped with the job, module name -> (file name, text).
+        data: the memory layer for large values; None: that of the run-time system, if it has one.
+        near_data: send tasks to hosts that hold their data, where they can (SCH-8).
+        directory: of the files on this host that tasks fetch and store; "": the working directory.
+        stage: how much its tasks may stage.
+        lineage_bytes_max: arguments that are remembered to make lost data again; beyond that it cannot be.
+        failed_max: so many of the tasks that failed last can be tried again on request; None: all.
+        process_key: by which tasks may speak to managers of this process; None: they may not. ``open_job``
+            and the executor fill it in.
+    """
+
+    name: str = "job"
+    keep_going: bool = False
+    weight: float = 1.0
+    fate: bool = True
+    threads: bool = False
+    listen: str = ""
+    modules: dict[str, tuple[str, str]] = field(default_factory=dict)
+    data: DataLayer | None = None
+    near_data: bool = True
+    directory: str = ""
+    stage: StageLimits = DEFAULT_LIMITS
+    lineage_bytes_max: int = BYTES_MAX
+    failed_max: int | None = None
+    process_key: ProcessKey | None = None
+    priority: int = 0
+
+    def listening(self, rts: str = "memory:") -> JobSettings:
+        """Return the same settings with any free port at which whoever reaches the RTS can reach the job.
+
+        Args:
+            rts: address of the run-time system; in memory: only this host can reach the job.
+        """
+        here = rts.startswith("memory:")
+        return replace(self, listen="ws://127.0.0.1:0" if here else address_towards(rts))
+
+
+@asynccontextmanager
+async def run_job(
+    engine: Engine,
+    code: Callable[[int], bytes],
+    outputs: Callable[[], Mapping[str, list[Any]]],
+    rts: RunTimeSystem,
+    settings: JobSettings,
+    *,
+    open_ended: bool = False,
+    on_done: Callable[[TaskDone], None] | None = None,
+    records_path: Path | None = None,
+    journal: Journal | None = None,
+    patterns: FilePatterns | None = None,
+) -> AsyncIterator[Job]:
+    """Run an engine's tasks on a run-time system.
+
+    Leaving the block waits for the job to end, as a nursery would; an exception or a cancellation in it stops
+    the job. It listens where the run-time system has clients outside this process.
+
+    Args:
+        engine: says what is ready.
+        code: returns an entry of the code table, encoded.
+        outputs: returns the values at the output ports.
+        rts: where to run.
+        settings: of the job.
+        open_ended: tasks may be added until ``Job.close``.
+        on_done: told each task that ends for good.
+        records_path: file for the records, or None.
+        journal: makes results durable before the engine takes them in; the engine is the one it has made.
+        patterns: of the files on this host that its tasks fetch and store.
+
+    Raises:
+        WorkflowError, UnknownName: there is no memory layer with the published data that it takes.
+        JobFailed: the job failed or was stopped, or the RTS went away.
+        JournalError: the journal cannot be written any more.
+        OSError: the file for the records cannot be written.
+    """
+    settings = _found_by_clients_of(rts, settings)
+    async with open_scope() as nursery:
+        server = _JobServer(engine, code, outputs, settings, open_ended, on_done, journal)
+        if journal is None:  # what lies in memory is gone when the journal is read
+            server.layer = settings.data or rts.data
+        server.patterns = patterns or server.patterns
+        here = rts.network.whereabouts()
+        address = await nursery.start(server.listen, rts) if settings.listen else ""
+        async with rts.join() as peer, AsyncExitStack() as stack:
+            grace_s = 0.0 if journal is None else RESUME_GRACE_S
+            adopts = "" if journal is None else journal.earlier_job(peer.instance)
+            joining = _registration(settings, here.pid, here.host, address, grace_s, adopts)
+            registered: JobRegistered = await peer.call(joining)
+            if journal is not None:
+                journal.note_job(registered.job, peer.instance)
+                server.adopts = adopts if registered.adopted else ""
+            await server.open_data(stack, rts, registered.job, here.host)
+            job = server.start(registered, joining, rts, peer, nursery)
+            if server.data is not None:
+                job.ask_memory = server.data.status
+            if records_path is not None:
+                job.records.open_file(records_path)
+            try:
+                nursery.start_soon(job.records.flush_regularly)
+                job.inbox.put(Begin())
+                yield job
+                await job.wait()
+            finally:
+                with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_TIMEOUT_S):
+                    await server.leave()
+                job.records.close_file()
+        nursery.cancel_scope.cancel()
+
+
+def _found_by_clients_of(rts: RunTimeSystem, settings: JobSettings) -> JobSettings:
+    """Have the job listen if clients outside this process may look for it, to watch or to stop it."""
+    return settings.listening(rts.address) if rts.has_outsiders and not settings.listen else settings
+
+
+def _registration(
+    settings: JobSettings, pid: int, host: str, address: str, grace_s: float, adopts: JobId
+) -> RegisterJob:
+    return RegisterJob(settings.name, pid, host, address, settings.weight, grace_s, adopts, settings.priority)
+
+
+class _JobServer:
+    """The parts of one job server and how they are joined."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        code: Callable[[int], bytes],
+        outputs: Callable[[], Mapping[str, list[Any]]],
+        settings: JobSettings,
+        open_ended: bool,
+        on_done: Callable[[TaskDone], None] | None,
+        journal: Journal | None,
+    ) -> None:
+        self.journal = journal
+        self.adopts = ""
+        self.engine = engine
+        self.code = code
+        self.outputs = outputs
+        self.settings = settings
+        self.open_ended = open_ended
+        self.on_done = on_done
+        self.patterns = FilePatterns()
+        self.layer: DataLayer | None = None
+        self.data: JobData | None = None
+        self.harvest: Harvest | None = None
+        self.routes: SchedulerRoutes
+        self.job: Job | None = None
+        self.clients: JobClients | None = None
+        self.started = trio.Event()
+
+    async def listen(
+        self, rts: RunTimeSystem, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        await rts.network.listen(
+            self.settings.listen,
+            self._serve_peer,
+            role="job",
+            name=self.settings.name,
+            task_status=task_status,
+        )
+
+    async def _serve_peer(self, peer: Peer) -> None:
+        await self.started.wait()
+        assert self.clients is not None
+        await self.clients.serve(peer)
+
+    async def open_data(self, stack: AsyncExitStack, rts: RunTimeSystem, job_id: JobId, host: str) -> None:
+        """Take part in the job's memory layer, if it has one, for as long as the stack is open."""
+        engine: Any = self.engine
+        named: set[str] = getattr(engine, "named", set())  # a graph of tasks has none
+        if self.layer is None:
+            if named:
+                raise WorkflowError(
+                    f"the workflow takes published data, {min(named)!r}, but the job has no memory layer: "
+                    "give --iml, JobSettings(data=...) or open_rts(data_bytes=...); a journal excludes one"
+                )
+            return
+        from gspc_trio.components.job.shell.data import open_job_data
+        from gspc_trio.iml.shell.arena import arena_at
+
+        self.layer = evolve(self.layer, job=f"{job_id}@{rts.network.instance}")
+        arena = arena_at(rts.network, rts.address)
+        opened = open_job_data(self.layer, host, self.settings.lineage_bytes_max, arena)
+        self.data = await stack.enter_async_context(opened)
+        self.data.near_data = self.settings.near_data
+        await self.data.hosts.learn(rts)
+        if named:
+            engine.resolve({name: await self.data.find(name) for name in sorted(named)})
+
+    def start(
+        self,
+        registered: JobRegistered,
+        joining: RegisterJob,
+        rts: RunTimeSystem,
+        peer: Peer,
+        nursery: trio.Nursery,
+    ) -> Job:
+        settings, job_id = self.settings, registered.job
+        machine = JobMachine(
+            job_id,
+            settings.name,
+            self.engine if self.data is None else self.data.staging(self.engine),
+            look_ahead_scheduler(job_id, failed_max=settings.failed_max),
+            settings.keep_going,
+            self.open_ended,
+            journaled=self.journal is not None,
+            clock=trio.current_time,
+        )
+        here = rts.network.whereabouts()
+        opening = OpenJob(
+            job_id,
+            here.search_path,
+            here.directory,
+            settings.modules,
+            settings.fate,
+            settings.threads,
+            self.layer,
+            grace_s=0.0 if self.journal is None else RESUME_GRACE_S,
+            adopts=self.adopts,
+            stage=settings.stage,
+            process_key=settings.process_key,
+        )
+        hosts: dict[ResourceId, str] = {}
+        outputs = self.outputs
+        if self.data is not None:
+            self.harvest = self.data.harvest(self.outputs, nursery)
+            outputs, machine.may_end = self.harvest.outputs, self.harvest.may_end
+        job = self.job = Job(machine, outputs, hosts, here.pid)
+        self.clients = JobClients(job)
+        put: Put = job.inbox.put
+        if self.data is not None:
+            put = self.data.taking(job.inbox.put, hosts)
+            self.data.recovery.look, self.data.recovery.restored = job.look, job.restored
+            job.encode = self.data.encode
+        takeover: Takeover | None = None
+        if self.adopts:
+            from gspc_trio.components.job.shell.takeover import Takeover
+
+            engine = cast("JournaledEngine", self.engine)
+            takeover = Takeover(engine, self.adopts, registered.rifs, job.inbox.put)
+            machine.open_ended = True
+        report = None if takeover is None else takeover.report
+        routes = SchedulerRoutes(
+            rts.network, peer, opening, self.code, put, hosts, nursery, job.records.append, report
+        )
+        job.ask_worker = routes.ask
+        directory, bytes_max = settings.directory or here.directory, settings.stage.file_bytes_max
+        routes.files = JobFiles(directory, bytes_max, self.patterns)
+        if self.journal is not None:
+            machine.finished_before = self.journal.finished_before
+            nursery.start_soon(self.journal.run, lambda count: job.inbox.put(Kept(count)))
+        nursery.start_soon(self._drive, job, routes)
+        self.routes = routes
+        contact = routes.contact(joining, rts.join, machine.scheduler.sent_to)
+        if takeover is not None:
+            nursery.start_soon(takeover.run, routes.leave)
+        nursery.start_soon(self._listen_to_rts, job, contact, peer)
+        self.started.set()
+        return job
+
+    async def _drive(self, job: Job, routes: SchedulerRoutes) -> None:
+        send, append, on_done = routes.send, job.records.append, self.on_done
+        if self.data is not None and on_done is not None:
+            on_done = self.data.but_for_again(on_done)
+        keep = None if self.journal is None else self.journal.keep
+
+        def perform(action: Any) -> None:
+            if type(action) is TaskDone:
+                if action.outcome.stdout or action.outcome.stderr:
+                    job.printed.keep(action.outcome)
+                if keep is not None and action.state is TaskState.FINISHED:
+                    keep(action)
+                if on_done is not None:
+                    on_done(action)
+            elif isinstance(action, RECORD_TYPES):
+                append(cast(Record, action))
+            elif not send(action) and type(action) is JobEnded:
+                job.end(action)
+
+        try:
+            await drive(job.machine, job.inbox, perform)
+        except (
+            trio.Cancelled,
+            KeyboardInterrupt,
+        ):  # nobody drives it any more: there is no other end to wait for
+            if not job.has_ended:
+                job.end(JobEnded("stopped", "its scope was cancelled"))
+            raise
+
+    async def _listen_to_rts(self, job: Job, contact: RtsContact, peer: Peer) -> None:
+        gone = await contact.run(peer)
+        if job.machine.ended is None:
+            job.rts_lost = True
+            if self.harvest is not None:
+                await self.harvest.open_now()
+            how = "this job server was" if gone.startswith(SIGNED_OFF) else "the run-time system has gone:"
+            job.end(JobEnded("failed", f"{how} {gone}"))
+
+    async def leave(self) -> None:
+        """End the job if it has not ended, say goodbye to the RTS, and answer the clients."""
+        job = self.job
+        assert job is not None
+        assert self.clients is not None
+        try:
+            if not job.has_ended:
+                job.stop("its scope was left")
+            result = await job.wait_ended()
+            end = JobEnd(
+                EndState(result.state),
+                result.detail,
+                {TaskState(state): number for state, number in result.tasks.items() if number},
+                result.elapsed_s,
+            )
+            await self.routes.rts.call(LeaveJob(end=end))
+        except PeerGone:
+            pass
+        job.records.send_the_rest()
+        await self.clients.see_off()

@@ -1,0 +1,1 @@
+"""Strategies: how a RIF is started on a host."""

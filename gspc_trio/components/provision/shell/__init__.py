@@ -1,0 +1,1 @@
+"""Local processes, SSH, strategies of installed packages; the hardware of a host."""

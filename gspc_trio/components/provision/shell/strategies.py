@@ -1,0 +1,136 @@
+"""The strategies for RIFs in other processes: ``local`` is built in, packages may offer others (RTS-1).
+
+A package offers one under the entry point group ``gspc_trio.strategies``: a name and a callable without
+arguments that returns a :class:`~gspc_trio.components.provision.strategy.Strategy`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import trio
+
+import gspc_trio
+from gspc_trio.components.provision.strategy import RifOrder, Strategy, check_options
+from gspc_trio.nursery.scopes.process import Process, open_process
+
+log = logging.getLogger(__name__)
+
+ENTRY_POINTS = "gspc_trio.strategies"
+"""Group in which packages offer strategies."""
+
+RIF_OPTIONS = ("directory", "listen", "log_level", "memory", "spill", "spill_directory")
+"""Options that a RIF in a process of its own knows, whatever has started it."""
+
+LINE_LENGTH_MAX = 500
+"""Longer lines are cut."""
+
+TERMINATE_GRACE_S = 0.5
+"""How long the process of a RIF may take to end when it is told to; then it is killed with all it started."""
+
+LAST_WORDS_S = 0.1
+"""How long to read on what a RIF printed after its process has ended."""
+
+RIF_PROGRAM = f"""
+import os, sys
+os.dup2(1, 2)
+sys.path.append({str(Path(gspc_trio.__file__).parents[1])!r})
+from gspc_trio.components.rif.shell.rif_process import main
+sys.exit(main())
+"""
+"""Runs a RIF whose standard error joins its standard output, from its first import on."""
+
+RIF_COMMAND = (sys.executable, "-P", "-c", RIF_PROGRAM)
+"""Without the working directory on the path, in which a user's module may have the name of one of ours."""
+
+
+class LocalStrategy:
+    """Runs each RIF in a process of its own on this machine; the host names are logical.
+
+    Args:
+        command: the program, which reads one line of JSON on standard input (``rif_process``).
+    """
+
+    def __init__(self, command: Sequence[str] = RIF_COMMAND) -> None:
+        self._command = tuple(command)
+
+    async def run(self, order: RifOrder) -> str:
+        """Run the process until it ends or this is cancelled."""
+        check_options(order, *RIF_OPTIONS)
+        return describe_exit(await run_command(self._command, order))
+
+
+async def run_command(command: Sequence[str], order: RifOrder) -> int:
+    """Run the process of a RIF, which is told its order on standard input, and return its exit status.
+
+    Args:
+        command: the program; what it prints, also on standard error, comes on its standard output.
+        order: for the RIF.
+    """
+    line = json.dumps(
+        {
+            "rts": order.rts_address("ws:"),
+            "token": base64.b64encode(order.token).decode(),
+            "rif_id": order.rif_id,
+            "incarnation": order.incarnation,
+            "host": order.host,
+            "cores": order.cores,
+            "options": order.options,
+            **({"credentials": order.credentials} if order.credentials else {}),
+            **({"grace_s": order.grace_s} if order.grace_s else {}),
+        }
+    )
+    async with open_process(
+        command, stdin=line.encode() + b"\n", hold_stdin=True, grace_s=TERMINATE_GRACE_S
+    ) as process:
+        async with trio.open_nursery() as nursery:
+            silent = trio.Event()
+            nursery.start_soon(_listen_to, process, order, silent)
+            status = await process.wait()
+            # What it printed at its very end is in the pipe; a child that it left may hold the pipe open.
+            with trio.move_on_after(LAST_WORDS_S):
+                await silent.wait()
+            nursery.cancel_scope.cancel()
+    return status
+
+
+async def _listen_to(process: Process, order: RifOrder, silent: trio.Event) -> None:
+    """Keep the last lines that a RIF prints; set ``silent`` when there will be no more."""
+    while True:
+        try:
+            line = await process.receive_line()
+        except (trio.EndOfChannel, ValueError):  # a line without end is as good as the end
+            silent.set()
+            return
+        if line.strip():
+            order.said.append(line.strip()[:LINE_LENGTH_MAX])
+            log.info("%s says: %s", order.rif_id, line.rstrip())
+
+
+def describe_exit(status: int) -> str:
+    """Return how a process ended, for people."""
+    if status >= 0:
+        return f"its process ended with exit status {status}"
+    try:
+        return f"its process was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"its process was ended by signal {-status}"
+
+
+def find_strategies() -> dict[str, Strategy]:
+    """Return the strategies for RIFs outside this process: ``local`` and those of installed packages."""
+    found: dict[str, Strategy] = {"local": LocalStrategy()}
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            found[entry.name] = entry.load()()
+        except Exception as error:
+            log.warning("strategy %s of %s cannot be used: %s", entry.name, entry.value, error)
+    return found

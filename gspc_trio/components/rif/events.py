@@ -1,0 +1,101 @@
+"""What goes into a RIF's machine and what comes out, besides messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources
+from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.resources import Resource
+
+# Events -----------------------------------------------------------------------------------------------------
+
+
+class Called(Struct, frozen=True):
+    """The RTS asks for this; answered by Reply or ReplyError with the same number."""
+
+    call: int
+    body: AddResources | RemoveResources
+
+
+class EndJob(Struct, frozen=True):
+    """The job is gone, with or without a word: end what it runs."""
+
+    job: JobId
+    reason: str
+
+
+class Stop(Struct, frozen=True):
+    """The RIF is to end: it was asked to, or its RTS is gone."""
+
+    reason: str
+
+
+class AtWorker(Struct, frozen=True):
+    """An event of one worker (``components.worker.events``), from its shell."""
+
+    resource_id: ResourceId
+    event: Any
+
+
+class StartFailed(Struct, frozen=True):
+    """No compute process could be started, or (``died``) one has died before it took its first task."""
+
+    detail: str
+    died: bool = False
+
+
+# Actions ----------------------------------------------------------------------------------------------------
+
+
+class Reply(Struct, frozen=True):
+    """Answer call number ``call`` of the RTS."""
+
+    call: int
+    report: DagReport
+
+
+class ReplyError(Struct, frozen=True):
+    """Refuse call number ``call`` of the RTS; nothing was changed."""
+
+    call: int
+    message: str
+
+
+class StartWorker(Struct, frozen=True):
+    """There is a worker for this resource now."""
+
+    resource: Resource
+
+
+class StopWorker(Struct, frozen=True):
+    """The worker of this resource has nothing left and is no more."""
+
+    resource_id: ResourceId
+
+
+class Forward(Struct, frozen=True):
+    """Give the event to the worker's machine."""
+
+    resource_id: ResourceId
+    event: Any
+
+
+class Unfit(Struct, frozen=True):
+    """The host cannot compute: the RTS should give out nothing of it for a while."""
+
+    reason: str
+
+
+class ForgetJob(Struct, frozen=True):
+    """The job is over here: its code and its idle compute processes go."""
+
+    job: JobId
+
+
+class Stopped(Struct, frozen=True):
+    """No worker is left: the shell may go."""
+
+    reason: str

@@ -1,0 +1,395 @@
+"""The RIF of a host (GSPC19 2.2): which workers there are, and which submits reach them.
+
+It is the proxy for all workers of its host (RIF-4) and fences for them: what comes under a lapsed grant is
+refused, what runs under one is ended, and the RTS learns that a grant is revoked when nothing of it is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from attrs import define, field
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gspc_trio.components.rif.at_work import AtWork, Use, Work
+from gspc_trio.components.rif.events import (
+    Called,
+    EndJob,
+    ForgetJob,
+    Forward,
+    Reply,
+    ReplyError,
+    StartWorker,
+    Stop,
+    Stopped,
+    StopWorker,
+)
+from gspc_trio.components.rif.fence import Fence
+from gspc_trio.components.rif.messages import (
+    AddResources,
+    Claim,
+    DagReport,
+    Hold,
+    RemoveResources,
+    WorkerEndpoint,
+)
+from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
+from gspc_trio.components.worker.events import Assign, EndWork, WorkerIdle, WorkerStopped
+from gspc_trio.components.worker.messages import Cancel, CloseJob, DefineCode, OpenJob, Submit, TakeBack
+from gspc_trio.components.worker.verdict import refusal
+from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.resources import BadResources, Resource, ResourceDag
+from gspc_trio.core.task import Reason
+
+
+@define(eq=False)
+class _Job:
+    """A job that submits to this RIF."""
+
+    fate: bool
+    inputs_bytes_max: int
+    codes: set[int] = field(factory=set)
+
+
+class _Hold(Struct, frozen=True):
+    """A resource that is part of a grant whose task runs at another worker, here or elsewhere."""
+
+    job: JobId
+    grant_id: GrantId
+
+
+class _Pending(Struct, eq=False):
+    """An answer that waits for workers to have nothing left."""
+
+    answer: Any
+    waiting: set[ResourceId]
+
+
+class Rif:
+    """Machine of one RIF; the workers' own machines are beside it, in :mod:`gspc_trio.components.rif.host`.
+
+    Args:
+        rif_id: its name.
+        host: name of its host.
+        address: where schedulers reach it.
+    """
+
+    def __init__(self, rif_id: RifId, host: str, address: str) -> None:
+        self.rif_id = rif_id
+        self.host = host
+        self.address = address
+        self.fence = Fence()
+        self._resources: dict[ResourceId, Resource] = {}
+        self._removing: set[ResourceId] = set()
+        self._parts_stopped: set[ResourceId] = set()
+        self._jobs: dict[JobId, _Job] = {}
+        self.at_work = AtWork(self.fence)
+        self._held: dict[ResourceId, _Hold] = {}
+        self._pending: list[_Pending] = []
+        self._stopping: str | None = None
+        self._actions: list[Any] = []
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            Submit: self._submit,
+            WorkerIdle: self._worker_idle,
+            Cancel: self._pass_on,
+            TakeBack: self._pass_on,
+            DefineCode: self._define_code,
+            OpenJob: self._open_job,
+            CloseJob: self._close_job,
+            EndJob: self._end_job,
+            Hold: self._hold,
+            Revoke: self._revoke,
+            GrantsAhead: lambda event: self.fence.allow(event.newest),
+            Called: self._called,
+            WorkerStopped: self._worker_stopped,
+            Stop: self._stop,
+        }
+
+    # The machine's contract
+
+    def handle(self, event: Any, now: float) -> list[Any]:  # noqa: ARG002
+        """Take one event; see :class:`gspc_trio.core.machine.Machine`.
+
+        Raises:
+            IllegalEvent: the event is unknown, or a submit uses code that was not defined.
+        """
+        handler = self._handlers.get(type(event))
+        if handler is None:
+            raise IllegalEvent(f"{type(event).__name__} is no event of a RIF")
+        handler(event)
+        actions, self._actions = self._actions, []
+        return actions
+
+    def deadline(self) -> float | None:
+        """Return None: a RIF waits for nothing but its workers."""
+        return None
+
+    def use_of(self, name: ResourceId) -> Use:
+        """Return what a resource is used for."""
+        if name not in self._resources:
+            return Use.GONE
+        if name in self._removing:
+            return Use.REMOVING
+        work = self.at_work.on(name)
+        if work is not None:
+            return Use.ENDING if work.ending else Use.AT_WORK
+        return Use.HELD if name in self._held else Use.IDLE
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """What it has and keeps, parents before children."""
+        return tuple(one for name, one in self._resources.items() if name not in self._removing)
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What is in use, for a run-time system that has to learn it."""
+        at_work = [Claim(it.job, it.grant_id, it.resources) for it in self.at_work if not it.ending]
+        held = [Claim(hold.job, hold.grant_id, (name,)) for name, hold in self._held.items()]
+        return (*at_work, *held)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        self.at_work.check()
+        assert set(self._held) <= set(self._resources), "a resource is held that is not there"
+        assert self._removing <= set(self._resources), "a resource is removed that is not there"
+        assert self._parts_stopped <= self._removing, "a worker has stopped that was not asked to"
+        assert all(self.at_work.on(name) for name in self._parts_stopped), "a removal waits for nothing"
+        assert all(pending.waiting for pending in self._pending), "an answer was not given"
+        assert self._stopping is None or self._removing == set(self._resources), (
+            "a worker is not being stopped"
+        )
+        assert not self._actions, "an action was not returned"
+
+    # Resources
+
+    def _called(self, event: Called) -> None:
+        try:
+            if isinstance(event.body, AddResources):
+                self._add(event.call, event.body.resources)
+            else:
+                self._remove(event.call, event.body)
+        except BadResources as error:
+            self._actions.append(ReplyError(event.call, str(error)))
+
+    def _add(self, call: int, resources: tuple[Resource, ...]) -> None:
+        for resource in resources:
+            if resource.resource_id in self._removing:
+                raise BadResources(f"{resource.resource_id} is still being removed")
+            if resource.resource_id in self._resources:
+                raise BadResources(f"{resource.resource_id} is there already")
+        if self._stopping is not None:
+            raise BadResources(f"{self.rif_id} is stopping: {self._stopping}")
+        # What is there was in order when it was added, also where a parent has been removed since.
+        there = [replace(resource, parents=()) for resource in self._resources.values()]
+        for resource in ResourceDag((*there, *resources)):
+            if resource.resource_id not in self._resources:
+                self._resources[resource.resource_id] = resource
+                self.fence.add(resource)
+                self.at_work.add(resource.resource_id)
+                self._actions.append(StartWorker(resource))
+        self._actions.append(Reply(call, DagReport(tuple(map(self._endpoint, resources)))))
+
+    def _remove(self, call: int, event: RemoveResources) -> None:
+        for name in event.resource_ids:
+            if name not in self._resources:
+                raise BadResources(f"{self.rif_id} has no resource {name}")
+        report = DagReport(tuple(self._endpoint(self._resources[name]) for name in event.resource_ids))
+        self._answer_when_idle(Reply(call, report), event.resource_ids)
+        self._close_workers(event.resource_ids, "its resource was removed")
+
+    def _close_workers(self, names: Iterable[ResourceId], detail: str) -> None:
+        for name in names:
+            if name not in self._removing:
+                self._removing.add(name)
+                work = self.at_work.on(name)
+                if work is not None:
+                    self._end(work, Reason.LOST, detail)
+                self._actions.append(Forward(name, EndWork(Reason.LOST, detail, close=True)))
+
+    def _endpoint(self, resource: Resource) -> WorkerEndpoint:
+        name, its_class = resource.resource_id, resource.resource_class
+        return WorkerEndpoint(name, its_class, self.rif_id, self.host, self.address)
+
+    def _worker_stopped(self, event: WorkerStopped) -> None:
+        name = event.resource_id
+        if self.at_work.on(name) is not None:
+            # It is part of a grant whose task, at another worker, has not ended yet.
+            self._parts_stopped.add(name)
+        else:
+            self._remove_resource(name)
+
+    def _remove_resource(self, name: ResourceId) -> None:
+        self._removing.discard(name)
+        self._parts_stopped.discard(name)
+        del self._resources[name]
+        self._held.pop(name, None)
+        self.at_work.remove(name)
+        self.fence.remove(name)
+        self._actions.append(StopWorker(name))
+        self._answer_pending(name)
+        if self._stopping is not None and not self._resources:
+            self._actions.append(Stopped(self._stopping))
+
+    # Jobs
+
+    def _open_job(self, event: OpenJob) -> None:
+        if event.job in self._jobs:
+            self._end_job(EndJob(event.job, "its job server has connected again"))
+        self._jobs[event.job] = _Job(event.fate, event.stage.inputs_bytes_max)
+        self._actions.append(event)
+
+    def _define_code(self, event: DefineCode) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None:
+            job.codes.add(event.code_id)
+            self._actions.append(event)
+
+    def _close_job(self, event: CloseJob) -> None:
+        self._end_job(EndJob(event.job, "its job is over"))
+
+    def _end_job(self, event: EndJob) -> None:
+        if self._jobs.pop(event.job, None) is None:
+            return
+        for work in self.at_work:
+            if work.job == event.job:
+                self._end(work, Reason.CANCELLED, event.reason)
+        for name in [name for name, hold in self._held.items() if hold.job == event.job]:
+            del self._held[name]
+        self._actions.append(ForgetJob(event.job))
+
+    # Work
+
+    def _submit(self, event: Submit) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None and not job.codes.issuperset([s.code_id for s in event.submissions]):
+            unknown = sorted({s.code_id for s in event.submissions} - job.codes)
+            raise IllegalEvent(f"job {event.job} submits code that it has not defined: {unknown}")
+        here = tuple([name for name in event.resources if name in self._resources])
+        at_work = self.at_work.on(event.resources[0])
+        # Of work that goes on nothing has changed that would be in its way: it would be ending.
+        goes_on = (
+            at_work is not None
+            and at_work.grant_id == event.grant_id
+            and at_work.job == event.job
+            and at_work.resources == here
+            and not at_work.ending
+        )
+        why = "" if goes_on else self._why_not(event, job, here) or self._conflict(event, here)
+        if why:
+            self._actions.append(refusal(event, why))
+            return
+        assert job is not None
+        if at_work is None:
+            self.at_work.begin(event.job, event.grant_id, here)
+            for name in here:
+                self.fence.use(name, event.grant_id)
+                self._held.pop(name, None)
+        self._actions.append(Forward(here[0], Assign(event, job.fate, job.inputs_bytes_max)))
+
+    def _why_not(self, event: Submit, job: _Job | None, here: Sequence[ResourceId]) -> str:
+        """Return why the submit is refused, or ""."""
+        if self._stopping is not None:
+            return f"{self.rif_id} is stopping: {self._stopping}"
+        if job is None:
+            return f"job {event.job} is not open at {self.rif_id}"
+        for name in event.resources:
+            if name not in self._resources and (
+                name == event.resources[0] or name.startswith(f"{self.rif_id}.")
+            ):
+                return f"{self.rif_id} has no resource {name}"
+        for name in here:
+            if name in self._removing:
+                return f"{name} is being removed"
+            objection = self.fence.objection(name, event.grant_id)
+            if objection:
+                return objection
+            hold = self._held.get(name)
+            # The other parts of a grant may be held for a task that runs here.
+            other_part = name != here[0] and hold is not None and hold.job == event.job
+            if hold is not None and hold.grant_id == event.grant_id and not other_part:
+                return f"{name} is held for a task of job {hold.job} that runs elsewhere"
+        return ""
+
+    def _conflict(self, event: Submit | Hold, here: Sequence[ResourceId]) -> str:
+        """End what runs under older grants on these or their relatives; return what is in the way, or ""."""
+        conflict = ""
+        for work in self.at_work.near(here):
+            same = work.job == event.job and work.grant_id == event.grant_id
+            if same and not work.ending and work.resources == tuple(here):
+                continue
+            if work.grant_id < event.grant_id:
+                self._end(work, Reason.LOST, f"grant {work.grant_id} was overtaken by grant {event.grant_id}")
+            conflict = f"{work.resources[0]} still works for job {work.job} under grant {work.grant_id}"
+        return conflict
+
+    def _pass_on(self, event: Cancel | TakeBack) -> None:
+        work = self.at_work.of_worker(event.resource_id)
+        if work is not None and work.job == event.job:
+            self._actions.append(Forward(event.resource_id, event))
+
+    def _hold(self, event: Hold) -> None:
+        if event.job not in self._jobs:
+            return
+        here = [name for name in event.resources if name in self._resources and name not in self._removing]
+        for name in here:
+            if not self.fence.objection(name, event.grant_id):
+                self._conflict(event, [name])
+                self.fence.use(name, event.grant_id)
+                self._held[name] = _Hold(event.job, event.grant_id)
+
+    def _revoke(self, event: Revoke) -> None:
+        here = [name for name in event.resources if name in self._resources]
+        waiting = set()
+        self.fence.note(event.grant_id)
+        for name in here:
+            self.fence.revoke(name, event.grant_id)
+            hold = self._held.get(name)
+            if hold is not None and hold.grant_id <= event.grant_id:
+                del self._held[name]
+            work = self.at_work.on(name)
+            if work is not None and work.grant_id <= event.grant_id:
+                self._end(work, Reason.LOST, f"grant {event.grant_id} was revoked")
+                waiting.add(work.resources[0])
+        self._answer_when_idle(Revoked(event.grant_id, event.resources), waiting)
+
+    def _end(self, work: Work, reason: Reason, detail: str) -> None:
+        if not work.ending or reason is Reason.CANCELLED:
+            work.ending = True
+            self._actions.append(Forward(work.resources[0], EndWork(reason, detail)))
+
+    # Workers have nothing left
+
+    def _worker_idle(self, event: WorkerIdle) -> None:
+        work = self.at_work.of_worker(event.resource_id)
+        if work is not None:
+            self.at_work.end(work)
+            for name in work.resources:
+                if name in self._parts_stopped:
+                    self._remove_resource(name)
+        if event.resource_id not in self._removing:
+            self._answer_pending(event.resource_id)
+
+    def _answer_when_idle(self, answer: Any, names: Iterable[ResourceId]) -> None:
+        pending = _Pending(answer, set(names))
+        if pending.waiting:
+            self._pending.append(pending)
+        else:
+            self._actions.append(answer)
+
+    def _answer_pending(self, name: ResourceId) -> None:
+        if not self._pending:
+            return
+        for pending in self._pending:
+            pending.waiting.discard(name)
+        self._actions += [pending.answer for pending in self._pending if not pending.waiting]
+        self._pending = [pending for pending in self._pending if pending.waiting]
+
+    def _stop(self, event: Stop) -> None:
+        if self._stopping is None:
+            self._stopping = event.reason
+            self._close_workers(list(self._resources), event.reason)
+            if not self._resources:
+                self._actions.append(Stopped(event.reason))

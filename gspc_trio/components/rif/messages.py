@@ -1,0 +1,130 @@
+"""What crosses a RIF's door besides work: resources, held grants, how it joins and comes back."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gspc_trio.components.worker.messages import OpenJob
+from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, RifId, TaskId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Outcome
+
+
+class Hold(Struct, frozen=True):
+    """These resources of the RIF belong to a co-allocated grant that runs elsewhere: refuse other submits."""
+
+    job: JobId
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...]
+
+
+class Orphans(Struct, frozen=True):
+    """What becomes of the tasks of a job that ``job`` has adopted.
+
+    Attributes:
+        job: who has adopted them.
+        outstanding: of the first report: tasks that are at work here, or whose outcomes follow.
+        outcomes: of tasks that have ended.
+        over: nothing more comes from this RIF; what it said was at work and did not end is lost.
+    """
+
+    job: JobId
+    outstanding: tuple[TaskId, ...]
+    outcomes: tuple[Outcome, ...]
+    over: bool
+
+
+class AddResources(Struct, frozen=True):
+    """Start a worker for each of these resources (RIF-1)."""
+
+    resources: tuple[Resource, ...]
+
+
+class RemoveResources(Struct, frozen=True):
+    """Stop the workers of these resources; what they run is lost."""
+
+    resource_ids: tuple[ResourceId, ...]
+
+
+class Claim(Struct, frozen=True):
+    """A RIF says what is in use under a grant, for a run-time system that was started again."""
+
+    job: JobId
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...]
+
+
+class WorkerEndpoint(Struct, frozen=True):
+    """How to reach the worker of a resource: through the RIF at ``address`` (RIF-4, proxy)."""
+
+    resource_id: ResourceId
+    resource_class: str
+    rif_id: RifId
+    host: str
+    address: str
+
+
+class DagReport(Struct, frozen=True):
+    """What ``add`` started or ``remove`` removed (RTS-2)."""
+
+    workers: tuple[WorkerEndpoint, ...]
+
+
+class RifHello(Struct, frozen=True):
+    """First message of a RIF to its RTS.
+
+    Attributes:
+        rif_id, incarnation: as its RTS named it; a RIF started again has the next incarnation.
+        pid, host: of its process.
+        address: where schedulers reach it.
+        hardware: what was found on the host; nothing is added before the RTS says so.
+    """
+
+    rif_id: RifId
+    incarnation: Count
+    pid: Count
+    host: str
+    address: str
+    hardware: tuple[Resource, ...]
+
+
+class CloseJobEverywhere(Struct, frozen=True):
+    """RTS to RIF: the job is gone; stop what it runs."""
+
+    job: JobId
+
+
+class StopRif(Struct, frozen=True):
+    """RTS to RIF: stop all workers and go."""
+
+
+class CannotStart(Struct, frozen=True):
+    """RIF to RTS: its host could not start a process; ``detail`` says why."""
+
+    detail: str
+
+
+class RifBack(Struct, frozen=True):
+    """First message of a RIF that has connected again.
+
+    Attributes:
+        hello: what it says of itself; ``hardware`` is what it has now, parents before children.
+        claims: what is in use there.
+    """
+
+    hello: RifHello
+    claims: tuple[Claim, ...]
+
+
+class WorkBack(Struct, frozen=True):
+    """First message of a job server to a RIF that it could not hear for a while.
+
+    What ended meanwhile is reported again, and what the RIF does not know any more as lost.
+
+    Attributes:
+        opening: what it said of itself the first time.
+        attempts: (resource, task, attempt) of all that it has sent there and has not heard of.
+    """
+
+    opening: OpenJob
+    attempts: tuple[tuple[ResourceId, TaskId, Attempt], ...]

@@ -1,0 +1,285 @@
+"""Outcomes on their way from a RIF to job servers: sent, or kept for one that goes on for another.
+
+A job may say that its work is to go on when its job server is gone (``OpenJob.grace_s``). Then what its tasks
+bring is kept until another job server adopts them, or until the grace is over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+
+import trio
+from attrs import define, field
+
+from gspc_trio.components.rif.messages import Hold, Orphans, WorkBack
+from gspc_trio.components.worker.machine import Worker
+from gspc_trio.components.worker.messages import (
+    Begun,
+    Cancel,
+    CloseJob,
+    DefineCode,
+    Finished,
+    OpenJob,
+    Submit,
+    TakeBack,
+)
+from gspc_trio.components.worker.verdict import without_values
+from gspc_trio.core.ids import Attempt, JobId, TaskId
+from gspc_trio.core.task import Outcome, Reason, TaskError
+from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.protocol.envelope import EncodeError
+
+FIRST_OF_SCHEDULER = frozenset({OpenJob, WorkBack})
+FROM_SCHEDULER = FIRST_OF_SCHEDULER | {DefineCode, Submit, Cancel, TakeBack, Hold, CloseJob}
+"""What a job's scheduler may say, and with what it may begin."""
+
+KEPT_BYTES_MAX = 64 * 2**20
+"""Results that are kept for one job; with more its work is ended."""
+
+LATELY_MAX, LATELY_BYTES_MAX = 1024, 16 * 2**20
+"""So many results, of so many bytes, are kept of those that were sent to a job server last."""
+
+UNHEARD = TaskError("lost", "nobody could be heard for a while, and what became of it was not kept")
+
+
+@define(eq=False)
+class _Estate:
+    """What a job leaves behind, should its job server go; ``same``: for itself."""
+
+    grace_s: float
+    outstanding: dict[TaskId, None] = field(factory=dict)
+    outcomes: list[Outcome] = field(factory=list)
+    size_bytes: int = 0
+    heir: Peer | None = None
+    heir_job: JobId = ""
+    timer: trio.CancelScope = field(factory=trio.CancelScope)
+    same: bool = False
+
+
+class _Lately:
+    """What was sent to a job server last: it may be on a connection that is dead, and nobody knows yet."""
+
+    def __init__(self) -> None:
+        self._outcomes: deque[Outcome] = deque()
+        self._size_bytes = 0
+
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        self._outcomes.extend(outcomes)
+        self._size_bytes += sum(map(_size_bytes, outcomes))
+        while len(self._outcomes) > LATELY_MAX or self._size_bytes > LATELY_BYTES_MAX:
+            self._size_bytes -= _size_bytes(self._outcomes.popleft())
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return iter(self._outcomes)
+
+
+def _size_bytes(outcome: Outcome) -> int:
+    return sum(len(data) for part in outcome.values for data in part)
+
+
+class Delivery:
+    """Knows which job server is to get what.
+
+    Args:
+        end: ends the work of a job, saying why.
+        grace_s: how long a job server whose connection is over is awaited; 0: not at all.
+
+    Attributes:
+        peers: connections to job servers.
+        estates: jobs whose work goes on without their job server.
+    """
+
+    def __init__(self, end: Callable[[JobId, str], None], grace_s: float = 0.0) -> None:
+        self.peers: dict[JobId, Peer] = {}
+        self.estates: dict[JobId, _Estate] = {}
+        self.grace_s = grace_s
+        self._end = end
+        self._lately: dict[JobId, _Lately] = {}
+
+    def enter(
+        self, first: OpenJob | WorkBack, peer: Peer, known: Container[JobId], workers: Mapping[str, Worker]
+    ) -> tuple[JobId, OpenJob | None]:
+        """A job server has connected; return its job, and what the RIF's machine is to be told.
+
+        Args:
+            first: what it says first.
+            peer: the connection.
+            known: jobs whose work goes on.
+            workers: of the RIF.
+        """
+        if isinstance(first, OpenJob):
+            self.attach(first, peer)
+            return first.job, first
+        job = first.opening.job
+        if job not in known:
+            self.attach(first.opening, peer)
+            self._report(job, peer, first, {}, {})
+            return job, first.opening
+        before, self.peers[job] = self.peers.get(job), peer
+        if before is not None:
+            before.drop(f"job {job} has connected again")
+        kept = list(self._lately.get(job, ()))
+        estate = self.estates.get(job)
+        if estate is not None:
+            estate.timer.cancel()
+            kept += estate.outcomes
+            estate.outcomes, estate.size_bytes = [], 0
+            estate.timer = trio.CancelScope()
+            if estate.same:
+                del self.estates[job]
+        self._report(job, peer, first, {(one.task_id, one.attempt): one for one in kept}, workers)
+        return job, None
+
+    def is_anothers(self, first: OpenJob | WorkBack, peer: Peer) -> bool:
+        """Return whether the job that a connection begins with is there from another process."""
+        job = first.job if isinstance(first, OpenJob) else first.opening.job
+        before = self.peers.get(job)
+        return before is not None and before.is_held_by_another(peer)
+
+    @staticmethod
+    def _report(
+        job: JobId,
+        peer: Peer,
+        back: WorkBack,
+        kept: Mapping[tuple[TaskId, Attempt], Outcome],
+        workers: Mapping[str, Worker],
+    ) -> None:
+        """Say what became of attempts of which the job server has heard nothing."""
+        for resource_id, task_id, attempt in back.attempts:
+            key = (task_id, attempt)
+            worker = workers.get(resource_id)
+            if key in kept:
+                _post(peer, Finished(job, resource_id, (kept[key],)))
+            elif worker is None or worker.status(key) is None:
+                lost = Outcome(task_id, attempt, Reason.LOST, error=UNHEARD)
+                peer.post(Finished(job, resource_id, (lost,)))
+
+    def attach(self, opening: OpenJob, peer: Peer) -> None:
+        """A job server has connected."""
+        job = opening.job
+        before, self.peers[job] = self.peers.get(job), peer
+        if before is not None:
+            before.drop(f"job {job} has connected again")
+        left = self.estates.pop(job, None)
+        if left is not None:
+            left.timer.cancel()
+        if opening.grace_s > 0:
+            self.estates[job] = _Estate(opening.grace_s)
+        if opening.adopts:
+            self._adopt(opening.adopts, job, peer)
+
+    def detach(self, job: JobId, peer: Peer, nursery: trio.Nursery) -> None:
+        """A job server has gone: its work ends, or goes on for a while."""
+        for orphan, left in list(self.estates.items()):
+            if left.heir is peer:
+                self._end(orphan, "who went on for it is gone, too")
+        if self.peers.get(job) is not peer:
+            return
+        del self.peers[job]
+        estate = self.estates.get(job)
+        if self.grace_s and estate is None:  # should it be dead, the run-time system will say so
+            estate = self.estates[job] = _Estate(self.grace_s, same=True)
+        if estate is None or not (estate.outstanding or self.grace_s):
+            self._end(job, f"its job server is gone: {peer.reason or 'the RIF stops'}")
+        else:
+            nursery.start_soon(self._wait_for_heir, job, estate)
+
+    def dismiss(self, job: JobId, reason: str) -> None:
+        """The run-time system says that a job is over: end its work.
+
+        Should its job server live (its connection to the run-time system was cut), it connects again and says
+        anew who it is; on this connection it would be refused for ever.
+        """
+        peer = self.peers.pop(job, None)
+        if peer is not None:
+            peer.drop(f"its run-time system says that job {job} is over")
+        self._end(job, reason)
+
+    async def _wait_for_heir(self, job: JobId, estate: _Estate) -> None:
+        with estate.timer:
+            await trio.sleep(estate.grace_s)
+            self._end(job, f"nobody went on for it within {estate.grace_s:g} s")
+
+    @property
+    def bereft(self) -> tuple[JobId, ...]:
+        """Jobs whose job server is gone, with something here for it, or for who goes on for it."""
+        return tuple(job for job, left in self.estates.items() if job not in self.peers and left.heir is None)
+
+    def submitted(self, submit: Submit) -> None:
+        """Note what a job whose work may go on has at work here."""
+        estate = self.estates.get(submit.job)
+        if estate is not None:
+            estate.outstanding.update(dict.fromkeys([one.task_id for one in submit.submissions]))
+
+    def deliver(self, finished: Finished) -> None:
+        """Send outcomes to whoever is to have them, or keep them, or drop them."""
+        estate = self.estates.get(finished.job) if self.estates else None
+        if estate is not None:
+            for outcome in finished.outcomes:
+                estate.outstanding.pop(outcome.task_id, None)
+        peer = self.peers.get(finished.job)
+        if peer is not None:
+            _post(peer, finished)
+            if self.grace_s:
+                self._lately.setdefault(finished.job, _Lately()).add(finished.outcomes)
+        elif estate is not None:
+            self._inherit(finished.job, estate, finished.outcomes)
+
+    def begun(self, begun: Begun) -> None:
+        """Tell the job server, if it is there, what cannot be taken back any more."""
+        peer = self.peers.get(begun.job)
+        if peer is not None:
+            peer.post(begun)
+
+    def forget(self, job: JobId) -> None:
+        """Nothing runs any more for the job."""
+        self._lately.pop(job, None)
+        estate = self.estates.pop(job, None)
+        if estate is None:
+            return
+        estate.timer.cancel()
+        if estate.heir is not None:
+            estate.heir.post(Orphans(estate.heir_job, (), (), over=True))
+
+    def _adopt(self, orphan: JobId, heir_job: JobId, heir: Peer) -> None:
+        estate = self.estates.get(orphan)
+        if estate is None:
+            heir.post(Orphans(heir_job, (), (), over=True))
+            return
+        before = self.peers.pop(orphan, None)
+        if before is not None:
+            before.drop(f"job {heir_job} goes on for it")
+        estate.timer.cancel()
+        estate.heir, estate.heir_job = heir, heir_job
+        kept, estate.outcomes = estate.outcomes, []
+        to_come = (*estate.outstanding, *(outcome.task_id for outcome in kept))
+        heir.post(Orphans(heir_job, to_come, (), over=False))
+        self._inherit(orphan, estate, kept)
+
+    def _inherit(self, orphan: JobId, estate: _Estate, outcomes: Sequence[Outcome]) -> None:
+        if estate.heir is None:
+            estate.outcomes += outcomes
+            estate.size_bytes += sum(map(_size_bytes, outcomes))
+            if estate.size_bytes > KEPT_BYTES_MAX:
+                self._end(orphan, f"its results have more than {KEPT_BYTES_MAX} bytes, and nobody takes them")
+            return
+        for outcome in outcomes:
+            try:
+                estate.heir.post(Orphans(estate.heir_job, (), (outcome,), over=False))
+            except EncodeError as error:
+                estate.heir.post(Orphans(estate.heir_job, (), (without_values(outcome, error),), over=False))
+        if not estate.outstanding:
+            self._end(orphan, "all its tasks have ended")
+
+
+def _post(peer: Peer, finished: Finished) -> None:
+    try:
+        peer.post(finished)
+    except EncodeError as error:
+        if len(finished.outcomes) > 1:
+            for outcome in finished.outcomes:
+                _post(peer, Finished(finished.job, finished.resource_id, (outcome,)))
+        else:
+            failed = without_values(finished.outcomes[0], error)
+            peer.post(Finished(finished.job, finished.resource_id, (failed,)))

@@ -1,0 +1,164 @@
+"""A stand-alone RIF: ``python -m gspc_trio.components.rif.shell.rif_process``.
+
+It reads one line of JSON on standard input: ``rts`` (address), ``token`` (base64), ``rif_id``,
+``incarnation``, ``host``, ``cores``, ``options``; ``credentials`` (for TLS) and ``grace_s`` (how long it
+waits for a run-time system that is gone) may be missing. It prints nothing and logs to standard error.
+Options: ``listen``, the address for schedulers; ``log_level``; ``directory``, in which tasks with files run.
+Those of its memory servers (``memory``, ``spill``, ``spill_directory``) are read where these are started.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+from typing import Any
+
+import trio
+from attrs import field, frozen
+from msgspec.structs import replace
+
+from gspc_trio.components.provision.shell.hardware import discover_hardware
+from gspc_trio.components.rif.shell.service import RifService, open_rif
+from gspc_trio.components.worker.shell.compute import open_process_backend
+from gspc_trio.iml.quota import quota_of
+from gspc_trio.nursery.connections.network import Network, address_towards
+from gspc_trio.nursery.connections.tls import BadCredentials
+from gspc_trio.nursery.scopes.process import UnsupportedSystem
+from gspc_trio.nursery.scopes.scope import only_error
+from gspc_trio.protocol.address import BadAddress
+from gspc_trio.protocol.limits import DEFAULT_LIMITS
+
+log = logging.getLogger(__name__)
+
+ORDER_BYTES_MAX = 1 << 16
+"""Longest order."""
+
+RTS_SILENCE_S = 5.0
+"""A RIF that hears nothing from its RTS for so long ends its work and itself, before the RTS gives it up."""
+
+
+ORDER_FIELDS = {
+    "rts": str,
+    "token": str,
+    "rif_id": str,
+    "incarnation": int,
+    "host": str,
+    "cores": int,
+    "options": dict,
+    "credentials": str,
+    "grace_s": float,
+}
+
+
+class BadOrder(ValueError):
+    """The line on standard input is no order; one line says what is wrong."""
+
+
+@frozen
+class Order:
+    """What a stand-alone RIF is told."""
+
+    rts: str
+    token: bytes = field(repr=False)
+    rif_id: str
+    incarnation: int
+    host: str
+    cores: int
+    options: dict[str, str]
+    credentials: str = field(repr=False)
+    grace_s: float
+
+
+def read_order(line: bytes) -> Order:
+    """Return the order that a line of JSON holds.
+
+    Raises:
+        BadOrder: it holds none.
+    """
+    try:
+        data: dict[str, Any] = {"credentials": "", "grace_s": 0.0, **json.loads(line)}
+        for name, kind in ORDER_FIELDS.items():
+            if not isinstance(data[name], kind):
+                raise BadOrder(f"the order for the RIF has a wrong {name}: {data[name]!r}")
+        data["token"] = base64.b64decode(data["token"], validate=True)
+        return Order(**{name: data[name] for name in ORDER_FIELDS})
+    except KeyError as error:
+        raise BadOrder(f"the order for the RIF lacks {error.args[0]}") from error
+    except (ValueError, TypeError, binascii.Error) as error:
+        if isinstance(error, BadOrder):
+            raise
+        raise BadOrder(f"the line on standard input is no order for a RIF: {error}") from error
+
+
+async def run_rif(order: Order) -> str:
+    """Run the RIF until its RTS is gone, it is told to stop, or a signal comes; return why it ended."""
+    limits = replace(DEFAULT_LIMITS, lease_s=RTS_SILENCE_S)
+    network = Network(order.token, limits=limits, credentials=order.credentials)
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with open_process_backend() as backend:
+            async with open_rif(
+                network,
+                rif_id=order.rif_id,
+                incarnation=order.incarnation,
+                host=order.host,
+                hardware=discover_hardware(order.rif_id, order.cores),
+                backend=backend,
+                listen=order.options.get("listen") or address_towards(order.rts),
+                rts=order.rts,
+                grace_s=order.grace_s,
+            ) as rif:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_stop_on_signal, rif, signals)
+                    reason = await rif.wait_ended()
+                    nursery.cancel_scope.cancel()
+    return reason
+
+
+async def _stop_on_signal(rif: RifService, signals: Any) -> None:
+    async for number in signals:
+        rif.stop(f"it got {signal.Signals(number).name}")
+
+
+def main() -> int:
+    """Run a RIF as standard input says; return the exit status."""
+    try:
+        order = read_order(sys.stdin.buffer.readline(ORDER_BYTES_MAX))
+    except BadOrder as error:
+        print(error, file=sys.stderr)
+        return 2
+    level = logging.getLevelNamesMapping().get(order.options.get("log_level", "").upper(), logging.WARNING)
+    logging.basicConfig(level=level, stream=sys.stderr, format=f"{order.rif_id}: %(levelname)s: %(message)s")
+    try:
+        directories = order.options.get("directory", ""), quota_of(order.options).spill_directory
+    except ValueError as error:
+        print(f"{order.rif_id} ends: {error}", file=sys.stderr)
+        return 1
+    for directory in filter(None, directories):
+        if not os.access(directory, os.W_OK | os.X_OK):
+            print(f"{order.rif_id} ends: it cannot write to the directory {directory}", file=sys.stderr)
+            return 1
+    if directories[0]:
+        tempfile.tempdir = directories[0]  # of this process, not of the tasks
+    # Nobody else's garbage collector: this process does nothing but pass messages on.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        log.info("it ends: %s", trio.run(run_rif, order))
+    except (OSError, UnsupportedSystem, BadAddress, BadCredentials, BaseExceptionGroup) as error:
+        problem = only_error(error)
+        if not isinstance(problem, OSError | UnsupportedSystem | BadAddress | BadCredentials):
+            raise
+        print(f"{order.rif_id} ends: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,394 @@
+"""The shell of a RIF: its connections to the RTS and to schedulers, and the shells of its workers.
+
+It is the proxy for all workers of its host (RIF-4): one connection per scheduler, one loop that feeds the
+machines.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import trio
+from msgspec.structs import replace
+
+from gspc_trio.components.rif.events import (
+    Called,
+    EndJob,
+    ForgetJob,
+    Reply,
+    ReplyError,
+    StartWorker,
+    Stop,
+    Stopped,
+    StopWorker,
+    Unfit,
+)
+from gspc_trio.components.rif.host import RifHost
+from gspc_trio.components.rif.messages import (
+    AddResources,
+    CannotStart,
+    Claim,
+    CloseJobEverywhere,
+    RemoveResources,
+    RifBack,
+    RifHello,
+    StopRif,
+)
+from gspc_trio.components.rif.shell.attempt_details import answer_job
+from gspc_trio.components.rif.shell.delivery import FIRST_OF_SCHEDULER, FROM_SCHEDULER, Delivery
+from gspc_trio.components.rif.shell.host_staging import HostStaging, make_layers, measured
+from gspc_trio.components.rif.shell.load import LoadReport, report_load
+from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
+from gspc_trio.components.rts.shell.contact import RtsContact
+from gspc_trio.components.worker.events import begins_staged
+from gspc_trio.components.worker.messages import Begun, DefineCode, Finished, OpenJob, Submit
+from gspc_trio.components.worker.shell.compute import ComputeBackend
+from gspc_trio.components.worker.shell.staging import Staging
+from gspc_trio.components.worker.shell.worker import WORKER_ACTIONS, JobCode, WorkerShell
+from gspc_trio.core.ids import NO_GRANT, JobId, ResourceId, RifId
+from gspc_trio.core.messages import Done
+from gspc_trio.core.resources import BadResources, Resource
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
+from gspc_trio.nursery.scopes.drive import Inbox, drive
+from gspc_trio.nursery.scopes.scope import open_scope, open_service
+from gspc_trio.records.facts import StreamOpened, WorkerChanged
+from gspc_trio.records.messages import RecordBatch
+from gspc_trio.version import VERSION
+
+log = logging.getLogger(__name__)
+
+STOP_S = 2.0
+"""How long the workers may take to end when the RIF is to stop; then the rest is killed."""
+
+KILL_S = 6.0
+"""How long killing what is left may take at most."""
+
+RECORDS_INTERVAL_S = 0.2
+"""Seconds between two batches of records; of what changes more often only the last state is sent."""
+
+
+class RifService:
+    """A running RIF; made by :func:`open_rif`.
+
+    Attributes:
+        rif_id, incarnation, host: what it is called, and where it runs.
+        address: where schedulers reach it.
+        machine: decides.
+    """
+
+    machine: RifHost
+    address: str
+
+    def __init__(
+        self,
+        network: Network,
+        backend: ComputeBackend,
+        staging: Staging | None,
+        rif_id: RifId,
+        incarnation: int,
+        host: str,
+        report_load: LoadReport,
+        clock: Callable[[], float],
+    ) -> None:
+        self.rif_id = rif_id
+        self.incarnation = incarnation
+        self.host = host
+        self._network = network
+        self._backend = backend
+        self._staging = HostStaging(staging)
+        self._clock = clock
+        self._report_load = report_load
+        self._inbox: Inbox[Any] = Inbox()
+        self._contact: RtsContact
+        self._nursery: trio.Nursery
+        self._delivery = Delivery(lambda job, why: self._inbox.put(EndJob(job, why)))
+        self._jobs: dict[JobId, JobCode] = {}
+        self._shells: dict[ResourceId, WorkerShell] = {}
+        self._closing: dict[WorkerShell, None] = {}
+        self._calls: dict[int, IncomingCall] = {}
+        self._call_number = 0
+        self._records: dict[ResourceId, WorkerChanged] = {}
+        self._news = trio.Event()
+        self._ended = trio.Event()
+        self._reason = ""
+        self._performers: dict[type, Callable[[Any], None]] = {
+            Finished: self._deliver,
+            WorkerChanged: self._note_record,
+            StartWorker: self._start_worker,
+            StopWorker: self._stop_worker,
+            OpenJob: self._open_job,
+            DefineCode: self._define_code,
+            ForgetJob: self._forget_job,
+            Unfit: lambda action: self._rts.post(CannotStart(action.reason)),
+            Revoked: lambda action: self._rts.post(action),
+            Reply: lambda action: self._calls.pop(action.call).reply(action.report),
+            ReplyError: lambda action: self._calls.pop(action.call).fail(BadResources(action.message)),
+            Stopped: self._stopped,
+        }
+        self._performers |= dict.fromkeys(WORKER_ACTIONS, self._perform_at_worker)
+
+    def stop(self, reason: str = "its scope was left") -> None:
+        """Have the RIF end all work and then itself."""
+        self._inbox.put(Stop(reason))
+
+    async def wait_ended(self) -> str:
+        """Wait until the RIF has ended, and return why."""
+        await self._ended.wait()
+        return self._reason
+
+    async def run(
+        self,
+        listen: str,
+        rts: str,
+        hardware: tuple[Resource, ...],
+        grace_s: float = 0.0,
+        *,
+        task_status: trio.TaskStatus[RifService] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until stopped; nothing is left then."""
+        try:
+            async with open_scope() as nursery:
+                self._nursery = nursery
+                self._staging.make_layers = partial(make_layers, self.host, nursery, self._network, rts)
+                serve = partial(self._network.listen, role="rif", name=self.rif_id)
+                self.address = await nursery.start(serve, listen, self._serve_scheduler)
+                self.machine = RifHost(self.rif_id, self.host, self.address)
+                connect = partial(self._network.connect, rts, role="rif", name=self.rif_id, expect="rts")
+                self._delivery.grace_s = grace_s
+                # Before it has been let in it awaits nobody; then a little less long than its RTS awaits it.
+                self._contact = RtsContact(connect, self._take_from_rts, self._greet_again, 0.0, obeys=True)
+                async with connect() as peer:
+                    self._contact.peer = peer
+                    peer.post(self._hello(hardware))
+                    nursery.start_soon(self._listen_to_rts, peer)
+                    nursery.start_soon(self._send_records)
+                    task_status.started(self)
+                    await drive(self.machine, self._inbox, self._perform)
+                    self._post_records()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._inbox.close()
+            with trio.CancelScope(shield=True), trio.move_on_after(KILL_S):
+                await self._kill_all()
+                self._staging.close()
+            self._reason = self._reason or "it was cancelled"
+            self._ended.set()
+
+    @property
+    def _rts(self) -> Peer:
+        return self._contact.peer
+
+    def _hello(self, hardware: tuple[Resource, ...]) -> RifHello:
+        pid = self._network.whereabouts().pid
+        return RifHello(self.rif_id, self.incarnation, pid, self.host, self.address, hardware)
+
+    def _greet_again(self, rts: Peer) -> None:
+        """Say what there is to a run-time system that may know nothing of it."""
+        rif = self.machine.rif
+        kept = tuple(Claim(job, NO_GRANT, ()) for job in self._delivery.bereft)
+        rts.post(RifBack(self._hello(rif.resources), (*rif.claims, *kept)))
+        self._open_records(rts)
+
+    async def _kill_all(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for shell in (*self._shells.values(), *self._closing):
+                nursery.start_soon(shell.aclose)
+
+    async def _serve_scheduler(self, peer: Peer) -> None:
+        """Take what a job's scheduler says until it is gone; then its work is ended at once."""
+        if peer.role != "job":
+            drop_offender(peer, f"a RIF serves jobs, not {peer.role}")
+            return
+        job: JobId | None = None
+        put = self._inbox.put
+
+        def take(message: Any) -> None:
+            nonlocal job
+            kind = type(message)
+            if kind is IncomingCall:
+                self._nursery.start_soon(answer_job, message, job, self.machine.workers, self._shells)
+                return
+            if kind not in FROM_SCHEDULER:
+                drop_offender(peer, f"a RIF does not understand {kind.__name__}")
+                return
+            if job is None and kind in FIRST_OF_SCHEDULER:
+                if self._delivery.is_anothers(message, peer):
+                    drop_offender(peer, f"{kind.__name__} of a job that is connected from another process")
+                    return
+                job, message = self._delivery.enter(message, peer, self._jobs, self.machine.workers)
+                if message is None:
+                    return
+            elif kind in FIRST_OF_SCHEDULER or message.job != job:
+                drop_offender(peer, f"{kind.__name__} of job {getattr(message, 'job', '?')} instead of {job}")
+                return
+            elif kind is Submit:
+                message = measured(message)
+                self._delivery.submitted(message)
+            put(message, peer)
+
+        try:
+            await peer.listen(take)
+        finally:
+            if job is not None:
+                self._delivery.detach(job, peer, self._nursery)
+
+    async def _listen_to_rts(self, peer: Peer) -> None:
+        """Do what the RTS says; without it a RIF ends, in the end."""
+        gone = await self._contact.run(peer)
+        self._inbox.put(Stop(f"its run-time system is gone: {gone}"))
+        self._nursery.start_soon(self._cancel_later)
+
+    def _take_from_rts(self, message: Any) -> None:
+        if isinstance(message, IncomingCall):
+            if isinstance(message.body, AddResources | RemoveResources):
+                self._contact.grace_s = max(0.0, self._delivery.grace_s - STOP_S)
+                self._call_number += 1
+                self._calls[self._call_number] = message
+                self._inbox.put(Called(self._call_number, message.body))
+            elif isinstance(message.body, StopRif):
+                message.reply(Done())
+                self._take_from_rts(message.body)
+            else:
+                message.fail(TypeError(f"a RIF cannot be asked for {type(message.body).__name__}"))
+        elif isinstance(message, Revoke | GrantsAhead):
+            self._inbox.put(message)
+        elif isinstance(message, CloseJobEverywhere):
+            self._delivery.dismiss(message.job, "its job is over")
+        elif isinstance(message, StopRif):
+            self._inbox.put(Stop("it was told to stop"))
+            self._nursery.start_soon(self._cancel_later)
+        else:
+            drop_offender(self._rts, f"a RIF does not understand {type(message).__name__}")
+
+    async def _cancel_later(self) -> None:
+        """Workers that do not end in time are killed with everything."""
+        await trio.sleep(STOP_S)
+        log.warning("%s: its workers did not end within %g s", self.rif_id, STOP_S)
+        self._nursery.cancel_scope.cancel()
+
+    def _perform(self, action: Any) -> None:
+        self._performers[type(action)](action)
+
+    def _perform_at_worker(self, action: Any) -> None:
+        self._shells[action.resource_id].perform(action)
+        if (first := begins_staged(action)) is not None:
+            self._delivery.begun(Begun(action.job, action.resource_id, first.task_id, first.attempt))
+
+    def _start_worker(self, action: StartWorker) -> None:
+        put, nursery = self._inbox.put, self._nursery
+        shell = WorkerShell(action.resource, self._jobs, self._backend, put, nursery, self._clock, put)
+        self._shells[action.resource.resource_id] = shell
+
+    def _deliver(self, finished: Finished) -> None:
+        shell = self._shells.get(finished.resource_id)
+        self._delivery.deliver(finished if shell is None else shell.reported(finished))
+
+    def _stop_worker(self, action: StopWorker) -> None:
+        shell = self._shells.pop(action.resource_id)
+        self._closing[shell] = None
+        self._nursery.start_soon(self._close_shell, shell)
+
+    async def _close_shell(self, shell: WorkerShell) -> None:
+        await shell.aclose()
+        del self._closing[shell]
+
+    def _open_job(self, opening: OpenJob) -> None:
+        server = partial(self._delivery.peers.get, opening.job)
+        self._jobs[opening.job] = self._staging.open_job(opening, server)
+
+    def _define_code(self, define: DefineCode) -> None:
+        self._jobs[define.job].codes[define.code_id] = define.data
+
+    def _forget_job(self, action: ForgetJob) -> None:
+        del self._jobs[action.job]
+        self._delivery.forget(action.job)
+        for shell in self._shells.values():
+            shell.forget_job(action.job)
+
+    def _stopped(self, action: Stopped) -> None:
+        self._reason = action.reason
+        self._inbox.close()
+
+    # Records
+
+    def _note_record(self, record: WorkerChanged) -> None:
+        before = self._records.get(record.resource_id)
+        if before is not None and before.state == "lost":
+            self._rts.post(RecordBatch((before,)))
+        self._records[record.resource_id] = record
+        self._news.set()
+
+    @staticmethod
+    def _open_records(rts: Peer) -> None:
+        now = trio.current_time()
+        rts.post(RecordBatch((StreamOpened(now, time.time() - now, VERSION),)))
+
+    async def _send_records(self) -> None:
+        """Tell the RTS, for watchers, how workers are; never faster than anybody can look."""
+        self._open_records(self._rts)
+        self._nursery.start_soon(
+            self._report_load, self.rif_id, self.host, lambda load: self._rts.post(RecordBatch((load,)))
+        )
+        while True:
+            await self._news.wait()
+            self._news = trio.Event()
+            self._post_records()
+            await trio.sleep(RECORDS_INTERVAL_S)
+
+    def _post_records(self) -> None:
+        records = tuple(map(self._with_pid, self._records.values()))
+        self._records.clear()
+        if records:
+            self._rts.post(RecordBatch(records))
+
+    def _with_pid(self, record: WorkerChanged) -> WorkerChanged:
+        shell = self._shells.get(record.resource_id)
+        pid = shell.pid_for(record.job) if shell is not None and record.job else 0
+        return replace(record, pid=pid) if pid else record
+
+
+@asynccontextmanager
+async def open_rif(
+    network: Network,
+    *,
+    rif_id: RifId,
+    incarnation: int,
+    host: str,
+    hardware: tuple[Resource, ...],
+    backend: ComputeBackend,
+    listen: str,
+    rts: str,
+    staging: Staging | None = None,
+    load: LoadReport = report_load,
+    clock: Callable[[], float] = time.time,
+    grace_s: float = 0.0,
+) -> AsyncIterator[RifService]:
+    """Run a RIF for as long as the block lasts, or until its RTS is gone or tells it to stop.
+
+    Args:
+        network: where it listens, and reaches its RTS.
+        rif_id, incarnation: as the RTS named it.
+        host: where it runs, for people.
+        hardware: what the host has; nothing is added before the RTS says so.
+        backend: computes what the workers are given; whoever opened it closes it.
+        listen: address for schedulers, ``memory:rif-r1`` or ``ws://127.0.0.1:0``.
+        rts: address of the RTS.
+        staging: brings data to the workers and takes it away; None: what stages files and data in a layer.
+        load: reports the load of the host.
+        clock: seconds since 1970, as compute processes of the host count them.
+        grace_s: how long the RTS is awaited when it is gone, with all that runs here; 0: the RIF ends.
+
+    Raises:
+        ConnectionProblem: the RTS cannot be reached.
+        OSError: the address is taken.
+    """
+    service = RifService(network, backend, staging, rif_id, incarnation, host, load, clock)
+    run = partial(service.run, listen, rts, hardware, grace_s)
+    async with open_service(run, stop=service.stop, grace_s=STOP_S) as rif:
+        yield rif

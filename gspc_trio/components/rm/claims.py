@@ -1,0 +1,134 @@
+"""Grants that an earlier resource manager has given and that are in use still.
+
+Nothing of them was written down: jobs and RIFs say what they have when they are back. What they do not speak
+of is free. Should two speak of one resource, the fence of its RIF decides, as ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gspc_trio.components.rm.events import Claimed
+from gspc_trio.components.rm.jobs import Form, Holding, Job, new_holding
+from gspc_trio.components.rm.lapse import recall_unwanted
+from gspc_trio.components.rm.messages import Grant, Lapsed
+from gspc_trio.components.rm.search import allocate_all
+from gspc_trio.components.rm.state import State
+from gspc_trio.core.ids import GrantId, JobId
+from gspc_trio.records.facts import GrantChanged
+
+TAKEN = "given to others while this job was away"
+
+
+def claimed(state: State, event: Claimed, now: float, actions: list[Any]) -> None:
+    """Hold what is claimed.
+
+    Raises:
+        UnknownJob: the job has not joined.
+    """
+    job = state.job(event.job)
+    if event.whole:
+        _begin_anew(state, job, event.grants, now, actions)
+    lost = [grant.grant_id for grant in event.grants if not _hold(state, job, grant, now, actions)]
+    _lapse(job, lost, actions)
+    recall_unwanted(state, [grant.grant_id for grant in event.grants], actions)
+
+
+def there(state: State, now: float, actions: list[Any]) -> None:
+    """Resources were added: hold what is claimed of them."""
+    claimed_now = list(state.claims.values())
+    for grant in claimed_now:
+        job = state.jobs[grant.job]
+        if not _hold(state, job, grant, now, actions):
+            _lapse(job, [grant.grant_id], actions)
+    recall_unwanted(state, [grant.grant_id for grant in claimed_now], actions)
+
+
+def drop(state: State, job: JobId) -> None:
+    """The job claims nothing any more."""
+    for grant_id in [grant_id for grant_id, grant in state.claims.items() if grant.job == job]:
+        del state.claims[grant_id]
+
+
+def _begin_anew(state: State, job: Job, grants: tuple[Grant, ...], now: float, actions: list[Any]) -> None:
+    """Forget what the job demanded, and free what it does not speak of."""
+    drop(state, job.job)
+    if state.reservation is not None and state.reservation.want.owner is job:
+        state.end_reservation()
+    shapes = {grant.grant_id: grant.shape for grant in grants}
+    for want in list(job.wants.values()):
+        state.drop_want(want)
+        want.sent.clear()
+        for grant_id, holding in list(want.grants.items()):
+            if holding.lease_until is None and shapes.get(grant_id) != want.form.shape:
+                state.release(holding, holding.vertices, now, actions)
+            elif holding.recalled:
+                _recall_again(state, holding)
+    for queue in state.pool.queues.values():
+        queue.plain.pop(job, None)
+
+
+def _recall_again(state: State, holding: Holding) -> None:
+    """The job may not have heard that this grant was recalled: its connection was over."""
+    holding.recalled = False
+    holding.want.recalled -= 1
+    for want in state.waiting:
+        want.called.pop(holding, None)
+
+
+def _hold(state: State, job: Job, grant: Grant, now: float, actions: list[Any]) -> bool:
+    """Hold what is there of a grant; return False if that cannot be, for others have it."""
+    pool, grant_id = state.pool, grant.grant_id
+    grant = state.claims.get(grant_id, grant)  # a RIF knows of its own part only
+    holding = state.grants.get(grant_id)
+    if holding is not None and (holding.want.owner is not job or holding.lease_until is not None):
+        return False
+    if grant_id >= (state.epoch, 0):  # our own: it is held, or has ended while the job was away
+        return holding is not None
+    mine = () if holding is None else holding.vertices
+    found = [pool.resources[name] for name in grant.resources if name in pool.resources]
+    new = tuple(vertex for vertex in found if vertex not in mine)
+    if not all(pool.is_free(vertex) for vertex in new):
+        state.claims.pop(grant_id, None)
+        if holding is not None:
+            state.release(holding, holding.vertices, now, actions)
+        return False
+    if len(found) < len(grant.resources):
+        state.claims[grant_id] = grant
+    else:
+        state.claims.pop(grant_id, None)
+    if new:
+        state.gangs.wake_all()
+        holding = holding or _begin(state, job, grant, now)
+        for vertex in new:
+            pool.hold(vertex, holding)
+        units = sum(vertex.kinds.units for vertex in new)
+        holding.vertices += new
+        holding.units += units
+        holding.want.units += units
+        job.units += units
+        names = tuple(vertex.resource_id for vertex in new)
+        holding.resources += names
+        actions.append(GrantChanged(now, job.job, grant_id, names, True))
+        if new[0].resource_id == grant.resources[0] and not holding.pieces:
+            sizes = holding.want.form.sizes
+            holding.pieces = allocate_all(list(new[0].host.memories.values()), sizes) or ()
+    return True
+
+
+def _begin(state: State, job: Job, grant: Grant, now: float) -> Holding:
+    """Make a grant that holds nothing yet."""
+    want = job.wants.get(grant.shape) or state.new_want(job, Form(grant.shape, state.pool))
+    holding = new_holding(want, now)
+    holding.grant_id, holding.resources, holding.units = grant.grant_id, (), 0
+    want.grants[grant.grant_id] = state.grants[grant.grant_id] = holding
+    state.holders[want] = None
+    return holding
+
+
+def _lapse(job: Job, grant_ids: list[GrantId], actions: list[Any]) -> None:
+    """Tell a job that it has not got these any more."""
+    for grant_id in grant_ids:
+        job.remember_lapsed(grant_id)
+    if grant_ids:
+        actions.append(Lapsed(job.job, tuple(grant_ids), TAKEN))

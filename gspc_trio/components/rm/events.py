@@ -1,0 +1,126 @@
+"""What only the RTS tells the resource manager; its other events and actions are in ``messages``."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gspc_trio.components.rm.messages import Grant
+from gspc_trio.core.ids import GrantId, JobId, ResourceId
+from gspc_trio.core.resources import Resource
+
+REMOVE_POLICIES = ("lose", "wait", "refuse")
+"""What happens to held resources that are to be removed (RM-11), see :class:`Removed`."""
+
+
+class Added(Struct, frozen=True):
+    """These resources are there now (RM-1): parents before children, or parents that are there already.
+
+    Attributes:
+        resources: of one host.
+        host: name of the host for people, or "".
+    """
+
+    resources: tuple[Resource, ...]
+    host: str = ""
+
+
+class Removed(Struct, frozen=True):
+    """These resources, and whatever hangs below them, are to go (RM-11).
+
+    Attributes:
+        resource_ids: which.
+        policy: ``lose``: they are gone already, grants on them lapse; ``wait``: free ones go now, held
+            ones are recalled and go when they are released; ``refuse``: nothing goes if one of them is in
+            use. Pieces of its memory alone do not keep a resource: grants on others that have them lapse.
+    """
+
+    resource_ids: tuple[ResourceId, ...]
+    policy: str = "lose"
+
+
+class Rested(Struct, frozen=True):
+    """Give out nothing of these, and of what hangs below, and have it given back, until :class:`Resumed`."""
+
+    resource_ids: tuple[ResourceId, ...]
+
+
+class Resumed(Struct, frozen=True):
+    """These may be used again; those that are gone meanwhile do not matter."""
+
+    resource_ids: tuple[ResourceId, ...]
+
+
+class Awaited(Struct, frozen=True):
+    """Whoever has to confirm the revocation of a grant cannot be heard, and is awaited until then."""
+
+    grant_id: GrantId
+    until_s: float
+
+
+class Coming(Struct, frozen=True):
+    """A host is on its way (a RIF is started, or will be again): refuse nothing that it could meet.
+
+    Attributes:
+        name: of the host: the ids of its resources begin with it, up to the first dot.
+        resources: that it will bring, parents before children; None: nobody knows yet, so nothing is refused.
+            They replace what was said of it before.
+        host: name of the host for people, or "".
+    """
+
+    name: str
+    resources: tuple[Resource, ...] | None = None
+    host: str = ""
+
+
+class Settled(Struct, frozen=True):
+    """A host is no longer on its way: it is there, or does not come."""
+
+    name: str
+
+
+class JobJoined(Struct, frozen=True):
+    """A job may ask for resources from now on.
+
+    Attributes:
+        job: its id.
+        weight: its share relative to the other jobs of its priority, more than 0.
+        priority: jobs of a higher one get what comes free first, and back what others hold.
+    """
+
+    job: JobId
+    weight: float = 1.0
+    priority: int = 0
+
+
+class JobWeighed(Struct, frozen=True):
+    """A job's share is another from now on; see JobJoined."""
+
+    job: JobId
+    weight: float
+
+
+class JobGone(Struct, frozen=True):
+    """A job is over, or its job server is lost: everything it holds comes back (RM-10).
+
+    Attributes:
+        job: which.
+        fenced: nothing of it runs any more; if not, each grant is revoked and its resources are free when
+            ``Revoked`` says so.
+    """
+
+    job: JobId
+    fenced: bool = False
+
+
+class Claimed(Struct, frozen=True):
+    """Grants are in use that this resource manager does not know: an earlier one has given them.
+
+    Attributes:
+        job: whose they are; it has joined.
+        grants: as they were given. What is not there yet is held when it is added.
+        whole: the job itself says so: it has no others, and has forgotten what it demanded.
+    """
+
+    job: JobId
+    grants: tuple[Grant, ...]
+    whole: bool = False

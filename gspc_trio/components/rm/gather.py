@@ -1,0 +1,210 @@
+"""Taking the resources for one grant, all or nothing (RM-6, RM-7, RM-8).
+
+Nothing is ever held while waiting for the rest: what cannot be had whole is given back before the next
+request is looked at. So list requests cannot deadlock, and none can block another by having half of it
+(RM-12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gspc_trio.components.rm.backfill import from_reservation
+from gspc_trio.components.rm.jobs import Form, Holding, Need, Want, new_holding
+from gspc_trio.components.rm.parts import ClassQueue, Host, Vertex
+from gspc_trio.components.rm.pool import Pool
+from gspc_trio.components.rm.search import Search, allocate_all, host_has_room, preferred
+from gspc_trio.components.rm.state import State
+
+HOSTS_TRIED = 128
+"""How many hosts are tried at a time for a request that needs a whole host's worth of something."""
+
+
+def gather(state: State, want: Want, now: float) -> Holding | None:
+    """Return a grant in the making that holds what the want asks for, or None."""
+    form = want.form
+    pool = state.pool
+    holding = new_holding(want, now)
+    if form.plain:
+        vertex = pool.take(form.queue)
+    elif form.preferring:
+        need = form.needs[0]
+        vertex = open_preferred(pool, need, None)
+        if vertex is None and not need.hard and not want.patient:
+            vertex = pool.take(need.queue)
+    elif _assemble(pool, holding, want.strict or form):
+        return holding
+    else:
+        vertex = None
+    if vertex is not None:
+        pool.hold(vertex, holding)
+        holding.vertices = (vertex,)
+        return holding
+    if state.reservation is not None:
+        return from_reservation(state, state.reservation, holding, now)
+    return None
+
+
+def could_be_met(pool: Pool, want: Want, now: float) -> bool:
+    """Whether a want for several resources, or with memory, could be met now if it preferred nothing."""
+    holding = new_holding(want, now)
+    if not _assemble(pool, holding, want.form):
+        return False
+    for memory, offset in holding.pieces:
+        memory.free(offset)
+    _give_up(pool, holding)
+    return True
+
+
+def open_preferred(pool: Pool, need: Need, host: Host | None) -> Vertex | None:
+    """Return the first preferred resource that is open, or an open one below it; it stays in its queue."""
+    queue = need.queue
+    if not queue.free:
+        return None
+    resources = pool.resources
+    for name in need.preferences:
+        vertex = resources.get(name)
+        if vertex is None or (host is not None and vertex.host is not host):
+            continue
+        if vertex.queue is queue and pool.is_open(vertex):
+            return vertex
+        if queue in vertex.kinds.queues and all(a.holding is None for a in vertex.place.ancestors):
+            found = pool.find_below(vertex, queue)
+            if found is not None:
+                return found
+    return None
+
+
+def any_preferred(pool: Pool, form: Form) -> bool:
+    """Whether each need that has to have what it prefers finds some of it open: the others may be many."""
+    return all(open_preferred(pool, need, None) is not None for need in form.needs if need.hard)
+
+
+# Several resources ------------------------------------------------------------------------------------------
+
+
+def _assemble(pool: Pool, holding: Holding, form: Form) -> bool:
+    """Hold a resource for each need, and allocate the memory; or leave everything as it was."""
+    for queue, count in form.counts.items():
+        if queue.free < count:
+            form.lacked = count - queue.free
+            return False
+    if not form.shape.same_host and not form.sizes:
+        return _pick_all(pool, holding, form, None) or _search(pool, holding, form, None)
+    for host in _hosts(pool, form):
+        if form.sizes and not host_has_room(host, form.sizes, empty=False):
+            continue
+        if not (_pick_all(pool, holding, form, host) or _search(pool, holding, form, host)):
+            continue
+        pieces = allocate_all(list(host.memories.values()), form.sizes)
+        if pieces is not None:
+            holding.pieces = pieces
+            return True
+        _give_up(pool, holding)
+    return False
+
+
+def _hosts(pool: Pool, form: Form) -> list[Host]:
+    """Return hosts worth a try, preferred ones first, each once."""
+    first = form.needs[0]
+    hosts = dict.fromkeys(vertex.host for vertex in preferred(pool, first))
+    if not first.hard:
+        hosts.update(dict.fromkeys(pool.hosts_in_turn(HOSTS_TRIED)))
+    needed = form.counts.items() if form.shape.same_host else ((first.queue, 1),)
+    return [host for host in hosts if all(_offers(host, queue, count) for queue, count in needed)]
+
+
+def _offers(host: Host, queue: ClassQueue, count: int) -> bool:
+    """Whether the host may have so many of the class free, judged by its roots alone."""
+    offered = 0
+    for root in host.roots:
+        if root.holding is not None:
+            continue
+        if root.queue is queue:
+            offered += 1
+        for below, number in root.kinds.counts:
+            if below is queue:
+                offered += number or count  # 0: there are some, shared with another root
+    return offered >= count
+
+
+def _pick_all(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bool:
+    """Hold the first open resource for each need: enough unless the needs get in each other's way.
+
+    A need without preferences goes to the host of what was preferred before it, if it can: else requests that
+    prefer different hosts would take each other's resources.
+    """
+    chosen: list[Vertex | None] = [None] * len(form.needs)
+    taken: list[Vertex] = []
+    near: Host | None = None
+    for position in form.order:
+        need = form.needs[position]
+        bound = host if form.shape.same_host or position == 0 else None
+        vertex = None
+        if near is not None and bound is None and not need.preferences:
+            vertex = _below(pool, need, near)
+        vertex = vertex or _pick(pool, need, bound)
+        if vertex is None:
+            form.lacked = len(form.needs) - len(taken)
+            _release_all(pool, taken)
+            return False
+        pool.hold(vertex, holding)
+        taken.append(vertex)
+        chosen[position] = vertex
+        near = vertex.host if need.preferences else near
+    holding.vertices = tuple([vertex for vertex in chosen if vertex is not None])
+    return True
+
+
+def _pick(pool: Pool, need: Need, host: Host | None) -> Vertex | None:
+    if need.preferences:
+        vertex = open_preferred(pool, need, host)
+        if vertex is not None:
+            return vertex
+    if need.hard:
+        return None
+    return pool.take(need.queue) if host is None else _below(pool, need, host)
+
+
+def _below(pool: Pool, need: Need, host: Host) -> Vertex | None:
+    for root in host.roots:
+        vertex = pool.find_below(root, need.queue)
+        if vertex is not None:
+            return vertex
+    return None
+
+
+def _search(pool: Pool, holding: Holding, form: Form, host: Host | None) -> bool:
+    """Look for a combination where taking the first of each was not enough."""
+    same_host = form.shape.same_host
+    flat = len(form.counts) == 1 and not any(need.hard for need in form.needs)
+    if host is not None and not same_host:  # another need may have preferred what the first one has to have
+        flat = flat and not any(need.preferences for need in form.needs)
+    if flat and not form.needs[0].queue.nested:
+        return False
+
+    def usable(position: int, vertex: Vertex) -> bool:
+        if host is not None and (same_host or position == 0) and vertex.host is not host:
+            return False
+        return pool.is_open(vertex)
+
+    found = Search(pool, form, usable, host if same_host else None).run()
+    if found is None:
+        return False
+    for vertex in found:
+        pool.hold(vertex, holding)
+    holding.vertices = tuple(found)
+    return True
+
+
+def _give_up(pool: Pool, holding: Holding) -> None:
+    _release_all(pool, holding.vertices)
+    holding.vertices = ()
+
+
+def _release_all(pool: Pool, taken: Sequence[Vertex]) -> None:
+    """Free what was held for a grant that does not come to be, as if nothing had been."""
+    version = pool.version
+    for vertex in reversed(taken):
+        pool.free(vertex, in_front=True)
+    pool.version = version

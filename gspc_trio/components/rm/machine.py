@@ -1,0 +1,430 @@
+"""The resource manager as a machine: events in, actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from gspc_trio.components.rm import claims, explain, lapse, recall, reserve
+from gspc_trio.components.rm.check import check_state
+from gspc_trio.components.rm.errors import (
+    BadDemand,
+    BadWeight,
+    DoubleRelease,
+    DuplicateJob,
+    NotYours,
+    TooManyShapes,
+    UnknownGrant,
+)
+from gspc_trio.components.rm.events import (
+    Added,
+    Awaited,
+    Claimed,
+    Coming,
+    JobGone,
+    JobJoined,
+    JobWeighed,
+    Removed,
+    Rested,
+    Resumed,
+    Settled,
+)
+from gspc_trio.components.rm.jobs import Form, Holding, Job, Want
+from gspc_trio.components.rm.messages import Demand, Interrupt, Refuse, Release, Revoked
+from gspc_trio.components.rm.placing import Placement
+from gspc_trio.components.rm.search import impossible
+from gspc_trio.components.rm.serve import (
+    give_at_once,
+    look_who_declines,
+    lose_patience,
+    may_starve,
+    move,
+    serve,
+    start_waiting,
+)
+from gspc_trio.components.rm.state import Limits, State
+from gspc_trio.core.ids import GrantId, JobId, ResourceId
+from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.task import Shape
+from gspc_trio.records.facts import ResourceChanged
+
+
+class Aside(Struct, frozen=True):
+    """What is put aside for a request that others could starve.
+
+    Attributes:
+        job, shape: whose request it is.
+        resource_ids: one for each of its requirements.
+        since: when it was put aside.
+    """
+
+    job: JobId
+    shape: Shape
+    resource_ids: tuple[ResourceId, ...]
+    since: float
+
+
+class ResourceManager:
+    """Who holds which resource (GSPC19 2.4, RM-1 to RM-13).
+
+    Events: Added, Removed, Rested, Resumed, Coming, Settled, JobJoined, JobWeighed, JobGone, Claimed, Demand,
+    Release, Interrupt, Revoked, Awaited, Tick. Actions: Grant, Recall, Refuse, Lapsed to jobs; Revoke to the
+    RIFs of the resources; records GrantChanged and ResourceChanged.
+
+    Illegal events raise a subclass of :class:`~.errors.RmError` that names what is wrong.
+    """
+
+    def __init__(self, epoch: int, limits: Limits | None = None, placement: Placement | None = None) -> None:
+        """Start empty.
+
+        Args:
+            epoch: first part of its grant ids; higher than that of every resource manager before it.
+            limits: times and numbers; the defaults suit people's machines.
+            placement: rates hosts (see ``policies.placement``); without it the queues are served in their
+                order.
+        """
+        self._state = State(epoch, limits or Limits(), placement)
+        self._judged_at = -1
+        self._handlers: dict[type, Callable[[Any, float, list[Any]], None]] = {
+            Demand: self._demand,
+            Release: self._release,
+            Interrupt: self._interrupt,
+            Added: self._added,
+            Removed: self._removed,
+            Rested: self._rested,
+            Resumed: self._resumed,
+            Awaited: lambda event, _now, _actions: lapse.awaited(self._state, event),
+            Coming: self._coming,
+            Settled: self._settled,
+            JobJoined: self._job_joined,
+            JobWeighed: self._job_weighed,
+            JobGone: self._job_gone,
+            Revoked: self._revoked,
+            Claimed: self._claimed,
+            Tick: self._tick,
+        }
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        """Take one event; see the class."""
+        try:
+            handler = self._handlers[type(event)]
+        except KeyError:
+            raise IllegalEvent(f"the resource manager does not know the event {event!r}") from None
+        actions: list[Any] = []
+        handler(event, now, actions)
+        if self._state.pool.memories_lost:
+            lapse.memory_lost(self._state, now, actions)
+        return actions
+
+    @property
+    def newest(self) -> GrantId:
+        """The newest grant that it has given."""
+        return self._state.last
+
+    @property
+    def aside(self) -> Aside | None:
+        """What is put aside, if anything is."""
+        found = self._state.reservation
+        if found is None:
+            return None
+        names = tuple(vertex.resource_id for vertex in found.targets)
+        return Aside(found.want.owner.job, found.want.form.shape, names, found.made_at)
+
+    def deadline(self) -> float | None:
+        """Return when a Tick is due: for recalls, reservations, patience and leases."""
+        state = self._state
+        soonest = state.recall_at
+        for time in (state.reserve_at, state.patience.ends_at):
+            if time is not None and (soonest is None or time < soonest):
+                soonest = time
+        for holding in state.lapsing.values():
+            if soonest is None or (holding.lease_until is not None and holding.lease_until < soonest):
+                soonest = holding.lease_until
+        return soonest
+
+    def check(self) -> None:
+        """Assert every invariant: the figures kept up to date equal those counted anew."""
+        check_state(self._state)
+
+    def status(self) -> dict[str, Any]:
+        """Return plain data: per class total, free, held and blocked; per job demand, held and share."""
+        return explain.status(self._state)
+
+    def explain(self, job: str) -> list[dict[str, Any]]:
+        """Return why each waiting request of the job waits: what it needs, who holds it, its place, a
+        blocking relative.
+
+        Raises:
+            UnknownJob: it has not joined, or has gone.
+        """
+        return explain.explain(self._state, job)
+
+    # Jobs ---------------------------------------------------------------------------------------------------
+
+    def _job_joined(self, event: JobJoined, _now: float, _actions: list[Any]) -> None:
+        if event.job in self._state.jobs:
+            raise DuplicateJob(f"job {event.job} has joined already")
+        self._state.jobs[event.job] = Job(event.job, _checked_weight(event), event.priority)
+
+    def _job_weighed(self, event: JobWeighed, now: float, actions: list[Any]) -> None:
+        self._state.job(event.job).weight = _checked_weight(event)
+        self._after(now, actions)
+
+    def _job_gone(self, event: JobGone, now: float, actions: list[Any]) -> None:
+        lapse.job_gone(self._state, self._state.job(event.job), event.fenced, now, actions)
+        claims.drop(self._state, event.job)
+        self._after(now, actions)
+
+    def _interrupt(self, event: Interrupt, now: float, actions: list[Any]) -> None:
+        state = self._state
+        job = state.job(event.job)
+        for want in list(job.wants.values()):
+            if want.unmet:
+                self._drop(want)
+                reason = f"interrupted: job {job.job} withdrew its demand for {want.form.shape}"
+                actions.append(Refuse(job.job, want.form.shape, reason, "interrupted"))
+        self._after(now, actions)
+
+    def _demand(self, event: Demand, now: float, actions: list[Any]) -> None:
+        state = self._state
+        job = state.jobs.get(event.job) or state.job(event.job)
+        credit, seen = event.credit, event.seen
+        if credit < 0 or seen > state.last:
+            raise self._bad_demand(event)
+        want = job.latest
+        if want is None or want.form.shape is not event.shape:
+            want = job.wants.get(event.shape)
+            if want is None:
+                if not credit:
+                    return
+                want = self._new_want(job, event)
+            job.latest = want
+        if seen > job.seen:
+            job.seen = seen
+        sent = want.sent
+        while sent and sent[0] <= seen:
+            sent.popleft()
+        is_moved = want.priority != event.priority
+        want.priority = event.priority
+        if want.unmet:
+            self._demand_again(want, credit, is_moved, now, actions)
+            return
+        unmet = credit - len(sent) if sent else credit
+        form = want.form
+        if unmet <= 0 or (form.possible_at != state.pool.changed and self._refuse(want, actions)):
+            return
+        if not state.waiting:
+            if form.plain:
+                while state.give_one(want, now, actions):
+                    unmet -= 1
+                    if not unmet:
+                        return
+            else:
+                unmet = give_at_once(state, want, unmet, now, actions)
+                if not unmet:
+                    return
+        want.unmet = want.fresh = unmet
+        start_waiting(state, want, now)
+        recall.soon(state, now)
+        self._after(now, actions)
+
+    def _demand_again(self, want: Want, credit: int, is_moved: bool, now: float, actions: list[Any]) -> None:
+        """A want that waits already states another credit, or has moved to another priority."""
+        state = self._state
+        change = want.set_credit(credit)
+        if not want.unmet:
+            self._drop(want)
+        elif change > 0 or is_moved:
+            if is_moved:
+                move(state, want)
+            if want.form.possible_at != state.pool.changed and self._refuse(want, actions):
+                return
+            start_waiting(state, want, now)
+            recall.soon(state, now)
+        self._after(now, actions)
+
+    def _bad_demand(self, event: Demand) -> BadDemand:
+        if event.credit < 0:
+            return BadDemand(f"job {event.job} demands the credit {event.credit}: it must not be negative")
+        return BadDemand(f"job {event.job} says it has seen grant {event.seen}, which was never given")
+
+    def _new_want(self, job: Job, event: Demand) -> Want:
+        state = self._state
+        shape = event.shape
+        if not shape.requirements:
+            raise BadDemand(f"job {job.job} demands a shape without requirements")
+        if shape.memory_bytes < 0 or any(size < 1 for size in shape.memories):
+            raise BadDemand(f"job {job.job} demands memory of a size that is not positive: {shape}")
+        most = state.limits.shapes_max
+        if len(job.wants) >= most:
+            for want in [want for want in job.wants.values() if want.is_idle]:
+                job.forget(want)
+            if sum(1 for want in job.wants.values() if want.unmet) >= most:
+                raise TooManyShapes(
+                    f"job {job.job} waits for {most} shapes already; withdraw one before {event.shape}"
+                )
+        return state.new_want(job, Form(event.shape, state.pool))
+
+    def _refuse(self, want: Want, actions: list[Any]) -> bool:
+        """Refuse the want if it can never be met, by what is there and what is on its way."""
+        state = self._state
+        if want.form.shape.wait:
+            return False
+        found = impossible(state.pool, want.form)
+        if found is None or (state.coming and state.coming.may_meet(state.pool, want.form)):
+            return False
+        kind, reason = found
+        if coming := ", ".join(f"{number} {name}" for name, number in state.coming.counts().items()):
+            reason += f"; what is on its way will not do either: {coming}"
+        self._drop(want)
+        if want.is_idle:
+            want.owner.forget(want)
+            state.forget_queues(want.form)
+        actions.append(Refuse(want.owner.job, want.form.shape, reason, kind))
+        return True
+
+    def _drop(self, want: Want) -> None:
+        state = self._state
+        state.drop_want(want)
+        if state.reservation is not None and state.reservation.want is want:
+            state.end_reservation()
+
+    # Grants -------------------------------------------------------------------------------------------------
+
+    def _release(self, event: Release, now: float, actions: list[Any]) -> None:
+        state = self._state
+        grant_id = event.grant_id
+        holding = state.grants.get(grant_id)
+        if holding is None or holding.want.owner.job != event.job or holding.lease_until is not None:
+            self._check_crossing(event, holding)
+            return
+        vertices = self._part(event, holding) if event.resources else holding.vertices
+        state.release(holding, vertices, now, actions)
+        if state.waiting:
+            holding.want.owner.saw(grant_id)
+            self._after(now, actions)
+
+    def _check_crossing(self, event: Release, holding: Holding | None) -> None:
+        """Raise what is wrong with a release, unless the job could not know yet that its grant is over."""
+        state = self._state
+        job = state.job(event.job)
+        if event.grant_id in job.lapsed:
+            return
+        if holding is not None and holding.owner != event.job:
+            raise NotYours(f"grant {event.grant_id} is held by {holding.owner}, not by {event.job}")
+        claim = state.claims.get(event.grant_id)
+        if claim is not None and claim.job == event.job:
+            del state.claims[event.grant_id]
+            return  # of an earlier resource manager, and nothing of it is there
+        epoch, number = event.grant_id
+        if epoch == state.epoch and 0 < number <= state.last[1]:
+            raise DoubleRelease(f"grant {event.grant_id} has been given back already")
+        raise UnknownGrant(f"grant {event.grant_id} was never given by this resource manager")
+
+    def _part(self, event: Release, holding: Holding) -> list[Any]:
+        if len(set(event.resources)) != len(event.resources):
+            raise DoubleRelease(f"a resource is named twice: {', '.join(event.resources)}")
+        there = {vertex.resource_id: vertex for vertex in holding.vertices}
+        for name in event.resources:
+            if name in there:
+                continue
+            if name in holding.returned:
+                raise DoubleRelease(f"{name} of grant {event.grant_id} has been given back already")
+            raise NotYours(f"{name} is not part of grant {event.grant_id}")
+        return [there[name] for name in event.resources]
+
+    def _claimed(self, event: Claimed, now: float, actions: list[Any]) -> None:
+        claims.claimed(self._state, event, now, actions)
+        self._after(now, actions)
+
+    def _revoked(self, event: Revoked, now: float, actions: list[Any]) -> None:
+        lapse.revoked(self._state, event, now, actions)
+        self._after(now, actions)
+
+    # Resources ----------------------------------------------------------------------------------------------
+
+    def _added(self, event: Added, now: float, actions: list[Any]) -> None:
+        state = self._state
+        for vertex in state.changer.add(event.resources, event.host):
+            name = vertex.queue.name
+            parents = tuple(parent.resource_id for parent in vertex.place.parents)
+            label = vertex.host.label
+            actions.append(ResourceChanged(now, vertex.resource_id, name, "added", label, parents))
+        if state.claims:
+            claims.there(state, now, actions)
+        for want in state.waiting:
+            want.form.sort()
+            if may_starve(want):
+                state.starving[want] = None
+        for want in state.special:
+            state.wake(want)
+            if want.form.preferring:
+                state.unwatch(want)
+                state.watch(want)
+        if state.waiting:
+            self._after(now, actions)
+
+    def _removed(self, event: Removed, now: float, actions: list[Any]) -> None:
+        lapse.removed(self._state, event, now, actions)
+        self._after(now, actions)
+
+    def _rested(self, event: Rested, now: float, actions: list[Any]) -> None:
+        lapse.rested(self._state, event, actions)
+        self._after(now, actions)
+
+    def _resumed(self, event: Resumed, now: float, actions: list[Any]) -> None:
+        lapse.resumed(self._state, event)
+        self._after(now, actions)
+
+    def _coming(self, event: Coming, now: float, actions: list[Any]) -> None:
+        self._state.coming.expect(event.name, event.resources, event.host)
+        self._judged_at = -1
+        self._after(now, actions)
+
+    def _settled(self, event: Settled, now: float, actions: list[Any]) -> None:
+        self._state.coming.settle(event.name)
+        self._judged_at = -1
+        self._after(now, actions)
+
+    def _refuse_hopeless(self, actions: list[Any]) -> None:
+        """Refuse those who wait for what has been removed, or has not come."""
+        state = self._state
+        if self._judged_at != state.pool.changed:
+            self._judged_at = state.pool.changed
+            for want in list(state.waiting):
+                self._refuse(want, actions)
+
+    # Time ---------------------------------------------------------------------------------------------------
+
+    def _tick(self, _event: Tick, now: float, actions: list[Any]) -> None:
+        lapse.expire(self._state, now, actions)
+        self._after(now, actions, happened=False)
+
+    def _after(self, now: float, actions: list[Any], happened: bool = True) -> None:
+        """After whatever may have freed or asked for something, or after some time: give, reserve, recall."""
+        state = self._state
+        self._refuse_hopeless(actions)
+        if not state.waiting:
+            state.rest()
+            return
+        lose_patience(state, now)
+        serve(state, now, actions)
+        look_who_declines(state, now)
+        if state.waiting:
+            if happened or actions:
+                reserve.later(state, now)
+            reserve.reserve(state, now, actions)
+            if happened or actions:
+                recall.later(state, now)
+            if state.recall_at is not None and now >= state.recall_at:
+                recall.recall(state, now, actions)
+        if not state.waiting:
+            state.rest()
+
+
+def _checked_weight(event: JobJoined | JobWeighed) -> float:
+    if not 0 < event.weight < float("inf"):
+        raise BadWeight(f"job {event.job} has the weight {event.weight}: it must be more than 0")
+    return event.weight

@@ -1,0 +1,1 @@
+"""The service beside the run-time system, on trio."""

@@ -1,0 +1,396 @@
+"""The state of a resource manager and the few things that every part of it does: count, hold, release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from gspc_trio.components.rm.change import Changer
+from gspc_trio.components.rm.coming import ComingHosts
+from gspc_trio.components.rm.errors import UnknownJob
+from gspc_trio.components.rm.jobs import Form, Holding, Job, Want
+from gspc_trio.components.rm.lacking import Lacking
+from gspc_trio.components.rm.messages import Grant
+from gspc_trio.components.rm.parts import ClassQueue, Vertex
+from gspc_trio.components.rm.patience import Patience
+from gspc_trio.components.rm.placing import Placement, Placer
+from gspc_trio.components.rm.pool import PlacedPool, Pool
+from gspc_trio.core.ids import GrantId, JobId, ResourceId
+from gspc_trio.records.facts import GrantChanged, ResourceChanged
+
+Memories: TypeAlias = tuple[tuple[ResourceId, int], ...]
+
+
+class Limits(Struct, frozen=True):
+    """Times and numbers of a resource manager.
+
+    Attributes:
+        recall_after_s: how long a grant is held at least before it is recalled for others.
+        reserve_after_s: how long a request that needs several resources, or particular ones, waits before
+            resources are put aside for it.
+        patience_s: how long a request waits for a resource that it prefers while others are free (see
+            ``patience.py``).
+        lease_s: how long a revocation may go unanswered before the resources are removed.
+        shapes_max: how many shapes a job may wait for at a time.
+    """
+
+    recall_after_s: float = 0.05
+    reserve_after_s: float = 0.5
+    patience_s: float = 0.05
+    lease_s: float = 6.0
+    shapes_max: int = 1024
+
+
+class Reservation:
+    """Resources put aside for a request that has waited long (capability 4 of the co-allocation).
+
+    Attributes:
+        want: whose request it is.
+        targets: a resource for each of its needs, in the shape's order.
+        made_at: when.
+    """
+
+    __slots__ = ("made_at", "targets", "want")
+
+    def __init__(self, want: Want, targets: list[Vertex], made_at: float) -> None:
+        self.want = want
+        self.targets = targets
+        self.made_at = made_at
+
+
+class State:
+    """Everything a resource manager knows.
+
+    Attributes:
+        epoch: first part of its grant ids.
+        last: id of the newest grant.
+        limits: times and numbers.
+        pool, changer: the resources.
+        jobs: by id.
+        grants: live ones by id, those being revoked among them.
+        holders: wants that hold something.
+        waiting: wants with unmet credit, by first need.
+        special: those of them that not any resource of one class satisfies.
+        gangs: those of these that want more than one resource, or memory.
+        starving: those of ``waiting`` for which resources may be put aside.
+        woken: those that prefer resources of which one may have come free.
+        patience: of those that wait for what they prefer.
+        hungry: queues for which plain wants wait.
+        lapsing: grants that are being revoked.
+        claims: grants of an earlier resource manager of which something is not there yet.
+        coming: hosts that are on their way.
+        reservation: at most one.
+        recall_at, recalled_at: when to look next whom to recall, and when that was last done.
+        reserve_at, reserved_at: when to look next whether a reservation is due, and when that was last done.
+        wants_made: number of wants so far.
+    """
+
+    def __init__(self, epoch: int, limits: Limits, placement: Placement | None = None) -> None:
+        self.epoch = epoch
+        self.last: GrantId = (epoch, 0)
+        self.limits = limits
+        self.pool = Pool() if placement is None else PlacedPool(Placer(placement))
+        self.changer = Changer(self.pool)
+        self.jobs: dict[JobId, Job] = {}
+        self.grants: dict[GrantId, Holding] = {}
+        self.holders: dict[Want, None] = {}
+        self.waiting: dict[Want, None] = {}
+        self.special: dict[Want, None] = {}
+        self.gangs = Lacking()
+        self.starving: dict[Want, None] = {}
+        self.woken: dict[Want, None] = {}
+        self.patience = Patience(self.pool, limits.patience_s)
+        self.hungry: dict[ClassQueue, None] = {}
+        self.lapsing: dict[GrantId, Holding] = {}
+        self.claims: dict[GrantId, Grant] = {}
+        self.coming = ComingHosts()
+        self.reservation: Reservation | None = None
+        self.recall_at: float | None = None
+        self.recalled_at = float("-inf")
+        self.reserve_at: float | None = None
+        self.reserved_at = float("-inf")
+        self.wants_made = 0
+
+    def job(self, job: JobId) -> Job:
+        """Return the job.
+
+        Raises:
+            UnknownJob: it has not joined, or has gone.
+        """
+        found = self.jobs.get(job)
+        if found is None:
+            raise UnknownJob(f"job {job} has not joined, or has gone")
+        return found
+
+    # Wants --------------------------------------------------------------------------------------------------
+
+    def new_want(self, job: Job, form: Form) -> Want:
+        """Return a new want of the job, not waiting yet."""
+        self.wants_made += 1
+        want = job.wants[form.shape] = Want(job, form, self.wants_made)
+        return want
+
+    def forget_queues(self, form: Form) -> None:
+        """Drop the queues of classes that the form named and nobody else knows."""
+        for queue in form.counts:
+            if queue.total or any(
+                queue in want.form.counts for job in self.jobs.values() for want in job.wants.values()
+            ):
+                continue
+            self.pool.queues.pop(queue.name, None)
+            self.hungry.pop(queue, None)
+            self.patience.idle.pop(queue, None)
+
+    def drop_want(self, want: Want) -> None:
+        """The want asks for nothing more."""
+        want.unmet = want.fresh = 0
+        want.ages.clear()
+        self.not_waiting(want)
+
+    def not_waiting(self, want: Want) -> None:
+        """The want has no unmet credit (an entry in a heap goes when it comes up)."""
+        self.waiting.pop(want, None)
+        self.starving.pop(want, None)
+        if want in self.special:
+            del self.special[want]
+            self.gangs.forget(want)
+            self.woken.pop(want, None)
+            self.patience.leave(want)
+            if want.form.preferring:
+                self.unwatch(want)
+        want.called.clear()
+
+    def wake(self, want: Want) -> None:
+        """Something may have changed for a want that not any resource of one class satisfies."""
+        want.tried = want.looked = -1
+        if want.form.preferring:
+            self.woken[want] = None
+        else:
+            self.gangs.wake(want)
+
+    def rest(self) -> None:
+        """Nobody waits: nothing is to be done when time passes."""
+        self.recall_at = self.reserve_at = None
+        self.patience.rest()
+
+    def watch(self, want: Want) -> None:
+        """Look at the want when one of the resources it prefers may have come free."""
+        for resource_id in want.form.needs[0].preferences:
+            vertex = self.pool.resources.get(resource_id)
+            if vertex is not None:
+                vertex.host.wanted.setdefault(vertex, {})[want] = None
+
+    def unwatch(self, want: Want) -> None:
+        """Undo :meth:`watch`."""
+        for resource_id in want.form.needs[0].preferences:
+            vertex = self.pool.resources.get(resource_id)
+            if vertex is not None:
+                wants = vertex.host.wanted.get(vertex)
+                if wants is not None:
+                    wants.pop(want, None)
+                    if not wants:
+                        del vertex.host.wanted[vertex]
+
+    def end_reservation(self) -> None:
+        """Nothing is put aside any more; who was kept from it may try again."""
+        self.reservation = None
+        self.close_again()
+
+    def close_again(self) -> None:
+        """Keep from being taken what is reserved, rests or is to leave, and nothing else."""
+        pool = self.pool
+        pool.reopen()
+        pool.close(pool.leaving)
+        pool.close(pool.resting)
+        if self.reservation is not None:
+            pool.close(self.reservation.targets)
+        for want in self.special:
+            self.wake(want)
+        self.reserve_at = None
+
+    # Grants -------------------------------------------------------------------------------------------------
+
+    def give_one(self, want: Want, now: float, actions: list[Any]) -> bool:
+        """Give a want the first free resource of its class; return whether there is one."""
+        vertex = self.pool.take(want.form.queue)
+        if vertex is None:
+            return False
+        holding = Holding()
+        holding.want = want
+        holding.since = now
+        holding.vertices = (vertex,)
+        holding.resources = (vertex.resource_id,)
+        holding.units = vertex.kinds.units
+        holding.pieces = holding.returned = ()
+        holding.recalled = False
+        holding.lease_until = None
+        self.pool.hold(vertex, holding)
+        self._enter(holding, want, (), now, actions)
+        return True
+
+    def give(self, holding: Holding, now: float, actions: list[Any]) -> None:
+        """Make a live grant of resources that are held already."""
+        vertices = holding.vertices
+        holding.resources = tuple([vertex.resource_id for vertex in vertices])
+        holding.units = sum([vertex.kinds.units for vertex in vertices])
+        self._enter(holding, holding.want, _memories(holding), now, actions)
+
+    def _enter(
+        self, holding: Holding, want: Want, memories: Memories, now: float, actions: list[Any]
+    ) -> None:
+        """Count a new grant and tell its job."""
+        holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + 1)
+        job = want.owner
+        units = holding.units
+        job.units += units
+        want.units += units
+        grants = want.grants
+        if not grants:
+            self.holders[want] = None
+        grants[grant_id] = self.grants[grant_id] = holding
+        want.sent.append(grant_id)
+        name = job.job
+        resources = holding.resources
+        actions += (
+            Grant(name, want.form.shape, grant_id, resources, memories),
+            GrantChanged(now, name, grant_id, resources, True),
+        )
+
+    def release(self, holding: Holding, vertices: Sequence[Vertex], now: float, actions: list[Any]) -> None:
+        """Free these resources of a grant; with the last of them the grant is over."""
+        pool = self.pool
+        for vertex in vertices:
+            pool.free(vertex)
+            if self.special and vertex.host.wanted:
+                self._freed(vertex)
+        if vertices is holding.vertices or len(vertices) == len(holding.vertices):
+            self._end(holding, now, actions)
+        else:
+            self._shrink(holding, vertices, now, actions)
+        if pool.leaving:
+            self._leave_after(vertices, now, actions)
+
+    def _shrink(self, holding: Holding, vertices: Sequence[Vertex], now: float, actions: list[Any]) -> None:
+        """Some of its resources do not belong to the grant any more."""
+        want = holding.want
+        names = tuple([vertex.resource_id for vertex in vertices])
+        units = min(sum([vertex.kinds.units for vertex in vertices]), holding.units)
+        holding.vertices = tuple([vertex for vertex in holding.vertices if vertex not in vertices])
+        holding.resources = tuple([name for name in holding.resources if name not in names])
+        holding.returned += names
+        holding.units -= units
+        want.units -= units
+        want.owner.units -= units
+        actions.append(GrantChanged(now, want.owner.job, holding.grant_id, names, False))
+
+    def _end(self, holding: Holding, now: float, actions: list[Any]) -> None:
+        """The grant is over: nothing counts it any more."""
+        want = holding.want
+        job = want.owner
+        units = holding.units
+        holding.vertices = ()
+        want.units -= units
+        job.units -= units
+        grant_id = holding.grant_id
+        del self.grants[grant_id]
+        grants = want.grants
+        del grants[grant_id]
+        if not grants:
+            del self.holders[want]
+        if holding.recalled:
+            want.recalled -= 1
+        if holding.pieces:
+            for memory, offset in holding.pieces:
+                memory.free(offset)
+        if holding.lease_until is not None:
+            self.lapsing.pop(grant_id, None)
+        if self.claims:
+            self.claims.pop(grant_id, None)
+        actions.append(GrantChanged(now, job.job, grant_id, holding.resources, False))
+
+    def condemn(self, holding: Holding, now: float, actions: list[Any]) -> None:
+        """Remove what a grant holds without freeing it: its work may still run. All above stays blocked."""
+        pool = self.pool
+        lost = list(holding.vertices)
+        self._end(holding, now, actions)
+        going = dict.fromkeys(vertex for top in lost for vertex in pool.walk(top))
+        for vertex in lost:
+            for ancestor in vertex.place.ancestors:
+                pool.lost[ancestor] = pool.lost.get(ancestor, 0) + 1
+        self.remove(list(going), now, actions)
+
+    def remove(self, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
+        """Take resources, none of them held by a live grant, out of the pool."""
+        self.changer.remove(vertices)
+        self.gangs.wake_all()
+        closed = bool(self.pool.leaving or self.pool.resting)
+        doubtful: dict[Want, None] = {}
+        for vertex in vertices:
+            self.pool.leaving.pop(vertex, None)
+            self.pool.resting.pop(vertex, None)
+            doubtful.update(vertex.host.wanted.pop(vertex, {}))
+            actions.append(
+                ResourceChanged(now, vertex.resource_id, vertex.queue.name, "removed", vertex.host.label)
+            )
+        for host in dict.fromkeys([vertex.host for vertex in vertices]):
+            for wants in host.wanted.values():  # for what is above it, perhaps
+                doubtful.update(wants)
+        for want in doubtful:
+            self.wake(want)
+            self.patience.doubt(want, now)
+        if closed and (not self.pool.leaving or self._opens(vertices)):
+            self.close_again()
+
+    def _opens(self, gone: list[Vertex]) -> bool:
+        """Whether something above was kept from others only because these were to leave."""
+        pool = self.pool
+        return any(
+            pool.resources.get(above.resource_id) is above and above not in pool.leaving
+            for vertex in gone
+            for above in vertex.place.ancestors
+        )
+
+    def _leave_after(self, released: Sequence[Vertex], now: float, actions: list[Any]) -> None:
+        """Remove what was to leave and is free because these are: only relatives of them can be."""
+        pool = self.pool
+        related: dict[Vertex, None] = {}
+        for vertex in released:
+            for below in pool.walk(vertex) if vertex.children else (vertex,):
+                related.update(dict.fromkeys((below, *below.place.ancestors)))
+        self.leave([vertex for vertex in related if vertex in pool.leaving], now, actions)
+
+    def leave(self, leaving: Iterable[Vertex], now: float, actions: list[Any]) -> None:
+        """Remove those of the resources, which were to go when they are released, that are free now."""
+        gone = [
+            vertex for vertex in leaving if all(self.may_leave(below) for below in self.pool.walk(vertex))
+        ]
+        if gone:
+            self.remove(gone, now, actions)
+
+    def may_leave(self, vertex: Vertex) -> bool:
+        """Whether nobody uses it or a relative."""
+        if vertex.holding is not None or vertex.below > self.pool.lost.get(vertex, 0):
+            return False
+        return all(ancestor.holding is None for ancestor in vertex.place.ancestors)
+
+    def _freed(self, vertex: Vertex) -> None:
+        """A resource has come free: look again at the wants that prefer it or a relative of it."""
+        wanted = vertex.host.wanted
+        if vertex.children:
+            for wants in wanted.values():
+                for want in wants:
+                    self.wake(want)
+            return
+        for relative in (vertex, *vertex.place.ancestors):
+            for want in wanted.get(relative, ()):
+                self.wake(want)
+
+
+def _memories(holding: Holding) -> Memories:
+    """Return (memory id, offset) of each piece of memory of a grant."""
+    if not holding.pieces:
+        return ()
+    names = {id(memory): name for name, memory in holding.vertices[0].host.memories.items()}
+    return tuple([(names[id(memory)], offset) for memory, offset in holding.pieces])

@@ -1,0 +1,175 @@
+"""What the RTS machine has its shell do."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources
+from gspc_trio.components.rm.messages import GrantsAhead, Revoke
+from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.resources import Resource
+
+# To strategies ----------------------------------------------------------------------------------------------
+
+
+class StartRif(Struct, frozen=True):
+    """Have the strategy start this incarnation; ``RifEnded`` comes when it has ended, whatever the cause."""
+
+    rif_id: RifId
+    incarnation: int
+    host: str
+    strategy: str
+    cores: int
+    options: dict[str, str]
+
+
+class KillRif(Struct, frozen=True):
+    """Have the strategy end this incarnation now."""
+
+    rif_id: RifId
+    incarnation: int
+
+
+# To RIFs ----------------------------------------------------------------------------------------------------
+
+
+class AskRif(Struct, frozen=True):
+    """Send to the RIF and come back with ``RifAnswered`` or ``RifRefused`` under the same number."""
+
+    link: int
+    call: int
+    message: AddResources | RemoveResources
+
+
+class TellRif(Struct, frozen=True):
+    """Send to the RIF; its answer, if any, is an event of its own."""
+
+    link: int
+    message: Revoke | GrantsAhead
+
+
+class CloseJobAt(Struct, frozen=True):
+    """Have these RIFs stop what the job runs there."""
+
+    links: tuple[int, ...]
+    job: JobId
+
+
+class StopRif(Struct, frozen=True):
+    """Ask the RIF to stop its workers and go."""
+
+    link: int
+
+
+class DropLink(Struct, frozen=True):
+    """End the connection of a RIF, saying why."""
+
+    link: int
+    reason: str
+
+
+# To jobs ----------------------------------------------------------------------------------------------------
+
+
+class AcceptJob(Struct, frozen=True):
+    """The job server at ``link`` is this job; it has ``adopted`` that one and takes its place, or none.
+
+    Attributes:
+        back: it was registered as this job before.
+        rifs: where work of the adopted job may be: each is announced to its heir, or told to be gone.
+    """
+
+    link: int
+    job: JobId
+    adopted: JobId = ""
+    back: bool = False
+    rifs: tuple[RifId, ...] = ()
+
+
+class RefuseJob(Struct, frozen=True):
+    """The job server at ``link`` cannot join."""
+
+    link: int
+    reason: str
+
+
+class TellWeight(Struct, frozen=True):
+    """Tell this job which weight it has: it is to say so when it comes back."""
+
+    job: JobId
+    weight: float
+
+
+class AnnounceRif(Struct, frozen=True):
+    """Tell these jobs that the RIF is there with these resources, all it has now."""
+
+    jobs: tuple[JobId, ...]
+    rif_id: RifId
+    incarnation: int
+    host: str
+    address: str
+    resources: tuple[Resource, ...]
+
+
+class AnnounceGone(Struct, frozen=True):
+    """Tell these jobs that the RIF is gone, with everything that ran on it."""
+
+    jobs: tuple[JobId, ...]
+    rif_id: RifId
+    incarnation: int
+    reason: str
+
+
+# To the resource manager ------------------------------------------------------------------------------------
+
+
+class TellRm(Struct, frozen=True):
+    """Give this event to the resource manager before anything else happens."""
+
+    event: Any
+
+
+# To users ---------------------------------------------------------------------------------------------------
+
+
+class Bootstrapped(Struct, frozen=True):
+    """host -> RIF id of those that came up, host -> reason of those that failed; none is missing (RTS-1)."""
+
+    started: dict[str, RifId]
+    failed: dict[str, str]
+
+
+class TornDown(Struct, frozen=True):
+    """Ids of the RIFs that were taken down, in the order asked for."""
+
+    stopped: tuple[RifId, ...]
+
+
+class Weighed(Struct, frozen=True):
+    """The job has the weight that was asked for."""
+
+
+Result: TypeAlias = Bootstrapped | TornDown | DagReport | Weighed
+
+
+class Answer(Struct, frozen=True):
+    """Question number ``ask`` is answered."""
+
+    ask: int
+    result: Result
+
+
+class Refused(Struct, frozen=True):
+    """Question number ``ask`` cannot be answered; nothing was changed by it unless the reason says so."""
+
+    ask: int
+    reason: str
+
+
+class Stopped(Struct, frozen=True):
+    """Nothing is left: the shell may go."""
+
+
+HostToResource: TypeAlias = dict[str, tuple[ResourceId, ...]]

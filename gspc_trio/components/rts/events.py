@@ -1,0 +1,256 @@
+"""What the RTS machine is told.
+
+``ask`` is a number its shell gives to each question of a user, and gets back with the answer. ``link`` is a
+number its shell gives to each connection. Both only grow.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from gspc_trio.components.rif.messages import Claim, DagReport
+from gspc_trio.components.rm.events import Added, Removed
+from gspc_trio.components.rm.messages import Grant, Revoked
+from gspc_trio.components.rts.messages import JobEnd
+from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.resources import Resource
+
+# A user asks ------------------------------------------------------------------------------------------------
+
+
+class BootstrapAsked(Struct, frozen=True):
+    """Start a RIF on each host (RTS-1).
+
+    Attributes:
+        ask: number of the question.
+        hosts: names, each once.
+        strategy: how the RIFs are started.
+        cores: number of cores each is to offer, 0 for what its hardware has.
+        options: of the strategy.
+    """
+
+    ask: int
+    hosts: tuple[str, ...]
+    strategy: str = "local"
+    cores: int = 0
+    options: dict[str, str] = field(default_factory=dict)
+
+
+class TeardownAsked(Struct, frozen=True):
+    """Take these RIFs down (RTS-1)."""
+
+    ask: int
+    rif_ids: tuple[RifId, ...]
+
+
+class AddAsked(Struct, frozen=True):
+    """Add resources to a RIF (RTS-2)."""
+
+    ask: int
+    rif_id: RifId
+    resources: tuple[Resource, ...]
+
+
+class RemoveAsked(Struct, frozen=True):
+    """Remove resources, and all below them, from a RIF (RTS-2); policies (RM-11): lose, wait, refuse."""
+
+    ask: int
+    rif_id: RifId
+    resource_ids: tuple[ResourceId, ...]
+    policy: str = "lose"
+
+
+class WeightAsked(Struct, frozen=True):
+    """Change a job's share of the resources."""
+
+    ask: int
+    job: JobId
+    weight: float
+
+
+class Stop(Struct, frozen=True):
+    """Take everything down; ``Stopped`` follows when nothing is left."""
+
+
+# RIFs -------------------------------------------------------------------------------------------------------
+
+
+class RifUp(Struct, frozen=True):
+    """A RIF has connected and said what its host has."""
+
+    link: int
+    rif_id: RifId
+    incarnation: int
+    address: str
+    hardware: tuple[Resource, ...]
+    pid: int = 0
+
+
+class RifBack(Struct, frozen=True):
+    """A RIF that was up before has connected again, with all that it had.
+
+    Attributes:
+        link: of its new connection.
+        rif_id, incarnation, address, pid: as in :class:`RifUp`.
+        resources: what it has, parents before children.
+        claims: what is in use there.
+    """
+
+    link: int
+    rif_id: RifId
+    incarnation: int
+    address: str
+    resources: tuple[Resource, ...]
+    claims: tuple[Claim, ...] = ()
+    pid: int = 0
+
+
+class JobEnded(Struct, frozen=True):
+    """An earlier run-time system had this job, and its job server is known to have ended."""
+
+    job: JobId
+
+
+class Restored(Struct, frozen=True):
+    """An earlier run-time system had this RIF; comes before anything else.
+
+    Attributes:
+        rif_id, incarnation, host, strategy, cores, options: of its newest incarnation.
+        gone: it is known to have ended; if not, it is awaited.
+        fresh: it was not known to be up yet.
+    """
+
+    rif_id: RifId
+    incarnation: int
+    host: str
+    strategy: str
+    cores: int
+    options: dict[str, str]
+    gone: bool = False
+    fresh: bool = False
+
+
+class RifLost(Struct, frozen=True):
+    """The connection of a RIF is over."""
+
+    link: int
+    reason: str
+
+
+class RifEnded(Struct, frozen=True):
+    """The strategy has nothing left of this incarnation: it ended, failed to start, or was killed.
+
+    Comes exactly once for each ``StartRif``.
+
+    Attributes:
+        adrift: the strategy cannot see it any more, and does not know whether it runs.
+    """
+
+    rif_id: RifId
+    incarnation: int
+    reason: str = ""
+    adrift: bool = False
+
+
+class RifAnswered(Struct, frozen=True):
+    """The RIF has done what ``AskRif`` number ``call`` asked for."""
+
+    link: int
+    call: int
+    report: DagReport
+
+
+class RifRefused(Struct, frozen=True):
+    """The RIF could not do what ``AskRif`` number ``call`` asked for."""
+
+    link: int
+    call: int
+    reason: str
+
+
+class RevokedBy(Struct, frozen=True):
+    """A RIF says that nothing runs any more under a grant on resources of its own."""
+
+    link: int
+    revoked: Revoked
+
+
+class RifUnfit(Struct, frozen=True):
+    """The host of a RIF could not start a process."""
+
+    link: int
+    reason: str
+
+
+# The resource manager ---------------------------------------------------------------------------------------
+
+
+class ResourcesLeft(Struct, frozen=True):
+    """The RM has these resources no more: as it was told, or because nothing was heard of what ran there."""
+
+    resource_ids: tuple[ResourceId, ...]
+
+
+class RmAnswered(Struct, frozen=True):
+    """The RM has taken ``event``, or will not.
+
+    It refuses what would hang below a held resource, and to remove held ones under the policy ``refuse``.
+    """
+
+    event: Added | Removed
+    refusal: str = ""
+
+
+# Jobs -------------------------------------------------------------------------------------------------------
+
+
+class JobAsked(Struct, frozen=True):
+    """A job server wants to join (RM-10)."""
+
+    link: int
+    name: str
+    pid: int
+    host: str
+    address: str = ""
+    weight: float = 1.0
+    grace_s: float = 0.0
+    adopts: JobId = ""
+    priority: int = 0
+
+
+class JobBack(Struct, frozen=True):
+    """A job server that was registered before has connected again.
+
+    Attributes:
+        joining: what it says of itself, with the link of its new connection.
+        job: which job it is.
+        grants: all that it holds.
+    """
+
+    joining: JobAsked
+    job: JobId
+    grants: tuple[Grant, ...] = ()
+
+
+class Inherited(Struct, frozen=True):
+    """Job ``heir`` needs no more of the job that it has adopted."""
+
+    heir: JobId
+    job: JobId
+
+
+class JobGone(Struct, frozen=True):
+    """The job server has left, or its connection is over.
+
+    Attributes:
+        reason: why it is over, if the job server has not left.
+        left: how the job ended, if its job server has left.
+        silent: nothing was heard of it for too long, so it may live.
+        link: of the connection; 0 for whatever it has.
+    """
+
+    job: JobId
+    reason: str = ""
+    left: JobEnd | None = None
+    silent: bool = False
+    link: int = 0

@@ -1,0 +1,429 @@
+"""The life of RIFs: started, up, lost and started again, failed, taken down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import define, field
+
+from gspc_trio.components.rm.events import Added, Removed
+from gspc_trio.components.rm.messages import GrantsAhead
+from gspc_trio.components.rts.actions import (
+    AnnounceGone,
+    AnnounceRif,
+    Answer,
+    Bootstrapped,
+    DropLink,
+    KillRif,
+    Refused,
+    StartRif,
+    StopRif,
+    TellRif,
+    TellRm,
+    TornDown,
+)
+from gspc_trio.components.rts.asking import refusal_of
+from gspc_trio.components.rts.events import BootstrapAsked, RifEnded, RifLost, RifUp, TeardownAsked
+from gspc_trio.components.rts.expected import Expected
+from gspc_trio.components.rts.revoking import make_up, put_off
+from gspc_trio.components.rts.state import Add, JobEntry, Limits, Rif, RifState, check_rif, checked_dag
+from gspc_trio.core.ids import Counter, JobId, RifId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.resources import BadResources
+from gspc_trio.records.facts import RifChanged
+
+Actions = list[Any]
+
+UNCONFIRMED = "it did not say in time that revoked work has ended"
+
+
+@define(eq=False)
+class _Batch:
+    """A bootstrap whose answer is not complete."""
+
+    waiting: set[RifId]
+    started: dict[str, RifId] = field(factory=dict)
+    failed: dict[str, str] = field(factory=dict)
+
+
+@define(eq=False)
+class _Teardown:
+    """A teardown whose answer is not complete."""
+
+    rif_ids: tuple[RifId, ...]
+    waiting: set[RifId]
+
+
+class LifeCycle:
+    """RIFs and the questions that wait for them.
+
+    Args:
+        strategies: names of those there are.
+        limits: times and sizes.
+    """
+
+    def __init__(self, strategies: frozenset[str], limits: Limits) -> None:
+        self.strategies = strategies
+        self.limits = limits
+        self.rifs: dict[RifId, Rif] = {}
+        self.by_link: dict[int, Rif] = {}
+        self.jobs: dict[JobId, JobEntry] = {}
+        self.ended_jobs: set[JobId] = set()
+        self.stopping = False
+        self.names = Counter("r")
+        self.grants_ahead: GrantsAhead | None = None
+        self._hosts: dict[str, Rif] = {}
+        self._batches: dict[int, _Batch] = {}
+        self._teardowns: dict[int, _Teardown] = {}
+        self.expected = Expected()
+
+    # Bootstrap ----------------------------------------------------------------------------------------------
+
+    def bootstrap(self, event: BootstrapAsked, now: float, out: Actions) -> None:
+        """Start a RIF on each host, or say at once why not."""
+        reason = refusal_of(event, self.strategies, len(self.rifs), self.limits.rifs_max)
+        if reason:
+            out.append(Refused(event.ask, reason))
+            return
+        batch = self._batches[event.ask] = _Batch(set())
+        for host in event.hosts:
+            there = self._hosts.get(host)
+            if there is not None and there.is_to_come_again and not there.end_s(self.limits):
+                self._try_now(there, event, now, out)
+                batch.waiting.add(there.rif_id)
+                continue
+            if there is not None and there.state is not RifState.FAILED:
+                batch.failed[host] = f"{host} has the RIF {there.rif_id} already ({there.state})"
+                continue
+            if there is not None:
+                self._forget(there, now, out)
+            rif = Rif(
+                self.names.next_name(), host, event.strategy, event.cores, dict(event.options), ask=event.ask
+            )
+            self.rifs[rif.rif_id] = self._hosts[host] = rif
+            batch.waiting.add(rif.rif_id)
+            self._start(rif, now, out)
+        self._answer_batch(event.ask, out)
+
+    def _try_now(self, rif: Rif, event: BootstrapAsked, now: float, out: Actions) -> None:
+        """A person, who may have mended the host, does not wait for the next try of a lost RIF."""
+        if (rif.strategy, rif.cores, rif.options) != (event.strategy, event.cores, dict(event.options)):
+            rif.strategy, rif.cores, rif.options = event.strategy, event.cores, dict(event.options)
+            rif.wanted, rif.proven = None, False
+        rif.ask, rif.tries = event.ask, 0
+        self._start(rif, now, out)
+
+    def _start(self, rif: Rif, now: float, out: Actions) -> None:
+        if rif.incarnation:
+            rif.move(RifState.STARTING)
+        rif.incarnation += 1
+        rif.running, rif.reason = True, ""
+        rif.killed = rif.adrift = rif.fresh = rif.doubled = False
+        rif.timer_at = now + self.limits.bootstrap_timeout_s
+        out.append(
+            StartRif(rif.rif_id, rif.incarnation, rif.host, rif.strategy, rif.cores, dict(rif.options))
+        )
+        self._record(rif, now, out)
+
+    def up(self, event: RifUp, now: float, out: Actions) -> bool:
+        """Take the first word of a RIF; return whether it is to get its resources now."""
+        if event.link in self.by_link:
+            raise IllegalEvent(f"link {event.link} is that of {self.by_link[event.link].rif_id} already")
+        rif = self.rifs.get(event.rif_id)
+        why = ""
+        if rif is None or event.incarnation != rif.incarnation:
+            why = f"the newest is {rif.incarnation}" if rif else "there is no such RIF"
+        elif rif.state is not RifState.STARTING or rif.link is not None:
+            why = f"it is {rif.state}" if rif.state is not RifState.STARTING else "it is connected already"
+        if rif is None or why:
+            if rif is not None and rif.incarnation == event.incarnation:
+                rif.doubled = rif.link is not None or rif.state is RifState.AWAY
+            refused = f"{event.rif_id} incarnation {event.incarnation} is refused: {why}"
+            out.append(DropLink(event.link, refused))
+            return False
+        rif.link, rif.address, rif.pid = event.link, event.address, event.pid
+        self.by_link[event.link] = rif
+        if self.grants_ahead is not None:
+            out.append(TellRif(event.link, self.grants_ahead))
+        try:
+            wanted = checked_dag(rif, event.hardware if rif.wanted is None else rif.wanted)
+        except BadResources as error:
+            self.lose(rif, f"its hardware makes no sense: {error}", now, out)
+            return False
+        if not wanted:
+            self.open(rif, now, out)
+            return False
+        rif.waiting.append(Add(wanted))
+        return True
+
+    def tell_of_grants(self, event: GrantsAhead, _: float, out: Actions) -> None:
+        """Tell all RIFs how high grants may count from now on, and those that come later when they come."""
+        self.grants_ahead = event
+        out.extend(TellRif(link, event) for link in self.by_link)
+
+    def open(self, rif: Rif, now: float, out: Actions) -> None:
+        """The RIF is up, with what it was to have at first."""
+        rif.move(RifState.UP)
+        rif.up_at, rif.timer_at, rif.wanted = now, None, None
+        self._record(rif, now, out)
+        self.announce(rif, out)
+        if rif.resources:
+            out.append(TellRm(Added(tuple(rif.resources.values()), rif.host)))
+        else:
+            self._conclude(rif, "", out)
+
+    def taken(self, rif: Rif, refusal: str, now: float, out: Actions) -> None:
+        """The RM has taken in what a RIF came up with, or would not."""
+        if refusal:
+            self.lose(rif, refusal, now, out)
+        else:
+            self._conclude(rif, "", out)
+
+    def announce(self, rif: Rif, out: Actions) -> None:
+        """Tell all jobs what the RIF has now."""
+        if self.jobs:
+            out.append(self.announcement(rif, tuple(self.jobs)))
+
+    def announcement(self, rif: Rif, jobs: tuple[JobId, ...]) -> AnnounceRif:
+        """Return what these jobs are told of a RIF that is up."""
+        return AnnounceRif(jobs, rif.rif_id, rif.incarnation, rif.host, rif.address, rif.usable())
+
+    # Loss ---------------------------------------------------------------------------------------------------
+
+    def link_lost(self, event: RifLost, now: float, out: Actions) -> None:
+        """The connection of a RIF is over: the RIF is lost, unless it was stopping."""
+        rif = self.by_link.pop(event.link, None)
+        if rif is None:
+            return
+        rif.link = None
+        if rif.state is not RifState.STOPPING:
+            self.part(rif, event.reason, now, out)
+        elif rif.adrift:
+            self._forget(rif, now, out)
+
+    def part(self, rif: Rif, reason: str, now: float, out: Actions) -> None:
+        """A RIF cannot be heard any more: it is awaited if it may come back as it was, else lost."""
+        if not (self.limits.grace_s and rif.state is RifState.UP and rif.is_idle):
+            self.lose(rif, reason, now, out)
+            return
+        rif.move(RifState.AWAY)
+        rif.reason, rif.timer_at = reason, now + self.limits.grace_s
+        put_off(rif, self.limits, now, out)
+        self._record(rif, now, out)
+
+    def adopt(self, rif: Rif) -> None:
+        """Take in a RIF that an earlier run-time system had."""
+        self.rifs[rif.rif_id] = self._hosts[rif.host] = rif
+        self.expected.changed(rif)
+
+    def come_back(self, rif: Rif, link: int, now: float, out: Actions) -> None:
+        """A RIF that was away can be heard again."""
+        rif.link = link
+        self.by_link[link] = rif
+        if self.grants_ahead is not None:
+            out.append(TellRif(link, self.grants_ahead))
+        rif.move(RifState.UP)
+        rif.up_at, rif.timer_at, rif.reason = now, None, ""
+        self._record(rif, now, out)
+        self.announce(rif, out)
+        make_up(rif, self.limits, now, out)
+
+    def ended(self, event: RifEnded, now: float, out: Actions) -> None:
+        """Nothing is left of an incarnation."""
+        rif = self.rifs.get(event.rif_id)
+        if rif is None or not rif.running or rif.incarnation != event.incarnation:
+            raise IllegalEvent(f"{event.rif_id} incarnation {event.incarnation} does not run")
+        rif.running = False
+        if event.adrift and self.limits.grace_s and rif.state in (RifState.UP, RifState.AWAY):
+            rif.adrift = True
+        elif rif.state is RifState.STOPPING and rif.doubled:
+            rif.adrift, rif.killed, rif.timer_at = True, False, now + self.limits.last_end_s
+        elif rif.state is RifState.STOPPING:
+            self._forget(rif, now, out)
+        elif rif.state is RifState.LOST:
+            if event.reason and event.reason not in rif.reason:
+                rif.reason = f"{rif.reason}; {event.reason}"
+            self._settle(rif, now, out)
+        else:
+            self.lose(rif, event.reason or "it ended", now, out)
+
+    def lose(self, rif: Rif, reason: str, now: float, out: Actions) -> None:
+        """A RIF that was starting or up is over: whatever it had is gone, and what is left of it is ended."""
+        was_up = rif.state in (RifState.UP, RifState.AWAY)
+        if rif.state is RifState.UP or rif.resources:
+            rif.wanted = tuple(r for name, r in rif.resources.items() if name not in rif.leaving)
+            if now - rif.up_at >= self.limits.stable_after_s:
+                rif.tries = 0
+        rif.move(RifState.LOST)
+        rif.reason, rif.timer_at = reason, None
+        if rif.running or rif.is_first_try:
+            self._record(rif, now, out)
+        self.expected.changed(rif)
+        self._cut(rif, reason, out)
+        if was_up:
+            self._withdraw(rif, reason, out)
+        self._refuse_requests(rif, f"{rif.rif_id} was lost: {reason}", out)
+        if rif.running:
+            self._kill(rif, out)
+        else:
+            self._settle(rif, now, out)
+
+    def _withdraw(self, rif: Rif, reason: str, out: Actions) -> None:
+        """Take all resources of a RIF from jobs and RM."""
+        if self.jobs:
+            out.append(AnnounceGone(tuple(self.jobs), rif.rif_id, rif.incarnation, reason))
+        self.expected.tell(out)  # first, or the RM would refuse who waits for what comes back
+        if usable := rif.usable():
+            out.append(TellRm(Removed(tuple(resource.resource_id for resource in usable), "lose")))
+        for what in (rif.resources, rif.leaving, rif.left, rif.owed, rif.unsaid):
+            what.clear()
+        rif.quarantine = None
+
+    def _settle(self, rif: Rif, now: float, out: Actions) -> None:
+        """Nothing is left of a lost RIF: bootstrap it again after a pause, or say that it did not come up."""
+        if not rif.is_first_try:
+            self._conclude(rif, rif.reason, out)
+            delays = self.limits.retry_delays_s
+            rif.pause_s = max(delays[min(rif.tries, len(delays) - 1)], rif.end_s(self.limits))
+            rif.timer_at = now + rif.pause_s
+            rif.tries += 1
+            self._record(rif, now, out)
+            return
+        rif.move(RifState.FAILED)
+        self._record(rif, now, out)
+        self._conclude(rif, rif.reason, out)
+
+    def _refuse_requests(self, rif: Rif, reason: str, out: Actions) -> None:
+        out.extend(Refused(ask, reason) for ask in rif.drop_requests())
+
+    def _cut(self, rif: Rif, reason: str, out: Actions) -> None:
+        if rif.link is not None:
+            del self.by_link[rif.link]
+            out.append(StopRif(rif.link) if rif.adrift else DropLink(rif.link, reason))
+            rif.link = None
+
+    def _kill(self, rif: Rif, out: Actions) -> None:
+        if not rif.killed:
+            rif.killed = True
+            out.append(KillRif(rif.rif_id, rif.incarnation))
+
+    # Teardown -----------------------------------------------------------------------------------------------
+
+    def teardown(self, event: TeardownAsked, now: float, out: Actions) -> None:
+        """Take RIFs down; the answer comes when nothing is left of them."""
+        unknown = [rif_id for rif_id in event.rif_ids if rif_id not in self.rifs]
+        if unknown:
+            there = ", ".join(self.rifs) or "none"
+            out.append(Refused(event.ask, f"there is no RIF {', '.join(unknown)}; there are: {there}"))
+            return
+        rif_ids = tuple(dict.fromkeys(event.rif_ids))
+        self._teardowns[event.ask] = _Teardown(rif_ids, set(rif_ids))
+        for rif_id in rif_ids:
+            self.stop(self.rifs[rif_id], now, out)
+        self._answer_teardowns("", out)
+
+    def stop(self, rif: Rif, now: float, out: Actions) -> None:
+        """Take one RIF down: ask it if it can be asked, end it if not."""
+        if rif.state is RifState.STOPPING:
+            return
+        if rif.state in (RifState.LOST, RifState.FAILED) and not rif.running:
+            self._forget(rif, now, out)
+            return
+        was_up = rif.state in (RifState.UP, RifState.AWAY)
+        rif.move(RifState.STOPPING)
+        rif.reason, rif.timer_at = "it was taken down", None
+        self.expected.changed(rif)
+        if was_up:
+            self._withdraw(rif, rif.reason, out)
+        self._refuse_requests(rif, f"{rif.rif_id} was taken down", out)
+        self._conclude(rif, rif.reason, out)
+        if rif.link is not None:
+            out.append(StopRif(rif.link))
+            rif.timer_at = now + self.limits.stop_grace_s
+        elif rif.adrift:
+            self._forget(rif, now, out)
+        else:
+            self._kill(rif, out)
+
+    def _forget(self, rif: Rif, now: float, out: Actions) -> None:
+        """Nothing is left of a RIF, and nothing comes."""
+        self._cut(rif, rif.reason, out)
+        del self.rifs[rif.rif_id]
+        del self._hosts[rif.host]
+        if rif.state is not RifState.STOPPING:
+            rif.move(RifState.STOPPING)
+        self.expected.changed(rif)
+        out.append(RifChanged(now, rif.rif_id, rif.host, "down", rif.reason))
+        self._answer_teardowns(rif.rif_id, out)
+
+    # Time ---------------------------------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which a RIF's timer is due."""
+        return min((rif.timer_at for rif in self.rifs.values() if rif.timer_at is not None), default=None)
+
+    def tick(self, now: float, out: Actions) -> None:
+        """Look at the timers."""
+        for rif in [rif for rif in self.rifs.values() if rif.timer_at is not None and rif.timer_at <= now]:
+            if rif.state is RifState.STARTING:
+                done = "add its first resources" if rif.link is not None else "come up"
+                self.lose(rif, f"it did not {done} within {self.limits.bootstrap_timeout_s:g} s", now, out)
+            elif rif.state is RifState.LOST:
+                self._start(rif, now, out)
+            elif rif.state is RifState.UP:
+                self.lose(rif, UNCONFIRMED, now, out)
+            elif rif.state is RifState.AWAY:
+                within_s = rif.awaited_s(self.limits)
+                why = f"{rif.reason or 'it is away'}; it did not come back within {within_s:g} s"
+                self.lose(rif, why, now, out)
+            elif rif.adrift:
+                self._forget(rif, now, out)
+            else:
+                rif.timer_at = None
+                self._kill(rif, out)
+
+    # Answers ------------------------------------------------------------------------------------------------
+
+    def _conclude(self, rif: Rif, failure: str, out: Actions) -> None:
+        """Enter how a bootstrap ended into its answer."""
+        ask, rif.ask = rif.ask, None
+        if ask is None:
+            return
+        batch = self._batches[ask]
+        batch.waiting.discard(rif.rif_id)
+        if failure:
+            batch.failed[rif.host] = failure
+        else:
+            rif.proven = True
+            batch.started[rif.host] = rif.rif_id
+        self._answer_batch(ask, out)
+
+    def _answer_batch(self, ask: int, out: Actions) -> None:
+        batch = self._batches[ask]
+        if not batch.waiting:
+            del self._batches[ask]
+            out.append(Answer(ask, Bootstrapped(batch.started, batch.failed)))
+
+    def _answer_teardowns(self, rif_id: RifId, out: Actions) -> None:
+        for ask, teardown in list(self._teardowns.items()):
+            teardown.waiting.discard(rif_id)
+            if not teardown.waiting:
+                del self._teardowns[ask]
+                out.append(Answer(ask, TornDown(teardown.rif_ids)))
+
+    def _record(self, rif: Rif, now: float, out: Actions) -> None:
+        self.expected.changed(rif)
+        out.append(RifChanged(now, rif.rif_id, rif.host, *rif.shown))
+
+    def check(self) -> None:
+        """Assert the invariants of RIFs and of the questions that wait for them."""
+        assert self._hosts == {rif.host: rif for rif in self.rifs.values()}
+        assert self.by_link == {rif.link: rif for rif in self.rifs.values() if rif.link is not None}
+        for rif in self.rifs.values():
+            check_rif(rif)
+        asked = {rif.rif_id: rif.ask for rif in self.rifs.values() if rif.ask is not None}
+        waiting = {rif_id: ask for ask, batch in self._batches.items() for rif_id in batch.waiting}
+        assert asked == waiting, (asked, waiting)
+        for teardown in self._teardowns.values():
+            assert teardown.waiting, "a teardown with nothing to wait for is answered"
+            assert all(self.rifs[rif_id].state is RifState.STOPPING for rif_id in teardown.waiting)

@@ -1,0 +1,269 @@
+"""What crosses the run-time system's door: jobs that join and leave, RIFs they hear of, control by people."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct, field
+
+from gspc_trio.components.rm.messages import Grant
+from gspc_trio.core.ids import Count, JobId, ResourceId, RifId, Seconds
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import TaskState
+
+
+class EndState(StrEnum):
+    """How a job has ended."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class JobEnd(Struct, frozen=True):
+    """How a job ended, as its job server says when it leaves.
+
+    Attributes:
+        state: how.
+        detail: why, when it did not finish.
+        tasks: state -> number of tasks; empty if it had none.
+        elapsed_s: seconds that it took.
+    """
+
+    state: EndState = EndState.FINISHED
+    detail: str = ""
+    tasks: dict[TaskState, Count] = msgspec.field(default_factory=dict)
+    elapsed_s: Seconds = 0.0
+
+
+class RegisterJob(Struct, frozen=True):
+    """A job server joins (call, answered by JobRegistered).
+
+    Attributes:
+        name: for people, e.g. the workflow file's stem.
+        pid, host: of the job server.
+        address: where the job server listens, or "".
+        weight: share relative to other jobs of its priority.
+        grace_s: how long to keep what it holds when its job server is gone.
+        adopts: the job whose work it takes over, or "".
+        priority: jobs of a higher one get resources first.
+    """
+
+    name: str
+    pid: Count
+    host: str
+    address: str = ""
+    weight: float = 1.0
+    grace_s: Seconds = 0.0
+    adopts: JobId = ""
+    priority: int = 0
+
+
+class RifEndpoint(Struct, frozen=True):
+    """A RIF that is up, its address for schedulers and its resources."""
+
+    rif_id: RifId
+    incarnation: Count
+    host: str
+    address: str
+    resources: tuple[Resource, ...]
+
+
+class JobRegistered(Struct, frozen=True):
+    """The job's id, and whether there is anything to adopt; the RIFs follow as RifUp.
+
+    Attributes:
+        rifs: those that may have something of what was adopted; for each a RifUp follows, or a RifGone.
+    """
+
+    job: JobId
+    adopted: bool = False
+    rifs: tuple[RifId, ...] = ()
+
+
+class LeaveJob(Struct, frozen=True):
+    """The job, or the one it has adopted, is over (call, answered by Done): what it holds is given back.
+
+    Attributes:
+        adopted: the one that it has adopted, "" for itself.
+        end: how it ended.
+    """
+
+    adopted: JobId = ""
+    end: JobEnd = JobEnd()
+
+
+class RifUp(Struct, frozen=True):
+    """A RIF is there, or its resources have changed."""
+
+    endpoint: RifEndpoint
+
+
+class RifGone(Struct, frozen=True):
+    """A RIF is gone, with everything that ran on it."""
+
+    rif_id: RifId
+    incarnation: Count
+    reason: str
+
+
+class Bootstrap(Struct, frozen=True):
+    """Start a RIF on each host (RTS-1, answered by a BootstrapReport).
+
+    Attributes:
+        hosts: names; a logical name for the strategy ``local``.
+        strategy: name of a strategy.
+        cores: number of cores each is to offer, 0 for what its hardware has.
+        options: of the strategy.
+    """
+
+    hosts: tuple[str, ...]
+    strategy: str = "local"
+    cores: int = 0
+    options: dict[str, str] = field(default_factory=dict)
+
+
+class BootstrapReport(Struct, frozen=True):
+    """host -> RIF id of those that came up, host -> reason of those that failed; none is missing (RTS-1)."""
+
+    started: dict[str, RifId]
+    failed: dict[str, str]
+
+
+class Teardown(Struct, frozen=True):
+    """Stop these RIFs (RTS-1, answered by a TeardownReport)."""
+
+    rif_ids: tuple[RifId, ...]
+
+
+class TeardownReport(Struct, frozen=True):
+    """Ids of the RIFs that were taken down."""
+
+    stopped: tuple[RifId, ...]
+
+
+class AddDag(Struct, frozen=True):
+    """Add resources to a RIF (RTS-2, answered by a DagReport)."""
+
+    rif_id: RifId
+    resources: tuple[Resource, ...]
+
+
+class RemoveDag(Struct, frozen=True):
+    """Remove resources from a RIF (RTS-2, answered by a DagReport).
+
+    Attributes:
+        policy: what happens to held ones (RM-11): ``lose`` (the scheduler finds out), ``wait`` or ``refuse``.
+    """
+
+    rif_id: RifId
+    resource_ids: tuple[ResourceId, ...]
+    policy: str = "lose"
+
+
+class GetHostToResource(Struct, frozen=True):
+    """Answered by a HostToResource (RTS-3)."""
+
+
+class HostToResource(Struct, frozen=True):
+    """host -> ids of its resources."""
+
+    hosts: dict[str, tuple[ResourceId, ...]]
+
+
+class ListJobs(Struct, frozen=True):
+    """Answered by a JobList."""
+
+
+class JobEntry(Struct, frozen=True):
+    """One registered job."""
+
+    job: JobId
+    name: str
+    pid: Count
+    host: str
+    address: str
+    weight: float
+
+
+class EndedJob(Struct, frozen=True):
+    """One of the last jobs that are over.
+
+    Attributes:
+        state: finished, failed or stopped.
+        detail: why, when it did not finish.
+        tasks: state -> number of tasks, as far as known.
+        elapsed_s: seconds that it took.
+    """
+
+    job: JobId
+    name: str
+    state: str
+    detail: str = ""
+    tasks: dict[str, int] = field(default_factory=dict)
+    elapsed_s: float = 0.0
+
+
+class JobList(Struct, frozen=True):
+    """The jobs registered now, oldest first, and the last ones that are over."""
+
+    jobs: tuple[JobEntry, ...]
+    ended: tuple[EndedJob, ...] = ()
+
+
+class StopRts(Struct, frozen=True):
+    """Take the run-time system down (answered by Done before it goes)."""
+
+
+class Explain(Struct, frozen=True):
+    """Ask the RTS why requests of a job wait; answered by a Status: ``waiting`` has an entry for each."""
+
+    job: JobId
+
+
+class SetWeight(Struct, frozen=True):
+    """RTS: change a job's share of the resources. Answered by Done."""
+
+    job: JobId
+    weight: float
+
+
+class GetResources(Struct, frozen=True):
+    """RTS: what a RIF has. Answered by a ResourceList."""
+
+    rif_id: RifId
+
+
+class ResourceList(Struct, frozen=True):
+    """Resources, parents before children."""
+
+    resources: tuple[Resource, ...]
+
+
+class JobBack(Struct, frozen=True):
+    """First message of a job server that has connected again.
+
+    Answered by a JobRegistered, which is no answer to a call: what follows may be sent at once.
+
+    Attributes:
+        joining: what it says of itself.
+        job: which job it is.
+        grants: all that it holds.
+    """
+
+    joining: RegisterJob
+    job: JobId
+    grants: tuple[Grant, ...]
+
+
+class Await(Struct, frozen=True):
+    """RTS to job: should this connection end, wait for the RTS so long, it may be back; 0: it will not."""
+
+    grace_s: Seconds
+
+
+class NewWeight(Struct, frozen=True):
+    """RTS to job: its weight was changed to this, which it says of itself from now on when it comes back."""
+
+    weight: float

@@ -1,0 +1,281 @@
+"""Resources for one's own use, without a workflow: ``await resources.acquire("core")`` (RM-5 to RM-9).
+
+Each call that waits is a credit of one; see section 3 of the house plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import trio
+
+from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Lapsed, Recall, Refuse, Release
+from gspc_trio.components.rts.messages import EndState, JobEnd, JobRegistered, LeaveJob, RegisterJob
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
+from gspc_trio.core.task import Requirement, Shape
+from gspc_trio.nursery.connections.rpc import Peer, PeerGone
+from gspc_trio.nursery.scopes.scope import open_scope
+
+LEAVE_S = 5.0
+"""How long the run-time system may take to say good-bye."""
+
+
+class AcquireRefused(Exception):
+    """No grant will come: the message says what was asked and what there is, ``kind`` why.
+
+    ``kind`` is that of :class:`~gspc_trio.components.rm.messages.Refuse`.
+    """
+
+    def __init__(self, reason: str, kind: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class AcquireInterrupted(AcquireRefused):
+    """The wait was ended by :meth:`Resources.interrupt`."""
+
+
+class HeldGrant:
+    """Resources that are held, until they are released.
+
+    Attributes:
+        grant_id: of the grant.
+        resources: ids, one for each requirement, in order.
+        memories: (memory id, offset) for each piece of memory.
+        recalled: set when others wait: give it back when it is convenient.
+        lapsed: set when it is no longer held: resources were removed.
+    """
+
+    def __init__(self, grant: Grant) -> None:
+        self.grant_id = grant.grant_id
+        self.resources = grant.resources
+        self.memories = grant.memories
+        self.recalled = trio.Event()
+        self.lapsed = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"HeldGrant({self.grant_id}, {self.resources})"
+
+
+class _Waiter:
+    """A call of ``acquire`` and what became of it."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.held: HeldGrant | None = None
+        self.error: Exception | None = None
+
+
+class Resources:
+    """What one client of a resource manager waits for and holds; made by :func:`open_resources`.
+
+    Attributes:
+        job: its id at the run-time system.
+    """
+
+    def __init__(self, peer: Peer, job: JobId) -> None:
+        self.job = job
+        self._peer = peer
+        self._seen: GrantId = NO_GRANT
+        self._waiters: dict[Shape, deque[_Waiter]] = {}
+        self._held: dict[GrantId, HeldGrant] = {}
+
+    async def acquire(
+        self,
+        *requirements: str | Requirement,
+        memories: Sequence[int] = (),
+        same_host: bool = False,
+        estimate_s: float | None = None,
+        wait: bool = False,
+    ) -> HeldGrant:
+        """Wait for these resources, all or nothing, and hold them.
+
+        Cancelled (by a time-out, say), it asks for nothing any more; a grant that is already on its way is
+        given back.
+
+        Args:
+            requirements: a class each, or a Requirement with preferences.
+            memories: sizes of pieces of memory on the host of the first resource.
+            same_host: all from one host.
+            estimate_s: for about how long; short ones may use gaps before larger requests. Is rounded up to a
+                power of two.
+            wait: wait for resources that may be added later instead of being refused.
+
+        Raises:
+            TypeError: a requirement is neither a class nor a Requirement.
+            ValueError: a size or the estimate is not more than 0.
+            AcquireRefused: what has been added can never meet this.
+            AcquireInterrupted: by :meth:`interrupt`.
+            PeerGone: the run-time system is gone.
+        """
+        shape = _shape(requirements or ("core",), memories, same_host, estimate_s, wait)
+        waiter = _Waiter()
+        self._waiters.setdefault(shape, deque()).append(waiter)
+        try:
+            self._demand(shape)
+            await waiter.done.wait()
+        except BaseException:
+            self._forget(shape, waiter)
+            raise
+        if waiter.error is not None:
+            raise waiter.error
+        assert waiter.held is not None
+        return waiter.held
+
+    def release(self, *grants: HeldGrant, resources: Sequence[ResourceId] = ()) -> None:
+        """Give these grants back, or of a single one these resources.
+
+        Raises:
+            ValueError: a grant is not held, or resources of several grants are named.
+            PeerGone: the run-time system is gone.
+        """
+        if resources and len(grants) != 1:
+            raise ValueError("resources of one grant at a time")
+        for grant in grants:
+            if self._held.get(grant.grant_id) is not grant:
+                raise ValueError(f"{grant} is not held")
+            if not set(resources) <= set(grant.resources):
+                raise ValueError(f"{', '.join(resources)}: not all are held by {grant}")
+        for grant in grants:
+            grant.resources = tuple(name for name in grant.resources if resources and name not in resources)
+            if not grant.resources:
+                del self._held[grant.grant_id]
+            self._peer.post(Release(self.job, grant.grant_id, tuple(resources)))
+
+    def interrupt(self) -> None:
+        """End every wait of this client with :class:`AcquireInterrupted`; what is held stays (RM-9).
+
+        Raises:
+            PeerGone: the run-time system is gone.
+        """
+        self._peer.post(Interrupt(self.job))
+
+    def _demand(self, shape: Shape) -> None:
+        self._peer.post(Demand(self.job, shape, len(self._waiters.get(shape, ())), self._seen))
+
+    def _forget(self, shape: Shape, waiter: _Waiter) -> None:
+        """Nobody waits here any more: withdraw the credit, or give back what came in the same moment."""
+        waiting = self._waiters.get(shape)
+        try:
+            if waiter.held is not None:
+                self.release(waiter.held)
+            elif waiting is not None and waiter in waiting:
+                waiting.remove(waiter)
+                self._demand(shape)
+                if not waiting:
+                    del self._waiters[shape]
+        except PeerGone:
+            pass  # and everything has come back
+
+    def take(self, message: object) -> None:
+        """Take what the resource manager says."""
+        if isinstance(message, Grant):
+            self._granted(message)
+        elif isinstance(message, Refuse):
+            kind = AcquireInterrupted if message.kind == "interrupted" else AcquireRefused
+            for waiter in self._waiters.pop(message.shape, ()):
+                waiter.error = kind(message.reason, message.kind)
+                waiter.done.set()
+        elif isinstance(message, Recall | Lapsed):
+            for grant_id in message.grant_ids:
+                held = self._held.get(grant_id)
+                if held is not None and isinstance(message, Recall):
+                    held.recalled.set()
+                elif held is not None:
+                    del self._held[grant_id]
+                    held.lapsed.set()
+
+    def _granted(self, grant: Grant) -> None:
+        self._seen = grant.grant_id
+        waiting = self._waiters.get(grant.shape)
+        if not waiting:  # withdrawn while it was on its way
+            self._peer.post(Release(self.job, grant.grant_id))
+            return
+        waiter = waiting.popleft()
+        if not waiting:
+            del self._waiters[grant.shape]
+        waiter.held = self._held[grant.grant_id] = HeldGrant(grant)
+        waiter.done.set()
+
+    def fail(self, error: Exception) -> None:
+        """The connection is over: nobody waits any more, nothing is held."""
+        for waiting in self._waiters.values():
+            for waiter in waiting:
+                waiter.error = error
+                waiter.done.set()
+        self._waiters.clear()
+        for held in self._held.values():
+            held.lapsed.set()
+        self._held.clear()
+
+
+def _shape(
+    requirements: Sequence[str | Requirement],
+    memories: Sequence[int],
+    same_host: bool,
+    estimate_s: float | None,
+    wait: bool,
+) -> Shape:
+    """Refuse here what the run-time system would take for an offence."""
+    for need in requirements:
+        if not isinstance(need, str | Requirement):
+            raise TypeError(f"what is acquired is a resource class or a Requirement each, not {need!r}")
+    if not all(isinstance(size, int) and size > 0 for size in memories):
+        raise ValueError(f"memories are sizes in bytes, each more than 0, not {memories!r}")
+    if estimate_s is not None:
+        if not 0 < estimate_s < math.inf:
+            raise ValueError(f"estimate_s is a number of seconds more than 0, not {estimate_s!r}")
+        estimate_s = 2.0 ** math.ceil(math.log2(estimate_s))
+    needs = tuple(Requirement(need) if isinstance(need, str) else need for need in requirements)
+    return Shape(needs, 0, estimate_s, wait, same_host, tuple(memories))
+
+
+@asynccontextmanager
+async def open_resources(
+    rts: RunTimeSystem, name: str = "resources", weight: float = 1.0
+) -> AsyncIterator[Resources]:
+    """Acquire and release resources of a run-time system while the block runs; then all come back.
+
+    Args:
+        rts: the run-time system.
+        name: of this client, for people.
+        weight: its share relative to jobs and other clients.
+
+    Raises:
+        RemoteError: the run-time system does not let it join.
+        PeerGone: the run-time system is gone.
+    """
+    async with rts.join() as peer:
+        here = rts.network.whereabouts()
+        order = RegisterJob(name, here.pid, here.host, "", weight)
+        answer: JobRegistered = await peer.call(order)
+        resources = Resources(peer, answer.job)
+        async with open_scope() as nursery:
+            nursery.start_soon(_listen, peer, resources)
+            end = JobEnd(EndState.STOPPED)
+            try:
+                yield resources
+                end = JobEnd()
+            except Exception as error:
+                end = JobEnd(EndState.FAILED, f"{type(error).__name__}: {error}")
+                raise
+            finally:
+                with trio.move_on_after(LEAVE_S, shield=True):
+                    await _leave(peer, end)
+                nursery.cancel_scope.cancel()
+
+
+async def _listen(peer: Peer, resources: Resources) -> None:
+    try:
+        await peer.listen(resources.take)
+    except PeerGone as gone:
+        resources.fail(gone)
+
+
+async def _leave(peer: Peer, end: JobEnd) -> None:
+    with suppress(PeerGone):
+        await peer.call(LeaveJob(end=end))

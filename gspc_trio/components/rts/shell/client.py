@@ -1,0 +1,209 @@
+"""A handle on a run-time system, in this process or elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from gspc_trio.components.job.messages import ApplicationCall, ApplicationReply
+from gspc_trio.components.rif.messages import DagReport
+from gspc_trio.components.rts.messages import (
+    AddDag,
+    Bootstrap,
+    BootstrapReport,
+    EndedJob,
+    Explain,
+    GetHostToResource,
+    HostToResource,
+    JobEntry,
+    JobList,
+    ListJobs,
+    RemoveDag,
+    StopRts,
+    Teardown,
+    TeardownReport,
+)
+from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.messages import GetStatus, Status
+from gspc_trio.core.resources import Resource, checked_cores
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.nursery.connections.connection_file import read_connection_file
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.protocol.values import dumps, loads
+
+
+class JobOver(LookupError):
+    """The job is over, and nobody is there to ask; ``ended`` says how it ended."""
+
+    def __init__(self, ended: EndedJob) -> None:
+        detail = f": {ended.detail}" if ended.detail else ""
+        super().__init__(f"job {ended.job} ({ended.name}) is over ({ended.state}){detail}")
+        self.ended = ended
+
+
+class RunTimeSystem:
+    """What a user can ask of a run-time system (GSPC19 2.1), over a connection of role ``control``.
+
+    Args:
+        network: through which the RTS, its RIFs and other jobs are reached.
+        address: of the RTS.
+        peer: the open connection.
+        published: whether programs outside this process can find it though it lives here.
+
+    Attributes:
+        data: the memory layer that jobs use unless they name another one; None: there is none.
+    """
+
+    def __init__(self, network: Network, address: str, peer: Peer, *, published: bool = False) -> None:
+        self.network = network
+        self.address = address
+        self.peer = peer
+        self._published = published
+        self.data: DataLayer | None = None
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the run-time system lives in this process."""
+        return self.address.startswith("memory:")
+
+    @property
+    def has_outsiders(self) -> bool:
+        """Whether clients outside this process can reach it, and may want to reach the jobs on it."""
+        return self._published or not self.embedded
+
+    def join(self) -> AbstractAsyncContextManager[Peer]:
+        """Open a connection for a job."""
+        return self.network.connect(self.address, role="job", name="job", expect="rts")
+
+    async def status(self) -> dict[str, Any]:
+        """Return the state of RIFs, resource classes and jobs as plain data."""
+        answer: Status = await self.peer.call(GetStatus())
+        return answer.data
+
+    async def explain(self, job: JobId) -> list[dict[str, Any]]:
+        """Return why each request of a job waits: what it needs, who holds it, its place, what blocks it.
+
+        Raises:
+            RemoteError: there is no such job.
+        """
+        answer: Status = await self.peer.call(Explain(job))
+        waiting: list[dict[str, Any]] = answer.data["waiting"]
+        return waiting
+
+    async def bootstrap(
+        self,
+        hosts: Sequence[str],
+        strategy: str = "local",
+        *,
+        cores: int = 0,
+        options: dict[str, str] | None = None,
+    ) -> BootstrapReport:
+        """Start a RIF on each host (RTS-1); those that fail are in the report beside those that came up.
+
+        Args:
+            hosts: names of hosts; logical names for the strategy ``local``.
+            strategy: name of a strategy.
+            cores: number of cores each is to offer; 0 for what its hardware has.
+            options: of the strategy.
+
+        Raises:
+            TypeError: the number of cores is no whole number.
+            ValueError: it is negative.
+        """
+        order = Bootstrap(tuple(hosts), strategy, checked_cores(cores), dict(options or {}))
+        report: BootstrapReport = await self.peer.call(order)
+        return report
+
+    async def teardown(self, rif_ids: Sequence[RifId]) -> tuple[RifId, ...]:
+        """Stop these RIFs and return the ids of those that were taken down."""
+        report: TeardownReport = await self.peer.call(Teardown(tuple(rif_ids)))
+        return report.stopped
+
+    async def add(self, rif_id: RifId, resources: Iterable[Resource]) -> DagReport:
+        """Add resources to a RIF and return how to reach their workers (RTS-2).
+
+        Their parents are among them or were added before.
+        """
+        report: DagReport = await self.peer.call(AddDag(rif_id, tuple(resources)))
+        return report
+
+    async def remove(
+        self, rif_id: RifId, resource_ids: Sequence[ResourceId], policy: str = "lose"
+    ) -> DagReport:
+        """Remove resources from a RIF and return which were removed (RTS-2)."""
+        report: DagReport = await self.peer.call(RemoveDag(rif_id, tuple(resource_ids), policy))
+        return report
+
+    async def host_to_resource(self) -> dict[str, set[ResourceId]]:
+        """Return host -> ids of its resources (RTS-3)."""
+        answer: HostToResource = await self.peer.call(GetHostToResource())
+        return {host: set(ids) for host, ids in answer.hosts.items()}
+
+    async def jobs(self) -> tuple[JobEntry, ...]:
+        """Return the jobs registered now, oldest first."""
+        return (await self._list_jobs()).jobs
+
+    async def _list_jobs(self) -> JobList:
+        answer: JobList = await self.peer.call(ListJobs())
+        return answer
+
+    async def stop(self) -> None:
+        """Take the run-time system down."""
+        await self.peer.call(StopRts())
+
+    @asynccontextmanager
+    async def connect_to_job(self, job: JobId) -> AsyncIterator[Peer]:
+        """Open a connection to the job server of a registered job.
+
+        Raises:
+            JobOver: it is over.
+            LookupError: there is no such job, or it does not listen.
+        """
+        listed = await self._list_jobs()
+        entries = {entry.job: entry for entry in listed.jobs}
+        entry = entries.get(job)
+        if entry is None:
+            for ended in listed.ended:
+                if ended.job == job:
+                    raise JobOver(ended)
+            there = ", ".join(f"{e.job} ({e.name})" for e in entries.values()) or "none"
+            raise LookupError(f"no job {job!r} is registered; registered: {there}")
+        if not entry.address:
+            raise LookupError(f"job {job!r} ({entry.name}) does not listen")
+        async with self.network.connect(entry.address, role="control", name="client", expect="job") as peer:
+            yield peer
+
+    async def call(self, job: JobId, name: str, argument: Any = None) -> Any:
+        """Call a function that the application of a job serves (APP-2) and return its value.
+
+        Args:
+            job: id of a registered job that listens.
+            name: under which the application offers the function with ``Job.serve``.
+            argument: of the function.
+
+        Raises:
+            LookupError: there is no such job, or it does not listen.
+            RemoteError: the job serves no such function, or the function raised.
+            BadValue: the argument cannot be sent.
+        """
+        async with self.connect_to_job(job) as peer:
+            call = ApplicationCall(name, dumps(argument))
+            answer: ApplicationReply = await peer.call(call)
+            return loads(answer.value)
+
+
+@asynccontextmanager
+async def join_rts(connection_file: Path) -> AsyncIterator[RunTimeSystem]:
+    """Connect to a running RTS by its connection file.
+
+    Raises:
+        ConnectionFileError: the file is missing, unsafe or not a connection file.
+        ConnectFailed: nobody answers there, or the one who does is not ours.
+    """
+    info = read_connection_file(connection_file)
+    network = Network(info.token, credentials=info.credentials)
+    async with network.connect(info.address, role="control", name="client", expect="rts") as peer:
+        yield RunTimeSystem(network, info.address, peer)

@@ -1,0 +1,363 @@
+"""Who connects to the run-time system, and what they may say: RIFs, jobs, and clients that control it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import trio
+from attrs import define, field
+from msgspec.structs import replace
+
+from gspc_trio.components.rif.messages import CannotStart, DagReport, RifBack, RifHello
+from gspc_trio.components.rm.messages import Revoked
+from gspc_trio.components.rm.shell.service import FROM_JOBS
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.messages import (
+    AddDag,
+    Await,
+    Bootstrap,
+    BootstrapReport,
+    Explain,
+    GetHostToResource,
+    GetResources,
+    HostToResource,
+    JobBack,
+    JobEnd,
+    JobList,
+    JobRegistered,
+    LeaveJob,
+    ListJobs,
+    RegisterJob,
+    RemoveDag,
+    ResourceList,
+    SetWeight,
+    StopRts,
+    Teardown,
+    TeardownReport,
+)
+from gspc_trio.core.ids import Counter, JobId, RifId, host_name
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.messages import Done, GetStatus, Status
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, drop_offender
+from gspc_trio.protocol.hooks import NUMBER_MAX
+from gspc_trio.protocol.session import SILENT
+from gspc_trio.records.facts import HostLoad, Record, StreamOpened, WorkerChanged
+from gspc_trio.records.messages import RecordBatch, Watch
+from gspc_trio.records.shell.stream import Watcher
+
+if TYPE_CHECKING:
+    from gspc_trio.components.rts.shell.service import RtsService
+
+log = logging.getLogger(__name__)
+
+CANCELLED = "the run-time system goes"
+"""Why RIFs and jobs are lost when the service is cancelled: of that nobody needs a warning."""
+
+GOODBYE_TIMEOUT_S = 0.2
+"""How long the last words to clients and jobs may take to be sent when the run-time system goes."""
+
+
+class RtsError(Exception):
+    """The run-time system cannot do what was asked; the message is one line for people."""
+
+
+def as_message(
+    result: actions.Result,
+) -> BootstrapReport | TeardownReport | Done | DagReport:
+    """Return an answer of the RTS machine as it travels."""
+    if isinstance(result, actions.Bootstrapped):
+        return BootstrapReport(result.started, result.failed)
+    if isinstance(result, actions.TornDown):
+        return TeardownReport(result.stopped)
+    if isinstance(result, actions.Weighed):
+        return Done()
+    return result
+
+
+@define(eq=False)
+class _JobLink:
+    """A job server and its wish to join."""
+
+    peer: Peer
+    call: IncomingCall | None
+    answered: trio.Event = field(factory=trio.Event)
+    job: JobId = ""
+    left: JobEnd | None = None
+
+
+class PeerServer:
+    """Serves every connection according to the role of its other end.
+
+    Args:
+        service: to which what they say goes.
+    """
+
+    def __init__(self, service: RtsService) -> None:
+        self.rifs: dict[int, Peer] = {}
+        self._service = service
+        self._links = Counter()
+        self._jobs: dict[int, _JobLink] = {}
+        self._clients: dict[Peer, None] = {}
+
+    async def serve(self, peer: Peer) -> None:
+        """Serve one connection until it is over."""
+        if peer.role == "rif":
+            await self._serve_rif(peer)
+        elif peer.role == "job":
+            await self._serve_job(peer)
+        elif peer.role == "control":
+            await self._serve_client(peer)
+        else:
+            drop_offender(peer, f"a run-time system serves rif, job and control, not {peer.role}")
+
+    # RIFs ---------------------------------------------------------------------------------------------------
+
+    async def _serve_rif(self, peer: Peer) -> None:
+        first, *more = await peer.receive()
+        hello = first.hello if isinstance(first, RifBack) else first
+        if not isinstance(hello, RifHello):
+            drop_offender(peer, f"a RIF begins with its hello, not with {_name_of(first)}")
+            return
+        if hello.rif_id != peer.name:
+            drop_offender(peer, f"{peer.name} says hello as {hello.rif_id}")
+            return
+        others = [rif for rif in self.rifs.values() if rif.name == peer.name and rif.is_held_by_another(peer)]
+        if isinstance(first, RifBack) and others:
+            drop_offender(peer, f"{peer.name} is connected from another process")
+            return
+        put = self._service.inbox.put
+        link = self._links.next()
+        self.rifs[link] = peer
+        said = (link, hello.rif_id, hello.incarnation, hello.address, hello.hardware)
+        if isinstance(first, RifBack):
+            put(events.RifBack(*said, first.claims, hello.pid), peer)
+        else:
+            put(events.RifUp(*said, hello.pid), peer)
+        try:
+            late_s = 0.0
+            while True:
+                for message in more:
+                    if isinstance(message, Revoked):
+                        put(events.RevokedBy(link, message), peer)
+                    elif isinstance(message, RecordBatch):
+                        late_s = self._take_records(peer, message, late_s)
+                    elif isinstance(message, CannotStart):
+                        put(events.RifUnfit(link, message.detail), peer)
+                    else:
+                        drop_offender(peer, f"a RIF does not say {_name_of(message)}")
+                more = await peer.receive()
+        finally:
+            del self.rifs[link]
+            put(events.RifLost(link, peer.reason or CANCELLED))
+
+    def _take_records(self, rif: Peer, batch: RecordBatch, late_s: float) -> float:
+        """Add records of a RIF, on this process's clock; return the difference between the clocks."""
+        records = self._service.records
+        for record in batch.records:
+            if isinstance(record, StreamOpened):
+                late_s = record.wall_offset_s - records.opened.wall_offset_s
+                continue
+            if _teller_of(record) != rif.name:
+                drop_offender(rif, f"a RIF tells of itself, not {type(record).__name__} of others")
+                break
+            if isinstance(record, WorkerChanged):
+                there = self._service.machine.may_have(rif.name, record.resource_id)
+                if not there:  # not any more
+                    continue
+            at_s = max(-NUMBER_MAX, min(record.at_s + late_s, NUMBER_MAX))
+            records.append(replace(record, at_s=at_s) if late_s else record)
+        return late_s
+
+    # Jobs ---------------------------------------------------------------------------------------------------
+
+    async def _serve_job(self, peer: Peer) -> None:
+        first, *more = await peer.receive()
+        call = first if isinstance(first, IncomingCall) else None
+        wish = first.joining if isinstance(first, JobBack) else call and call.body
+        if not isinstance(wish, RegisterJob):
+            drop_offender(peer, f"a job begins with its registration, not with {_name_of(first)}")
+            return
+        if isinstance(first, JobBack):
+            before = self._service.rm.peers.get(first.job)
+            if before is not None and before.is_held_by_another(peer):
+                drop_offender(peer, f"job {first.job} is connected from another process")
+                return
+        link = self._links.next()
+        joining = self._jobs[link] = _JobLink(peer, call)
+        put = self._service.inbox.put
+        asked = events.JobAsked(
+            link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s, wish.adopts,
+            wish.priority,
+        )  # fmt: skip
+        back = isinstance(first, JobBack)
+        put(events.JobBack(asked, first.job, first.grants) if back else asked, peer)
+        try:
+            await joining.answered.wait()
+            if joining.job:
+                joining.left = await self._listen_to_job(joining, more)
+        finally:
+            del self._jobs[link]
+            if joining.job:
+                if self._service.rm.peers.get(joining.job) is peer:
+                    del self._service.rm.peers[joining.job]
+                reason = "" if joining.left is not None else peer.reason or CANCELLED
+                silent = reason.startswith(SILENT)
+                put(events.JobGone(joining.job, reason, joining.left, silent, link))
+
+    async def _listen_to_job(self, joined: _JobLink, more: list[Any]) -> JobEnd:
+        """Take what a job says until it leaves; return how it has ended."""
+        peer, job, take = joined.peer, joined.job, self._service.rm.take
+        while True:
+            said: list[Any] = []
+            for message in more:
+                if type(message) in FROM_JOBS:
+                    said.append(message)
+                    continue
+                take(peer, job, said)
+                said = []
+                if isinstance(message, IncomingCall) and isinstance(message.body, LeaveJob):
+                    message.reply(Done())
+                    if not message.body.adopted:
+                        return message.body.end
+                    self._service.inbox.put(events.Inherited(job, message.body.adopted), peer)
+                else:
+                    drop_offender(peer, f"job {job} may not say {_name_of(message)} here")
+            take(peer, job, said)
+            more = await peer.receive()
+
+    def accept_job(self, accepted: actions.AcceptJob) -> None:
+        """Tell the job server its id; it may be gone already."""
+        joining, job = self._jobs.get(accepted.link), accepted.job
+        if joining is None:
+            gone = events.JobGone(job, "it went before it was registered", silent=accepted.back)
+            self._service.inbox.put(gone)
+            return
+        joining.job = job
+        before = self._service.rm.peers.get(job if accepted.back else accepted.adopted)
+        if before is not None:
+            before.drop(f"job {job} has connected again" if accepted.back else f"job {job} goes on for it")
+        self._service.rm.peers[job] = joining.peer
+        registered = JobRegistered(job, bool(accepted.adopted), accepted.rifs)
+        if joining.call is None:
+            joining.peer.post(registered)
+        else:
+            joining.call.reply(registered)
+        grace_s = self._service.machine.limits.grace_s
+        if grace_s:
+            joining.peer.post(Await(grace_s))
+        joining.answered.set()
+
+    def refuse_job(self, link: int, reason: str) -> None:
+        """Tell the job server why it cannot join."""
+        joining = self._jobs.get(link)
+        if joining is not None and joining.call is not None:
+            joining.call.fail(PermissionError(reason))
+            joining.answered.set()
+        elif joining is not None:
+            joining.peer.drop(reason)
+            joining.answered.set()
+
+    async def dismiss_jobs(self, reason: str) -> None:
+        """End the connections of all jobs; those who were to wait for this run-time system do not."""
+        joined = [joining.peer for joining in self._jobs.values()]
+        if self._service.machine.limits.grace_s:
+            for peer in joined:
+                peer.post(Await(0.0))
+            await _close_all(joined)
+        for peer in joined:
+            peer.drop(reason)
+
+    # Clients ------------------------------------------------------------------------------------------------
+
+    async def _serve_client(self, peer: Peer) -> None:
+        self._clients[peer] = None
+        watcher: Watcher | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                try:
+                    while True:
+                        for message in await peer.receive():
+                            if isinstance(message, Watch):
+                                if watcher is None:
+                                    watcher = Watcher()
+                                    nursery.start_soon(self._service.records.feed, peer, watcher)
+                                watcher.add_credit(message.credit)
+                            elif isinstance(message, IncomingCall):
+                                self._answer(message)
+                            else:
+                                drop_offender(peer, f"a client does not say {_name_of(message)}")
+                except PeerGone:
+                    nursery.cancel_scope.cancel()
+        finally:
+            del self._clients[peer]
+
+    def _answer(self, call: IncomingCall) -> None:
+        """Answer a call of a client, now or when the machine has its answer."""
+        body = call.body
+        question = _QUESTIONS.get(type(body))
+        if question is not None:
+            self._service.ask(lambda ask: question(ask, body), lambda answer: _reply(call, answer))
+            return
+        known = _ANSWERS.get(type(body))
+        if known is None:
+            call.fail(TypeError(f"a run-time system does not answer {_name_of(body)}"))
+            return
+        try:
+            call.reply(known(self._service, body))
+        except (IllegalEvent, RtsError) as error:
+            call.fail(error)
+            return
+        if isinstance(body, StopRts):
+            self._service.stopped.set()
+
+    async def say_goodbye(self) -> None:
+        """Send clients what is still to be sent."""
+        await _close_all(list(self._clients))
+
+
+async def _close_all(peers: list[Peer]) -> None:
+    """Send these what is still to be sent, and end their connections."""
+    with trio.move_on_after(GOODBYE_TIMEOUT_S):
+        async with trio.open_nursery() as nursery:
+            for peer in peers:
+                nursery.start_soon(peer.aclose)
+
+
+def _reply(call: IncomingCall, answer: actions.Answer | actions.Refused) -> None:
+    if isinstance(answer, actions.Refused):
+        call.fail(RtsError(answer.reason))
+    else:
+        call.reply(as_message(answer.result))
+
+
+def _teller_of(record: Record) -> RifId:
+    """Return which RIF may say so, or ""."""
+    if isinstance(record, WorkerChanged):
+        return host_name(record.resource_id)
+    return record.rif_id if isinstance(record, HostLoad) else ""
+
+
+def _name_of(message: Any) -> str:
+    return type(message.body if isinstance(message, IncomingCall) else message).__name__
+
+
+_QUESTIONS: dict[type, Callable[[int, Any], Any]] = {
+    Bootstrap: lambda ask, body: events.BootstrapAsked(
+        ask, body.hosts, body.strategy, body.cores, body.options
+    ),
+    Teardown: lambda ask, body: events.TeardownAsked(ask, body.rif_ids),
+    AddDag: lambda ask, body: events.AddAsked(ask, body.rif_id, body.resources),
+    RemoveDag: lambda ask, body: events.RemoveAsked(ask, body.rif_id, body.resource_ids, body.policy),
+    SetWeight: lambda ask, body: events.WeightAsked(ask, body.job, body.weight),
+}
+
+_ANSWERS: dict[type, Callable[[RtsService, Any], Any]] = {
+    GetStatus: lambda service, _: Status(service.status()),
+    GetHostToResource: lambda service, _: HostToResource(service.host_to_resource()),
+    ListJobs: lambda service, _: JobList(service.jobs(), service.ended_jobs()),
+    GetResources: lambda service, body: ResourceList(service.resources(body.rif_id)),
+    Explain: lambda service, body: Status({"waiting": service.explain(body.job)}),
+    StopRts: lambda _, __: Done(),
+}

@@ -1,0 +1,390 @@
+"""The run-time system as a service (GSPC19 2.1, 4.1): the shell of the RTS machine, the RM beside it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from gspc_trio.components.provision.strategy import Strategy
+from gspc_trio.components.rif.messages import CloseJobEverywhere, DagReport, StopRif
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.placing import Placement
+from gspc_trio.components.rm.shell.service import RmShell
+from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import (
+    BootstrapReport,
+    EndedJob,
+    JobEntry,
+    NewWeight,
+    RifEndpoint,
+    RifGone,
+    RifUp,
+    TeardownReport,
+)
+from gspc_trio.components.rts.shell.peers import CANCELLED, PeerServer, RtsError, as_message
+from gspc_trio.components.rts.shell.runs import StrategyRuns
+from gspc_trio.components.rts.shell.status import describe, explained
+from gspc_trio.components.rts.state import Limits
+from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
+from gspc_trio.core.resources import Resource
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError, drop_offender
+from gspc_trio.nursery.scopes.drive import Inbox, drive
+from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.records.facts import JobChanged, RifChanged, TaskCounts
+from gspc_trio.records.shell.stream import RecordStream
+from gspc_trio.version import VERSION
+
+log = logging.getLogger(__name__)
+
+STOP_TIMEOUT_S = 3.0
+"""How long a service that is left may take to stop its RIFs in good order; the rest is killed."""
+
+
+class RtsService:
+    """A running run-time system: the handle that :func:`open_rts_service` yields.
+
+    Attributes:
+        addresses: where it listens, ``address`` the first of them.
+        records: of RIFs, resources, grants and jobs.
+        stopped: set when a client has asked it to stop; its owner then leaves the block.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        strategies: Mapping[str, Strategy],
+        limits: Limits,
+        epoch: int,
+        issue: Callable[[RifId], str],
+        placement: Placement | None = None,
+    ) -> None:
+        self.addresses: tuple[str, ...] = ()
+        self.records = RecordStream(VERSION)
+        self.stopped = trio.Event()
+        self.machine = Rts(frozenset(strategies), limits)
+        self.inbox: Inbox[Any] = Inbox()
+        self.rm = RmShell(ResourceManager(epoch, None, placement), self.inbox.put, self.records.append)
+        self.peers = PeerServer(self)
+        self._network = network
+        self._runs = StrategyRuns(strategies, network.token, issue, limits.grace_s, self.inbox.put)
+        self._started_s = trio.current_time()
+        self._asks = Counter()
+        self._answers: dict[int, Callable[[actions.Answer | actions.Refused], None]] = {}
+        self._over = trio.Event()
+        self._nursery: trio.Nursery
+        self._table: dict[type, Callable[[Any], None]] = {
+            actions.StartRif: lambda action: self._nursery.start_soon(self._runs.run, action, self.addresses),
+            actions.KillRif: lambda action: self._runs.kill(action),
+            actions.AskRif: lambda action: self._nursery.start_soon(self._ask_rif, action),
+            actions.TellRif: self._tell_rif,
+            actions.CloseJobAt: self._close_job,
+            actions.StopRif: self._stop_rif,
+            actions.DropLink: self._drop_link,
+            actions.AcceptJob: lambda action: self.peers.accept_job(action),
+            actions.RefuseJob: lambda action: self.peers.refuse_job(action.link, action.reason),
+            actions.TellWeight: lambda told: self._post_to_jobs((told.job,), NewWeight(told.weight)),
+            actions.AnnounceRif: self._announce,
+            actions.AnnounceGone: self._announce_gone,
+            actions.TellRm: lambda action: self.rm.inbox.put(action.event),
+            actions.Answer: self._answer,
+            actions.Refused: self._answer,
+            actions.Stopped: lambda _: self._over.set(),
+            RifChanged: self._record_rif,
+            JobChanged: self.records.append,
+            TaskCounts: self.records.append,
+        }
+
+    @property
+    def address(self) -> str:
+        """The first address at which it listens."""
+        return self.addresses[0]
+
+    # What a user can ask, in this process -------------------------------------------------------------------
+
+    async def bootstrap(
+        self,
+        hosts: Sequence[str],
+        strategy: str = "local",
+        cores: int = 0,
+        options: Mapping[str, str] | None = None,
+    ) -> BootstrapReport:
+        """Start a RIF on each host (RTS-1); those that fail are in the report beside those that came up.
+
+        Args:
+            hosts: names of hosts; logical names for the strategies ``local`` and ``embedded``.
+            strategy: name of a strategy.
+            cores: number of cores each is to offer; 0 for what its hardware has.
+            options: of the strategy.
+
+        Raises:
+            RtsError: there is no such strategy, or a host is named twice.
+        """
+        plain = dict(options or {})
+        report: BootstrapReport = await self._asked(
+            lambda ask: events.BootstrapAsked(ask, tuple(hosts), strategy, cores, plain)
+        )
+        return report
+
+    async def teardown(self, rif_ids: Sequence[RifId]) -> tuple[RifId, ...]:
+        """Stop these RIFs and return their ids when nothing is left of them (RTS-1).
+
+        Raises:
+            RtsError: one is unknown; then none is stopped.
+        """
+        report: TeardownReport = await self._asked(lambda ask: events.TeardownAsked(ask, tuple(rif_ids)))
+        return report.stopped
+
+    async def add(self, rif_id: RifId, resources: Sequence[Resource]) -> DagReport:
+        """Add resources to a RIF and return how to reach their workers (RTS-2).
+
+        Raises:
+            RtsError: they do not fit to what it has, or hang below a resource that is held.
+        """
+        report: DagReport = await self._asked(lambda ask: events.AddAsked(ask, rif_id, tuple(resources)))
+        return report
+
+    async def remove(
+        self, rif_id: RifId, resource_ids: Sequence[ResourceId], policy: str = "lose"
+    ) -> DagReport:
+        """Remove resources and all below them from a RIF and return which were removed (RTS-2, RM-11).
+
+        Args:
+            rif_id: of the RIF.
+            resource_ids: of its resources.
+            policy: when one is held: ``lose``: its job loses it; ``wait`` until it is released; ``refuse``:
+                nothing is removed.
+
+        Raises:
+            RtsError: a resource is not there, or is held and the policy is ``refuse``.
+        """
+        report: DagReport = await self._asked(
+            lambda ask: events.RemoveAsked(ask, rif_id, tuple(resource_ids), policy)
+        )
+        return report
+
+    def host_to_resource(self) -> dict[str, tuple[ResourceId, ...]]:
+        """Return host -> ids of its resources (RTS-3)."""
+        return self.machine.host_to_resource()
+
+    def jobs(self) -> tuple[JobEntry, ...]:
+        """Return the jobs registered now, oldest first."""
+        return tuple(
+            JobEntry(job.job, job.name, job.pid, job.host, job.address, job.weight)
+            for job in self.machine.jobs
+        )
+
+    def ended_jobs(self) -> tuple[EndedJob, ...]:
+        """Return the last jobs that are over, in the order in which they ended."""
+        return tuple(
+            EndedJob(
+                job.job,
+                job.name,
+                job.state,
+                job.detail,
+                {state.value: number for state, number in job.counts.items()},
+                job.last_s - job.first_s,
+            )
+            for job in self.records.progress.ended_jobs
+        )
+
+    def resources(self, rif_id: RifId) -> tuple[Resource, ...]:
+        """Return what a RIF has, parents before children.
+
+        Raises:
+            RtsError: there is no such RIF.
+        """
+        for rif in self.machine.rifs:
+            if rif.rif_id == rif_id:
+                return rif.usable()
+        there = ", ".join(rif.rif_id for rif in self.machine.rifs) or "none"
+        raise RtsError(f"there is no RIF {rif_id}; there are: {there}")
+
+    def explain(self, job: JobId) -> list[dict[str, Any]]:
+        """Return why each request of a job waits, see :func:`explained`; IllegalEvent without job."""
+        return explained(self.machine, self.rm.machine, job, trio.current_time())
+
+    def status(self) -> dict[str, Any]:
+        """Return the state as plain data, see :func:`~gspc_trio.components.rts.shell.status.describe`."""
+        now = trio.current_time()
+        pid = self._network.whereabouts().pid
+        return describe(self.machine, self.rm.machine, self.addresses, pid, now - self._started_s, now)
+
+    def ask(
+        self,
+        event: Callable[[int], Any],
+        answered: Callable[[actions.Answer | actions.Refused], None],
+    ) -> None:
+        """Give a question to the machine; ``answered`` is called once."""
+        ask = self._asks.next()
+        self._answers[ask] = answered
+        self.inbox.put(event(ask))
+
+    async def _asked(self, event: Callable[[int], Any]) -> Any:
+        done = trio.Event()
+        answers: list[actions.Answer | actions.Refused] = []
+
+        def answered(answer: actions.Answer | actions.Refused) -> None:
+            answers.append(answer)
+            done.set()
+
+        self.ask(event, answered)
+        await done.wait()
+        if isinstance(answers[0], actions.Refused):
+            raise RtsError(answers[0].reason)
+        return as_message(answers[0].result)
+
+    # Running it ---------------------------------------------------------------------------------------------
+
+    def restore(self, event: events.Restored | events.JobEnded) -> None:
+        """Take in what an earlier run-time system had; before this one is started."""
+        for action in self.machine.handle(event, trio.current_time()):
+            self._perform(action)
+
+    async def start(self, nursery: trio.Nursery, listen: Sequence[str]) -> None:
+        """Listen and serve in the nursery."""
+        self._nursery = nursery
+        addresses = []
+        for address in listen:
+            addresses.append(await nursery.start(self._listen, address))
+        self.addresses = tuple(addresses)
+        nursery.start_soon(self._drive)
+        nursery.start_soon(self.rm.run)
+
+    async def _listen(
+        self, address: str, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        await self._network.listen(address, self.peers.serve, role="rts", name="rts", task_status=task_status)
+
+    async def _drive(self) -> None:
+        try:
+            await drive(self.machine, self.inbox, self._perform)
+        finally:
+            self._over.set()
+
+    async def stop(self) -> None:
+        """Let jobs go, take RIFs down in good order, and return when nothing is left of them."""
+        await self.peers.dismiss_jobs("the run-time system was stopped")
+        self.inbox.put(events.Stop())
+        await self._over.wait()
+        await self.peers.say_goodbye()
+
+    def _perform(self, action: Any) -> None:
+        self._table[type(action)](action)
+
+    # Actions ------------------------------------------------------------------------------------------------
+
+    async def _ask_rif(self, action: actions.AskRif) -> None:
+        peer = self.peers.rifs.get(action.link)
+        if peer is None:
+            return
+        try:
+            report = await peer.call(action.message, self.machine.limits.bootstrap_timeout_s)
+        except PeerGone:
+            return  # RifLost says so
+        except (RemoteError, trio.TooSlowError, ValueError) as error:
+            reason = str(error) or "it did not answer in time"
+            self.inbox.put(events.RifRefused(action.link, action.call, reason))
+            return
+        if isinstance(report, DagReport):
+            self.inbox.put(events.RifAnswered(action.link, action.call, report), peer)
+        else:
+            drop_offender(peer, f"a RIF does not answer {type(report).__name__}")
+
+    def _tell_rif(self, action: actions.TellRif) -> None:
+        self._post(action.link, action.message)
+
+    def _stop_rif(self, action: actions.StopRif) -> None:
+        self._post(action.link, StopRif())
+
+    def _close_job(self, action: actions.CloseJobAt) -> None:
+        for link in action.links:
+            self._post(link, CloseJobEverywhere(action.job))
+
+    def _post(self, link: int, message: Any) -> None:
+        peer = self.peers.rifs.get(link)
+        if peer is not None:
+            peer.post(message)
+
+    def _drop_link(self, action: actions.DropLink) -> None:
+        peer = self.peers.rifs.get(action.link)
+        if peer is not None:
+            peer.drop(action.reason)
+
+    def _announce(self, action: actions.AnnounceRif) -> None:
+        endpoint = RifEndpoint(
+            action.rif_id, action.incarnation, action.host, action.address, action.resources
+        )
+        self._post_to_jobs(action.jobs, RifUp(endpoint))
+
+    def _announce_gone(self, action: actions.AnnounceGone) -> None:
+        self._post_to_jobs(action.jobs, RifGone(action.rif_id, action.incarnation, action.reason))
+
+    def _post_to_jobs(self, jobs: Sequence[JobId], message: Any) -> None:
+        for job in jobs:
+            peer = self.rm.peers.get(job)
+            if peer is not None:
+                peer.post(message)
+
+    def _answer(self, action: actions.Answer | actions.Refused) -> None:
+        self._answers.pop(action.ask)(action)
+
+    def _record_rif(self, record: RifChanged) -> None:
+        bad = record.state in ("quarantined", "away", "lost", "failed") and record.detail != CANCELLED
+        log.log(
+            logging.WARNING if bad else logging.INFO,
+            "%s on %s is %s%s",
+            record.rif_id,
+            record.host,
+            record.state,
+            record.detail and f": {record.detail}",
+        )
+        self.records.append(record)
+
+
+@asynccontextmanager
+async def open_rts_service(
+    network: Network,
+    *,
+    listen: Sequence[str],
+    strategies: Mapping[str, Strategy],
+    limits: Limits | None = None,
+    epoch: int | None = None,
+    issue: Callable[[RifId], str] = lambda _: "",
+    placement: Placement | None = None,
+    prepare: Callable[[RtsService], None] = lambda _: None,
+) -> AsyncIterator[RtsService]:
+    """A run-time system for as long as the block runs; no host has a RIF yet.
+
+    On exit jobs lose it, RIFs are asked to stop, and what has not stopped after a second is killed.
+
+    Args:
+        network: in which it listens.
+        listen: addresses; RIFs in processes of their own need one that begins with ``ws:``.
+        strategies: name -> how RIFs are started.
+        limits: times and sizes.
+        epoch: first part of all grant ids, higher than that of any RM before; None for the time in seconds.
+        issue: returns credentials for the TLS of a RIF, "" for none.
+        placement: which host a resource comes from (``policies.placement``); None: all in turn.
+        prepare: tells the service what it is to know before it listens.
+
+    Raises:
+        OSError: it cannot listen at one of the addresses.
+    """
+    epoch = int(time.time()) if epoch is None else epoch
+    service = RtsService(network, strategies, limits or Limits(), epoch, issue, placement)
+    prepare(service)
+    async with open_scope() as nursery:
+        await service.start(nursery, listen)
+        try:
+            yield service
+        finally:
+            with trio.move_on_after(STOP_TIMEOUT_S, shield=True):
+                await service.stop()
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,332 @@
+"""What a run-time system leaves behind for the next one: how it is reached, and which RIFs it had.
+
+The next one has the same address, secrets and hosts. RIFs that live come back to it, with their work; what
+they and the job servers hold they say themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+from attrs import asdict, evolve, field, frozen
+from msgspec import Struct, structs
+
+from gspc_trio.components.rts.events import JobEnded, Restored
+from gspc_trio.components.rts.shell.service import RtsService
+from gspc_trio.components.rts.state import Rif, RifState
+from gspc_trio.core.ids import JobId, RifId
+from gspc_trio.nursery.connections.connection_file import process_start
+from gspc_trio.protocol.address import WebSocketAddress, parse_address
+from gspc_trio.records.shell.durable_files import (
+    ASIDE,
+    THIS_MACHINE,
+    FileSystem,
+    create_aside,
+    put_in_place,
+)
+from gspc_trio.records.shell.own_directory import own_directory
+
+SAVE_INTERVAL_S = 0.2
+"""How long after a change it is saved at the latest."""
+
+ALIVE_INTERVAL_S = 1.0
+"""How often the file says that its run-time system lives."""
+
+RESUME_GRACE_S = 30.0
+"""How long RIFs and jobs are awaited that cannot be heard, and wait for their run-time system."""
+
+OLD_WORK_S = RESUME_GRACE_S + 15.0
+"""After so long without a run-time system its RIFs have ended: some silence, the wait, and time to stop."""
+
+NAMES_AHEAD = 1000
+"""So many names are taken to have been given out beyond those noted when nobody could note the last ones."""
+
+log = logging.getLogger(__name__)
+
+_FILE = "rts.json"
+
+
+class StateError(ValueError):
+    """The state cannot be used; one line says why, and what to do."""
+
+
+class SavedHost(Struct, frozen=True):
+    """A host that has a RIF, or is to have one.
+
+    Attributes:
+        host, strategy, cores, options: how it is started.
+        rif_id, incarnation, pid: of its RIF.
+        up: whether that has been up.
+    """
+
+    host: str
+    strategy: str
+    cores: int
+    options: dict[str, str]
+    rif_id: RifId = ""
+    incarnation: int = 0
+    pid: int = 0
+    up: bool = True
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its RIF is known to run no more."""
+        if self.strategy != "local" or not self.pid:
+            return False
+        try:
+            return b"rif_process" not in Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        except OSError:
+            return True
+
+
+class SavedJob(Struct, frozen=True):
+    """A job whose job server runs on the host of the run-time system.
+
+    Attributes:
+        job: its id.
+        pid, started: which process that is; ``started`` in ticks since the host did.
+    """
+
+    job: JobId
+    pid: int
+    started: int
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether that process is known to run no more."""
+        return process_start(self.pid) not in (self.started, 0)
+
+
+@frozen
+class RtsState:
+    """What is kept.
+
+    Attributes:
+        token: the secret, as hexadecimal digits.
+        port: TCP port at which it listens, 0 if it never has.
+        epoch: of its grants; the next one takes a higher one.
+        instance: by which job servers know that it is the one that they had.
+        rifs_named, jobs_named: numbers of RIFs and jobs that were ever named, or more.
+        hosts: those that it has.
+        jobs: those that nobody is to go on for when their process has ended.
+        alive_s: wall-clock time at which it was last seen alive, 0 after an orderly end.
+    """
+
+    token: str = field(factory=lambda: secrets.token_bytes(32).hex(), repr=False)
+    instance: str = field(factory=lambda: secrets.token_hex(8))
+    port: int = 0
+    epoch: int = 0
+    rifs_named: int = 0
+    jobs_named: int = 0
+    hosts: tuple[SavedHost, ...] = ()
+    jobs: tuple[SavedJob, ...] = ()
+    alive_s: float = 0.0
+
+
+class StateKeeper:
+    """Keeps the state of one run-time system in a directory; made by :func:`open_state`.
+
+    Args:
+        folder: the directory.
+        state: what the last one left.
+        clock: seconds since 1970.
+        files: the file system that the directory is in.
+
+    Attributes:
+        state: what the last one left, with the epoch for this one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        state: RtsState,
+        clock: Callable[[], float] = time.time,
+        files: FileSystem = THIS_MACHINE,
+    ) -> None:
+        self.folder = folder
+        self._files = files
+        self.before = state
+        self._clock = clock
+        self._restored = self._failed = False
+        self.state = evolve(state, epoch=max(int(clock()), state.epoch + 1))
+
+    def try_out(self) -> None:
+        """See that there is room: whoever wants a state is told at once if it cannot be kept.
+
+        Raises:
+            StateError: it cannot be written.
+        """
+        try:
+            self._files.close(create_aside(self._files, self.folder, _encoded(self.before)))
+            self._files.remove(self.folder / ASIDE)
+        except OSError as error:
+            raise StateError(
+                f"the state {self.folder} cannot be written: {error.strerror or error}"
+            ) from None
+
+    @property
+    def hosts_to_start(self) -> tuple[SavedHost, ...]:
+        """Hosts of the last one whose RIFs do not come back: it ended in good order, and they with it."""
+        ended = not self.before.alive_s
+        return tuple(host for host in self.before.hosts if ended or not host.rif_id)
+
+    def restore(self, service: RtsService) -> None:
+        """Tell a new service, before it listens, what the last one had."""
+        before = self.before
+        service.machine.skip_names(before.rifs_named, before.jobs_named)
+        too_late = self._clock() - before.alive_s > OLD_WORK_S
+        for host in before.hosts:
+            if host not in self.hosts_to_start:
+                gone = too_late or host.has_ended
+                known = (host.rif_id, host.incarnation, host.host, host.strategy, host.cores, host.options)
+                service.restore(Restored(*known, gone, not host.up))
+        for job in before.jobs:
+            if job.has_ended:
+                service.restore(JobEnded(job.job))
+
+    async def follow(self, service: RtsService) -> None:
+        """Save what changes, until cancelled; then that it ended in good order."""
+        where = parse_address(service.address)
+        assert isinstance(where, WebSocketAddress)
+        self.state = evolve(self.state, port=where.port)
+        try:
+            while True:
+                now = self._clock()
+                rifs, jobs = service.machine.named
+                news = evolve(
+                    self.state,
+                    hosts=self._hosts(service),
+                    jobs=self._jobs(service),
+                    rifs_named=_ahead(rifs, self.state.rifs_named),
+                    jobs_named=_ahead(jobs, self.state.jobs_named),
+                )
+                if news != self.state or now - self.state.alive_s > ALIVE_INTERVAL_S:
+                    self._save(evolve(news, alive_s=now))
+                await trio.sleep(SAVE_INTERVAL_S)
+        finally:
+            rifs, jobs = service.machine.named
+            self._save(evolve(self.state, rifs_named=rifs, jobs_named=jobs, alive_s=0.0))
+
+    def _hosts(self, service: RtsService) -> tuple[SavedHost, ...]:
+        """Those that have a RIF, and those of before that have not been started yet."""
+        rifs = {rif.host: _saved(rif) for rif in service.machine.rifs if rif.state is not RifState.STOPPING}
+        if not self._restored:
+            rifs = {saved.host: saved for saved in self.before.hosts} | rifs
+        return tuple(rifs.values())
+
+    def _jobs(self, service: RtsService) -> tuple[SavedJob, ...]:
+        """Jobs whose process can be looked for; a journaled one may be taken over when that has ended."""
+        noted = {saved.job: saved for saved in self.state.jobs}
+        here, found = socket.gethostname(), []
+        for job in service.machine.jobs:
+            saved = noted.get(job.job)
+            if saved is None and job.host == here and job.pid and not job.grace_s:
+                started = process_start(job.pid)
+                saved = SavedJob(job.job, job.pid, started) if started else None
+            if saved is not None:
+                found.append(saved)
+        return tuple(found)
+
+    def restored(self) -> None:
+        """The hosts of before were asked for: those that are not there now are no longer kept."""
+        self._restored = True
+
+    def _save(self, state: RtsState) -> None:
+        """Write it down; a disk that takes no more ends nobody's work, it is only tried again."""
+        self.state = state
+        try:
+            self._write(state)
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                log.warning("the state %s cannot be written: %s", self.folder, error.strerror or error)
+            self._failed = True
+            self.state = evolve(state, alive_s=0.0)  # so that it is tried again
+
+    def _write(self, state: RtsState) -> None:
+        self._files.close(put_in_place(self._files, self.folder / _FILE, _encoded(state)))
+
+
+def _encoded(state: RtsState) -> bytes:
+    return json.dumps(asdict(state), default=structs.asdict).encode(errors="surrogateescape")
+
+
+def _saved(rif: Rif) -> SavedHost:
+    up = rif.state in (RifState.UP, RifState.AWAY) and not rif.fresh
+    known = (rif.host, rif.strategy, rif.cores, dict(rif.options), rif.rif_id, rif.incarnation, rif.pid)
+    return SavedHost(*known, up)
+
+
+def _ahead(named: int, noted: int) -> int:
+    """Return what to note of a number of names: more than can be given out before it is noted again."""
+    return noted if named + NAMES_AHEAD // 2 <= noted else named + NAMES_AHEAD
+
+
+@contextmanager
+def open_state(folder: Path) -> Iterator[StateKeeper]:
+    """The state in a directory, for one run-time system at a time.
+
+    Raises:
+        StateError: others can look into the directory, another run-time system uses it, it is damaged, or
+            nothing can be written there.
+        OSError: the directory cannot be made.
+    """
+    with own_directory(folder, "a run-time system that runs uses the state", StateError):
+        keeper = StateKeeper(folder, load_state(folder))
+        keeper.try_out()
+        yield keeper
+
+
+def load_state(folder: Path, files: FileSystem = THIS_MACHINE) -> RtsState:
+    """Return what the last run-time system has left in a directory, or a new state if there was none.
+
+    Raises:
+        StateError: it is damaged.
+        OSError: it cannot be read.
+    """
+    path = folder / _FILE
+    try:
+        data: dict[str, Any] = json.loads(files.read(path).decode(errors="surrogateescape"))
+        hosts = tuple(SavedHost(**host) for host in data.pop("hosts"))
+        jobs = tuple(SavedJob(**job) for job in data.pop("jobs", ()))
+        state = RtsState(**data, hosts=hosts, jobs=jobs)
+        bytes.fromhex(state.token)
+        return state
+    except FileNotFoundError:
+        return RtsState()
+    except (ValueError, TypeError, KeyError) as error:
+        raise StateError(f"{path} is damaged ({error}): remove it, and bootstrap the hosts again") from error
+
+
+def starting_hosts(
+    hosts: list[str] | None,
+    cores: int,
+    saved: tuple[SavedHost, ...],
+    there: set[str],
+    options: dict[str, str] | None = None,
+) -> list[tuple[list[str], SavedHost]]:
+    """Return which hosts to start together, and how: those of before, and local ones that are not there.
+
+    Args:
+        hosts: names of local ones, None for this host if there are no others.
+        cores, options: of local ones.
+        saved: those of before.
+        there: names of those that need not be started.
+    """
+    new = hosts or ([] if saved or there else [socket.gethostname()])
+    there = there | {host.host for host in saved}
+    together: dict[str, tuple[list[str], SavedHost]] = {}
+    local = (SavedHost(name, "local", cores, options or {}) for name in new if name not in there)
+    for host in (*saved, *local):
+        key = repr((host.strategy, host.cores, sorted(host.options.items())))
+        together.setdefault(key, ([], host))[0].append(host.host)
+    return list(together.values())

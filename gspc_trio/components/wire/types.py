@@ -1,0 +1,137 @@
+"""Everything that may travel; the place of each type is its number on the wire."""
+
+from __future__ import annotations
+
+from gspc_trio.components.job.messages import (
+    ApplicationCall,
+    ApplicationReply,
+    CancelTask,
+    FindTasks,
+    GetJobStatus,
+    GetMemory,
+    GetNet,
+    GetTask,
+    RetryFailed,
+    StopJob,
+    WaitJob,
+)
+from gspc_trio.components.rif.messages import (
+    AddResources,
+    CannotStart,
+    CloseJobEverywhere,
+    DagReport,
+    Hold,
+    Orphans,
+    RemoveResources,
+    RifBack,
+    RifHello,
+    StopRif,
+    WorkBack,
+)
+from gspc_trio.components.rm.messages import (
+    Demand,
+    Grant,
+    GrantsAhead,
+    Interrupt,
+    Lapsed,
+    Recall,
+    Refuse,
+    Release,
+    Revoke,
+    Revoked,
+)
+from gspc_trio.components.rts.messages import (
+    AddDag,
+    Await,
+    Bootstrap,
+    BootstrapReport,
+    Explain,
+    GetHostToResource,
+    GetResources,
+    HostToResource,
+    JobBack,
+    JobList,
+    JobRegistered,
+    LeaveJob,
+    ListJobs,
+    NewWeight,
+    RegisterJob,
+    RemoveDag,
+    ResourceList,
+    RifGone,
+    RifUp,
+    SetWeight,
+    StopRts,
+    Teardown,
+    TeardownReport,
+)
+from gspc_trio.components.worker.messages import (
+    AttemptStatus,
+    Begun,
+    Cancel,
+    CloseJob,
+    DefineCode,
+    Finished,
+    GetAttempt,
+    OpenJob,
+    Submit,
+    TakeBack,
+)
+from gspc_trio.core.messages import Done, GetStatus, Status
+from gspc_trio.core.staging import DropFile, FilePiece, ReadFile, WriteFile
+from gspc_trio.iml.messages import (
+    AbortData,
+    Alloc,
+    ApplyPut,
+    BeginPut,
+    Chunk,
+    CommitData,
+    CopyPart,
+    CreatePart,
+    DropPart,
+    Evicted,
+    Free,
+    GetChunk,
+    GetRank,
+    GetServers,
+    ImlDone,
+    JoinLayer,
+    KeepPart,
+    LayerJoined,
+    Locate,
+    Located,
+    LookUp,
+    LostData,
+    PartDone,
+    Publish,
+    PutBegun,
+    PutChunk,
+    PutFrom,
+    RankOf,
+    Replicate,
+    SealPart,
+    ServerHello,
+    ServerJoined,
+    ServerList,
+    SetRank,
+)
+from gspc_trio.records.messages import RecordBatch, Watch
+
+WIRE_TYPES: tuple[type, ...] = (
+    Demand, Release, Interrupt, Grant, Recall, Refuse, Lapsed, OpenJob, CloseJob, DefineCode, Submit,
+    Cancel, TakeBack, Hold, Finished, AddResources, RemoveResources, Revoke, Revoked, DagReport,
+    RegisterJob, JobRegistered, LeaveJob, RifUp, RifGone, Done, GetStatus, Status, Bootstrap,
+    BootstrapReport, Teardown, TeardownReport, AddDag, RemoveDag, GetHostToResource, HostToResource,
+    ListJobs, JobList, StopRts, RifHello, CloseJobEverywhere, StopRif, GetJobStatus, WaitJob, StopJob,
+    ApplicationCall, ApplicationReply, Watch, RecordBatch, Explain, SetWeight, GetResources, ResourceList,
+    GetTask, FindTasks, GetNet, CancelTask, RetryFailed, Orphans, GetMemory, GetAttempt, AttemptStatus,
+    CannotStart, Begun, JoinLayer, LayerJoined, Alloc, Located, Locate, LookUp, BeginPut, PutBegun,
+    CommitData, AbortData, Free, Replicate, Publish, GetRank, SetRank, RankOf, GetServers, ServerList,
+    ImlDone, LostData, ServerHello, ServerJoined, Evicted, CreatePart, SealPart, DropPart, ApplyPut,
+    CopyPart, KeepPart, PartDone, GetChunk, Chunk, PutChunk, PutFrom, ReadFile, FilePiece, WriteFile,
+    DropFile, RifBack, JobBack, Await, WorkBack, NewWeight, GrantsAhead,
+)  # fmt: skip
+"""Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
+
+BULK_TYPES = frozenset({Chunk, PutChunk})
+"""Messages that are little more than their last field, which is long: the codec spares them copies."""

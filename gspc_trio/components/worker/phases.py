@@ -1,0 +1,275 @@
+"""Where the attempts of a worker are, and which may enter which phase next (WRK-2).
+
+``waiting -> stage-in -> compute -> stage-out``, in order, at most one attempt in each phase. What needs no
+staging goes straight to compute, and many such attempts are handed over ahead, so that the compute process
+never waits for the next; of those only the first is in compute, the others count as queued. An attempt that
+needs staging is handed over alone; one that may not run again, or that holds several resources, is alone in
+the phases. Stage-in waits while the data that those in the phases have fetched leaves it no room.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Any
+
+from attrs import define
+
+from gspc_trio.components.worker.events import AttemptKey, Compute, StageIn, StageOut
+from gspc_trio.components.worker.messages import Submission
+from gspc_trio.components.worker.verdict import Verdict
+from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.staging import DEFAULT_LIMITS
+from gspc_trio.core.task import Outcome
+
+
+class AttemptPhase(StrEnum):
+    """Where an attempt is at its worker."""
+
+    WAITING = "waiting"
+    """Not begun; also one that was handed to the compute process ahead, behind the one in compute."""
+    STAGE_IN = "stage_in"
+    """Its data is fetched, or is there and compute is not free yet."""
+    COMPUTE = "compute"
+    """It is the one that the compute process runs, or has run while stage-out was not free."""
+    STAGE_OUT = "stage_out"
+    """Its results are stored."""
+    ENDED = "ended"
+    """It was reported, one way or the other."""
+
+
+TRANSITIONS: dict[AttemptPhase, frozenset[AttemptPhase]] = {
+    AttemptPhase.WAITING: frozenset({AttemptPhase.STAGE_IN, AttemptPhase.COMPUTE, AttemptPhase.ENDED}),
+    AttemptPhase.STAGE_IN: frozenset({AttemptPhase.COMPUTE, AttemptPhase.ENDED}),
+    AttemptPhase.COMPUTE: frozenset({AttemptPhase.WAITING, AttemptPhase.STAGE_OUT, AttemptPhase.ENDED}),
+    AttemptPhase.STAGE_OUT: frozenset({AttemptPhase.ENDED}),
+    AttemptPhase.ENDED: frozenset(),
+}
+"""Where an attempt may go from where it is; what compute turns out not to have read waits again."""
+
+
+@define(eq=False)
+class Slot:
+    """An attempt in stage-in or stage-out; ``verdict`` is set while its staging is being aborted."""
+
+    submission: Submission
+    outcome: Outcome | None = None
+    staged: bool = False
+    verdict: Verdict | None = None
+
+    @property
+    def key(self) -> AttemptKey:
+        """Which attempt it is."""
+        return key_of(self.submission)
+
+
+def key_of(submission: Submission) -> AttemptKey:
+    """Return which attempt a submission is."""
+    return (submission.task_id, submission.attempt)
+
+
+class Phases:
+    """The attempts of one job on one worker.
+
+    Attributes:
+        alone: whether each attempt holds several resources, and so is never overlapped.
+        present: all attempts that have not ended.
+        again: were with a compute process that is gone, or taken back; they come before all that waits.
+        waiting: not begun, in order.
+        incoming: in stage-in, or staged and next for compute.
+        handed: given to the compute process, the first of them in compute.
+        computed: its compute has ended, stage-out is still taken by the one before.
+        outgoing: in stage-out.
+        head_since_s: when the first of ``handed`` became the first.
+        inputs_bytes_max: how much data those in the phases may have fetched, unless there is but one.
+    """
+
+    def __init__(self, resource_id: ResourceId) -> None:
+        self.resource_id = resource_id
+        self.job: JobId = ""
+        self.alone = False
+        self.present: dict[AttemptKey, Submission] = {}
+        self.again: deque[Submission] = deque()
+        self.waiting: deque[Submission] = deque()
+        self.incoming: Slot | None = None
+        self.handed: deque[Submission] = deque()
+        self.computed: Slot | None = None
+        self.outgoing: Slot | None = None
+        self.head_since_s = 0.0
+        self.inputs_bytes_max = DEFAULT_LIMITS.inputs_bytes_max
+
+    @property
+    def head(self) -> Submission | None:
+        """The attempt in compute."""
+        return self.handed[0] if self.handed else None
+
+    def slots(self) -> Iterator[Slot]:
+        """Iterate over what is staged, or between compute and stage-out."""
+        for slot in (self.incoming, self.computed, self.outgoing):
+            if slot is not None:
+                yield slot
+
+    def slot_of(self, key: AttemptKey) -> Slot | None:
+        """Return the slot that the attempt is in."""
+        return next((slot for slot in self.slots() if slot.key == key), None)
+
+    def vacate(self, slot: Slot) -> None:
+        """Empty the phase that ``slot`` is in."""
+        if slot is self.incoming:
+            self.incoming = None
+        elif slot is self.outgoing:
+            self.outgoing = None
+        else:
+            assert slot is self.computed
+            self.computed = None
+
+    def status(self, key: AttemptKey) -> AttemptPhase | None:
+        """Return where it is; None: not here, or no longer."""
+        if key not in self.present:
+            return None
+        slots = {
+            AttemptPhase.STAGE_IN: self.incoming,
+            AttemptPhase.COMPUTE: self.computed,
+            AttemptPhase.STAGE_OUT: self.outgoing,
+        }
+        for phase, slot in slots.items():
+            if slot is not None and slot.key == key:
+                return phase
+        is_head = bool(self.handed) and key_of(self.handed[0]) == key
+        return AttemptPhase.COMPUTE if is_head else AttemptPhase.WAITING
+
+    def plain(self, submission: Submission) -> bool:
+        """Whether the attempt may be handed over ahead, together with others."""
+        options = submission.options
+        return options.may_rerun and not (options.stage_in or options.stage_out or self.alone)
+
+    def exclusive(self, submission: Submission) -> bool:
+        """Whether the attempt must be alone in the phases."""
+        return self.alone or not submission.options.may_rerun
+
+    def drop_queued(self, unwanted: Callable[[AttemptKey], bool]) -> list[Submission]:
+        """Remove the unwanted of those not begun, and return them in order."""
+        dropped: list[Submission] = []
+        for queue in (self.again, self.waiting):
+            if any(unwanted(key_of(submission)) for submission in queue):
+                kept: list[Submission] = []
+                for submission in queue:
+                    (dropped if unwanted(key_of(submission)) else kept).append(submission)
+                queue.clear()
+                queue.extend(kept)
+        return dropped
+
+    def take_back(self, keys: tuple[AttemptKey, ...], now: float) -> list[Submission] | None:
+        """Remove these from what was handed over, and return them; None: they are not there in this order."""
+        taken = set(keys)
+        back = [submission for submission in self.handed if key_of(submission) in taken]
+        if tuple(map(key_of, back)) != keys:
+            return None
+        if back:
+            if back[0] is self.head:
+                self.head_since_s = now
+            self.handed = deque(each for each in self.handed if key_of(each) not in taken)
+        return back
+
+    def advance(self, may_hand: bool, blocked: bool, now: float) -> list[Any]:
+        """Let every attempt enter the phase that is free for it.
+
+        Args:
+            may_hand: whether the compute process takes more.
+            blocked: whether a compute process is still being killed, beside which nothing may be alone.
+            now: the time.
+
+        Returns:
+            StageOut, Compute and StageIn actions.
+        """
+        actions: list[Any] = []
+        if self.computed is not None and self.outgoing is None:
+            slot, self.computed = self.computed, None
+            assert slot.outcome is not None
+            self.outgoing = slot
+            actions.append(StageOut(self.resource_id, self.job, slot.submission, slot.outcome))
+        may_hand = may_hand and self.computed is None
+        staged = self.incoming is not None and self.incoming.staged and self.incoming.verdict is None
+        if staged and may_hand and not (self.handed or self.again):
+            assert self.incoming is not None
+            slot, self.incoming = self.incoming, None
+            actions.append(self._hand([slot.submission], now))
+        if self.waiting or self.again:
+            self._enter(may_hand, blocked, now, actions)
+        return actions
+
+    def _enter(self, may_hand: bool, blocked: bool, now: float, actions: list[Any]) -> None:
+        """Let those that wait enter in order, until one cannot."""
+        run: list[Submission] = []
+        if may_hand and self.again:
+            run.extend(self.again)
+            self.again.clear()
+        may_hand = may_hand and self.incoming is None
+        beside_plain = may_hand and self._plain_may_enter()
+        waiting = self.waiting
+        stage_in = options = None
+        while waiting:
+            submission = waiting[0]
+            if submission.options is options or self.plain(submission):
+                if not beside_plain:
+                    break
+                options = submission.options  # what is plain is so by them
+                run.append(waiting.popleft())
+                continue
+            others = blocked or bool(run or self.handed) or any(True for _ in self.slots())
+            if others and (self.exclusive(submission) or self._exclusive_in_phases()):
+                break
+            if submission.options.stage_in:
+                if self.incoming is None and self._has_room_for(submission):
+                    self.incoming = Slot(waiting.popleft())
+                    stage_in = StageIn(self.resource_id, self.job, submission)
+            elif may_hand and not (run or self.handed):
+                run.append(waiting.popleft())
+            break
+        if run:
+            actions.append(self._hand(run, now))
+        if stage_in is not None:
+            actions.append(stage_in)
+
+    def _plain_may_enter(self) -> bool:
+        """Whether what is handed over, and what is in stage-out, can have a plain attempt beside it."""
+        if self.outgoing is not None and self.exclusive(self.outgoing.submission):
+            return False
+        return not self.handed or self.plain(self.handed[0])
+
+    def _has_room_for(self, submission: Submission) -> bool:
+        """Whether the data that it fetches may come beside that of those in the phases."""
+        taken = self._input_bytes()
+        return not taken or taken + submission.input_bytes <= self.inputs_bytes_max
+
+    def _input_bytes(self) -> int:
+        staged = sum(slot.submission.input_bytes for slot in self.slots())
+        return staged + (self.handed[0].input_bytes if self.handed else 0)
+
+    def _exclusive_in_phases(self) -> bool:
+        if any(self.exclusive(slot.submission) for slot in self.slots()):
+            return True
+        return bool(self.handed) and self.exclusive(self.handed[0])
+
+    def _hand(self, run: list[Submission], now: float) -> Compute:
+        if not self.handed:
+            self.head_since_s = now
+        self.handed.extend(run)
+        return Compute(self.resource_id, self.job, tuple(run))
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        slots = [slot.submission for slot in self.slots()]
+        places = [key_of(s) for s in (*self.again, *self.waiting, *self.handed, *slots)]
+        assert len(places) == len(set(places)), "an attempt is in two places"
+        assert set(places) == set(self.present), "an attempt is nowhere, or one that has ended is somewhere"
+        fetched = [one.input_bytes for one in (*slots, *self.handed) if one.input_bytes]
+        assert len(fetched) < 2 or sum(fetched) <= self.inputs_bytes_max, "more data than there may be"
+        assert not (self.computed and self.handed), "compute goes on while a result waits for stage-out"
+        assert not self.computed or self.outgoing, "a result waits although stage-out is free"
+        assert all(self.plain(submission) for submission in self.again), "to be run again, but may not"
+        if any(not self.plain(submission) for submission in self.handed):
+            assert len(self.handed) == 1, "handed over ahead beside one that must be alone"
+        if self._exclusive_in_phases():
+            assert len(slots) + len(self.handed) == 1, "overlapped with one that must be alone"

@@ -1,0 +1,1 @@
+"""Compute processes and threads, and staging, on trio."""

@@ -1,0 +1,205 @@
+"""Compute of a RIF's workers: a process per worker and job, forked from a template; threads on request.
+
+What the worker's shell sees are :class:`ComputeBackend`, :class:`Compute` and :class:`ComputeEvents`; the
+simulated cluster has a backend of its own behind the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+import trio
+from msgspec.structs import replace
+
+from gspc_trio.components.worker.messages import OpenJob, Submission
+from gspc_trio.components.worker.shell.compute_channel import (
+    ChannelCompute,
+    Channels,
+    ComputeEvents,
+    Origin,
+)
+from gspc_trio.components.worker.shell.compute_tasks import CodeTimes
+from gspc_trio.components.worker.shell.compute_template import ComputeError, Forked, Template
+from gspc_trio.components.worker.shell.compute_threads import ThreadHosts
+from gspc_trio.components.worker.shell.cpu_claims import CpuClaims
+from gspc_trio.core.ids import Attempt, JobId, TaskId
+from gspc_trio.core.resources import Resource
+from gspc_trio.nursery.scopes.process import require_linux
+from gspc_trio.nursery.scopes.scope import open_scope
+
+__all__ = [
+    "Compute",
+    "ComputeBackend",
+    "ComputeError",
+    "ComputeEvents",
+    "ProcessBackend",
+    "open_process_backend",
+]
+
+FORK_TRIES = 3
+"""How often a compute process is tried when its template dies meanwhile."""
+
+
+class Compute(Protocol):
+    """The compute of one worker for one job: runs what it is handed, in order."""
+
+    @property
+    def pid(self) -> int:
+        """The process that computes."""
+        ...
+
+    def define(self, code_id: int, data: bytes) -> None:
+        """Make an entry of the job's code table known, before its first use here."""
+        ...
+
+    def hand(self, submissions: Sequence[Submission]) -> None:
+        """Run these after what was handed before; never blocks."""
+        ...
+
+    def retract(self) -> tuple[tuple[TaskId, Attempt], ...]:
+        """Take back all that the process has not read; return which, in order: they will not be reported."""
+        ...
+
+    async def printed(self) -> tuple[bytes, bytes]:
+        """Return the last of what the task in compute has printed so far: standard output and error."""
+        ...
+
+    async def kill(self) -> None:
+        """End the compute with everything that it has started; return when it is gone.
+
+        Results that were written before are delivered through ``computed`` first; ``compute_lost`` is not
+        called.
+        """
+        ...
+
+
+class ComputeBackend(Protocol):
+    """Makes the compute of workers."""
+
+    async def open(self, resource: Resource, job: OpenJob, events: ComputeEvents) -> Compute:
+        """Start the compute of the worker of ``resource`` for ``job``.
+
+        Raises:
+            ComputeError: it cannot be started, and has taken nothing; one line says why.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """End all that was opened, within a bound."""
+        ...
+
+
+class ProcessBackend:
+    """Compute in processes of this host; made by :func:`open_process_backend`."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._starting = trio.Lock()
+        self._template: Template | None = None
+        self._hosts = ThreadHosts(self._fork)
+        self._claims = CpuClaims()
+        self._times: WeakValueDictionary[JobId, CodeTimes] = WeakValueDictionary()
+        self._closed = False
+
+    @property
+    def template_pid(self) -> int:
+        """Process id of the template, 0 if there is none now."""
+        return self._template.pid if self._template is not None and not self._template.lost else 0
+
+    @property
+    def marker(self) -> str:
+        """What the environment of every process of the present template carries, or ""."""
+        return self._template.marker if self._template is not None else ""
+
+    def prepare(self) -> None:
+        """Start the template now, in the background: the first compute process then comes sooner."""
+        self._nursery.start_soon(self._prepare)
+
+    async def _prepare(self) -> None:
+        with suppress(ComputeError):  # which whoever needs it will meet again
+            await self._living_template()
+
+    async def open(self, resource: Resource, job: OpenJob, events: ComputeEvents) -> ChannelCompute:
+        """Start the compute of the worker of ``resource`` for ``job``; the template too at first use.
+
+        Args:
+            resource: its GPUs are those that the process gets, and its CPUs, unless another system of this
+                user has its own pinned there: then the process runs where the kernel has it run.
+            job: working directory, search path and modules; ``threads`` says that a thread will do.
+            events: told of results and of the loss of the process, from a trio task.
+
+        Raises:
+            ComputeError: it cannot be started; one line says why.
+        """
+        if not self._claims.take(resource.cpus):
+            resource = replace(resource, cpus=())
+        try:
+            channels = Channels.make()
+            try:
+                origin = await self._origin(resource, job, channels)
+            except BaseException:
+                channels.close()
+                raise
+        except OSError as error:
+            raise ComputeError(f"cannot start a compute process: {error.strerror or error}") from error
+        times = self._times.setdefault(job.job, CodeTimes())
+        compute = ChannelCompute(self._nursery, channels, origin, times, events)
+        compute.start()
+        return compute
+
+    async def aclose(self) -> None:
+        """End all compute processes with everything below them, and the template; bounded."""
+        self._closed = True
+        if self._template is not None:
+            await self._template.aclose()
+        self._hosts.close()
+        self._claims.close()
+
+    async def _origin(self, resource: Resource, job: OpenJob, channels: Channels) -> Origin:
+        if job.threads:
+            return await self._hosts.open(job, resource, channels.theirs)
+        return await self._fork(job, resource.cpus, resource.gpus, False, channels.theirs)
+
+    async def _fork(
+        self, job: OpenJob, cpus: Sequence[int], gpus: Sequence[int], host: bool, descriptors: Sequence[int]
+    ) -> Forked:
+        for _ in range(FORK_TRIES):
+            template = await self._living_template()
+            forked = await template.fork(job, cpus, gpus, host, descriptors)
+            if forked is not None:
+                return forked
+        raise ComputeError(f"cannot start a compute process: its template died {FORK_TRIES} times meanwhile")
+
+    async def _living_template(self) -> Template:
+        async with self._starting:
+            if self._closed:
+                raise ComputeError("cannot start a compute process: the backend is closed")
+            if self._template is not None and self._template.lost:
+                await self._template.gone.wait()
+                self._template = None
+            if self._template is None:
+                template = Template()
+                await self._nursery.start(template.run)
+                self._template = template
+            return self._template
+
+
+@asynccontextmanager
+async def open_process_backend() -> AsyncIterator[ProcessBackend]:
+    """Compute in processes for as long as the block lasts; after it none of them is left.
+
+    Raises:
+        UnsupportedSystem: not on Linux.
+    """
+    require_linux()
+    async with open_scope() as nursery:
+        backend = ProcessBackend(nursery)
+        try:
+            yield backend
+        finally:
+            with trio.CancelScope(shield=True):
+                await backend.aclose()
+            nursery.cancel_scope.cancel()

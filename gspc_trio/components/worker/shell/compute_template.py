@@ -1,0 +1,380 @@
+"""The RIF's end of its template: starts it, has it fork and kill, and clears up when it has died."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import trio
+from attrs import define, field
+
+import gspc_trio
+from gspc_trio.components.worker.messages import OpenJob
+from gspc_trio.components.worker.shell.printed import printed_by
+from gspc_trio.compute.channel import (
+    BUSY,
+    BUSY_S,
+    CONTROL_BYTES_MAX,
+    EXITED,
+    FORK,
+    FORKED,
+    KILL,
+    KILLED,
+    MARKER,
+    READY,
+    pack,
+    unpack,
+)
+from gspc_trio.core.ids import Counter, JobId
+from gspc_trio.nursery.scopes.process import Process, ProcessStartError, open_process
+
+TEMPLATE = "gspc_trio.compute.template"
+SWEEP = "gspc_trio.compute.sweep"
+"""Modules that run as programs of their own: not imported here, their processes stay small."""
+
+LIBRARIES = (
+    "gspc_trio.workflow.patterns",
+    "gspc_trio.workflow.definition",
+    "gspc_trio.core.held",
+    "pickle",
+    "traceback",
+    "multiprocessing.process",
+    "cloudpickle",
+)
+"""What workflow files and tasks often import: once in the template instead of once in each compute process.
+No code of users, nothing that starts a thread, and no trio.
+"""
+
+START_S = 30.0
+"""Bound on the start of the template."""
+
+EXIT_S = 1.0
+"""One that has closed its channel without having been ready ends within this."""
+
+ANSWER_S = 10.0
+"""A template that does not answer within this is taken for dead and killed; its bound on a kill is 5 s."""
+
+SILENT_STEPS = 6
+STEP_S = BUSY_S
+"""One that owes an answer and is not heard of for so many steps of so many seconds (it may have been stopped)
+is taken for dead, too: within the lease in which an RTS wants to hear that work has ended. In steps, so that
+a pause of this process counts as one."""
+
+GRACE_S = 7.0
+"""The template has so long to end everything below it before it is killed itself."""
+
+SWEEP_S = 10.0
+"""Bound on clearing up after a template that has died."""
+
+
+_log = logging.getLogger(__name__)
+
+
+class ComputeError(RuntimeError):
+    """Compute cannot be started; the message is one line for people."""
+
+
+@define(eq=False)
+class Forked:
+    """A compute process, as its template knows it."""
+
+    number: int
+    template: Template
+    job: _JobFile
+    pid: int = 0
+    problem: str = ""
+    status: int | None = None
+    last_line: str = ""
+    survivors: int = 0
+    forked: trio.Event = field(factory=trio.Event)
+    exited: trio.Event = field(factory=trio.Event)
+    killed: trio.Event = field(factory=trio.Event)
+
+    async def end(self, drained: trio.Event) -> None:
+        """End the process and everything below it; return when it is gone (bounded)."""
+        del drained
+        await self.template.kill(self)
+
+    async def printed(self) -> tuple[bytes, bytes]:
+        """Return the last of what it has printed so far."""
+        return await printed_by(self.pid)
+
+    def why(self) -> str:
+        """Say in one line how the process ended."""
+        if self.status is None:
+            return f"compute process {self.pid} was ended: {self.template.why or 'its template has died'}"
+        if self.status < 0:
+            how = f"was killed by {_signal_name(-self.status)}"
+        else:
+            how = f"exited with status {self.status}"
+        last = f"; last line on its standard error: {self.last_line}" if self.last_line else ""
+        return f"compute process {self.pid} {how}{last}"
+
+
+class _JobFile:
+    """What compute processes of a job need to know, in memory; open as long as one of them lives."""
+
+    def __init__(self, job: OpenJob) -> None:
+        self.job = job
+        self.users = 0
+        self.descriptor = os.memfd_create("gspc-job")
+        described: dict[str, object] = {
+            "sys_path": job.sys_path,
+            "cwd": job.cwd,
+            "modules": job.modules,
+        }
+        if job.data is not None:
+            described["data"] = (job.data.local_address, job.data.host, job.data.job, job.data.bytes_min)
+        if job.process_key is not None:
+            described["process_key"] = job.process_key.value
+        content = pack(described)
+        with open(self.descriptor, "wb", closefd=False) as file:
+            file.write(content)
+
+
+class Template:
+    """One template process; :meth:`run` is its life.
+
+    Attributes:
+        marker: in the environment of everything below it.
+        pid: its process id once it runs.
+        lost: whether it has ended or is about to.
+        gone: set when it and everything below it have ended.
+        why: how it ended, one line, or "".
+    """
+
+    def __init__(self) -> None:
+        self.marker = secrets.token_hex(8)
+        self.pid = 0
+        self.lost = False
+        self.gone = trio.Event()
+        self.why = ""
+        self._forked: dict[int, Forked] = {}  # until it has exited
+        self._kills: dict[int, Forked] = {}  # until the kill is answered
+        self._jobs: dict[JobId, _JobFile] = {}
+        self._numbers = Counter()
+        self._sending = trio.Lock()
+        self._scope = trio.CancelScope()
+        self._control: trio.socket.SocketType | None = None
+        self._process: Process | None = None
+        self._ready = False
+        self._heard = 0  # messages from it
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start it and listen to it until it ends or :meth:`aclose` is called; then leave nothing behind.
+
+        Raises:
+            ComputeError: it does not start.
+        """
+        process = None
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs, trio.socket.from_stdlib_socket(ours) as control, self._scope:
+                self._control = control
+                command = _python(TEMPLATE, theirs.fileno(), os.getpid(), *LIBRARIES)
+                async with open_process(
+                    command, environment=self._environment(), pass_fds=(theirs.fileno(),), grace_s=GRACE_S
+                ) as process:
+                    theirs.close()
+                    self._process = process
+                    self.pid = process.pid
+                    try:
+                        await self._listen(control, task_status)
+                    finally:
+                        self.lost = True
+                        control.close()  # tells it to end everything, and with that all its output to us
+        except (ProcessStartError, OSError) as error:
+            raise ComputeError(f"cannot start the template of compute processes: {error}") from error
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._clear_up(process)
+
+    async def aclose(self) -> None:
+        """End it and everything below it; return when all is gone (bounded)."""
+        self._scope.cancel()
+        await self.gone.wait()
+
+    async def fork(
+        self, job: OpenJob, cpus: Sequence[int], gpus: Sequence[int], host: bool, descriptors: Sequence[int]
+    ) -> Forked | None:
+        """Fork a compute process and hand it the descriptors; return None if the template died meanwhile.
+
+        Raises:
+            ComputeError: the host has no room for another process.
+        """
+        forked = Forked(self._numbers.next(), self, self._job_file(job))
+        self._forked[forked.number] = forked
+        forked.job.users += 1
+        sent = False
+        try:
+            message = [FORK, forked.number, cpus, gpus, host]
+            sent = await self._send(message, (forked.job.descriptor, *descriptors))
+            if sent:
+                await self._answered(forked.forked)
+        finally:
+            if not sent:
+                self._forget(forked)
+        if forked.problem:
+            raise ComputeError(f"cannot start a compute process: {forked.problem}")
+        return forked if forked.pid else None
+
+    async def kill(self, forked: Forked) -> None:
+        """End a compute process and everything below it; return when it is gone (bounded)."""
+        self._kills[forked.number] = forked
+        if await self._send([KILL, forked.number]):
+            await self._answered(forked.killed)
+        if forked.survivors:
+            _log.warning("%d processes of compute process %d cannot be ended", forked.survivors, forked.pid)
+
+    def _job_file(self, job: OpenJob) -> _JobFile:
+        file = self._jobs.get(job.job)
+        if file is None or file.job != job:
+            file = self._jobs[job.job] = _JobFile(job)
+        return file
+
+    def _forget(self, forked: Forked) -> None:
+        if self._forked.pop(forked.number, None) is None:
+            return
+        file = forked.job
+        file.users -= 1
+        if not file.users:
+            os.close(file.descriptor)
+            if self._jobs.get(file.job.job) is file:
+                del self._jobs[file.job.job]
+
+    async def _send(self, message: list[Any], descriptors: Sequence[int] = ()) -> bool:
+        """Send a packet; return False, once all is gone, if the template has died."""
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
+        async with self._sending:
+            try:
+                if self._control is not None and not self.lost:
+                    await self._control.sendmsg([pack(message)], ancillary)
+                    return True
+            except (ConnectionError, trio.ClosedResourceError):
+                self.lost = True
+        await self.gone.wait()
+        return False
+
+    async def _listen(self, control: trio.socket.SocketType, task_status: trio.TaskStatus[None]) -> None:
+        ready = b""
+        with trio.move_on_after(START_S):
+            ready = await _receive(control)
+        if not ready:
+            raise ComputeError(f"the template of compute processes {await self._how_it_failed()}")
+        assert unpack(ready) == [READY]
+        self._ready = True
+        task_status.started()
+        while data := await _receive(control):
+            self._handle(*unpack(data))
+
+    async def _how_it_failed(self) -> str:
+        """Say what a template that is not ready has done instead."""
+        assert self._process is not None
+        with trio.move_on_after(EXIT_S):
+            status = await self._process.wait()
+            how = f"exit status {status}" if status >= 0 else _signal_name(-status)
+            return f"died when it was started ({how}; its messages are on the standard error of its RIF)"
+        return f"was not ready within {START_S:g} s"
+
+    def _handle(self, kind: int, number: int = 0, *fields: Any) -> None:
+        self._heard += 1
+        if kind == BUSY:
+            return
+        if kind == KILLED:
+            forked = self._kills.pop(number)
+            (forked.survivors,) = fields
+            forked.killed.set()
+            return
+        forked = self._forked[number]
+        if kind == FORKED:
+            forked.pid, forked.problem = fields
+            forked.forked.set()
+            if forked.problem:
+                self._forget(forked)
+        elif kind == EXITED:
+            forked.status, forked.last_line = fields
+            forked.exited.set()
+            self._forget(forked)
+
+    async def _answered(self, answer: trio.Event) -> None:
+        """Wait for an answer; end a template that does not give it, what is below it is then swept up."""
+        silent = 0
+        with trio.move_on_after(ANSWER_S):
+            while silent < SILENT_STEPS:
+                heard = self._heard
+                with trio.move_on_after(STEP_S):
+                    await answer.wait()
+                    return
+                silent = silent + 1 if heard == self._heard else 0
+        if self._process is not None and not self.lost:
+            self.why = f"its template did not answer for {silent * STEP_S or ANSWER_S:g} s"
+            self._process.kill()
+        await self.gone.wait()
+
+    async def _clear_up(self, process: Process | None) -> None:
+        self.lost = True
+        status = process.exit_status if process is not None else 0
+        if status and self._ready:  # before that it has forked nothing
+            how = f"exit status {status}" if status > 0 else _signal_name(-status)
+            self.why = self.why or f"its template has died ({how})"
+            _log.warning("the template of compute processes has died (%s): ending all below it", how)
+            await self._sweep()
+        for forked in list(self._forked.values()):
+            forked.forked.set()
+            forked.exited.set()
+            self._forget(forked)
+        for forked in self._kills.values():
+            forked.killed.set()
+        self.gone.set()
+
+    async def _sweep(self) -> None:
+        with trio.move_on_after(SWEEP_S):
+            try:
+                async with open_process(_python(SWEEP, self.marker), grace_s=0) as process:
+                    if await process.wait() == 0:
+                        return
+            except ProcessStartError as error:
+                _log.error("cannot look for what a dead template has left: %s", error)
+                return
+        _log.error("some processes with %s=%s in their environment cannot be ended", MARKER, self.marker)
+
+    def _environment(self) -> dict[str, str]:
+        environment = dict(os.environ)
+        outer = environment.get(MARKER)
+        environment[MARKER] = f"{outer}:{self.marker}" if outer else self.marker
+        return environment
+
+
+async def _receive(control: trio.socket.SocketType) -> bytes:
+    try:
+        return await control.recv(CONTROL_BYTES_MAX)
+    except OSError:
+        return b""
+
+
+def _python(module: str, *arguments: object) -> list[str]:
+    """The command that runs ``main`` of a module of this package, whatever the search path is.
+
+    ``-P`` and the order of imports keep files of the working directory from standing in for library modules.
+    """
+    root = Path(gspc_trio.__file__).parent.parent
+    code = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import gspc_trio; del sys.path[0]; "
+        f"from {module} import main; main()"
+    )
+    return [sys.executable, "-P", "-c", code, str(root), *map(str, arguments)]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,221 @@
+"""Data of tasks in a memory layer, as a RIF handles it: fetched, stored, copied, put into ranges (WRK-2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+
+import trio
+
+from gspc_trio.components.worker.shell.staging import StagingError
+from gspc_trio.core.task import Outcome
+from gspc_trio.iml import local
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.iml.errors import DuplicateData, ImlError, LayerGone, UnknownData
+from gspc_trio.iml.layout import Range
+from gspc_trio.iml.segment import map_readonly
+from gspc_trio.iml.shell.host import HostLayers
+from gspc_trio.iml.shell.layer import join_layer
+from gspc_trio.iml.shell.link import LocalLink
+from gspc_trio.iml.shell.platform import platform
+from gspc_trio.nursery.connections.errors import ConnectionProblem
+from gspc_trio.protocol.references import (
+    Reference,
+    bytes_reference,
+    decode_reference,
+    is_reference,
+    plain_range,
+)
+from gspc_trio.protocol.values import BadValue
+
+Moved = tuple[tuple[str, int, float], ...]
+"""(host, bytes, seconds) of data that came from another host."""
+
+COPY_BYTES = 16 << 20
+"""So much is copied between two descriptors before whoever wants to cancel that can."""
+
+
+class DataStaging:
+    """Brings data of one job's tasks to this host, and stores what they make.
+
+    Args:
+        layer: of the job.
+        layers: this host's memory servers.
+    """
+
+    def __init__(self, layer: DataLayer, layers: HostLayers) -> None:
+        self._layer = layer
+        self._layers = layers
+
+    @property
+    def bytes_min(self) -> int:
+        """Values of so many bytes or more go into the layer."""
+        return self._layer.bytes_min
+
+    async def fetch(self, arguments: Iterable[bytes]) -> Moved:
+        """Have the data of the arguments on this host; return what came from other hosts, and how fast.
+
+        What cannot be had is left to the task: it fails with the layer's own error when it wants it.
+        """
+        wanted: dict[str, Reference] = {}
+        for argument in filter(is_reference, arguments):
+            with suppress(BadValue):
+                reference = decode_reference(argument)
+                wanted[reference.data_id] = reference
+        if not wanted:
+            return ()
+        moved: list[tuple[str, int, float]] = []
+        with suppress(ImlError):
+            link = await self._layers.link(self._layer)
+            for data_id in sorted(wanted):
+                with suppress(ImlError):
+                    moved += await self._fetch(link, wanted[data_id])
+        return tuple(moved)
+
+    async def _fetch(self, link: LocalLink, reference: Reference) -> list[tuple[str, int, float]]:
+        places = [host for host, _ in reference.places]
+        elsewhere = len(places) == 1 and self._layers.host not in places and self._layer.copies == 1
+        if elsewhere:
+            try:
+                await link.ask(local.READ, reference.data_id, 0, 0, 1)
+                elsewhere = False  # a copy came earlier
+            except UnknownData:
+                pass
+        begun_s = trio.current_time()
+        await link.ask(local.FETCH, self._layer.job, reference.data_id)
+        taken_s = trio.current_time() - begun_s
+        return [(places[0], reference.size_bytes, taken_s)] if elsewhere and taken_s > 0 else []
+
+    async def copy(self, outcome: Outcome) -> None:
+        """Have copies of the results on as many hosts as the job wants.
+
+        Raises:
+            StagingError: there is no room for them, or there are not so many hosts.
+        """
+        layer = self._layer
+        made = [value for values in outcome.values for value in values if is_reference(value)]
+        if layer.copies < 2 or not made:
+            return
+        try:
+            link = await self._layers.link(layer)
+            for value in made:
+                await link.ask(local.COPY, layer.job, decode_reference(value).data_id, layer.copies)
+        except ImlError as error:
+            raise StagingError(f"its results cannot be copied: {error}") from error
+
+    async def read_into(self, reference: Reference, target: int, bytes_max: int) -> int:
+        """Write the bytes that a reference stands for to a descriptor; return how many they are.
+
+        Raises:
+            StagingError: they are too many, or not to be had.
+            BadValue: it does not stand for bytes.
+        """
+        offset, size_bytes = plain_range(reference)
+        if size_bytes > bytes_max:
+            raise StagingError(f"{size_bytes} bytes of data are more than its files may have")
+        async with self._mapped(reference.data_id) as (_, source):
+            await copy_bytes(source, target, offset, size_bytes)
+        return size_bytes
+
+    async def store(self, source: int, size_bytes: int, data_id: str = "") -> bytes:
+        """Make data of the bytes of a descriptor; return the reference that stands for it.
+
+        Args:
+            source: has the bytes.
+            size_bytes: how many.
+            data_id: of data that was lost, to be had again.
+
+        Raises:
+            StagingError: there is no room for it.
+        """
+        job, host = self._layer.job, self._layers.host
+        try:
+            link = await self._layers.link(self._layer)
+            try:
+                (made, *_), descriptor = await link.ask(local.NEW, job, data_id, size_bytes)
+            except DuplicateData:  # that one was not lost
+                return bytes_reference(data_id, size_bytes, host)
+            try:
+                try:
+                    await copy_bytes(source, descriptor, 0, size_bytes)
+                finally:
+                    os.close(descriptor)
+                await link.ask(local.COMMIT, made)
+            except BaseException:
+                with trio.CancelScope(shield=True), suppress(LayerGone):
+                    await link.ask(local.ABORT, made)
+                raise
+        except ImlError as error:
+            raise StagingError(f"its file cannot become data: {error}") from error
+        return bytes_reference(made, size_bytes, host)
+
+    async def put(self, where: Reference, content: bytes | Reference) -> None:
+        """Overwrite a range; every get that begins after this finds the new bytes.
+
+        Args:
+            where: the range.
+            content: bytes, or data of which they are all, and which is freed.
+
+        Raises:
+            StagingError: the range has another size, or cannot be written; nothing has changed.
+            BadValue: ``where`` is no range, or the content no bytes.
+        """
+        offset, size_bytes = plain_range(where)
+        given = len(content) if isinstance(content, bytes) else plain_range(content)[1]
+        if given != size_bytes:
+            raise StagingError(f"{given} bytes for a range of {size_bytes}: nothing was put there")
+        target = Range(where.data_id, offset, size_bytes)
+        layer, network = self._layer, platform().network(self._layer)
+        try:
+            async with join_layer(network, layer.address, host=self._layers.host) as iml:
+                iml.job = layer.job  # for which it asks, but whose data does not wait for it to leave
+                if isinstance(content, bytes):
+                    await iml.put(target, content)
+                    return
+                try:
+                    async with self._mapped(content.data_id) as (bytes_there, descriptor):
+                        with map_readonly(descriptor, bytes_there) as whole, memoryview(whole) as view:
+                            begin, _ = plain_range(content)
+                            with view[begin : begin + size_bytes] as part:
+                                await iml.put(target, part)
+                finally:
+                    with trio.CancelScope(shield=True), suppress(ImlError):
+                        await iml.free(content.data_id)
+        except (ImlError, ConnectionProblem) as error:
+            raise StagingError(f"its range cannot be written: {error}") from error
+
+    @asynccontextmanager
+    async def _mapped(self, data_id: str) -> AsyncIterator[tuple[int, int]]:
+        """Have data here, and a descriptor of it: (size, descriptor)."""
+        job = self._layer.job
+        try:
+            link = await self._layers.link(self._layer)
+            (size_bytes, part, *_), descriptor = await link.ask(local.BRING, job, data_id)
+        except ImlError as error:
+            raise StagingError(f"its data is not to be had: {error}") from error
+        try:
+            yield size_bytes, descriptor
+        finally:
+            os.close(descriptor)
+            link.tell_soon(local.UNMAP, data_id, part)
+
+
+async def copy_bytes(source: int, target: int, offset: int, size_bytes: int) -> None:
+    """Copy bytes between two descriptors, in pieces; the kernel does it.
+
+    Args:
+        source, target: the descriptors; the target is written from where it stands.
+        offset: in the source.
+        size_bytes: how many.
+
+    Raises:
+        OSError: they cannot be read or written, or the source has fewer.
+    """
+    end = offset + size_bytes
+    while offset < end:
+        count = min(COPY_BYTES, end - offset)
+        done = await trio.to_thread.run_sync(os.sendfile, target, source, offset, count)
+        if not done:
+            raise OSError("the file has become shorter while it was staged")
+        offset += done

@@ -1,0 +1,317 @@
+"""The shell of a worker: opens, feeds and kills its compute, and has data staged. It decides nothing.
+
+What happens comes back as events for the worker's machine (``events``), put where the RIF's driver takes
+them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import trio
+from attrs import define, field
+
+from gspc_trio.components.rif.events import AtWorker, StartFailed
+from gspc_trio.components.worker import events as work
+from gspc_trio.components.worker.events import AttemptKey
+from gspc_trio.components.worker.messages import Finished, OpenJob, Submission
+from gspc_trio.components.worker.shell.compute import Compute, ComputeBackend, ComputeError
+from gspc_trio.components.worker.shell.staging import NoStaging, Staging, Stagings
+from gspc_trio.core.ids import JobId
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Outcome
+from gspc_trio.iml.errors import ImlError
+
+WORKER_ACTIONS = (
+    work.Compute,
+    work.Retract,
+    work.Kill,
+    work.ForgetCompute,
+    work.StageIn,
+    work.StageOut,
+    work.Abort,
+)
+"""What the shell of a worker carries out."""
+
+
+@define(eq=False)
+class JobCode:
+    """What a job has told this RIF: how its compute processes are to be, and its code table."""
+
+    opening: OpenJob
+    codes: dict[int, bytes] = field(factory=dict)
+    settle: Callable[[], Awaitable[OpenJob]] | None = None
+    staging: Staging = field(factory=NoStaging)
+
+
+class JobCompute:
+    """The compute of one worker for one job, from before it is open until it is gone.
+
+    It is handed submissions at any time; when it is lost with some of them, the machine is told, and what
+    comes after that is lost too until the machine has seen to it.
+
+    Attributes:
+        job: whose.
+        over: whether its process is gone.
+        lost_work: whether it went with submissions.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        job: JobCode,
+        backend: ComputeBackend,
+        put: Callable[[Any], None],
+        start_failed: Callable[[StartFailed], None],
+    ) -> None:
+        self._start_failed = start_failed
+        self.job = job
+        self.over = False
+        self.lost_work = False
+        self._worked = False
+        self._resource = resource
+        self._backend = backend
+        self._put = put
+        self._compute: Compute | None = None
+        self._unsent: list[Submission] = []
+        self._defined: set[int] = set()
+        self._outstanding = 0
+        self._opening = trio.CancelScope()
+        self._opened = trio.Event()
+        self._gone: trio.Event | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process that computes, or 0."""
+        return self._compute.pid if self._compute is not None and not self.over else 0
+
+    async def open(self) -> None:
+        """Open the compute and hand over what has gathered."""
+        problem: Exception | None = None
+        try:
+            with self._opening:
+                settle = self.job.settle
+                opening = self.job.opening if settle is None else await settle()
+                self._compute = await self._backend.open(self._resource, opening, self)
+        except (ComputeError, ImlError, OSError) as error:
+            problem = error
+        finally:
+            self._opened.set()
+        if isinstance(problem, ComputeError):
+            self._lost(str(problem), begun=False)
+            self._start_failed(StartFailed(str(problem)))
+        elif problem is not None:  # the memory of the job is not to be had here: that counts
+            self._lost(str(problem) or type(problem).__name__, begun=True)
+        elif self._compute is not None and not self.over and self._gone is None:
+            unsent, self._unsent = self._unsent, []
+            self._outstanding = 0
+            self.hand(unsent)
+            self._put(work.ComputeReady())
+
+    def hand(self, submissions: Sequence[Submission]) -> None:
+        """Give these to the compute, after their code."""
+        self._outstanding += len(submissions)
+        if self._compute is None:
+            self._unsent.extend(submissions)
+        elif not self.over:
+            for submission in submissions:
+                code_id = submission.code_id
+                if code_id not in self._defined:
+                    self._defined.add(code_id)
+                    self._compute.define(code_id, self.job.codes[code_id])
+            self._compute.hand(submissions)
+
+    def retract(self) -> tuple[AttemptKey, ...]:
+        """Take back what has not been read."""
+        if self.over:
+            return ()
+        if self._compute is None:
+            keys = tuple((submission.task_id, submission.attempt) for submission in self._unsent)
+            self._unsent.clear()
+        else:
+            keys = self._compute.retract()
+        self._outstanding -= len(keys)
+        return keys
+
+    def computed(self, outcomes: tuple[Outcome, ...]) -> None:
+        """Attempts have ended (called by the compute)."""
+        if not self.over:
+            self._worked = True
+            self._outstanding -= len(outcomes)
+            self._put(work.Computed(outcomes))
+
+    def compute_lost(self, detail: str, begun: bool = True) -> None:
+        """The process is gone without having been asked (called by the compute)."""
+        if self._lost(detail, begun) and not (begun or self._worked):
+            self._start_failed(StartFailed(detail, died=True))
+
+    def _lost(self, detail: str, begun: bool) -> bool:
+        """There is no process, any more or at all; return whether that was news and cost work."""
+        if not self.over:
+            self.over = True
+            self.lost_work = self._outstanding > 0
+            if self.lost_work:
+                self._put(work.ComputeLost(detail, begun))
+                return True
+        return False
+
+    async def printed(self) -> tuple[bytes, bytes]:
+        """Return the last of what the task in compute has printed so far: standard output and error."""
+        if self._compute is None or self.over:
+            return b"", b""
+        return await self._compute.printed()
+
+    async def kill(self) -> None:
+        """Return when nothing of it is left, whoever asked for that first."""
+        if self._gone is not None:
+            await self._gone.wait()
+            return
+        gone = self._gone = trio.Event()
+        try:
+            self._opening.cancel()
+            await self._opened.wait()
+            if self._compute is not None:
+                await self._compute.kill()
+            self.over = True
+        except BaseException:
+            self._gone = None  # whoever clears up has to try again
+            raise
+        finally:
+            gone.set()
+
+
+class WorkerShell:
+    """Carries out the actions of one worker's machine.
+
+    Args:
+        resource: what the worker stands for.
+        jobs: the jobs that are open at the RIF.
+        backend: opens compute.
+        put: takes an event for the machine, with the worker's name on it.
+        nursery: in which it starts what takes time.
+        clock: seconds since 1970, as compute processes of this host count them.
+        start_failed: told whenever a process does not start, or dies before it has taken anything.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        jobs: dict[JobId, JobCode],
+        backend: ComputeBackend,
+        put: Callable[[AtWorker], None],
+        nursery: trio.Nursery,
+        clock: Callable[[], float] = time.time,
+        start_failed: Callable[[StartFailed], None] = lambda _: None,
+    ) -> None:
+        self.resource = resource
+        self._start_failed = start_failed
+        self._jobs = jobs
+        self._backend = backend
+        self._put_at_worker = put
+        self._nursery = nursery
+        self._computes: dict[JobId, JobCompute] = {}
+        self._living: dict[JobCompute, None] = {}  # in order, for simulations
+        self._stagings = Stagings(self._put, nursery, clock)
+        self._performers: dict[type, Callable[[Any], None]] = {
+            work.Compute: self._compute,
+            work.Retract: self._retract,
+            work.Kill: self._kill,
+            work.ForgetCompute: self._forget_compute,
+            work.StageIn: self._stage_in,
+            work.StageOut: self._stage_out,
+            work.Abort: self._abort,
+        }
+
+    def perform(self, action: Any) -> None:
+        """Carry out an action, one of :data:`WORKER_ACTIONS`."""
+        self._performers[type(action)](action)
+
+    def pid_for(self, job: JobId) -> int:
+        """Return the process that computes for the job here, or 0."""
+        compute = self._computes.get(job)
+        return compute.pid if compute is not None else 0
+
+    async def printed(self, job: JobId) -> tuple[bytes, bytes]:
+        """Return the last of what the job's task in compute has printed so far here."""
+        compute = self._computes.get(job)
+        return await compute.printed() if compute is not None else (b"", b"")
+
+    def forget_job(self, job: JobId) -> None:
+        """The job is over: its compute process goes."""
+        compute = self._computes.pop(job, None)
+        if compute is not None:
+            self._nursery.start_soon(self._end_compute, compute)
+
+    async def aclose(self) -> None:
+        """Kill its compute processes; return when none is left."""
+        async with trio.open_nursery() as nursery:
+            for compute in list(self._living):
+                nursery.start_soon(self._end_compute, compute)
+
+    # Actions
+
+    def _put(self, event: Any) -> None:
+        self._put_at_worker(AtWorker(self.resource.resource_id, event))
+
+    def _compute(self, action: work.Compute) -> None:
+        compute = self._computes.get(action.job)
+        if compute is None or (compute.over and not compute.lost_work):
+            if compute is not None:  # it died while it had nothing to do
+                self._living.pop(compute, None)
+            compute = JobCompute(
+                self.resource, self._jobs[action.job], self._backend, self._put, self._start_failed
+            )
+            self._computes[action.job] = compute
+            self._living[compute] = None
+            self._nursery.start_soon(compute.open)
+            self._put(work.ComputeOpening())
+        compute.hand(action.submissions)
+
+    def _retract(self, action: work.Retract) -> None:
+        compute = self._computes.get(action.job)
+        self._put(work.Retracted(compute.retract() if compute is not None else ()))
+
+    def _kill(self, action: work.Kill) -> None:
+        compute = self._computes.get(action.job)
+        if compute is None:
+            self._put(work.ComputeKilled())
+        else:
+            self._nursery.start_soon(self._kill_and_tell, compute)
+
+    async def _kill_and_tell(self, compute: JobCompute) -> None:
+        await self._end_compute(compute)
+        self._computes.pop(compute.job.opening.job, None)
+        self._put(work.ComputeKilled())
+
+    async def _end_compute(self, compute: JobCompute) -> None:
+        await compute.kill()
+        self._living.pop(compute, None)
+
+    def _forget_compute(self, action: work.ForgetCompute) -> None:
+        compute = self._computes.pop(action.job, None)
+        if compute is not None:
+            self._living.pop(compute, None)
+
+    def _stage_in(self, action: work.StageIn) -> None:
+        staging = self._jobs[action.job].staging
+        run = partial(staging.stage_in, self.resource, action.job, action.submission)
+        self._stagings.begin_in(_key(action), run)
+
+    def _stage_out(self, action: work.StageOut) -> None:
+        staging = self._jobs[action.job].staging
+        run = partial(staging.stage_out, self.resource, action.job, action.submission, action.outcome)
+        self._stagings.begin_out(_key(action), run)
+
+    def _abort(self, action: work.Abort) -> None:
+        self._stagings.abort(action.key)
+
+    def reported(self, finished: Finished) -> Finished:
+        """Return what is reported of attempts that have ended, with when they were staged."""
+        return self._stagings.reported(finished)
+
+
+def _key(action: work.StageIn | work.StageOut) -> AttemptKey:
+    return (action.submission.task_id, action.submission.attempt)

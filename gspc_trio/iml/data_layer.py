@@ -1,0 +1,31 @@
+"""Which memory layer a job keeps its large values in."""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from gspc_trio.core.ids import Count
+
+
+@frozen
+class DataLayer:
+    """The memory layer that a job keeps large values in.
+
+    Attributes:
+        address: of its coordinator.
+        token: its secret.
+        credentials: for TLS, or "".
+        job: to which the data there belongs.
+        bytes_min: values of so many bytes or more go there.
+        copies: on how many hosts each of them is to lie.
+        local_address, host: of the memory server of this host; set by the RIF.
+    """
+
+    address: str
+    token: bytes = field(default=b"", repr=False)
+    job: str = ""
+    bytes_min: Count = 1 << 16
+    copies: Count = 1
+    local_address: str = ""
+    host: str = ""
+    credentials: str = field(default="", repr=False)

@@ -1,0 +1,239 @@
+"""What the parts of the coordinator share: the data, who holds it, the calls under way and the turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field
+
+from gspc_trio.core.ids import Counter
+from gspc_trio.iml import events
+from gspc_trio.iml import messages as x
+from gspc_trio.iml.directory import Data, Part, Server, State
+from gspc_trio.iml.errors import DataLost, ImlError, UnknownData
+
+
+@define(eq=False)
+class Operation:
+    """Calls to servers that belong together.
+
+    Attributes:
+        finish: called when all have answered, or are gone.
+        calls: those not answered: call -> (rank, part).
+        done: (rank, part) of what was done.
+        failed: (rank, part) of what was not -> error and message.
+    """
+
+    finish: Callable[[Operation], None]
+    calls: dict[int, tuple[int, int]] = field(factory=dict)
+    done: list[tuple[int, int]] = field(factory=list)
+    failed: dict[tuple[int, int], tuple[str, str]] = field(factory=dict)
+
+
+class Ledger:
+    """State of a coordinator and the steps that all its operations take.
+
+    Attributes:
+        data: by id, puts that are being written among them.
+        names: name -> id of what was published under it.
+        servers: those that are there, by rank.
+        links: rank -> link.
+        actions: what the event in hand has led to.
+    """
+
+    def __init__(self) -> None:
+        self.data: dict[str, Data] = {}
+        self.names: dict[str, str] = {}
+        self.servers: dict[int, Server] = {}
+        self.links: dict[int, int] = {}
+        self.actions: list[Any] = []
+        self._ids = Counter("d")
+        self._calls = Counter()
+        self._pending: dict[int, Operation] = {}
+        self._copies: dict[int, tuple[int, x.CopyPart]] = {}
+        self._lost: dict[str, list[str]] = {}
+
+    def new_id(self) -> str:
+        """Return an id that was never used."""
+        while (name := self._ids.next_name()) in self.data:
+            pass
+        return name
+
+    # Answers
+
+    def reply(self, ask: int, message: Any) -> None:
+        """Answer."""
+        self.actions.append(events.Reply(ask, message))
+
+    def refuse(self, ask: int, error: ImlError) -> None:
+        """Refuse."""
+        self.actions.append(events.Refuse(ask, type(error).__name__, str(error)))
+
+    # Servers
+
+    def tell(self, rank: int, message: Any) -> None:
+        """Tell a server, if it is there."""
+        if rank in self.links:
+            self.actions.append(events.TellServer(self.links[rank], message))
+
+    def call(self, operation: Operation, rank: int, part: int, message: Any) -> None:
+        """Call a server for an operation."""
+        call = self._calls.next()
+        operation.calls[call] = (rank, part)
+        self._pending[call] = operation
+        if isinstance(message, x.CopyPart):
+            self._copies[call] = (rank, message)
+        self.actions.append(events.CallServer(self.links[rank], call, message))
+
+    def finish_if_done(self, operation: Operation) -> None:
+        """End an operation that has nothing (more) to wait for."""
+        if not operation.calls:
+            operation.finish(operation)
+
+    def asked(self, call: int) -> int | None:
+        """Return the rank of the server that has yet to answer a call, None if nobody has."""
+        operation = self._pending.get(call)
+        return None if operation is None else operation.calls[call][0]
+
+    def answered(self, call: int, kind: str, message: str) -> bool:
+        """Take a server's answer; return False if nobody waits for it."""
+        operation = self._pending.pop(call, None)
+        self._copies.pop(call, None)
+        if operation is None:
+            return False
+        key = operation.calls.pop(call)
+        if kind:
+            operation.failed[key] = (kind, message)
+        else:
+            operation.done.append(key)
+        self.finish_if_done(operation)
+        return True
+
+    def copies_under_way(self) -> list[tuple[int, x.CopyPart]]:
+        """Return what servers are fetching from others now, each with the rank of who fetches."""
+        return list(self._copies.values())
+
+    def server_gone(self, rank: int, reason: str) -> None:
+        """Forget what a server held, and fail the calls that it has not answered."""
+        del self.links[rank]
+        for data in list(self.data.values()):
+            for number, part in data.parts.items():
+                if rank in part.holders:
+                    self.remove_holder(data, number, rank)
+            self.note_loss(data, reason)
+        del self.servers[rank]
+        for call, operation in list(self._pending.items()):
+            if call in self._pending and operation.calls[call][0] == rank:
+                self.answered(call, "DataLost", reason)
+
+    # Holders
+
+    def add_holder(self, data: Data, number: int, rank: int, *, cached: bool) -> None:
+        """The server holds the part from now on."""
+        part = data.parts[number]
+        if rank not in part.holders:
+            self.servers[rank].held_bytes += part.size_bytes
+        part.holders[rank] = cached
+
+    def remove_holder(self, data: Data, number: int, rank: int) -> None:
+        """The server holds the part no more."""
+        part = data.parts[number]
+        del part.holders[rank]
+        self.servers[rank].held_bytes -= part.size_bytes
+
+    def remove(self, data: Data) -> list[tuple[int, int]]:
+        """Take data out of the directory; return the (rank, part) that are to be dropped."""
+        places = [(rank, number) for number, part in data.parts.items() for rank in part.holders]
+        for rank, number in places:
+            self.remove_holder(data, number, rank)
+        data.state = State.GONE
+        if self.data.get(data.data_id) is data:
+            del self.data[data.data_id]
+            if self.names.get(data.published) == data.data_id:
+                del self.names[data.published]
+        return places
+
+    def why_gone(self, data: Data) -> ImlError:
+        """Return why data that is gone cannot be used: it was freed, or was lost and is made again."""
+        if data.data_id in self.data:
+            return DataLost(f"data {data.data_id} was lost meanwhile, and is made again")
+        return UnknownData(f"data {data.data_id} was freed meanwhile")
+
+    def discard(self, data: Data) -> None:
+        """Remove data, without waiting for the servers."""
+        for rank, number in self.remove(data):
+            self.tell(rank, x.DropPart(data.data_id, number))
+
+    def give_up(self, data: Data) -> None:
+        """Remove data that nobody goes on making; what was lost before is lost still."""
+        self.discard(data)
+        if not data.again:
+            return
+        parts = {number: Part(part.size_bytes) for number, part in data.parts.items()}
+        lost = Data(data.data_id, data.job, data.size_bytes, data.block_bytes, parts, 0, data.published)
+        lost.state, lost.why = State.LOST, data.why
+        self.data[data.data_id] = lost
+        if data.published:
+            self.names[data.published] = data.data_id
+
+    def note_loss(self, data: Data, reason: str) -> None:
+        """See whether a part of the data has no holder left, or only such as may drop it."""
+        if data.state not in (State.READY, State.WRITING):
+            return
+        if all(part.holders for part in data.parts.values()):
+            for number, part in data.parts.items():
+                if all(part.holders.values()):
+                    rank = next(iter(part.holders))
+                    part.holders[rank] = False
+                    self.tell(rank, x.KeepPart(data.data_id, number))
+            return
+        if data.state is State.READY and not data.target:
+            self._lost.setdefault(data.job, []).append(data.data_id)
+        data.state, data.why = State.LOST, reason
+        for number, part in data.parts.items():
+            for rank in list(part.holders):
+                self.remove_holder(data, number, rank)
+                self.tell(rank, x.DropPart(data.data_id, number))
+
+    def take_losses(self) -> dict[str, list[str]]:
+        """Return job -> ids of data lost since the last call."""
+        lost, self._lost = self._lost, {}
+        return lost
+
+    # Turns
+
+    def take_turn(self, data: Data, start: Callable[[], None]) -> None:
+        """Start an operation on the bytes or holders of the data when those before it have ended."""
+        data.turns.append(start)
+        if len(data.turns) == 1:
+            start()
+
+    def end_turn(self, data: Data) -> None:
+        """The operation whose turn it was has ended."""
+        data.turns.popleft()
+        if data.turns:
+            data.turns[0]()
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        held = dict.fromkeys(self.servers, 0)
+        for data_id, data in self.data.items():
+            assert data.data_id == data_id, "an entry under another's id"
+            assert data.state is not State.GONE, f"{data_id} is gone, and yet there"
+            for part in data.parts.values():
+                for rank in part.holders:
+                    held[rank] += part.size_bytes  # KeyError: held by a server that is gone
+                if data.state is State.READY:
+                    assert part.holders, f"nobody holds a part of {data_id}"
+                    assert not all(part.holders.values()), f"only cached copies of {data_id} are left"
+            assert data.state is not State.LOST or not data.holders(), f"{data_id} is lost, and yet held"
+        for rank, server in self.servers.items():
+            assert server.held_bytes == held[rank], f"the bytes at rank {rank} are miscounted"
+        for name, data_id in self.names.items():
+            assert self.data[data_id].published == name, f"{name} is the name of something else"
+        for call, operation in self._pending.items():
+            assert operation.calls[call][0] in self.servers, "a call to a server that is gone"
+        assert self._copies.keys() <= self._pending.keys(), "a copy that nobody waits for"
+        assert not self.actions, "an action was not returned"
+        assert not self._lost, "a loss was not told"

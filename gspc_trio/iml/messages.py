@@ -1,0 +1,346 @@
+"""What clients, coordinator and servers of the memory layer say to each other.
+
+Unless said otherwise each is a call, answered by what its text names or refused with an error of
+:mod:`gspc_trio.iml.errors`.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gspc_trio.core.ids import Count
+from gspc_trio.iml.layout import ONE_HOST, Layout
+
+# Client to coordinator -------------------------------------------------------------------------------------
+
+
+class JoinLayer(Struct, frozen=True):
+    """A client comes, answered by LayerJoined; data of ``job`` goes with the last client that named it."""
+
+    job: str
+    host: str = ""
+
+
+class LayerJoined(Struct, frozen=True):
+    """The client takes part; ``instance`` is the layer's."""
+
+    instance: str
+
+
+class Alloc(Struct, frozen=True):
+    """Make data, answered by Located.
+
+    Attributes:
+        job: to which it belongs.
+        size_bytes: of the data.
+        layout: where it is to lie.
+        name: published under this name, or "".
+        writing: nobody sees it before CommitData, and it goes if its client does.
+        data_id: its id if it is to have a certain one: data that was lost comes back under its own id.
+    """
+
+    job: str
+    size_bytes: int
+    layout: Layout = ONE_HOST
+    name: str = ""
+    writing: bool = False
+    data_id: str = ""
+
+
+class ServerEntry(Struct, frozen=True):
+    """A server of the layer and how it is reached.
+
+    Attributes:
+        rank: its number in the layer.
+        host: its name.
+        address: of its listener.
+        local_address: of its socket for processes of the same machine.
+        memory_bytes: its quota.
+    """
+
+    rank: int
+    host: str
+    address: str
+    local_address: str
+    memory_bytes: Count
+
+
+class Located(Struct, frozen=True):
+    """Where data lies.
+
+    Attributes:
+        data_id: of the data.
+        job: to which it belongs, "" if it is published.
+        name: under which it is published, or "".
+        size_bytes, block_bytes: its size and the size of its blocks.
+        parts: for each part the ranks of the servers that hold it, those that will keep it first.
+        servers: the servers named in ``parts``.
+    """
+
+    data_id: str
+    job: str
+    name: str
+    size_bytes: Count
+    block_bytes: Count
+    parts: tuple[tuple[Count, ...], ...]
+    servers: tuple[ServerEntry, ...]
+
+
+class Locate(Struct, frozen=True):
+    """Answered by Located."""
+
+    job: str
+    data_id: str
+
+
+class LookUp(Struct, frozen=True):
+    """Find data by the name under which it was published; answered by Located."""
+
+    name: str
+
+
+class BeginPut(Struct, frozen=True):
+    """Prepare to overwrite a range; answered by PutBegun."""
+
+    job: str
+    data_id: str
+    offset: int
+    size_bytes: int
+
+
+class PutBegun(Struct, frozen=True):
+    """The new bytes go into the parts of ``staging_id``, which has only those that the range touches."""
+
+    staging_id: str
+    located: Located
+
+
+class CommitData(Struct, frozen=True):
+    """What was written becomes visible: new data, or a put; answered by ImlDone.
+
+    ``without`` are the ranks of holders that could not be reached and do not have it all.
+    """
+
+    data_id: str
+    without: tuple[Count, ...] = ()
+
+
+class AbortData(Struct, frozen=True):
+    """What was written is dropped; answered by ImlDone, also when there is nothing."""
+
+    data_id: str
+
+
+class Free(Struct, frozen=True):
+    """Data goes: its id is unknown from now on; answered by ImlDone."""
+
+    job: str
+    data_id: str
+
+
+class Replicate(Struct, frozen=True):
+    """Have copies of all parts elsewhere too; answered by Located.
+
+    Attributes:
+        job, data_id: of the data.
+        copies: on how many hosts each part is to lie, 0: on those named only.
+        hosts: where each part is to lie besides.
+        cached: the copies may be dropped again when room is short.
+    """
+
+    job: str
+    data_id: str
+    copies: int = 0
+    hosts: tuple[str, ...] = ()
+    cached: bool = False
+
+
+class Publish(Struct, frozen=True):
+    """Give data a name: every job may read it, and it stays when its job goes; answered by ImlDone."""
+
+    job: str
+    data_id: str
+    name: str
+
+
+class GetRank(Struct, frozen=True):
+    """Answered by RankOf: where data of this name lies or will lie (ASP-7)."""
+
+    name: str
+
+
+class SetRank(Struct, frozen=True):
+    """Data of this name, made later, will lie at this rank (ASP-7); answered by ImlDone."""
+
+    name: str
+    rank: int
+
+
+class RankOf(Struct, frozen=True):
+    """A server's rank and its host."""
+
+    rank: Count
+    host: str
+
+
+class GetServers(Struct, frozen=True):
+    """Answered by ServerList."""
+
+
+class ServerList(Struct, frozen=True):
+    """The servers of the layer, by rank."""
+
+    servers: tuple[ServerEntry, ...]
+
+
+class ImlDone(Struct, frozen=True):
+    """It was done."""
+
+
+class LostData(Struct, frozen=True):
+    """To clients (message): data of their job was lost with a host."""
+
+    job: str
+    data_ids: tuple[str, ...]
+    reason: str
+
+
+# Server to coordinator -------------------------------------------------------------------------------------
+
+
+class ServerHello(Struct, frozen=True):
+    """A server comes; answered by ServerJoined.
+
+    Attributes:
+        host: its name, one server for each.
+        address, local_address: as in ServerEntry.
+        memory_bytes, spill_bytes: its quotas.
+    """
+
+    host: str
+    address: str
+    local_address: str
+    memory_bytes: Count
+    spill_bytes: Count = 0
+
+
+class ServerJoined(Struct, frozen=True):
+    """The server's rank: that which its host had before, if it had one."""
+
+    rank: Count
+
+
+class Evicted(Struct, frozen=True):
+    """A server has dropped a cached copy to make room (message)."""
+
+    data_id: str
+    part: int
+
+
+# Coordinator to server: messages in order; those with a call other than 0 are answered by PartDone ----------
+
+
+class CreatePart(Struct, frozen=True):
+    """Make room for a part, zeros at first; answered.
+
+    ``writing`` says that it is written before SealPart and read by nobody.
+    """
+
+    data_id: str
+    part: Count
+    size_bytes: Count
+    writing: bool = False
+    call: Count = 0
+
+
+class SealPart(Struct, frozen=True):
+    """The part was written: it may be read."""
+
+    data_id: str
+    part: Count
+
+
+class DropPart(Struct, frozen=True):
+    """The part goes; answered when nobody can read it any more."""
+
+    data_id: str
+    part: Count
+    call: Count = 0
+
+
+class ApplyPut(Struct, frozen=True):
+    """Copy the part of ``staging_id`` over the part of ``data_id`` at ``offset``; answered."""
+
+    data_id: str
+    part: Count
+    staging_id: str
+    offset: Count
+    call: Count = 0
+
+
+class CopyPart(Struct, frozen=True):
+    """Fetch the part from another server and hold it, too; answered."""
+
+    data_id: str
+    part: Count
+    size_bytes: Count
+    source: ServerEntry
+    cached: bool = False
+    call: Count = 0
+
+
+class KeepPart(Struct, frozen=True):
+    """A cached copy is to stay: it is the last one."""
+
+    data_id: str
+    part: Count
+
+
+class PartDone(Struct, frozen=True):
+    """A server's answer (message); ``kind`` and ``message`` name the error, if it was not done."""
+
+    call: Count
+    kind: str = ""
+    message: str = ""
+
+
+# Anybody to server -----------------------------------------------------------------------------------------
+
+
+class GetChunk(Struct, frozen=True):
+    """Bytes of a part, answered by Chunk."""
+
+    data_id: str
+    part: int
+    offset: Count
+    size_bytes: Count
+
+
+class Chunk(Struct, frozen=True):
+    """Bytes of a part; ``version`` is another one when a put came between."""
+
+    version: Count
+    data: bytes
+
+
+class PutChunk(Struct, frozen=True):
+    """Bytes for a part that is being written; answered by ImlDone."""
+
+    data_id: str
+    part: int
+    offset: Count
+    data: bytes
+
+
+class PutFrom(Struct, frozen=True):
+    """Fetch all bytes of what another server lends, for a part that is being written; answered by ImlDone.
+
+    So they travel as chunks do that are asked for: what asks need not be masked.
+    """
+
+    data_id: str
+    part: Count
+    size_bytes: Count
+    source: ServerEntry
+    lent_id: str
+    lent_part: int

@@ -1,0 +1,1 @@
+"""Coordinator, servers and clients of the layer, on trio."""

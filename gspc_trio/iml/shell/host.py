@@ -1,0 +1,248 @@
+"""The memory servers that a RIF or a job server of this host uses, started where there are none (IML-2)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import TypeAlias
+
+import trio
+from attrs import evolve
+from msgspec.structs import replace
+
+from gspc_trio.components.rts.messages import GetResources, ResourceList
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.worker.messages import OpenJob
+from gspc_trio.core.resources import MEMORY_CLASS, Resource
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.iml.errors import DuplicateData, ImlError, LayerGone
+from gspc_trio.iml.local import door_of
+from gspc_trio.iml.quota import Quota
+from gspc_trio.iml.shell.client import Iml
+from gspc_trio.iml.shell.layer import join_layer
+from gspc_trio.iml.shell.link import LocalLink
+from gspc_trio.iml.shell.local import refuse_all
+from gspc_trio.iml.shell.platform import platform
+from gspc_trio.nursery.connections.errors import ConnectionProblem
+from gspc_trio.nursery.connections.rpc import RemoteError
+from gspc_trio.policies.location import RankedHost
+
+log = logging.getLogger(__name__)
+
+PAUSE_S = 0.05
+"""How long to wait until the layer knows that a server has come or died."""
+
+TRIES = 6
+"""How often to look for a layer that does not answer; each time after a pause that is twice as long."""
+
+AGAIN_S = 5.0
+"""So long everybody is told why there is no server; whoever wants one then has it tried again."""
+
+
+Arena: TypeAlias = Callable[[str, str, int], AbstractAsyncContextManager[Quota]]
+"""Holds memory of a host for a server: takes the host, the server's name and its bytes; may raise NoRoom.
+
+It gives what the server may use: without bytes, as many as its RIF was told, or a quarter of the host's.
+"""
+
+
+@asynccontextmanager
+async def no_arena(host: str, name: str, memory_bytes: int) -> AsyncIterator[Quota]:
+    """Hold nothing: there is no resource manager."""
+    del host, name
+    yield Quota(memory_bytes or platform().memory_bytes())
+
+
+class _Door:
+    """The way to the server of this host in one layer; whether it is ``ready``, or ``problem``.
+
+    ``wanted`` is set when somebody wants the server though there was a problem ``AGAIN_S`` ago, or longer.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.begin()
+
+    def begin(self) -> None:
+        """Look for the server, or for another one."""
+        self.ready, self.wanted = trio.Event(), trio.Event()
+        self.problem, self._again_s = "", 0.0
+
+    def want(self) -> None:
+        """Somebody wants the server: the problem may be over."""
+        if self.problem and trio.current_time() >= self._again_s:
+            wanted = self.wanted
+            self.begin()
+            wanted.set()
+
+    def fail(self, problem: str) -> None:
+        """There is none, and none can be started."""
+        self.problem, self._again_s = problem, trio.current_time() + AGAIN_S
+        self.ready.set()
+
+
+class HostLayers:
+    """Finds or starts this host's server of each layer; those started end with the nursery.
+
+    Args:
+        host: the name of this host.
+        nursery: in which started servers run.
+        memory_bytes: quota of a server that is started; 0: what the arena says.
+        arena: holds that memory for as long as the server runs (RM-8).
+    """
+
+    def __init__(
+        self, host: str, nursery: trio.Nursery, memory_bytes: int = 0, arena: Arena = no_arena
+    ) -> None:
+        self.host = host
+        self._nursery = nursery
+        self._platform = platform()
+        self._memory_bytes = memory_bytes
+        self._arena = arena
+        self._doors: dict[tuple[str, bytes], _Door] = {}
+        self._links: dict[str, LocalLink] = {}
+
+    def prepare(self, layer: DataLayer) -> None:
+        """Begin to find or start the server, if that has not begun; again if it did not succeed lately."""
+        which = layer.address, layer.token
+        door = self._doors.get(which)
+        if door is None:
+            door = self._doors[which] = _Door(door_of(layer.token, layer.address, self.host))
+            self._nursery.start_soon(self._hold, layer, door)
+        else:
+            door.want()
+
+    def _door(self, layer: DataLayer) -> _Door:
+        return self._doors[layer.address, layer.token]
+
+    def _named(self, layer: DataLayer) -> DataLayer:
+        return evolve(layer, local_address=self._door(layer).address, host=self.host)
+
+    async def settle(self, layer: DataLayer) -> DataLayer:
+        """Return the layer with the address of this host's server in it, once that is there.
+
+        Raises:
+            ImlError: there is none, and none could be started.
+        """
+        self.prepare(layer)
+        door = self._door(layer)
+        await door.ready.wait()
+        if door.problem:
+            raise LayerGone(f"host {self.host} has no memory server: {door.problem}")
+        return self._named(layer)
+
+    async def settle_job(self, opening: OpenJob) -> OpenJob:
+        """Return the opening of a job for compute processes of this host.
+
+        They wait for the server when they need it, at the first large value.
+        """
+        await trio.lowlevel.checkpoint()
+        if opening.data is None:
+            return opening
+        self.prepare(opening.data)
+        return replace(opening, data=self._named(opening.data))
+
+    async def link(self, layer: DataLayer) -> LocalLink:
+        """Return a connection to this host's server of the layer.
+
+        Raises:
+            ImlError: as :meth:`settle`.
+        """
+        settled = await self.settle(layer)
+        link = self._links.get(settled.local_address)
+        if link is None or link.is_over:
+            link = self._links[settled.local_address] = LocalLink(settled.local_address)
+            self._nursery.start_soon(link.run)
+        return link
+
+    async def _hold(self, layer: DataLayer, door: _Door) -> None:
+        """Keep a server of the layer here; tell why there is none, until somebody wants it tried again."""
+        try:
+            while True:
+                try:
+                    await self._keep(layer, door)
+                except (ImlError, ConnectionProblem) as error:
+                    log.warning("host %s has no memory server: %s", self.host, error)
+                    door.fail(str(error))
+                    await _refuse_until_wanted(door, error)
+        finally:
+            door.ready.set()
+
+    async def _keep(self, layer: DataLayer, door: _Door) -> None:
+        """Find the server or start one, and again when it has died: its data is lost, but not its place."""
+        tries = 0
+        while True:
+            try:
+                is_there, tries = await self._is_there(layer), 0
+                if is_there:
+                    await self._watch(door)
+                else:
+                    with suppress(DuplicateData):  # somebody was faster
+                        await self._run_server(layer, door)
+            except (LayerGone, ConnectionProblem):  # a connection may break, and the layer be there
+                tries += 1
+                if tries == TRIES:
+                    raise
+            await trio.sleep(PAUSE_S * 2**tries)
+
+    async def _run_server(self, layer: DataLayer, door: _Door) -> None:
+        async with (
+            self._arena(self.host, door.address, self._memory_bytes) as quota,
+            self._platform.open_server(self.host, quota, layer) as server,
+        ):
+            door.ready.set()
+            await server.wait()
+        log.warning("the memory server of host %s has died and is started again", self.host)
+
+    async def _watch(self, door: _Door) -> None:
+        """Wait until the server, which somebody else has started, is gone."""
+        with suppress(LayerGone):  # it has just died
+            link = LocalLink(door.address)
+            door.ready.set()
+            await link.run()
+
+    async def _is_there(self, layer: DataLayer) -> bool:
+        async with join_layer(self._platform.network(layer), layer.address, host=self.host) as iml:
+            return any(entry.host == self.host for entry in await iml.servers())
+
+
+async def _refuse_until_wanted(door: _Door, error: Exception) -> None:
+    wanted = door.wanted
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(refuse_all, door.address, type(error).__name__, str(error), door.want)
+        await wanted.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def ranked_hosts(rts: RunTimeSystem, iml: Iml, resource_class: str = "core") -> dict[int, RankedHost]:
+    """Return rank -> host for every host that has both a memory server and workers (ASP-7).
+
+    Args:
+        rts: has the workers.
+        iml: has the ranks.
+        resource_class: of the workers; the first of a host stands for its rank.
+    """
+    ranks = {server.host: server.rank for server in await iml.servers()}
+    found: dict[int, RankedHost] = {}
+    for host, resources in (await resources_by_host(rts)).items():
+        workers = [one.resource_id for one in resources if one.resource_class == resource_class]
+        if host in ranks and workers:
+            node = tuple(one.resource_id for one in resources if is_top(one))
+            found[ranks[host]] = RankedHost(host, workers[0], node)
+    return found
+
+
+def is_top(resource: Resource) -> bool:
+    """Return whether all of a kind that a host has is below this resource."""
+    return not resource.parents and resource.resource_class != MEMORY_CLASS
+
+
+async def resources_by_host(rts: RunTimeSystem) -> dict[str, list[Resource]]:
+    """Return host -> its resources, parents before children."""
+    found: dict[str, list[Resource]] = {}
+    for rif in (await rts.status())["rifs"]:
+        with suppress(RemoteError):  # it is gone already, or not quite there
+            answer: ResourceList = await rts.peer.call(GetResources(rif["rif_id"]))
+            found.setdefault(rif["host"], []).extend(answer.resources)
+    return found

@@ -1,0 +1,179 @@
+"""A memory server in a process of its own: ``python -m gspc_trio.iml.shell.iml_process``.
+
+A RIF or an application starts it. It reads one line of JSON on standard input: ``coordinator``, "" to be one
+itself, ``token`` in base64, ``credentials``, ``listen``, "" for where the coordinator can reach it, ``host``,
+``memory_bytes``, ``spill_bytes``, ``spill_directory``. It answers with one on standard output,
+``coordinator`` and ``local_address``, or ``problem``. It ends when its standard input does: with the process
+that started it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import json
+import logging
+import os
+import resource
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from attrs import evolve
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.iml.errors import ImlError, LayerGone, NoRoom, error_of
+from gspc_trio.iml.quota import Quota
+from gspc_trio.iml.shell.coordinator import CoordinatorService
+from gspc_trio.iml.shell.server import ImlServer
+from gspc_trio.nursery.connections.network import Network, address_towards
+from gspc_trio.nursery.scopes.process import open_process
+from gspc_trio.nursery.scopes.scope import leaves
+
+START_S = 30.0
+"""How long a server may take to start."""
+
+LISTEN = "ws://127.0.0.1:0"
+
+
+class ServerProcess(Struct, frozen=True):
+    """A memory server in a process of its own.
+
+    Attributes:
+        layer: how it is reached.
+        host: its name in the layer.
+        local_address: of its socket for processes of this machine.
+        wait: returns when it has ended.
+    """
+
+    layer: DataLayer
+    host: str
+    local_address: str
+    wait: Callable[[], Awaitable[object]]
+
+
+@asynccontextmanager
+async def open_server_process(
+    host: str,
+    quota: Quota,
+    *,
+    layer: DataLayer | None = None,
+    listen: str = "",
+    credentials: str = "",
+) -> AsyncIterator[ServerProcess]:
+    """Run a memory server in a process of its own for as long as the block lasts.
+
+    Args:
+        host: its name in the layer.
+        quota: what it may use.
+        layer: to join; None: it is the first server of a new layer, and coordinates it.
+        listen: where it listens; "": where the coordinator can reach it, or the loopback interface.
+        credentials: for the TLS of a new layer, or "".
+
+    Raises:
+        ImlError: the layer does not let it in.
+        NoRoom: it cannot write where it may spill.
+        LayerGone: it did not start.
+    """
+    layer = layer or DataLayer("", secrets.token_bytes(32), credentials=credentials)
+    order = {
+        "coordinator": layer.address,
+        "token": base64.b64encode(layer.token).decode(),
+        "credentials": layer.credentials,
+        "listen": listen,
+        "host": host,
+        **asdict(quota),
+    }
+    command = [sys.executable, "-m", "gspc_trio.iml.shell.iml_process"]
+    line = json.dumps(order).encode() + b"\n"
+    async with open_process(command, stdin=line, hold_stdin=True) as process:
+        try:
+            with trio.fail_after(START_S):
+                answer: dict[str, Any] = json.loads(await process.receive_line())
+        except (trio.EndOfChannel, trio.TooSlowError, ValueError) as error:
+            raise LayerGone(f"the memory server of host {host} did not start") from error
+        if "problem" in answer:
+            raise error_of(*answer["problem"])
+        layer = evolve(layer, address=answer["coordinator"])
+        yield ServerProcess(layer, host, answer["local_address"], process.wait)
+
+
+async def _run(order: dict[str, Any]) -> None:
+    network = Network(base64.b64decode(order["token"]), credentials=order["credentials"])
+    host, directory, spill_bytes = order["host"], order["spill_directory"], order["spill_bytes"]
+    if spill_bytes and directory and not os.access(directory, os.W_OK | os.X_OK):
+        raise NoRoom(f"host {host} cannot spill: it cannot write to the directory {directory}")
+    server = ImlServer(network, host, order["memory_bytes"], spill_bytes, directory)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_end_with_stdin, nursery.cancel_scope)
+        nursery.start_soon(_end_with_signal, nursery.cancel_scope)
+        address = order["coordinator"]
+        listen = order["listen"] or (address_towards(address) if address else LISTEN)
+        if not address:
+            coordinator = CoordinatorService(network)
+            await nursery.start(coordinator.run, listen)
+            address = coordinator.address
+        await nursery.start(server.run, listen, address)
+        _say({"coordinator": address, "local_address": server.local_address})
+        await server.gone.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def _end_with_stdin(scope: trio.CancelScope) -> None:
+    stdin = trio.lowlevel.FdStream(0)
+    while await stdin.receive_some(4096):
+        pass
+    scope.cancel()
+
+
+async def _end_with_signal(scope: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            scope.cancel()
+
+
+def _say(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+def _read_line() -> bytes:
+    """Read no further than the line: what follows on standard input is its end, and that is waited for."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            return b""
+        line += byte
+    return line
+
+
+def main() -> int:
+    """Run a memory server as standard input says; return the exit status."""
+    line = _read_line()
+    if not line:
+        return 1
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="gspc-iml: %(message)s")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        trio.run(_run, json.loads(line))
+    except (OSError, ImlError, BaseExceptionGroup) as error:
+        problem = next((e for e in leaves(error) if isinstance(e, ImlError | OSError)), None)
+        if problem is None:
+            raise
+        kind = type(problem).__name__ if isinstance(problem, ImlError) else "LayerGone"
+        _say({"problem": [kind, str(problem)]})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,306 @@
+"""A memory server's door for processes of its machine: descriptors over a Unix socket."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections import Counter as Multiset
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from gspc_trio.iml import local
+from gspc_trio.iml.directory import partition
+from gspc_trio.iml.errors import DuplicateData, ImlError, UnknownData
+from gspc_trio.iml.messages import AbortData, CommitData, LookUp, Replicate
+from gspc_trio.iml.shell.platform import platform
+from gspc_trio.iml.store_events import Key, Use
+
+if TYPE_CHECKING:
+    from gspc_trio.iml.shell.server import ImlServer
+
+log = logging.getLogger(__name__)
+
+PACKETS_AT_ONCE = 32
+"""So many packets of one process are answered before others have their turn."""
+
+
+class LocalDoor:
+    """Listens on a Unix socket without a file.
+
+    Args:
+        server: answers.
+        address: name of the socket.
+    """
+
+    def __init__(self, server: ImlServer, address: str) -> None:
+        self._server = server
+        self._address = address
+
+    async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            DuplicateData: this host has a server already.
+        """
+        try:
+            door = platform().listen(self._address)
+        except OSError as error:
+            host = self._server.host
+            raise DuplicateData(
+                f"host {host!r} has a memory server already: name this one with --host"
+            ) from error
+        with closing(door):
+            task_status.started(self._address)
+            async with trio.open_nursery() as nursery:
+                while True:
+                    nursery.start_soon(_Guest(self._server, await door.accept()).run)
+
+
+async def refuse_all(address: str, kind: str, problem: str, on_refused: Callable[[], None]) -> None:
+    """Stand in for a server that cannot be started: answer everything with an error, until cancelled.
+
+    Args:
+        address: name of the socket; if somebody else has it, nothing is done.
+        kind, problem: type and message of the error.
+        on_refused: told that somebody wanted something.
+    """
+    try:
+        door = platform().listen(address)
+    except OSError:
+        return
+    with closing(door):
+        async with trio.open_nursery() as nursery:
+            while True:
+                nursery.start_soon(_refuse, await door.accept(), kind, problem, on_refused)
+
+
+async def _refuse(connection: Any, kind: str, problem: str, on_refused: Callable[[], None]) -> None:
+    buffer = local.packet_buffer()
+    with connection, suppress(OSError, ValueError):
+        while True:
+            await trio.lowlevel.wait_readable(connection)
+            packet, _ = local.receive(connection, buffer)
+            if not packet:
+                return
+            for operation, number, *_ in local.requests_of(packet):
+                if operation != local.UNMAP:
+                    local.send(connection, local.pack((number, kind, problem)), -1)
+                    on_refused()
+
+
+class _Guest:
+    """A process that has come by the door: what it has pinned and is writing goes with its connection."""
+
+    def __init__(self, server: ImlServer, connection: Any) -> None:
+        self._server = server
+        self._connection = connection
+        self._pins: Multiset[Key] = Multiset()
+        self._writing: dict[str, None] = {}
+        self._lent: dict[Key, None] = {}
+        self._outbox: deque[tuple[bytes, int]] = deque()
+        self._wake = trio.Event()
+
+    async def run(self) -> None:
+        buffer = local.packet_buffer()
+        with self._connection:
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._send)
+                    for count in itertools.count(1):
+                        try:
+                            if count % PACKETS_AT_ONCE == 0:  # others have their turn
+                                await trio.lowlevel.checkpoint()
+                            packet, _ = local.receive(self._connection, buffer)
+                        except BlockingIOError:
+                            await trio.lowlevel.wait_readable(self._connection)
+                            continue
+                        if not packet:
+                            break
+                        for request in local.requests_of(packet):
+                            self._take(nursery, *request)
+                    nursery.cancel_scope.cancel()
+            except* OSError:
+                pass  # it is gone
+            except* local.BadPacket as bad:
+                host, why = self._server.host, bad.exceptions[0]
+                log.warning("connection of a process of host %s to its memory server ended: %s", host, why)
+            finally:
+                self._leave()
+
+    def _take(self, nursery: trio.Nursery, operation: int, number: int, *fields: Any) -> None:
+        if operation == local.UNMAP:
+            self._unpin(*fields)
+        elif operation == local.TAKE_BACK:
+            self._take_back((fields[0], fields[1]))
+        elif not self._answer_now(operation, number, fields):
+            nursery.start_soon(self._answer, operation, number, fields)
+
+    def _answer_now(self, operation: int, number: int, fields: Sequence[Any]) -> bool:
+        """Answer what takes no time; return False for what may take some."""
+        store = self._server.store
+        try:
+            if operation == local.BRING:
+                granted = self._server.bring_now(*fields)
+            elif operation == local.MAP:
+                granted = store.pin_now((fields[0], fields[1]), Use.MAP)
+            elif operation == local.READ:
+                data_id, part, offset, size_bytes = fields
+                found = store.read_now((data_id, part), offset, min(size_bytes, local.READ_BYTES_MAX))
+                if found is not None:
+                    self._reply([number, "", *found])
+                return found is not None
+            else:
+                return False
+        except ImlError as error:
+            self._reply([number, type(error).__name__, str(error)])
+            return True
+        if granted is None:
+            return False
+        try:
+            descriptor = store.segment_of(granted).lent()
+        except OSError as error:
+            store.unpin(granted.key, Use.MAP)
+            self._reply([number, *self._no_room(error)])
+            return True
+        self._pins[granted.key] += 1
+        self._reply([number, "", granted.size_bytes, granted.key[1]], descriptor)
+        return True
+
+    def _no_room(self, error: OSError) -> list[Any]:
+        return ["NoRoom", f"host {self._server.host}: {error.strerror}"]
+
+    def _leave(self) -> None:
+        for key, count in self._pins.items():
+            for _ in range(count):
+                self._server.store.unpin(key, Use.MAP)
+        for _, descriptor in self._outbox:
+            if descriptor >= 0:
+                os.close(descriptor)
+        for key in list(self._lent):
+            self._take_back(key)
+        self._server.abandon(self._writing)
+
+    async def _answer(self, operation: int, number: int, fields: Sequence[Any]) -> None:
+        descriptor = -1
+        try:
+            answer, descriptor = await self._do(operation, fields)
+        except ImlError as error:
+            answer = [type(error).__name__, str(error)]
+        except OSError as error:
+            answer = self._no_room(error)
+        else:
+            answer = ["", *answer]
+        try:
+            self._reply([number, *answer], descriptor)
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _reply(self, message: list[Any], descriptor: int = -1) -> None:
+        """Send an answer, at once if the socket takes it; the descriptor stays the caller's."""
+        packet = local.pack(message)
+        if not self._outbox:
+            try:
+                local.send(self._connection, packet, descriptor)
+                return
+            except BlockingIOError:
+                pass
+            except OSError:
+                return  # it is gone, as the end of what it says will show
+        self._outbox.append((packet, os.dup(descriptor) if descriptor >= 0 else -1))
+        self._wake.set()
+
+    async def _do(self, operation: int, fields: Sequence[Any]) -> tuple[list[Any], int]:
+        store = self._server.store
+        if operation in (local.BRING, local.MAP):
+            if operation == local.BRING:
+                granted = await self._server.bring(*fields)
+            else:
+                granted = await store.pin((fields[0], fields[1]), Use.MAP)
+            key = granted.key
+            self._pins[key] += 1
+            return [granted.size_bytes, key[1]], store.segment_of(granted).reader()
+        if operation == local.READ:
+            data_id, part, offset, size_bytes = fields
+            data, version = await store.read((data_id, part), offset, min(size_bytes, local.READ_BYTES_MAX))
+            return [data, version], -1
+        if operation == local.WRITER:
+            data_id, part = fields
+            descriptor, size_bytes = await store.writer((data_id, part))
+            return [size_bytes], descriptor
+        if operation == local.FETCH:
+            await self._server.fetch(*fields)
+            return [], -1
+        if operation == local.COPY:
+            await self._server.ask(Replicate(*fields))
+            return [], -1
+        if operation == local.NEW:
+            return await self._new(*fields)
+        if operation == local.LOOK_UP:
+            found = await self._server.ask(LookUp(*fields))
+            there = partition(found).items()
+            places = [(host, sum(part.size_bytes for part in parts)) for host, parts in there]
+            return [found.data_id, found.size_bytes, places], -1
+        if operation == local.LEND:
+            return await self._lend(*fields)
+        if operation == local.SHOW:
+            key = (fields[0], fields[1])
+            if key not in self._lent:
+                raise UnknownData(f"{key[0]} part {key[1]} is not lent by this process")
+            store.seal(key)
+            return [], -1
+        (data_id,) = fields
+        if data_id not in self._writing:
+            if operation == local.ABORT:
+                return [], -1
+            raise UnknownData(f"nothing is being written under {data_id} by this process")
+        if operation == local.COMMIT:
+            await self._server.ask(CommitData(data_id))
+            self._writing.pop(data_id, None)
+        else:
+            assert operation == local.ABORT, operation
+            self._writing.pop(data_id, None)
+            await self._server.ask(AbortData(data_id))
+        return [], -1
+
+    async def _new(self, job: str, data_id: str, size_bytes: int) -> tuple[list[Any], int]:
+        made = await self._server.new(job, data_id, size_bytes)
+        self._writing[made] = None
+        descriptor, _ = await self._server.store.writer((made, 0))
+        return [made], descriptor
+
+    async def _lend(self, size_bytes: int) -> tuple[list[Any], int]:
+        key = await self._server.lend(size_bytes)
+        self._lent[key] = None
+        descriptor, _ = await self._server.store.writer(key)
+        return [*key, self._server.address], descriptor
+
+    def _take_back(self, key: Key) -> None:
+        if key in self._lent:
+            del self._lent[key]
+            self._server.store.drop(key)
+
+    def _unpin(self, data_id: str, part: int) -> None:
+        key = (data_id, part)
+        if self._pins[key]:
+            self._pins[key] -= 1
+            self._server.store.unpin(key, Use.MAP)
+
+    async def _send(self) -> None:
+        """Send what the socket did not take at once."""
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            while self._outbox:
+                await trio.lowlevel.wait_writable(self._connection)
+                packet, descriptor = self._outbox[0]
+                with suppress(BlockingIOError):
+                    local.send(self._connection, packet, descriptor)
+                    self._outbox.popleft()
+                    if descriptor >= 0:
+                        os.close(descriptor)

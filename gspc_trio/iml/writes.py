@@ -1,0 +1,240 @@
+"""How data comes to be and how its bytes change.
+
+A put is written aside on every holder, then applied on all of them, in turns. A holder that fails to apply it
+is no holder any more, so that no later read finds the old bytes; one that came meanwhile goes, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from gspc_trio.iml import messages as x
+from gspc_trio.iml.directory import Data, Part, State, located, place, visible
+from gspc_trio.iml.errors import (
+    BadLayout,
+    DataLost,
+    DuplicateData,
+    ImlError,
+    UnknownData,
+    WrongJob,
+    error_of,
+)
+from gspc_trio.iml.layout import check_range, check_size, part_sizes, spans
+from gspc_trio.iml.ledger import Ledger, Operation
+
+BLOCKS_MAX = 1 << 20
+"""Most blocks of some data: each operation on it looks at all that it touches."""
+
+
+class Writes:
+    """The part of a coordinator that makes and changes data."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def alloc(self, client: int, ask: int, request: x.Alloc, first: int | None) -> None:
+        """Make data on every host of its layout, or on none.
+
+        Args:
+            client: who asks.
+            ask: to reply to.
+            request: what for.
+            first: the rank at which it is to begin if the layout names no hosts.
+
+        Raises:
+            ImlError: it cannot be; nothing was changed.
+        """
+        ledger = self._ledger
+        check_size(request.size_bytes)
+        before = ledger.data.get(request.data_id) if request.data_id else None
+        if before is not None and (before.state is not State.LOST or before.job != request.job):
+            raise DuplicateData(f"there is data {request.data_id} already")
+        layout = request.layout
+        if layout.block_bytes > 0 and request.size_bytes // layout.block_bytes > BLOCKS_MAX:
+            raise BadLayout(
+                f"{request.size_bytes} bytes in blocks of {layout.block_bytes}: more than {BLOCKS_MAX} blocks"
+            )
+        ranks = place(ledger.servers, layout, request.size_bytes, first)
+        hosts = len(layout.hosts or ledger.servers)
+        sizes = part_sizes(request.size_bytes, layout.block_bytes, hosts)
+        parts = {number: Part(size) for number, size in enumerate(sizes)}
+        data_id = request.data_id or ledger.new_id()
+        name = request.name or (before.published if before is not None else "")
+        if before is not None:
+            ledger.remove(before)
+        data = Data(data_id, request.job, request.size_bytes, layout.block_bytes, parts, client, name)
+        if before is not None:
+            data.again, data.why = True, before.why
+
+        def made(operation: Operation) -> None:
+            if self._was_made(data, operation, ask):
+                data.state = State.WRITING if request.writing else State.READY
+                data.client = client if request.writing else 0
+                ledger.reply(ask, located(data, ledger.servers))
+
+        if name:
+            ledger.names[name] = data_id
+        self._create(data, ranks, request.writing, made)
+
+    def begin_put(self, client: int, ask: int, request: x.BeginPut) -> None:
+        """Make room for the new bytes of a range wherever it lies.
+
+        Raises:
+            ImlError: there is no such data or range.
+        """
+        ledger = self._ledger
+        data = visible(ledger.data.get(request.data_id), request.data_id, request.job)
+        check_range(data.data_id, data.size_bytes, request.offset, request.size_bytes)
+        touched = spans(data.block_bytes, len(data.parts), request.offset, request.size_bytes)
+        parts = {number: Part(size) for number, (_, size) in touched.items()}
+        ranks = [list(data.parts[number].holders) for number in parts]
+        staging = Data(ledger.new_id(), data.job, request.size_bytes, data.block_bytes, parts, client)
+        staging.target = data.data_id
+        staging.touched = {number: offset for number, (offset, _) in touched.items()}
+
+        def made(operation: Operation) -> None:
+            if self._was_made(staging, operation, ask):
+                staging.state = State.WRITING
+                ledger.reply(ask, x.PutBegun(staging.data_id, located(staging, ledger.servers)))
+
+        self._create(staging, ranks, True, made)
+
+    def commit(self, client: int, ask: int, request: x.CommitData) -> None:
+        """Let what was written be seen.
+
+        Raises:
+            ImlError: nothing is being written under this id by this client, or it was lost.
+        """
+        ledger = self._ledger
+        data = ledger.data.get(request.data_id)
+        if data is None or not (data.state is State.WRITING or data.state is State.LOST) or data.turns:
+            raise UnknownData(f"nothing is being written under {request.data_id}")
+        if data.client and data.client != client:
+            raise WrongJob(f"{request.data_id} is being written by another client")
+        self._leave_out(data, request.without)
+        if data.target:
+            data.client = 0
+            target = ledger.data.get(data.target)
+            if target is None:
+                self._end_put(ask, data, UnknownData(f"data {data.target} was freed during the put"))
+            else:
+                ledger.take_turn(target, lambda: self._apply(ask, data, target))
+            return
+        if data.state is State.LOST:
+            raise DataLost(f"what was written was lost: {data.why}")
+        data.state, data.client = State.READY, 0
+        for number, part in data.parts.items():
+            for rank in part.holders:
+                ledger.tell(rank, x.SealPart(data.data_id, number))
+        ledger.reply(ask, x.ImlDone())
+
+    def _leave_out(self, data: Data, ranks: Iterable[int]) -> None:
+        """These holders could not be reached and do not have all that was written."""
+        ledger = self._ledger
+        for rank in ranks:
+            for number, part in data.parts.items():
+                if rank in part.holders:
+                    ledger.remove_holder(data, number, rank)
+                    ledger.tell(rank, x.DropPart(data.data_id, number))
+        ledger.note_loss(data, "its hosts could not be reached to write it")
+
+    def abort(self, client: int, ask: int, request: x.AbortData) -> None:
+        """Drop what this client is writing."""
+        data = self._ledger.data.get(request.data_id)
+        if data is not None and data.client == client:
+            self._ledger.give_up(data)
+        self._ledger.reply(ask, x.ImlDone())
+
+    # Making
+
+    def _create(
+        self, data: Data, ranks: list[list[int]], writing: bool, made: Callable[[Operation], None]
+    ) -> None:
+        ledger = self._ledger
+        ledger.data[data.data_id] = data
+        operation = Operation(made)
+        for (number, part), holders in zip(data.parts.items(), ranks, strict=True):
+            for rank in holders:
+                message = x.CreatePart(data.data_id, number, part.size_bytes, writing)
+                ledger.call(operation, rank, number, message)
+
+    def _was_made(self, data: Data, operation: Operation, ask: int) -> bool:
+        """Take note of the parts that were made; refuse if not all were, or nobody wants them any more."""
+        ledger = self._ledger
+        for rank, number in operation.done:
+            if data.state is State.GONE:
+                ledger.tell(rank, x.DropPart(data.data_id, number))
+            elif rank in ledger.servers:
+                ledger.add_holder(data, number, rank, cached=False)
+            else:
+                operation.failed[rank, number] = ("DataLost", "its host is gone")
+        if data.state is State.GONE:
+            ledger.refuse(ask, UnknownData(f"{data.data_id} was dropped while it was made"))
+            return False
+        if operation.failed:
+            ledger.give_up(data)
+            ledger.refuse(ask, _first_failure(operation))
+            return False
+        return True
+
+    # Putting
+
+    def _apply(self, ask: int, staging: Data, target: Data) -> None:
+        ledger = self._ledger
+        problem = _why_not(staging, target)
+        if problem is not None:
+            self._end_put(ask, staging, problem)
+            ledger.end_turn(target)
+            return
+        operation = Operation(lambda done: self._applied(ask, staging, target, done))
+        for number, part in staging.parts.items():
+            for rank in list(target.parts[number].holders):
+                if rank in part.holders:
+                    message = x.ApplyPut(target.data_id, number, staging.data_id, staging.touched[number])
+                    ledger.call(operation, rank, number, message)
+                else:  # it came after the put had begun, without the new bytes
+                    ledger.remove_holder(target, number, rank)
+                    ledger.call(operation, rank, number, x.DropPart(target.data_id, number))
+
+    def _applied(self, ask: int, staging: Data, target: Data, operation: Operation) -> None:
+        ledger = self._ledger
+        for (rank, number), (_, message) in operation.failed.items():
+            if rank in target.parts[number].holders:
+                ledger.remove_holder(target, number, rank)
+                ledger.tell(rank, x.DropPart(target.data_id, number))
+                ledger.note_loss(target, message)
+        error: ImlError | None = None
+        if target.state is State.LOST:
+            error = DataLost(f"data {target.data_id} was lost: {target.why}")
+        elif target.state is not State.READY:
+            error = UnknownData(f"data {target.data_id} was freed during the put")
+        else:
+            ledger.note_loss(target, "")
+        self._end_put(ask, staging, error)
+        ledger.end_turn(target)
+
+    def _end_put(self, ask: int, staging: Data, error: ImlError | None) -> None:
+        self._ledger.discard(staging)
+        if error is not None:
+            self._ledger.refuse(ask, error)
+        else:
+            self._ledger.reply(ask, x.ImlDone())
+
+
+def _why_not(staging: Data, target: Data) -> ImlError | None:
+    """Return why a put cannot be applied now, or None."""
+    if target.state is State.LOST:
+        return DataLost(f"data {target.data_id} was lost: {target.why}")
+    if target.state is not State.READY:
+        return UnknownData(f"data {target.data_id} was freed during the put")
+    again = f"the new bytes for {target.data_id} were lost, and nothing was changed: put again"
+    if staging.state is not State.WRITING:
+        return DataLost(again)
+    for number, part in staging.parts.items():
+        if not part.holders.keys() & target.parts[number].holders.keys():
+            return DataLost(again)
+    return None
+
+
+def _first_failure(operation: Operation) -> ImlError:
+    return error_of(*next(iter(operation.failed.values())))

@@ -1,0 +1,1 @@
+"""Websockets and pairs in memory: listening, dialling, proof of identity, calls."""

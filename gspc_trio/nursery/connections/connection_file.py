@@ -1,0 +1,290 @@
+"""The file by which programs of one user find a running service and its token (reliability, security).
+
+It is readable by its owner alone, in a directory that only its owner can enter, and appears whole or not at
+all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import socket
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import trio
+from attrs import field, frozen
+
+from gspc_trio.protocol.address import BadAddress, WebSocketAddress, parse_address
+
+FILE_VARIABLE = "GSPC_CONNECTION_FILE"
+"""Environment variable that names another file than the default one."""
+
+SIZE_BYTES_MAX = 64 * 1024
+DIAL_S = 2.0
+LOCK_TRIES, LOCK_PAUSE_S = 250, 0.02
+"""For longer than whoever has the lock takes to find out whether a service answers."""
+
+
+class ConnectionFileError(Exception):
+    """The connection file is missing, unsafe or unreadable; the message is one line that says what to do."""
+
+
+@frozen
+class ConnectionInfo:
+    """What a connection file says.
+
+    Attributes:
+        address: where the service listens.
+        token: the secret.
+        pid: of the service's process.
+        process_started: when that process started, in ticks since the host did: a pid may be used again. 0 is
+            unknown.
+        instance: made for this file, so that its writer knows it again.
+        version: of the package.
+        started_s: wall-clock time of writing, seconds since 1970.
+        credentials: for TLS (``nursery.connections.tls``), or "".
+        host: on which the service runs, "" if unknown.
+    """
+
+    address: str
+    token: bytes = field(repr=False)
+    pid: int
+    process_started: int
+    instance: str
+    version: str
+    started_s: float
+    credentials: str = field(default="", repr=False)
+    host: str = ""
+
+    @classmethod
+    def create(cls, address: str, token: bytes, version: str, credentials: str = "") -> ConnectionInfo:
+        """Return the information on a service in this process."""
+        pid = os.getpid()
+        instance, now, host = secrets.token_hex(8), time.time(), socket.gethostname()
+        return cls(address, token, pid, process_start(pid) or 0, instance, version, now, credentials, host)
+
+    @property
+    def process_is_gone(self) -> bool:
+        """Whether the process that wrote the file has ended; its pid may be another's by now.
+
+        Of one on another host, with which this one shares the directory, that cannot be told.
+        """
+        if self.host not in ("", socket.gethostname()):
+            return False
+        started = process_start(self.pid)
+        return started is None or (self.process_started > 0 and started not in (0, self.process_started))
+
+
+def default_connection_file() -> Path:
+    """Return the user's connection file: by environment variable, in the runtime directory, or below /tmp."""
+    named = os.environ.get(FILE_VARIABLE)
+    if named:
+        return Path(named)
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and Path(runtime).is_dir():
+        return Path(runtime) / "gspc-trio" / "rts.json"
+    return Path("/tmp") / f"gspc-trio-{os.getuid()}" / "rts.json"
+
+
+def write_connection_file(path: Path, info: ConnectionInfo) -> None:
+    """Write the file, in one step for whoever reads it; a directory that is missing is created for the owner
+    alone.
+
+    Raises:
+        ConnectionFileError: the directory is another user's or open to others, or the file cannot be written.
+    """
+    data = {
+        "address": info.address,
+        "token": info.token.hex(),
+        "pid": info.pid,
+        "process_started": info.process_started,
+        "instance": info.instance,
+        "version": info.version,
+        "started_s": info.started_s,
+        "credentials": info.credentials,
+        "host": info.host,
+    }
+    try:
+        _prepare_directory(path.parent)
+        temporary = path.with_name(f".{path.name}.{info.instance}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                json.dump(data, file)
+                file.write("\n")
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConnectionFileError(f"cannot write the connection file {path}: {error.strerror}") from error
+
+
+def read_connection_file(path: Path) -> ConnectionInfo:
+    """Read the file.
+
+    Raises:
+        ConnectionFileError: it is missing, another user's, open to others, or not a connection file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        with open(descriptor, encoding="utf-8", errors="replace") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ConnectionFileError(f"{path} is not a connection file")
+            if status.st_uid != os.getuid():
+                raise ConnectionFileError(
+                    f"the connection file {path} belongs to user {status.st_uid}, not to you"
+                )
+            if stat.S_IMODE(status.st_mode) & 0o077:
+                raise ConnectionFileError(
+                    f"others can read the connection file {path} (mode {stat.S_IMODE(status.st_mode):04o}), "
+                    f"so its token is no secret: chmod 600 {path}, and restart the service if they did"
+                )
+            text = file.read(SIZE_BYTES_MAX)
+    except FileNotFoundError:
+        raise ConnectionFileError(
+            f"there is no connection file {path}: start the service, or name its file"
+        ) from None
+    except OSError as error:
+        raise ConnectionFileError(f"cannot read the connection file {path}: {error.strerror}") from error
+    return _parse(path, text)
+
+
+def _read_if_there(path: Path) -> ConnectionInfo | None:
+    return read_connection_file(path) if os.path.lexists(path) else None
+
+
+def remove_connection_file(path: Path, info: ConnectionInfo) -> None:
+    """Remove the file if it is still the one that was written with ``info``; never raises."""
+    try:
+        if read_connection_file(path).instance == info.instance:
+            path.unlink(missing_ok=True)
+    except (ConnectionFileError, OSError):
+        return
+
+
+async def find_live_connection(path: Path) -> ConnectionInfo | None:
+    """Return what the file says if somebody listens there, None if there is no file or it is stale.
+
+    Stale is a file whose process is gone, or whose address refuses connections (all were killed). It may be
+    replaced.
+
+    Raises:
+        ConnectionFileError: the file is unsafe or not a connection file.
+    """
+    info = _read_if_there(path)
+    if info is None or info.process_is_gone:
+        return None
+    try:
+        where = parse_address(info.address)
+    except BadAddress:
+        return None
+    if not isinstance(where, WebSocketAddress):
+        return None
+    try:
+        with trio.fail_after(DIAL_S):
+            stream = await trio.open_tcp_stream(where.host, where.port)
+    except trio.TooSlowError:
+        return info  # it is there, if slow
+    except OSError:
+        return None
+    await trio.aclose_forcefully(stream)
+    return info
+
+
+async def claim_connection_file(path: Path, info: ConnectionInfo) -> ConnectionInfo | None:
+    """Write the file unless it is that of a live service; of several that start at once one gets it.
+
+    Returns:
+        what the file of the live service says; None when the file was written.
+
+    Raises:
+        ConnectionFileError: the file or its directory is unsafe or cannot be written, or the directory stays
+            locked by another process.
+    """
+    try:
+        _prepare_directory(path.parent)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConnectionFileError(f"cannot write the connection file {path}: {error.strerror}") from error
+    try:
+        await _lock(directory, path.parent)
+        alive = await find_live_connection(path)
+        if alive is None:
+            write_connection_file(path, info)
+        return alive
+    finally:
+        os.close(directory)
+
+
+async def _lock(descriptor: int, directory: Path) -> None:
+    """Lock a directory for as long as the descriptor is open: unlike a file for locks it leaves nothing."""
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            await trio.sleep(LOCK_PAUSE_S)
+    raise ConnectionFileError(f"another process keeps the directory {directory} locked")
+
+
+def process_start(pid: int) -> int | None:
+    """Return when a process started (ticks since the host did), 0 if unknown, None if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except (PermissionError, OverflowError):
+        pass
+    return 0
+
+
+def _prepare_directory(directory: Path) -> None:
+    """Create it for the owner alone, or see that an existing one of ours is so."""
+    try:
+        directory.mkdir(mode=0o700, parents=True)
+        return
+    except FileExistsError:
+        pass
+    status = directory.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    # In a directory that others can write to, they could put another file in place of ours.
+    if status.st_uid not in (os.getuid(), 0) or (mode & 0o022 and not mode & stat.S_ISVTX):
+        raise ConnectionFileError(
+            f"others can write to the directory {directory} (of user {status.st_uid}, mode {mode:04o}): "
+            f"chmod 700 {directory}, or name a file elsewhere"
+        )
+
+
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "address": (str,),
+    "token": (str,),
+    "pid": (int,),
+    "process_started": (int,),
+    "instance": (str,),
+    "version": (str,),
+    "started_s": (float, int),
+}
+
+
+def _parse(path: Path, text: str) -> ConnectionInfo:
+    try:
+        data: Any = json.loads(text)
+        if type(data) is not dict or any(type(data.get(name)) not in kind for name, kind in _FIELDS.items()):
+            raise ValueError("a field is missing or of a wrong type")
+        fields = {name: data[name] for name in _FIELDS}
+        fields["token"] = bytes.fromhex(data["token"])
+        fields |= {name: str(data.get(name, "")) for name in ("credentials", "host")}
+        return ConnectionInfo(**fields)
+    except (ValueError, RecursionError) as error:
+        raise ConnectionFileError(f"{path} is not a connection file: {error}") from error

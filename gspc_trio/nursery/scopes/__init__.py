@@ -1,0 +1,1 @@
+"""Services as blocks, the loop that drives a machine, programs as scopes."""

@@ -1,0 +1,1 @@
+"""Facts that a run leaves behind, their folds, and their lines in files."""

@@ -1,0 +1,83 @@
+"""Records as lines of JSON: the file that ``--records`` writes and ``gspc-top --replay`` reads.
+
+A line is an object: the type under ``record``, then the fields. Fields that are missing have their default,
+and those that nobody knows are skipped, so that a file can be read by a somewhat older or newer version.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from gspc_trio.protocol.hooks import NUMBER_MAX
+from gspc_trio.records.facts import RECORD_TYPES, Record, TaskChanged
+
+_TYPES = {kind.__name__: kind for kind in RECORD_TYPES}
+_FIELDS = {kind: kind.__struct_fields__ for kind in RECORD_TYPES}
+
+
+class BadRecordLine(ValueError):
+    """A line is no record; the message says what is wrong with it."""
+
+
+def encode_record(record: Record) -> str:
+    """Return the record as one line of JSON, without the end of the line."""
+    return json.dumps(_as_dict(record), separators=(",", ":"))
+
+
+def decode_record(line: str | bytes) -> Record:
+    """Return the record that a line of JSON tells.
+
+    Raises:
+        BadRecordLine: it is no JSON, of no type that is known, lacks a field, or has one of a wrong type.
+    """
+    try:
+        data = json.loads(line, parse_constant=_no_number)
+        record: Any = msgspec.convert(data, _TYPES[data.pop("record")])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadRecordLine(f"not a record ({type(error).__name__}: {error})") from error
+    if not -NUMBER_MAX <= record.at_s <= NUMBER_MAX:
+        raise BadRecordLine(f"not a record (its time is {record.at_s})")
+    found: Record = record
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number")
+
+
+def _as_dict(record: Any) -> dict[str, Any]:
+    if type(record) is TaskChanged:  # by far the most frequent one
+        fields: dict[str, Any] = {
+            "record": "TaskChanged",
+            "at_s": record.at_s,
+            "job": record.job,
+            "task_id": record.task_id,
+            "state": record.state.value,
+            "attempt": record.attempt,
+            "name": record.name,
+            "resource_id": record.resource_id,
+            "detail": record.detail,
+            "started_s": record.started_s,
+            "duration_s": record.duration_s,
+        }
+        if record.staged_s:
+            fields["staged_s"] = list(record.staged_s)
+        return fields
+    data: dict[str, Any] = {"record": type(record).__name__}
+    for name in _FIELDS[type(record)]:
+        data[name] = _plain(getattr(record, name))
+    return data
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if type(value) is TaskChanged:
+        return _as_dict(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,186 @@
+"""The record stream of one component: folded, written to a file, sent to watchers.
+
+One stream has many readers and none of them slows the writer: a record is folded into the progress, appended
+to what each watcher has not had yet, and that is all. A watcher that falls behind gets a summary of what it
+missed; one that reads no more is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+import trio
+
+from gspc_trio.nursery.connections.rpc import Peer, PeerGone
+from gspc_trio.records.backlog import Backlog
+from gspc_trio.records.facts import Record, StreamOpened
+from gspc_trio.records.lines import encode_record
+from gspc_trio.records.messages import RecordBatch
+from gspc_trio.records.progress import Progress
+
+log = logging.getLogger(__name__)
+
+STALL_S = 30.0
+"""Seconds without credit after which a watcher is dropped."""
+
+SNAPSHOT_RECORDS_MAX = 5_000
+"""Records in one batch of a snapshot."""
+
+WATCH_INTERVAL_S = 0.1
+"""Seconds between two batches to a watcher."""
+
+FLUSH_INTERVAL_S = 0.5
+"""Seconds after which records written to a file reach the disk's cache at the latest."""
+
+
+class Watcher:
+    """What one watcher has not had yet, and how many batches it may still be sent."""
+
+    def __init__(self) -> None:
+        self.credit = 0
+        self.backlog = Backlog()
+        self.wanted = trio.Event()
+        self.fed = False
+
+    def add_credit(self, credit: int) -> None:
+        """The watcher can take ``credit`` more batches."""
+        self.credit = max(self.credit, credit)
+        self.wanted.set()
+
+
+class RecordStream:
+    """The records of one component.
+
+    Args:
+        version: of this package, for the head of the stream.
+        on_look: called when readers come or go, and before each look at what to send; told whether there is
+            a file and whether there are watchers. Returns whether to call it again though nothing was
+            appended.
+    """
+
+    def __init__(self, version: str, on_look: Callable[[bool, bool], bool] | None = None) -> None:
+        self.progress = Progress()
+        self._on_look = on_look
+        self._watchers: dict[Watcher, Peer] = {}
+        self._file: TextIO | None = None
+        self._news: trio.Event | None = None
+        now = trio.current_time()
+        self.opened = StreamOpened(now, time.time() - now, version)
+
+    def append(self, record: Record) -> None:
+        """Take one record; never blocks on a watcher."""
+        self.progress.apply(record)
+        if self._file is not None:
+            self._try(self._file.write, encode_record(record) + "\n")
+        for watcher in self._watchers:
+            watcher.backlog.append(record)
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+    def open_file(self, path: Path) -> None:
+        """Write all records from now on to ``path``, a line of JSON each.
+
+        When the disk is full later, the file ends there with a warning: what it tells of goes on.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        self._file = path.open("w", encoding="utf-8")
+        self._try(self._file.write, encode_record(self.opened) + "\n")
+        self._look()
+
+    def close_file(self) -> None:
+        """Write what is still buffered and close the file."""
+        if self._file is not None and self._try(self._file.flush):
+            self._file.close()
+            self._file = None
+            self._look()
+
+    def _try(self, write: Callable[..., object], *args: str) -> bool:
+        """Write to the file; if that fails, write no more and return False."""
+        try:
+            write(*args)
+        except OSError as error:
+            assert self._file is not None
+            file, self._file = self._file, None
+            with suppress(OSError):  # it tries once more to write what is buffered
+                file.close()
+            log.warning("the file of records %s ends here: %s", file.name, error.strerror or error)
+            self._look()
+            return False
+        return True
+
+    async def flush_regularly(self) -> None:
+        """Keep the file at most :data:`FLUSH_INTERVAL_S` behind, until cancelled."""
+        while True:
+            await trio.sleep(FLUSH_INTERVAL_S)
+            if self._file is not None:
+                self._try(self._file.flush)
+
+    async def feed(self, peer: Peer, watcher: Watcher) -> None:
+        """Send a snapshot, then what happens, to a watcher as its credit allows, until it is gone.
+
+        A watcher that gives no credit for :data:`STALL_S` loses its connection.
+        """
+        watcher.fed = True
+        self._watchers[watcher] = peer
+        self._look()
+        try:
+            first: tuple[Record, ...] = (self.opened, *watcher.backlog.begin(self.progress))
+            for start in range(0, len(first), SNAPSHOT_RECORDS_MAX):
+                end = start + SNAPSHOT_RECORDS_MAX
+                peer.post(RecordBatch(first[start:end], snapshot=start == 0, more=end < len(first)))
+            watcher.credit -= 1
+            while not peer.lost.is_set():
+                await trio.sleep(WATCH_INTERVAL_S)
+                if watcher.credit <= 0 and not await self._wait_for_credit(watcher):
+                    peer.drop(f"it watched, and read nothing for {STALL_S:g} s")
+                    return
+                await self._wait_for_news(watcher)
+                watcher.credit -= 1
+                peer.post(RecordBatch(watcher.backlog.take(self.progress)))
+        except PeerGone:
+            pass
+        finally:
+            self._watchers.pop(watcher, None)
+            self._look()
+
+    async def _wait_for_news(self, watcher: Watcher) -> None:
+        while True:
+            again = self._look()
+            if watcher.backlog.has_news:
+                return
+            if self._news is None:
+                self._news = trio.Event()
+            news = self._news
+            with trio.move_on_after(WATCH_INTERVAL_S if again else math.inf):
+                await news.wait()
+
+    def _look(self) -> bool:
+        return self._on_look is not None and self._on_look(self._file is not None, bool(self._watchers))
+
+    def renew(self, records: Sequence[Record]) -> None:
+        """Take records that say all there is of tasks in place of what was known; watchers get a summary."""
+        for record in records:
+            self.progress.apply(record)
+        for watcher in self._watchers:
+            watcher.backlog.renew()
+
+    def send_the_rest(self) -> None:
+        """Post to all watchers what they have not had yet, at the end of what there is to record."""
+        for watcher, peer in self._watchers.items():
+            if watcher.backlog.has_news:
+                peer.post(RecordBatch(watcher.backlog.take(self.progress)))
+
+    async def _wait_for_credit(self, watcher: Watcher) -> bool:
+        watcher.wanted = trio.Event()
+        with trio.move_on_after(STALL_S):
+            await watcher.wanted.wait()
+        return watcher.credit > 0

@@ -1,0 +1,1 @@
+"""Processes, compute, wires and disks of a simulated cluster."""
