@@ -52,6 +52,9 @@ STORY_LINES = 50
 TEXT_CHARACTERS = 160
 """Of one event or action in a story."""
 
+RM = "_Answering"
+"""The resource manager, with its shell's addition."""
+
 Seen: TypeAlias = tuple[float, SimulatedProcess, str, Any, list[Any]]
 
 
@@ -123,7 +126,7 @@ class Observer:
                     self.work.reported(process, action)
                 elif type(action) is Revoked:
                     self.work.revoked(process, action)
-        elif name == "_Answering":  # the resource manager with its shell's addition
+        elif name == RM:
             grants = self._grants.get(process)
             if grants is None:
                 grants = self._grants[process] = Grants(
@@ -150,7 +153,8 @@ class Observer:
     ) -> None:
         """Let the machine count everything anew; a large one does it less often, for it takes long."""
         size = self._size(process, machine, kind)
-        self.bounds.machine(process, machine, size)
+        grants = self._grants.get(process) if type(machine).__name__ == RM else None
+        self.bounds.machine(process, machine, size if grants is None else grants.size)
         if size > CHECKED_ALWAYS and not self._full_checks:
             weight = 1.0 if actions or type(event) is not Tick else IDLE_TICK
             unchecked = self._unchecked.get((process, kind), 0.0) + weight

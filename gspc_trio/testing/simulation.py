@@ -69,6 +69,13 @@ A host that is just being started may not come up, and then be started twice; ea
 """
 
 
+def crowding(options: Options) -> int:
+    """Return how many times as much each host has to do, and to keep, as by default; 1 at least."""
+    usual = Options()
+    work, hosts = options.jobs * options.tasks, options.hosts
+    return max(1, -(-work * usual.hosts // (usual.jobs * usual.tasks * hosts)))
+
+
 class Simulation:
     """A run; see :func:`simulate`."""
 
@@ -83,7 +90,7 @@ class Simulation:
         self._layers: LayerLife | None = None
         if layered:
             first, later, latest = (Random(self._cluster_seed + number) for number in (4, 6, 7))
-            self._layers = LayerLife(first, later, latest, options.faults)
+            self._layers = LayerLife(first, later, latest, options.faults, crowding(options))
         kinds, padded = (KINDS_OUTSIDE, random.random() < 0.5) if layered else (KINDS, False)
         wide = Random(self._cluster_seed + 8)
         self._is_wide = options.faults.wide and not layered and wide.random() < WIDE

@@ -69,6 +69,11 @@ class Grants:
         return len(self._there)
 
     @property
+    def size(self) -> int:
+        """Number of resources that are there, of grants, and of kinds of resources that jobs wait for."""
+        return len(self._there) + len(self._live) + sum(1 for credit in self._credit.values() if credit)
+
+    @property
     def there(self) -> Set[ResourceId]:
         """The resources that are there."""
         return self._there

@@ -42,6 +42,9 @@ QUOTA = Quota(1 << 22)
 SMALL_QUOTAS = (QUOTA, Quota(1 << 18), Quota(1 << 18, 1 << 19), Quota(1 << 17, 1 << 20))
 """What servers may use in runs with little room."""
 
+SMALL_BYTES = 1 << 18
+"""Clients fill servers that have no more memory."""
+
 SMALL_SIZES = (Sizes(), Sizes(1_000, 500, 3_000))
 """How bytes go from host to host in these."""
 
@@ -65,15 +68,18 @@ class LayerLife:
         random: to draw from.
         later, latest: the same for what came later.
         menu: what may be.
+        room: how many times as much room each server has as in a cluster of usual size.
     """
 
-    def __init__(self, random: Random, later: Random, latest: Random, menu: Faults) -> None:
+    def __init__(self, random: Random, later: Random, latest: Random, menu: Faults, room: int = 1) -> None:
         small = menu.small and later.random() < SMALL
-        quota = later.choice(SMALL_QUOTAS) if small else QUOTA
+        drawn = later.choice(SMALL_QUOTAS) if small else QUOTA
+        quota = Quota(room * drawn.memory_bytes, room * drawn.spill_bytes)
         telling = menu.grants and latest.random() < TELLING
         self.world = LayerWorld(
             random,
             quota=quota,
+            is_small=drawn.memory_bytes <= SMALL_BYTES,
             host_memory_bytes=SERVERS_MAX * quota.memory_bytes if telling else 0,
             sizes=later.choice(SMALL_SIZES) if small else SMALL_SIZES[0],
             bytes_min=random.choice((1, 1, 30, 5000)),

@@ -31,9 +31,6 @@ HOST = "store"
 
 FIRST_PORT = 7100
 
-SMALL_BYTES = 1 << 18
-"""Clients fill servers that have no more memory."""
-
 
 class LayerWorld:
     """What all processes of a simulated memory layer have in common.
@@ -45,6 +42,7 @@ class LayerWorld:
         sizes: how bytes go from host to host.
         bytes_min: values of so many bytes or more go into the layer.
         copies: on how many hosts each of them is to lie.
+        is_small: whether clients may want more memory than there is.
 
     Attributes:
         disks: host -> what its servers spill to.
@@ -65,9 +63,11 @@ class LayerWorld:
         bytes_min: int,
         copies: int = 1,
         host_memory_bytes: int = 0,
+        is_small: bool = False,
     ) -> None:
         self.random = random
         self.quota = quota
+        self.is_small = is_small
         self.host_memory_bytes = host_memory_bytes
         self.sizes = sizes
         self.disks: dict[str, SpillDisk] = {}
@@ -104,11 +104,6 @@ class LayerWorld:
     def work(self, opening: OpenJob) -> DataWork | None:
         """Return what opens and keeps values for a job's tasks in compute, None for a job without a layer."""
         return None if opening.data is None else DataWork(opening.data, self.strands)
-
-    @property
-    def is_small(self) -> bool:
-        """Whether clients may want more memory than there is."""
-        return self.quota.memory_bytes <= SMALL_BYTES
 
     def make_server(self, network: Network, host: str) -> ImlServer:
         """Return a memory server that is to run."""
