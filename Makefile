@@ -34,8 +34,7 @@ screenshots: $(VENV)/.installed
 simulate: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing --seeds 200
 
-# A hunt through clusters whose size is drawn from the seed, too. Of its seeds some are known to be broken, see
-# docs/simulation.md.
+# A hunt through clusters whose size is drawn from the seed, too.
 hunt: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing --seed 1000 --seeds 200 --any-shape
 
