@@ -29,6 +29,7 @@ from gspc_trio.testing.checkers.bounds import Bounds
 from gspc_trio.testing.checkers.durable import Durable
 from gspc_trio.testing.checkers.grants import Grants
 from gspc_trio.testing.checkers.recalls import Recalls
+from gspc_trio.testing.checkers.sending import Sending
 from gspc_trio.testing.checkers.tasks import Tasks
 from gspc_trio.testing.checkers.turns import Turns
 from gspc_trio.testing.checkers.waiting import Waiting
@@ -86,6 +87,7 @@ class Observer:
         self._waiting: dict[SimulatedProcess, tuple[Waiting, Turns, Recalls]] = {}
         self._current: Grants | None = None
         self._tasks: dict[SimulatedProcess, Tasks] = {}
+        self._sending: dict[SimulatedProcess, Sending] = {}
         self._rm_of: dict[SimulatedProcess, Grants | None] = {}
         self._by_job: dict[tuple[JobId, int], Tasks] = {}
         self._durable: dict[SimulatedProcess, Durable] = {}
@@ -113,7 +115,7 @@ class Observer:
             return
         self._check(process, machine, kind, event, actions)
         if kind is JobMachine:
-            self._job(process, machine, event, actions)
+            self._job(process, machine, event, now, actions)
         elif kind is RifHost:
             if type(event) is Submit:
                 self.work.submitted(process, event)
@@ -174,12 +176,15 @@ class Observer:
         grants = self._grants.get(process)
         return grants.resources if grants is not None else 0
 
-    def _job(self, process: SimulatedProcess, machine: JobMachine, event: Any, actions: list[Any]) -> None:
+    def _job(
+        self, process: SimulatedProcess, machine: JobMachine, event: Any, now: float, actions: list[Any]
+    ) -> None:
         tasks = self._tasks[process]
         if not tasks.job:
             tasks.job = machine.job
             self._rm_of[process] = self._current
         tasks.saw(event, actions)
+        self._sending[process].saw(event, now, actions)
         durable = self._durable.get(process)
         for action in actions:
             if type(action) is Submit:
@@ -192,7 +197,8 @@ class Observer:
         tasks = self._tasks[process] = Tasks("", durable is not None)
         if durable is not None:
             self._durable[process] = durable
-        return WatchedEngine(engine, tasks, durable)
+        sending = self._sending[process] = Sending()
+        return WatchedEngine(engine, tasks, sending, durable)
 
     def began(self, process: SimulatedProcess, run: Run) -> None:
         """An attempt begins in compute."""
@@ -256,13 +262,14 @@ class WatchedEngine:
 
     Args:
         engine: does the work.
-        tasks: checks.
+        tasks, sending: check.
         durable: checks what its journal holds; None for an engine without one.
     """
 
-    def __init__(self, engine: Any, tasks: Tasks, durable: Durable | None) -> None:
+    def __init__(self, engine: Any, tasks: Tasks, sending: Sending, durable: Durable | None) -> None:
         self._engine = engine
         self._tasks = tasks
+        self._sending = sending
         self._durable = durable
         if durable is not None:
             durable.note(engine.engine)
@@ -281,6 +288,7 @@ class WatchedEngine:
         """Hand out a task."""
         task: Task = self._engine.extract(task_id)
         self._tasks.extracted(task_id, task.options)
+        self._sending.extracted(task)
         if self._durable is not None:
             self._durable.extracted(task_id)
         return task

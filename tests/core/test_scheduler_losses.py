@@ -108,6 +108,17 @@ def test_it_is_no_other_resource_of_that_host_that_the_task_waits_for() -> None:
     assert world.do(grant(3, "r1.core0"), 10.2) == [submit(3, "r1.core0", 1, 2)]
 
 
+def test_what_else_that_host_has_does_not_count_as_avoided() -> None:
+    world = World(cores=0)
+    world(ResourcesUp((*(Resource(f"r{n}.node", "node") for n in (1, 2)), Resource("r1.core0", "core"))))
+    world(ResourcesUp((Resource("r2.core0", "core"),)))
+    world(ready(1))
+    world(grant(1, "r2.core0"))
+    world(lost("r2.core0", 1, 1), 10.0)
+    assert world.do(Tick(), 10.9) == [], "its grant has rested, and another host may come"
+    assert world.do(grant(2, "r1.core0"), 10.95) == [submit(2, "r1.core0", 1, 2)]
+
+
 def test_after_losses_that_do_not_count_a_task_waits_longer_and_longer_for_another_host() -> None:
     """The other host may be busy for long; a task fails neither on this one nor for it."""
     world = World(cores=0, retry=Retry(refusals_max=99, refusal_delay_s=1e-5))

@@ -21,7 +21,7 @@ from gspc_trio.components.job.scheduler.interface import (
 )
 from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID
 from gspc_trio.components.rif.messages import Hold
-from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
+from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Release
 from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit
 from gspc_trio.components.worker.verdict import REFUSED, TAKEN_BACK
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
@@ -104,8 +104,6 @@ class Tasks:
             self._is_stopping = True
         elif kind is Grant:
             self._wanted[event.shape] = max(0, self._wanted.get(event.shape, 0) - 1)
-        elif kind is Refuse:
-            self._wanted.pop(event.shape, None)
         elif kind is Lapsed:
             self._lapsed(event)
         elif kind is Withheld:

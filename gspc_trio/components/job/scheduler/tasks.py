@@ -213,7 +213,7 @@ def flush(state: State) -> None:
 def has_alternative(state: State, entry: Entry) -> bool:
     """Return whether there may be a resource for the task that has not failed it."""
     first = entry.queue.shape.requirements[0]
-    avoided = sum(1 for resource_id in entry.avoid if resource_id in state.known)
+    avoided = sum(state.known.get(resource_id) == first.resource_class for resource_id in entry.avoid)
     return not first.hard and state.class_sizes.get(first.resource_class, 0) > avoided
 
 

@@ -1,0 +1,289 @@
+"""How a job uses what it holds: what is sent where, taken back, counted as begun, and asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import define, field
+
+from gspc_trio.components.job.scheduler.interface import (
+    CancelTasks,
+    ResourcesLost,
+    ResourcesUp,
+    RetryTask,
+    Stop,
+    TaskDone,
+    Withheld,
+)
+from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall
+from gspc_trio.components.worker.messages import Cancel, Finished, Submit, TakeBack
+from gspc_trio.components.worker.verdict import REFUSED, had_begun
+from gspc_trio.core.ids import NO_GRANT, GrantId, ResourceId, Seconds, TaskId, host_name
+from gspc_trio.core.task import Outcome, Reason, Shape, Task, TaskState
+from gspc_trio.policies.lookahead import LookAhead
+from gspc_trio.policies.retry import Retry
+from gspc_trio.protocol.references import is_reference
+from gspc_trio.records.facts import GrantChanged
+from gspc_trio.testing.checkers.base import Broken
+
+ELSEWHERE_S = Retry().elsewhere_s
+
+ROUNDING_S = 1e-6
+
+
+@define(eq=False)
+class _Held:
+    """A grant in hand: ``sent`` are the tasks under it, the one that runs first.
+
+    ``at_rest``: it was recalled, or its worker has refused tasks or lost one: it may get no more.
+    """
+
+    grant_id: GrantId
+    resources: tuple[ResourceId, ...]
+    shape: Shape
+    sent: dict[TaskId, _Sent] = field(factory=dict)
+    lost: bool = False
+    at_rest: bool = False
+
+
+@define(eq=False)
+class _Sent:
+    """An attempt at a worker; ``number`` is that of its submission in the job."""
+
+    attempt: int
+    number: int
+    unsent: bool = False
+
+
+@define(eq=False)
+class _Task:
+    """A task that was handed out.
+
+    Attributes:
+        shape: of the grants that it may run under.
+        hard: whether it must have particular resources.
+        given_back: attempts that came back and had not begun.
+        avoids: hosts and resources where it failed.
+        last: where it failed last.
+        failed_s: when.
+        counted: whether all its attempts were seen.
+    """
+
+    shape: Shape
+    hard: bool
+    given_back: int = 0
+    avoids: set[str] = field(factory=set)
+    last: ResourceId = ""
+    failed_s: Seconds = 0.0
+    cancelled: bool = False
+    counted: bool = True
+
+
+class Sending:
+    """What one job's scheduler does with its grants and tasks: invariants 1, 2 and 6.
+
+    A task that was never tried waits for no grant that is in hand and empty. A task that has failed goes
+    elsewhere for a while if it can. What runs is not asked back; what was lost counts as begun if it was the
+    first of its grant, and only then. What rests on a resource that is lost is cancelled elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[ResourceId, str] = {}
+        self._known_since_s = 0.0
+        self._grants: dict[GrantId, _Held] = {}
+        self._tasks: dict[TaskId, _Task] = {}
+        self._fresh: dict[Shape, dict[TaskId, None]] = {}
+        self._wanted: dict[Shape, int] = {}
+        self._seen = NO_GRANT
+        self._submissions = 0
+        self._is_stopping = False
+
+    def extracted(self, task: Task) -> None:
+        """The engine has handed out a task."""
+        shape = LookAhead().shape_of(task)
+        self._tasks[task.task_id] = _Task(shape, shape.requirements[0].hard)
+        if not any(map(is_reference, task.arguments)):  # else it prefers where its data is
+            self._fresh.setdefault(shape, {})[task.task_id] = None
+
+    def saw(self, event: Any, now: float, actions: list[Any]) -> None:
+        """The job's machine took an event.
+
+        Raises:
+            Broken: it makes of it what it must not.
+        """
+        kind = type(event)
+        parted: list[_Held] = []
+        if kind is Grant:
+            self._seen = max(self._seen, event.grant_id)
+            self._grants[event.grant_id] = _Held(event.grant_id, event.resources, event.shape)
+            self._wanted[event.shape] = max(0, self._wanted.get(event.shape, 0) - 1)
+        elif kind is Finished:
+            for outcome in event.outcomes:
+                self._ended(outcome, event.resource_id, now)
+        elif kind is ResourcesUp:
+            self._known.update((one.resource_id, one.resource_class) for one in event.resources)
+            self._known_since_s = now
+        elif kind is ResourcesLost:
+            parted = self._lost(set(event.resource_ids), now)
+        elif kind is Lapsed:
+            for held in [self._grants[one] for one in event.grant_ids if one in self._grants]:
+                self._lose(held)
+        elif kind is Withheld:
+            for held in self._grants.values():
+                if event.concerns(held.resources[0], held.grant_id):
+                    for sent in held.sent.values():
+                        sent.unsent = sent.number > event.after
+        elif kind is Recall:
+            for held in [self._grants[one] for one in event.grant_ids if one in self._grants]:
+                held.at_rest = True
+        elif kind is Stop:
+            self._is_stopping = True
+        elif kind is RetryTask or kind is CancelTasks:
+            for task_id in (event.task_id,) if kind is RetryTask else event.task_ids:
+                if task_id in self._tasks:
+                    self._tasks[task_id].cancelled = kind is CancelTasks
+                    self._tasks[task_id].avoids.clear()
+                    self._tasks[task_id].last = ""
+        before = {held.grant_id: tuple(held.sent.items()) for held in parted}
+        for held in parted:
+            self._lose(held)
+        self._did(now, actions)
+        told = {(one.resource_id, *pair) for one in actions if type(one) is Cancel for pair in one.attempts}
+        for held in parted:
+            for task_id, sent in before[held.grant_id]:
+                if (held.resources[0], task_id, sent.attempt) not in told:
+                    raise Broken(
+                        f"task {task_id} goes on at {held.resources[0]}, and another resource of its grant "
+                        f"{held.grant_id} is lost",
+                        *held.resources,
+                    )
+        if not self._is_stopping:
+            self._look_at_idle()
+
+    # What it was told ---------------------------------------------------------------------------------------
+
+    def _ended(self, outcome: Outcome, resource_id: ResourceId, now: float) -> None:
+        task = self._tasks.get(outcome.task_id)
+        for held in self._grants.values():
+            sent = held.sent.get(outcome.task_id)
+            if sent is None or sent.attempt != outcome.attempt or held.resources[0] != resource_id:
+                continue
+            del held.sent[outcome.task_id]
+            kind = outcome.error.kind if outcome.error is not None else ""
+            held.at_rest = held.at_rest or kind == REFUSED or outcome.reason is Reason.LOST
+            if task is None:
+                continue
+            if outcome.reason is Reason.RETURNED:
+                task.given_back += not had_begun(outcome)
+            elif outcome.reason in (Reason.FAILED, Reason.LOST):
+                task.avoids |= {resource_id, host_name(resource_id)}
+                task.last, task.failed_s = resource_id, now
+
+    def _lost(self, gone: set[ResourceId], now: float) -> list[_Held]:
+        """Resources are lost; return the grants that have others left, where something runs."""
+        for name in gone:
+            self._known.pop(name, None)
+        self._known_since_s = now
+        parted = []
+        for held in self._grants.values():
+            if held.lost or gone.isdisjoint(held.resources):
+                continue
+            held.lost = True
+            if held.resources[0] in gone:
+                self._lose(held)
+            else:
+                parted.append(held)
+        return parted
+
+    def _lose(self, held: _Held) -> None:
+        """What was sent under a grant is lost: only the first has begun, if it was sent at all."""
+        for position, (task_id, sent) in enumerate(held.sent.items()):
+            task = self._tasks.get(task_id)
+            if task is not None and not (position == 0 and not sent.unsent) and not task.cancelled:
+                task.given_back += 1
+        held.sent.clear()
+
+    # What it does -------------------------------------------------------------------------------------------
+
+    def _did(self, now: float, actions: list[Any]) -> None:
+        for action in actions:
+            kind = type(action)
+            if kind is Submit:
+                self._submit(action, now)
+            elif kind is TakeBack:
+                self._check_taken_back(action)
+            elif kind is TaskDone:
+                self._done(action)
+            elif kind is Demand:
+                self._wanted[action.shape] = action.credit
+                if action.seen != self._seen:
+                    raise Broken(f"a demand says that {action.seen} has come, and it was {self._seen}")
+            elif kind is GrantChanged and not action.held:
+                self._grants.pop(action.grant_id, None)
+
+    def _submit(self, submit: Submit, now: float) -> None:
+        held = self._grants.get(submit.grant_id)
+        if held is None or held.lost or any(name not in self._known for name in submit.resources):
+            raise Broken(
+                f"{submit.job} uses grant {submit.grant_id}, which it has lost, in whole or in part",
+                *submit.resources,
+            )
+        for submission in submit.submissions:
+            task_id = submission.task_id
+            self._submissions += 1
+            held.sent[task_id] = _Sent(submission.attempt, self._submissions)
+            task = self._tasks.get(task_id)
+            if task is None:
+                continue
+            self._fresh.get(task.shape, {}).pop(task_id, None)
+            if task.cancelled:
+                raise Broken(f"task {task_id} is submitted, and was cancelled", f"task {task_id}")
+            if task.last == submit.resources[0] and self._may_go_elsewhere(task, now):
+                raise Broken(f"task {task_id} goes to {task.last} again, where it has failed", task.last)
+
+    def _may_go_elsewhere(self, task: _Task, now: float) -> bool:
+        """Whether there has been another resource for a task ever since it failed, not long ago."""
+        if (
+            task.hard
+            or self._known_since_s >= task.failed_s
+            or now >= task.failed_s + ELSEWHERE_S - ROUNDING_S
+        ):
+            return False
+        wanted = task.shape.requirements[0].resource_class
+        return any(
+            name not in task.avoids and host_name(name) not in task.avoids
+            for name, its_class in self._known.items()
+            if its_class == wanted
+        )
+
+    def _check_taken_back(self, back: TakeBack) -> None:
+        """What runs is not asked back."""
+        for held in self._grants.values():
+            if held.resources[0] == back.resource_id and held.sent:
+                first = next(iter(held.sent))
+                if any(task_id == first for task_id, _ in back.attempts):
+                    raise Broken(f"task {first} runs, and is asked back", f"task {first}", back.resource_id)
+
+    def _done(self, done: TaskDone) -> None:
+        task = self._tasks.get(done.task_id)
+        if task is None:
+            return
+        self._fresh.get(task.shape, {}).pop(done.task_id, None)
+        if done.state is TaskState.FINISHED and done.outcome.attempt and task.given_back != done.given_back:
+            raise Broken(
+                f"task {done.task_id} finished at attempt {done.outcome.attempt}; {done.given_back} are said "
+                f"to have come back before they began, and it were {task.given_back}",
+                f"task {done.task_id}",
+            )
+
+    def _look_at_idle(self) -> None:
+        """A task that was never tried waits for no grant that is in hand and empty, and one is asked for."""
+        for held in self._grants.values():
+            if held.sent or held.lost or held.at_rest or not self._fresh.get(held.shape):
+                continue
+            if all(name in self._known for name in held.resources):
+                task_id = next(iter(self._fresh[held.shape]))
+                raise Broken(f"task {task_id} waits, and {held.resources[0]} is idle", *held.resources)
+        for shape, waiting in self._fresh.items():
+            if waiting and not self._wanted.get(shape):
+                raise Broken(f"{len(waiting)} tasks wait for {shape}, and nothing is asked for")
