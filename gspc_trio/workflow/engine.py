@@ -14,7 +14,7 @@ from gspc_trio.workflow.endless import Endless
 from gspc_trio.workflow.explain import describe_net, explain_stuck
 from gspc_trio.workflow.net import Net, Transition, input_values
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition
-from gspc_trio.workflow.search import Binding
+from gspc_trio.workflow.search import Binding, SearchPaused
 from gspc_trio.workflow.state import (
     FORMAT,
     TRANSITIONS,
@@ -132,7 +132,14 @@ class WorkflowEngine:
             task_id = next(iter(self._again))
             del self._again[task_id]
             return task_id
-        while (found := running.next_ready()) is not None:
+        while True:
+            try:
+                found = running.next_ready()
+            except SearchPaused:
+                self.has_more = True
+                return None
+            if found is None:
+                return None
             transition, binding = found
             if not transition.description.is_inline:
                 transition.consume(binding)
@@ -148,7 +155,6 @@ class WorkflowEngine:
                 self._paused_at = self.inline_fired
                 self.has_more = True
                 return None
-        return None
 
     def _fire(self, transition: RunningTransition, binding: Binding) -> None:
         """Fire an inline transition."""
@@ -164,11 +170,15 @@ class WorkflowEngine:
         Raises:
             TransitionFailed: see :meth:`next`.
         """
-        for _ in range(number):
-            found = self.running.next_ready()
+        while number:
+            try:
+                found = self.running.next_ready()
+            except SearchPaused:
+                continue
             if found is None or not found[0].description.is_inline:
                 return False
             self._fire(*found)
+            number -= 1
         return True
 
     def extract(self, task_id: TaskId) -> Task:

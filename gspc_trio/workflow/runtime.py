@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -11,7 +12,15 @@ from gspc_trio.core.code import BadResult, split_outputs
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.marking import AnyPlace, Clock, QueuePlace, WatchedPlace
 from gspc_trio.workflow.net import Net, Transition
-from gspc_trio.workflow.search import BatchSearch, Binding, Bound, FilterSearch, JoinSearch, search_for
+from gspc_trio.workflow.search import (
+    BatchSearch,
+    Binding,
+    Bound,
+    FilterSearch,
+    JoinSearch,
+    SearchPaused,
+    search_for,
+)
 from gspc_trio.workflow.tokens import Codec, Token
 
 
@@ -100,12 +109,25 @@ class RunningTransition:
         """Return the tokens with which it can fire next, or None.
 
         Raises:
+            SearchPaused: there is more to look at.
             TransitionFailed: its condition or a key raised.
         """
         try:
             return self._find()
+        except SearchPaused:
+            raise
         except Exception as error:
             raise TransitionFailed(self.description.name, "its condition failed", error) from error
+
+    def can_fire(self) -> bool:
+        """Return whether it can fire, however long the search takes.
+
+        Raises:
+            TransitionFailed: its condition or a key raised.
+        """
+        while True:
+            with suppress(SearchPaused):
+                return self.find() is not None
 
     def consume(self, binding: Binding) -> None:
         """Take the tokens away, but for those that it only reads."""
@@ -215,6 +237,7 @@ class RunningNet:
         The transition goes to the back of its queue, so that all of one priority have their turns.
 
         Raises:
+            SearchPaused: a search has more to look at: ask again.
             TransitionFailed: a condition or a key raised; nothing is lost.
         """
         while True:
@@ -237,7 +260,7 @@ class RunningNet:
         Raises:
             TransitionFailed: a condition or a key raised.
         """
-        return any(transition.find() is not None for queue in self.queues for transition in queue)
+        return any(transition.can_fire() for queue in self.queues for transition in queue)
 
     def check(self) -> None:
         """Assert that exactly the transitions that are marked are queued, and that no other can fire."""
@@ -249,7 +272,7 @@ class RunningNet:
                 f"{transition.description.name}: marked and queued differ"
             )
             if not is_queued:
-                assert transition.find() is None, f"{transition.description.name} can fire and is not queued"
+                assert not transition.can_fire(), f"{transition.description.name} can fire and is not queued"
         for name, place in self.places.items():
             if isinstance(place, WatchedPlace):
                 serials = [token.serial for token in place]

@@ -2,7 +2,8 @@
 
 ``find()`` returns a binding, one token per input arc (several taken together are one batch token), or None
 when no choice of tokens enables the transition; it changes no place. The tokens of a binding are removed by
-the engine.
+the engine. A search over many tokens pauses, so that others have their turn, and goes on when it is asked
+again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,17 @@ from gspc_trio.workflow.marking import AnyPlace, first_unused
 from gspc_trio.workflow.tokens import Codec, Token
 
 Binding: TypeAlias = list[Token]
+
+PAUSE_CHOICES = 256
+"""After so many choices of tokens that do not enable a transition a search pauses."""
+
+
+PAUSE: Binding = []
+"""Stands for a pause among bindings."""
+
+
+class SearchPaused(Exception):
+    """A search has looked at many choices of tokens, and has more to look at: it is to be asked again."""
 
 
 class Bound(Struct, frozen=True):
@@ -113,20 +125,26 @@ class FilterSearch:
         """A token that has gone is seen by its serial."""
 
     def find(self) -> Binding | None:
-        """Return the next token for which the condition holds."""
+        """Return the next token for which the condition holds.
+
+        Raises:
+            SearchPaused: it is to be asked again.
+        """
         if self._found is not None:
             if self._found.serial:
                 return [self._found]
             self._found = None
         unseen = self._unseen
-        while unseen:
+        for _ in range(PAUSE_CHOICES):
+            if not unseen:
+                return None
             token = unseen[0]
             holds = token.serial and self._condition.holds([token])
             unseen.popleft()  # only now: if the condition raised, the token is still to be looked at
             if holds:
                 self._found = token
                 return [token]
-        return None
+        raise SearchPaused
 
 
 class JoinSearch:
@@ -154,6 +172,7 @@ class JoinSearch:
         self._found: Binding | None = None
         self._combinations: Iterator[Binding] = iter(())
         self._joining: tuple[int, Token, Any]
+        self._choices = 0
 
     def arrived(self, arc: int, token: Token) -> None:
         """Note a token that has to be joined with the others."""
@@ -173,7 +192,11 @@ class JoinSearch:
                 del self._by_key[arc][keyed.key]
 
     def find(self) -> Binding | None:
-        """Return the next combination that holds."""
+        """Return the next combination that holds.
+
+        Raises:
+            SearchPaused: it is to be asked again.
+        """
         while True:
             if self._found is not None and all(token.serial for token in self._found):
                 return self._found
@@ -191,13 +214,22 @@ class JoinSearch:
                     self._combinations = self._joined(*self._joining)
                     self._admit(*self._joining)
                 self._unseen.popleft()
+                if self._is_turn_over():
+                    raise SearchPaused
 
     def _next_combination(self) -> Binding | None:
         try:
-            return next(self._combinations, None)
+            found = next(self._combinations, None)
         except Exception:  # of the condition: look at the token's combinations once more next time
             self._combinations = self._joined(*self._joining)
             raise
+        if found is PAUSE:
+            raise SearchPaused
+        return found
+
+    def _is_turn_over(self) -> bool:
+        self._choices += 1
+        return self._choices % PAUSE_CHOICES == 0
 
     def _key_of(self, arc: int, token: Token) -> Any:
         function = self._keys[arc]
@@ -216,7 +248,7 @@ class JoinSearch:
         self._entries[arc][token.serial] = (entry, keyed)
 
     def _joined(self, fixed: int, token: Token, key: Any) -> Iterator[Binding]:
-        """Yield every combination of ``token`` on arc ``fixed`` with older tokens that holds."""
+        """Yield every combination of ``token`` on arc ``fixed`` with older tokens that holds, and pauses."""
         chosen: list[Any] = [None] * len(self._keys)
         chosen[fixed] = token
         return self._extended(0, fixed, chosen, self._keys[fixed] is not None, key)
@@ -228,6 +260,8 @@ class JoinSearch:
         if arc == len(chosen):
             if self._condition.holds(chosen):
                 yield list(chosen)
+            elif self._is_turn_over():
+                yield PAUSE
             return
         if arc == fixed:
             yield from self._extended(arc + 1, fixed, chosen, has_key, key)
@@ -266,28 +300,41 @@ class BatchSearch:
         self._condition = condition
         self._codec = codec
         self._mark = mark
+        self._search: Iterator[Binding | None] | None = None
 
     def arrived(self, _arc: int, _token: Token) -> None:
-        """Nothing to note: the place wakes up the transition."""
+        """Search anew; the place wakes up the transition."""
+        self._search = None
 
     def left(self, _arc: int, _token: Token) -> None:
-        """Another front may enable the transition."""
+        """Search anew: another front may enable the transition."""
+        self._search = None
         self._mark()
 
     def find(self) -> Binding | None:
-        """Return the first choice, in the order of the arcs, for which the condition holds."""
-        return self._extended([], [])
+        """Return the first choice, in the order of the arcs, for which the condition holds.
 
-    def _extended(self, binding: Binding, used: list[Token]) -> Binding | None:
+        Raises:
+            SearchPaused: it is to be asked again.
+        """
+        search, self._search = self._search or self._extended([], []), None
+        for looked_at, found in enumerate(search, 1):
+            if found is not None:
+                return found
+            if looked_at >= PAUSE_CHOICES:
+                self._search = search
+                raise SearchPaused
+        return None
+
+    def _extended(self, binding: Binding, used: list[Token]) -> Iterator[Binding | None]:
+        """Yield each choice for which the condition holds, and None for each other."""
         if len(binding) == len(self._bounds):
-            return list(binding) if self._condition.holds(binding) else None
+            yield list(binding) if self._condition.holds(binding) else None
+            return
         bound = self._bounds[len(binding)]
         for tokens in self._choices(bound, used):
             one = self._codec.batch(tokens) if bound.arc.is_batch else tokens[0]
-            found = self._extended([*binding, one], [*used, *tokens])
-            if found is not None:
-                return found
-        return None
+            yield from self._extended([*binding, one], [*used, *tokens])
 
     def _choices(self, bound: Bound, used: list[Token]) -> Iterator[list[Token]]:
         if not bound.arc.is_batch:

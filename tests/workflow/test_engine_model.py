@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -13,6 +14,7 @@ from random_nets import PLACES, add_up, flat, marking, nets, observe
 
 from gspc_trio.core.code import split_outputs
 from gspc_trio.core.task import Task, TaskError, TaskState
+from gspc_trio.workflow import search
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.runtime import RunningTransition
@@ -203,3 +205,12 @@ def test_a_run_that_is_dumped_and_loaded_in_between_is_the_same_run(
     net: Net, steps: list[int], loads: list[bool]
 ) -> None:
     assert run_steps(net, steps, loads) == run_steps(net, steps, [False])
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(net=nets(), steps=st.lists(st.integers(0, 50), min_size=5, max_size=40), choices=st.integers(1, 5))
+def test_a_run_whose_searches_pause_is_the_same_run(net: Net, steps: list[int], choices: int) -> None:
+    expected = run_steps(net, steps, [False])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "PAUSE_CHOICES", choices)
+        assert run_steps(net, steps, [False]) == expected

@@ -381,3 +381,32 @@ def test_a_firing_touches_nothing_but_its_neighbours(bystanders: int) -> None:
     assert next_task(engine) is None
     assert asked == []
     assert engine.outputs() == {"out": list(range(100))}
+
+
+def pairs(*, batch: bool = False) -> Net:
+    """A net whose condition holds for none of very many pairs."""
+    net = Net("pairs")
+    left, right = net.place("left", range(100)), net.place("right", range(100, 1100 if batch else 200))
+
+    def agree(a: Any, b: int) -> bool:
+        return bool(a == b)
+
+    net.transition("pair", agree, {"a": take(left, 2) if batch else left, "b": right}, condition=agree)
+    return net
+
+
+def sifting() -> Net:
+    net = Net("sifting")
+    net.transition("sift", str, {"item": net.place("items", range(1000))}, condition=lambda item: item < 0)
+    return net
+
+
+@pytest.mark.parametrize(("net", "least"), [(pairs(), 39), (pairs(batch=True), 3), (sifting(), 3)])
+def test_others_have_their_turn_while_a_condition_looks_at_many_tokens(net: Net, least: int) -> None:
+    engine = engine_for(net)
+    turns = 0
+    while engine.next() is None and engine.has_more:
+        turns += 1
+    assert turns >= least
+    assert not engine.has_more
+    engine.check()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from net_driver import CODEC, compute, engine_for
+from net_driver import CODEC, compute, engine_for, next_task
 from random_nets import nets
 
 from gspc_trio import Net, farm
@@ -29,6 +29,7 @@ from gspc_trio.components.job.journal_bytes import (
     encode_record,
 )
 from gspc_trio.core.task import TaskError
+from gspc_trio.workflow import search
 from gspc_trio.workflow.engine import FIRINGS_MAX, WorkflowEngine
 
 ABOUT = About("1", "flow.py", "f00", ("n=3",), {"cores": 2})
@@ -109,21 +110,32 @@ actions = st.one_of(
 )
 
 
-@given(nets(), st.lists(actions, max_size=25), st.data())
-@settings(max_examples=150)
-def test_any_cut_of_a_journal_gives_a_state_that_existed(net: Net, script: Any, data: st.DataObject) -> None:
+@given(
+    nets(),
+    st.lists(actions, max_size=25),
+    st.sampled_from([1, 2, FIRINGS_MAX]),
+    st.sampled_from([1, 3, search.PAUSE_CHOICES]),
+    st.data(),
+)
+@settings(max_examples=200)
+def test_any_cut_of_a_journal_gives_a_state_that_existed(
+    net: Net, script: Any, firings_max: int, pause_choices: int, data: st.DataObject
+) -> None:
+    """Also where something else happens while inline transitions fire, and while a search goes on."""
     recorder = Recorder(net)
-    recorder.engine.engine.firings_max = data.draw(st.sampled_from([1, 2, FIRINGS_MAX]), label="firings_max")
-    recorder.pull(3)
-    for name, argument in script:
-        if name == "pull":
-            recorder.pull(argument)
-        elif name == "end":
-            recorder.end_some(argument)
-        elif name == "inject":
-            recorder.inject(argument)
-        else:
-            recorder.rotate()
+    recorder.engine.engine.firings_max = firings_max
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "PAUSE_CHOICES", pause_choices)
+        recorder.pull(3)
+        for name, argument in script:
+            if name == "pull":
+                recorder.pull(argument)
+            elif name == "end":
+                recorder.end_some(argument)
+            elif name == "inject":
+                recorder.inject(argument)
+            else:
+                recorder.rotate()
     cut = data.draw(st.integers(0, len(recorder.file)), label="cut")
     records = read(recorder.file[:cut])[1:]
     if not records:
@@ -137,7 +149,7 @@ def test_any_cut_of_a_journal_gives_a_state_that_existed(net: Net, script: Any, 
     engine.check()
     assert durable.isdisjoint(engine.activities), "what is durable is not done again"
     ready = set()
-    while len(ready) < len(engine.activities) and (task_id := engine.next()) is not None:
+    while len(ready) < len(engine.activities) and (task_id := next_task(engine)) is not None:
         ready.add(task_id)
     assert set(engine.activities) == ready, "all else is handed out again"
 
