@@ -42,6 +42,11 @@ LATER_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The same for kinds that came later; they are drawn apart, so that a seed keeps what it had before."""
 
+LATEST_KINDS: Mapping[str, tuple[str, ...]] = {
+    "regret": ("job",),
+}
+"""The same for what came later still, drawn apart from these, too."""
+
 LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
     "kill": ("store", "store", "store", "iml", "tenant"),
     "crash": ("store", "store", "iml"),
@@ -57,7 +62,7 @@ LATER_LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The same for what came later."""
 
-LASTING = frozenset({"partition", "pause", "jump", "full", "shortage"})
+LASTING = frozenset({"partition", "pause", "jump", "full", "shortage", "regret"})
 """Kinds that last for a while."""
 
 LASTING_S = (0.2, 1.0, 3.0, 5.5, 7.0, 13.0, 20.0)
@@ -87,7 +92,7 @@ class Fault(Struct, frozen=True):
             ValueError: no such kind or role, or no number.
         """
         kind, _, rest = word.partition(":")
-        kinds = {**KINDS, **LATER_KINDS}
+        kinds = {**KINDS, **LATER_KINDS, **LATEST_KINDS}
         if kind not in kinds:
             raise ValueError(f"no fault {kind!r}; there are: {', '.join(kinds)}")
         role, _, rest = rest.partition(":")
@@ -125,6 +130,7 @@ class Faults(Struct, frozen=True):
         requeues: RIFs that a strategy starts again while they run, and of which it knows only the second.
         dawdles: clients that watch, and take nothing for a while.
         outages: hosts that lose their power just as a journal is written, and again when it is written next.
+        regrets: users who cancel tasks, or stop their job, just as its hosts cannot be heard.
         races: whether compute processes may read a task just as their queue is taken back.
         tight: whether frames, credit for calls and buffers may be small.
         states: whether the run-time system may have ``--state``, so that RIFs and jobs await the next one.
@@ -154,6 +160,7 @@ class Faults(Struct, frozen=True):
     requeues: int = 1
     dawdles: int = 1
     outages: int = 1
+    regrets: int = 1
     races: bool = True
     tight: bool = True
     states: bool = True
@@ -230,6 +237,7 @@ _COUNTS = {
     "requeue": "requeues",
     "dawdle": "dawdles",
     "outage": "outages",
+    "regret": "regrets",
 }
 
 

@@ -19,7 +19,7 @@ from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.observer import WatchedEngine
 from gspc_trio.testing.simulated.disk import SimulatedDisk
 from gspc_trio.testing.simulated.process import SimulatedProcess
-from gspc_trio.testing.workload import Workload, in_order
+from gspc_trio.testing.workload import HASTY_TASK_SETTINGS, Workload, in_order
 
 if TYPE_CHECKING:
     from gspc_trio.testing.simulation import Simulation
@@ -148,6 +148,25 @@ class DoomedLife(JobLife):
             return True
         kinds = [failure.outcome.error.kind for failure in result.failures if failure.outcome.error]
         return result.state == "failed" and self._kind in kinds
+
+
+class HastyLife(JobLife):
+    """A job that does not wait for what is not there: it may be refused, and ends with that.
+
+    Args:
+        simulation: of which it is part.
+        name: of the job.
+        random: to draw from.
+        tasks: about how many it has.
+    """
+
+    def __init__(self, simulation: Simulation, name: str, random: Random, tasks: int) -> None:
+        workload = Workload.make(random, tasks, HASTY_TASK_SETTINGS, stages_max=3)
+        super().__init__(simulation, name, workload, random, journaled=False)
+
+    def _has_ended(self, result: JobResult) -> bool:
+        kinds = [failure.outcome.error.kind for failure in result.failures if failure.outcome.error]
+        return super()._has_ended(result) or (result.state == "failed" and "refused" in kinds)
 
 
 def _lost_its_data(result: JobResult | None) -> bool:

@@ -26,6 +26,12 @@ PATIENCE_S = 20.0
 """How long a stranger waits at the door."""
 
 
+REGRET_AFTER_S = (0.0, 0.05, 0.5)
+"""How long after hosts fall silent a user cancels tasks."""
+
+TASKS_SEEN = 100
+"""The ids of the first tasks of a job, of which half are cancelled."""
+
 WRITES_MAX = 8
 """An outage comes with one of so many writes."""
 
@@ -80,6 +86,9 @@ class Mischief:
             "full": self._full,
             "shortage": self._shortage,
             "outage": self._outage,
+            "regret": lambda fault, process: cluster.outside.run(
+                nursery.start_soon, self._regret, fault, process
+            ),
             "dawdle": lambda _, _process: clients.dawdle(),
             "requeue": lambda _, process: cluster.outside.run(nursery.start_soon, self._requeue, process),
         }
@@ -127,6 +136,24 @@ class Mischief:
     def _cancel(self, _fault: Fault, process: SimulatedProcess) -> None:
         self.stopped.add(process)
         self.clients.cancel(process)
+
+    async def _regret(self, fault: Fault, process: SimulatedProcess) -> None:
+        """Let a job and some of its hosts hear nothing of each other; its user cancels tasks meanwhile."""
+        job = self._cluster.running_jobs.get(process)
+        hosts = [end for end in process.ends if end.other.process.role == "rif"]
+        if job is None or not hosts:
+            return
+        for end in self._random.sample(hosts, self._random.randint(1, len(hosts))):
+            for lane in (end.sends, end.receives):
+                lane.hold(trio.current_time() + fault.lasts_s)
+        await trio.sleep(self._random.choice(REGRET_AFTER_S))
+        if self._cluster.running_jobs.get(process) is job:
+            self.stopped.add(process)
+            if self._random.random() < 0.3:
+                process.context.run(job.stop, "its user stops it")
+            else:
+                chosen = [number for number in range(1, TASKS_SEEN) if self._random.random() < 0.5]
+                process.context.run(job.cancel, chosen)
 
     def _full(self, fault: Fault, process: SimulatedProcess) -> None:
         disk: SimulatedDisk | SpillDisk | None = self._cluster.disks.get(process)

@@ -18,8 +18,8 @@ from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, open_cluster
 from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
-from gspc_trio.testing.faults import LATER_KINDS, Fault, Trigger
-from gspc_trio.testing.job_life import DoomedLife, JobLife, is_expected
+from gspc_trio.testing.faults import LATER_KINDS, LATEST_KINDS, Fault, Trigger
+from gspc_trio.testing.job_life import DoomedLife, HastyLife, JobLife, is_expected
 from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.mischief import Mischief
 from gspc_trio.testing.observer import Observer
@@ -59,8 +59,14 @@ WIDE_KINDS = {"kill": ("rts", "rif", "job"), "shrink": ("rif",)}
 DOOMED = 0.5
 """In so many of these there is a job that must fail."""
 
+HASTY = 0.5
+"""In so many of these there is a job that does not wait for what is not there."""
+
 LATER = 0.5
 """In so many of the runs kinds of faults that came later may happen."""
+
+LATEST = 0.3
+"""In so many of the runs those that came later still."""
 
 REST_S = 120.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished.
@@ -109,6 +115,9 @@ class Simulation:
         later = Random(self._cluster_seed + 5)
         if later.random() < LATER:
             drawn += options.faults.draw(later, steps, LATER_KINDS)
+        latest = Random(self._cluster_seed + 11)
+        if latest.random() < LATEST:
+            drawn += options.faults.draw(latest, steps, LATEST_KINDS)
         if self._layers is not None:
             drawn += self._layers.draw(options.faults, steps["rif"])
         if self._is_wide:
@@ -131,6 +140,9 @@ class Simulation:
         self._lives = self._make_lives(workloads)
         if self._is_wide and wide.random() < DOOMED:
             self._lives.append(DoomedLife(self, "doomed1", wide.random() < 0.5, wide))
+        hasty = Random(self._cluster_seed + 12)
+        if self._is_wide and hasty.random() < HASTY:
+            self._lives.append(HastyLife(self, "hasty1", hasty, max(1, options.tasks // 4)))
         stateful = options.faults.states and Random(self._cluster_seed + 2).random() < 0.5
         self._memory = RtsMemory(Random(self._cluster_seed + 9)) if stateful else None
         self.observer.grace_s = RESUME_GRACE_S if stateful else 0.0

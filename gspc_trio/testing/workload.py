@@ -60,6 +60,13 @@ LATER_TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
 )
 """What they ask for besides in wide runs; hosts have some memory then."""
 
+HASTY_TASK_SETTINGS: Sequence[Mapping[str, Any]] = (
+    {**_ENOUGH, "wait": False, "requires": "node"},
+    {**_ENOUGH, "wait": False, "requires": Requirement("core", ("r1.node", "r1001.node"), hard=True)},
+    {**_ENOUGH, "wait": False, "requires": Requirement("node", ("r2.node", "r1002.node"), hard=True)},
+)
+"""Of a job that does not wait for what is not there, nor on its way; some of it can be gone for a while."""
+
 WIDE_MEMORY_BYTES = 1 << 30
 """Of each host in such a run."""
 

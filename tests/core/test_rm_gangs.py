@@ -7,6 +7,7 @@ from rm_support import NODE, Driver, any_of, cores, host, several
 
 from gspc_trio.components.rm.events import Added, Coming, Settled
 from gspc_trio.components.rm.messages import Grant, Recall, Refuse, Release
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Requirement, Shape
 
@@ -403,3 +404,18 @@ def test_two_large_requests_get_their_turn_one_after_the_other() -> None:
                     order.append(job)
                 driver.release(job)
     assert order == ["b", "c"]
+
+
+def test_who_waited_in_vain_is_looked_at_when_there_is_more_though_others_wait_for_less_long() -> None:
+    driver = Driver(*host("r1"), jobs=("a", "b", "c"))
+    driver.take("c", NODE)
+    driver.demand("a", 1, Shape((Requirement("node"),) * 2, wait=True))
+    driver.now = 0.6
+    driver.send(Tick())
+    assert driver.rm.aside is None, "there is one node only"
+    driver.demand("b", 1, PAIR)
+    driver.now = 0.7
+    driver.send(Added(host("r2")))
+    aside = driver.rm.aside
+    assert aside is not None
+    assert (aside.job, aside.resource_ids) == ("a", ("r1.node", "r2.node"))

@@ -54,8 +54,10 @@ def reserve(state: State, now: float, actions: list[Any]) -> None:
 
 def later(state: State, now: float) -> None:
     """Something has happened that may let something be put aside, or recalled for what has been."""
-    if not state.starving or (state.reservation is None and state.reserve_at is not None):
-        return  # nobody waits like that, or nobody for long enough
+    if not state.starving:
+        return
+    if state.reservation is None and state.reserve_at is not None and not state.starves_in_vain:
+        return  # nobody has waited for long enough
     due = max(now, state.reserved_at + _look_again_s(state))
     if state.reserve_at is None or due < state.reserve_at:
         state.reserve_at = due
@@ -90,13 +92,14 @@ def _make(state: State, now: float) -> Reservation | None:
     after_s = state.limits.reserve_after_s
     waiting = sorted(state.starving, key=lambda want: (-want.owner.priority, want.since, want.number))
     due = [want for want in waiting if now >= want.since + after_s]
+    state.starves_in_vain = bool(due)
     for want in due:
         strict = state.patience.strict_form(want)
         targets = None if strict is None else _choose(state, want, strict)
         if strict is None or not want.grants:  # it has got none of what it prefers, and may never get any
             targets = targets or _choose(state, want, want.form)
         if targets is not None:
-            state.reservation = Reservation(want, targets, now)
+            state.reservation, state.starves_in_vain = Reservation(want, targets, now), False
             if want in state.gangs:
                 state.gangs.wake(want)
             state.pool.close(targets)

@@ -111,6 +111,8 @@ class State:
         self.recalled_at = float("-inf")
         self.reserve_at: float | None = None
         self.reserved_at = float("-inf")
+        self.starves_in_vain = False
+        """Whether, at the last look, there was nothing to put aside for those who had waited long enough."""
         self.wants_made = 0
 
     def job(self, job: JobId) -> Job:

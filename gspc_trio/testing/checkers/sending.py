@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from attrs import define, field
@@ -16,19 +17,29 @@ from gspc_trio.components.job.scheduler.interface import (
     Withheld,
 )
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall
-from gspc_trio.components.worker.messages import Cancel, Finished, Submit, TakeBack
+from gspc_trio.components.worker.messages import Begun, Cancel, Finished, Submit, TakeBack
 from gspc_trio.components.worker.verdict import REFUSED, had_begun
 from gspc_trio.core.ids import NO_GRANT, GrantId, ResourceId, Seconds, TaskId, host_name
 from gspc_trio.core.task import Outcome, Reason, Shape, Task, TaskState
 from gspc_trio.policies.lookahead import LookAhead
 from gspc_trio.policies.retry import Retry
+from gspc_trio.policies.work_ahead import WorkAhead
 from gspc_trio.protocol.references import is_reference
-from gspc_trio.records.facts import GrantChanged
+from gspc_trio.records.facts import GrantChanged, TaskChanged
 from gspc_trio.testing.checkers.base import Broken
 
 ELSEWHERE_S = Retry().elsewhere_s
 
 ROUNDING_S = 1e-6
+
+STUCK_S = 5 * WorkAhead().patrol_s
+"""For so long nothing waits behind a task while another resource is idle."""
+
+OVERLAPPED = WorkAhead().overlapped
+"""So many tasks may be at one worker at work at a time."""
+
+DOUBTED = "lost on "
+"""How a record begins that says that the host is in doubt; it goes on with its name and a comma."""
 
 
 @define(eq=False)
@@ -36,6 +47,7 @@ class _Held:
     """A grant in hand: ``sent`` are the tasks under it, the one that runs first.
 
     ``at_rest``: it was recalled, or its worker has refused tasks or lost one: it may get no more.
+    ``first`` runs since ``first_since_s``.
     """
 
     grant_id: GrantId
@@ -44,15 +56,21 @@ class _Held:
     sent: dict[TaskId, _Sent] = field(factory=dict)
     lost: bool = False
     at_rest: bool = False
+    first: TaskId = 0
+    first_since_s: Seconds = 0.0
 
 
 @define(eq=False)
 class _Sent:
-    """An attempt at a worker; ``number`` is that of its submission in the job."""
+    """An attempt at a worker; ``number`` is that of its submission in the job.
+
+    ``settled``: it was asked back, or has begun though others are before it.
+    """
 
     attempt: int
     number: int
     unsent: bool = False
+    settled: bool = False
 
 
 @define(eq=False)
@@ -97,6 +115,7 @@ class Sending:
         self._seen = NO_GRANT
         self._submissions = 0
         self._is_stopping = False
+        self._proven: set[str] = set()
 
     def extracted(self, task: Task) -> None:
         """The engine has handed out a task."""
@@ -133,6 +152,10 @@ class Sending:
                 if event.concerns(held.resources[0], held.grant_id):
                     for sent in held.sent.values():
                         sent.unsent = sent.number > event.after
+        elif kind is Begun:
+            for held in self._grants.values():
+                if event.task_id in held.sent and held.sent[event.task_id].attempt == event.attempt:
+                    held.sent[event.task_id].settled = True
         elif kind is Recall:
             for held in [self._grants[one] for one in event.grant_ids if one in self._grants]:
                 held.at_rest = True
@@ -157,8 +180,10 @@ class Sending:
                         f"{held.grant_id} is lost",
                         *held.resources,
                     )
+        self._look_at_first(now)
         if not self._is_stopping:
             self._look_at_idle()
+            self._look_at_stuck(now)
 
     # What it was told ---------------------------------------------------------------------------------------
 
@@ -169,6 +194,8 @@ class Sending:
             if sent is None or sent.attempt != outcome.attempt or held.resources[0] != resource_id:
                 continue
             del held.sent[outcome.task_id]
+            if outcome.reason is Reason.FINISHED:
+                self._proven.add(host_name(resource_id))
             kind = outcome.error.kind if outcome.error is not None else ""
             held.at_rest = held.at_rest or kind == REFUSED or outcome.reason is Reason.LOST
             if task is None:
@@ -214,6 +241,10 @@ class Sending:
                 self._check_taken_back(action)
             elif kind is TaskDone:
                 self._done(action)
+            elif kind is TaskChanged and action.detail.startswith(DOUBTED):
+                host = action.detail.removeprefix(DOUBTED).partition(",")[0]
+                if host in self._proven:
+                    raise Broken(f"host {host} is in doubt, and tasks have finished there", host)
             elif kind is Demand:
                 self._wanted[action.shape] = action.credit
                 if action.seen != self._seen:
@@ -261,8 +292,13 @@ class Sending:
         for held in self._grants.values():
             if held.resources[0] == back.resource_id and held.sent:
                 first = next(iter(held.sent))
-                if any(task_id == first for task_id, _ in back.attempts):
-                    raise Broken(f"task {first} runs, and is asked back", f"task {first}", back.resource_id)
+                for task_id, _ in back.attempts:
+                    if task_id == first:
+                        raise Broken(
+                            f"task {first} runs, and is asked back", f"task {first}", back.resource_id
+                        )
+                    if task_id in held.sent:
+                        held.sent[task_id].settled = True
 
     def _done(self, done: TaskDone) -> None:
         task = self._tasks.get(done.task_id)
@@ -276,12 +312,43 @@ class Sending:
                 f"task {done.task_id}",
             )
 
+    def _look_at_first(self, now: float) -> None:
+        """Note since when the first task of each grant is that."""
+        for held in self._grants.values():
+            first = next(iter(held.sent), 0)
+            if first != held.first:
+                held.first, held.first_since_s = first, now
+
+    def _look_at_stuck(self, now: float) -> None:
+        """Nothing waits behind a task that runs for long while another resource is idle."""
+        idle = {held.shape: held for held in self._grants.values() if self._is_idle(held)}
+        for held in self._grants.values():
+            other = idle.get(held.shape)
+            if other is None or held.lost or now <= held.first_since_s + STUCK_S:
+                continue
+            for task_id, sent in islice(held.sent.items(), OVERLAPPED, None):
+                task = self._tasks.get(task_id)
+                if (
+                    task is None
+                    or task.cancelled
+                    or sent.settled
+                    or not task.avoids.isdisjoint(other.resources)
+                ):
+                    continue
+                raise Broken(
+                    f"task {task_id} waits behind a long one, and {other.resources[0]} is idle",
+                    held.resources[0],
+                )
+
+    def _is_idle(self, held: _Held) -> bool:
+        """Whether a grant could get tasks, and has none."""
+        usable = all(name in self._known for name in held.resources)
+        return usable and not (held.sent or held.lost or held.at_rest)
+
     def _look_at_idle(self) -> None:
         """A task that was never tried waits for no grant that is in hand and empty, and one is asked for."""
         for held in self._grants.values():
-            if held.sent or held.lost or held.at_rest or not self._fresh.get(held.shape):
-                continue
-            if all(name in self._known for name in held.resources):
+            if self._fresh.get(held.shape) and self._is_idle(held):
                 task_id = next(iter(self._fresh[held.shape]))
                 raise Broken(f"task {task_id} waits, and {held.resources[0]} is idle", *held.resources)
         for shape, waiting in self._fresh.items():

@@ -178,7 +178,7 @@ class Turns:
             return
         if refuse.shape.wait:
             raise Broken(f"{refuse.job} was to wait for {refuse.shape}, and is refused")
-        need = self._plain_need(refuse.shape.requirements)
+        need = self._only_need(refuse.shape.requirements)
         has_memory = refuse.shape.memory_bytes or refuse.shape.memories
         if need is not None and not has_memory and self._is_hopeful(need):
             raise Broken(f"{refuse.job} is refused {need.resource_class}, which there is or will be")
@@ -186,19 +186,24 @@ class Turns:
     def _look_at_hopeless(self) -> None:
         """Nobody waits for what there is not, and what does not come."""
         for job, shape in self._waiting.since:
-            need = self._plain_need(shape.requirements)
+            need = self._only_need(shape.requirements)
             if not shape.wait and need is not None and not self._is_hopeful(need):
                 raise Broken(f"{job} waits for {shape}, which there is not, and is not refused")
 
-    def _plain_need(self, requirements: tuple[Requirement, ...]) -> Requirement | None:
+    def _only_need(self, requirements: tuple[Requirement, ...]) -> Requirement | None:
         first = requirements[0]
-        return first if len(requirements) == 1 and not first.preferences and not first.hard else None
+        return first if len(requirements) == 1 and (first.hard or not first.preferences) else None
 
     def _is_hopeful(self, need: Requirement) -> bool:
-        if any(True for _ in self._of_class(need)):
+        """Whether something that would do is there or may come."""
+        for name in self._of_class(need):
+            if not need.hard or self._family.is_below(name, need.preferences):
+                return True
+        return any(self._may_bring(coming, need) for coming in self._coming.values())
+
+    def _may_bring(self, coming: Coming, need: Requirement) -> bool:
+        if coming.resources is None:
             return True
-        return any(
-            coming.resources is None
-            or any(resource.resource_class == need.resource_class for resource in coming.resources)
-            for coming in self._coming.values()
-        )
+        if need.hard and not any(name.partition(".")[0] == coming.name for name in need.preferences):
+            return False
+        return any(resource.resource_class == need.resource_class for resource in coming.resources)
