@@ -30,6 +30,7 @@ from gspc_trio.testing.checkers.durable import Durable
 from gspc_trio.testing.checkers.grants import Grants
 from gspc_trio.testing.checkers.recalls import Recalls
 from gspc_trio.testing.checkers.sending import Sending
+from gspc_trio.testing.checkers.run_time_system import RunTimeSystem
 from gspc_trio.testing.checkers.tasks import Tasks
 from gspc_trio.testing.checkers.turns import Turns
 from gspc_trio.testing.checkers.waiting import Waiting
@@ -92,6 +93,8 @@ class Observer:
         self._by_job: dict[tuple[JobId, int], Tasks] = {}
         self._durable: dict[SimulatedProcess, Durable] = {}
         self._grant_of: dict[tuple[JobId, int, int], GrantId] = {}
+        self._rts: dict[SimulatedProcess, RunTimeSystem] = {}
+        self._named: set[JobId] = set()
         self.grace_s = 0.0
 
     def saw(
@@ -108,6 +111,8 @@ class Observer:
         self.hash.add(process.name, name, event, now, actions)
         self._history.append((now, process, name, event, actions))
         self.bounds.event()
+        if process.role == "rts" and process in self._rts:
+            self._rts[process].is_at_work(now)
         if kind is Session:
             machine.check()
             if type(event) is Lost and (process.role, machine.peer_role) == ("rif", "rts"):
@@ -146,9 +151,18 @@ class Observer:
             turns.saw(event, now, actions, aside)
             recalls.saw(event, now, actions, aside)
         elif kind is Rts:
+            self._run_time_system(process, machine, event, now, actions)
             for action in actions:
                 if type(action) is AcceptJob and action.adopted and process in self._grants:
                     self._grants[process].adopted(action.adopted, action.job)
+
+    def _run_time_system(
+        self, process: SimulatedProcess, machine: Rts, event: Any, now: float, actions: list[Any]
+    ) -> None:
+        checks = self._rts.get(process)
+        if checks is None:  # its first event changes nothing of what an earlier one has left
+            checks = self._rts[process] = RunTimeSystem(machine, now, self._named)
+        checks.saw(event, now, actions)
 
     def _check(
         self, process: SimulatedProcess, machine: Any, kind: type, event: Any, actions: list[Any]

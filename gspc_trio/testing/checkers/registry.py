@@ -1,0 +1,177 @@
+"""The jobs of a run-time system: each has one name, its weight, one that goes on for it, and an end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import define
+
+from gspc_trio.components.rm.events import Claimed, JobGone, JobJoined, JobWeighed
+from gspc_trio.components.rm.messages import Interrupt
+from gspc_trio.components.rts import events
+from gspc_trio.components.rts.actions import (
+    AcceptJob,
+    Answer,
+    RefuseJob,
+    StopRif,
+    TellRm,
+    TellWeight,
+    Weighed,
+)
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.core.ids import JobId
+from gspc_trio.records.facts import JobChanged
+from gspc_trio.testing.checkers.base import Broken
+from gspc_trio.testing.checkers.due import Due
+from gspc_trio.testing.checkers.rifs import Rifs
+
+
+@define(eq=False)
+class _Job:
+    """A job that is registered.
+
+    Attributes:
+        link: of its job server; None: that is gone, or nobody has heard of it yet.
+        weight: as was asked for last; ``said``: as its job server has it; ``managed``: as the manager has it.
+        grace_s: for how long it is awaited.
+        until_s: when it is given up.
+        heir: who goes on for it, or "".
+    """
+
+    link: int | None = None
+    weight: float | None = None
+    said: float | None = None
+    managed: float | None = None
+    grace_s: float = 0.0
+    until_s: float | None = None
+    heir: JobId = ""
+
+
+class Registry:
+    """The jobs of one run-time system.
+
+    Args:
+        machine: of the run-time system.
+        rifs: what is known of its RIFs.
+        named: all jobs that run-time systems that know of one another have ever named.
+    """
+
+    def __init__(self, machine: Rts, rifs: Rifs, named: set[JobId]) -> None:
+        self._limits = machine.limits
+        self._rifs = rifs
+        self._named = named
+        self._jobs: dict[JobId, _Job] = {}
+        self._managed: set[JobId] = set()
+        self.due = Due()
+
+    def saw(self, event: Any, now: float, actions: list[Any]) -> None:
+        """The run-time system took an event.
+
+        Raises:
+            Broken: a job is not what it must be now.
+        """
+        kind = type(event)
+        self._check_refused(event, actions)
+        ended = {action.job for action in actions if type(action) is JobChanged and action.state != "running"}
+        if kind is events.JobGone:
+            self._gone(event, now, actions, ended)
+        for action in actions:
+            if type(action) is AcceptJob:
+                self._accepted(event, action)
+        for action in actions:
+            self._take(action)
+        if kind is events.WeightAsked and any(
+            type(action) is Answer and isinstance(action.result, Weighed) for action in actions
+        ):
+            self._jobs[event.job].weight = event.weight
+        elif kind is events.RifBack:
+            self._check_claims(event, actions)
+        for job in ended:
+            self._jobs.pop(job, None)
+        for job, entry in self._jobs.items():
+            if entry.heir and entry.heir not in self._jobs:
+                raise Broken(f"{entry.heir}, which went on for {job}, is over, and {job} is not")
+            if entry.link is not None and not entry.weight == entry.said == entry.managed:
+                what = f"{job} is to have the weight {entry.weight}, has been told {entry.said}"
+                raise Broken(f"{what}, and the resource manager gives it {entry.managed}")
+        if self._jobs.keys() != self._managed:
+            raise Broken(f"there are {set(self._jobs)}; the resource manager has {self._managed}")
+        self.due.set(self._things())
+
+    def _things(self) -> Iterator[tuple[float, str]]:
+        for job, entry in self._jobs.items():
+            if entry.until_s is not None and not entry.heir:
+                yield entry.until_s, f"{job} was awaited for long enough"
+
+    def _check_refused(self, event: Any, actions: list[Any]) -> None:
+        """A job for which another goes on cannot come back."""
+        if type(event) is not events.JobBack:
+            return
+        entry = self._jobs.get(event.job)
+        if entry is not None and entry.heir and not any(type(action) is RefuseJob for action in actions):
+            raise Broken(f"{event.job} is taken back, and {entry.heir} goes on for it")
+
+    def _gone(self, event: events.JobGone, now: float, actions: list[Any], ended: set[JobId]) -> None:
+        """The connection of a job is over: it is awaited if it may be, and ends if not."""
+        job, entry = event.job, self._jobs.get(event.job)
+        if entry is None or entry.link is None or (event.link and event.link != entry.link):
+            if job in ended and (entry is None or entry.heir):
+                raise Broken(f"{job} is ended by a connection that is its own no more")
+            return
+        grace_s = max(entry.grace_s, self._limits.grace_s if event.silent else 0.0)
+        is_awaited = grace_s > 0 and event.left is None and not self._rifs.stopping
+        if is_awaited == (job in ended):
+            raise Broken(f"{job} is gone, and is {'not ' if is_awaited else ''}awaited")
+        entry.link = None
+        if is_awaited:
+            entry.until_s = now + grace_s
+            if not any(
+                type(action) is TellRm and type(action.event) is Interrupt and action.event.job == job
+                for action in actions
+            ):
+                raise Broken(f"{job} is gone, and gets grants still")
+
+    def _take(self, action: Any) -> None:
+        kind = type(action)
+        if kind is JobChanged and action.state == "running":
+            self._jobs.setdefault(action.job, _Job())
+        elif kind is TellWeight:
+            self._jobs[action.job].said = action.weight
+        elif kind is TellRm:
+            told = action.event
+            if isinstance(told, JobJoined | JobWeighed):
+                self._managed.add(told.job)
+                self._jobs.setdefault(told.job, _Job()).managed = told.weight
+            elif isinstance(told, JobGone):
+                self._managed.discard(told.job)
+
+    def _accepted(self, event: Any, accepted: AcceptJob) -> None:
+        wish = event.joining if isinstance(event, events.JobBack) else event
+        job = accepted.job
+        if not accepted.back and (job in self._named or job in self._jobs):
+            raise Broken(f"{job} is the name of two jobs")
+        if self._limits.grace_s:
+            self._named.add(job)
+        entry = self._jobs.setdefault(job, _Job())
+        if entry.weight is None:
+            entry.weight = wish.weight
+        entry.link, entry.said, entry.grace_s, entry.until_s = wish.link, wish.weight, wish.grace_s, None
+        orphan = self._jobs.get(accepted.adopted)
+        if orphan is not None:
+            if orphan.heir and orphan.heir != job:
+                raise Broken(f"{job} goes on for {accepted.adopted}, and so does {orphan.heir}")
+            orphan.heir, orphan.link, orphan.until_s = job, None, None
+
+    def _check_claims(self, event: events.RifBack, actions: list[Any]) -> None:
+        """What is in use at a RIF of which nobody knew is held, unless its job says so itself."""
+        host = self._rifs.get(event.rif_id)
+        if host is None or any(type(a) is StopRif and a.link == event.link for a in actions):
+            return
+        added = any(type(a) is TellRm and getattr(a.event, "resources", ()) for a in actions)
+        held = {a.event.job for a in actions if type(a) is TellRm and isinstance(a.event, Claimed)}
+        for claim in event.claims if added else ():
+            entry = self._jobs.get(claim.job)
+            known = entry is not None and (entry.link is not None or entry.said is not None)
+            if not known and host.there.intersection(claim.resources) and claim.job not in held:
+                raise Broken(f"{claim.job} works at {event.rif_id}, and holds nothing there", event.rif_id)

@@ -1,0 +1,217 @@
+"""What is known of the RIFs of a run-time system from what it takes and says: the ground of some checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import define, field
+
+from gspc_trio.components.rif.messages import RemoveResources
+from gspc_trio.components.rm.events import Added, Removed
+from gspc_trio.components.rts import events
+from gspc_trio.components.rts.actions import (
+    Answer,
+    AskRif,
+    DropLink,
+    KillRif,
+    Refused,
+    StartRif,
+    StopRif,
+    TellRm,
+)
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.state import RifState
+from gspc_trio.core.ids import ResourceId, RifId
+from gspc_trio.records.facts import RifChanged
+
+UP = ("up", "quarantined")
+"""States of a RIF that can be heard and has its resources."""
+
+STOPPING = "stopping"
+"""The state of one that is taken down, of which records say nothing."""
+
+
+@define(eq=False)
+class Host:
+    """A RIF.
+
+    Attributes:
+        state: as the last record says, or :data:`STOPPING`.
+        incarnation: the newest that was started.
+        running: a strategy has something of it; ``killed``: and was told to end it.
+        adrift: it may run though no strategy knows of it.
+        doubled: another process of this incarnation has asked for its place.
+        fresh: an earlier run-time system did not see it up.
+        proven: the resource manager has once taken what it has.
+        link: its connection, or None.
+        there: its resources that the resource manager has.
+        leaving: those that were to be removed, until the RIF has them no more.
+        removed: those that somebody has removed, and nobody has added again.
+    """
+
+    rif_id: RifId
+    host: str
+    incarnation: int = 0
+    state: str = ""
+    running: bool = False
+    killed: bool = False
+    adrift: bool = False
+    doubled: bool = False
+    fresh: bool = False
+    proven: bool = False
+    link: int | None = None
+    there: set[ResourceId] = field(factory=set)
+    leaving: set[ResourceId] = field(factory=set)
+    removed: set[ResourceId] = field(factory=set)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it can be heard, and is used."""
+        return self.state in UP
+
+
+class Rifs:
+    """The RIFs of one run-time system.
+
+    Args:
+        machine: of the run-time system, before its first event.
+
+    Attributes:
+        stopping: whether all is being taken down.
+        asks: question for adding or removing that is not answered yet -> RIF that it is put to.
+    """
+
+    def __init__(self, machine: Rts) -> None:
+        self._hosts: dict[RifId, Host] = {}
+        self._clearing: dict[tuple[int, int], tuple[ResourceId, ...]] = {}
+        self.asks: dict[int, RifId] = {}
+        self.stopping = False
+        for rif in machine.rifs:  # an earlier run-time system had them
+            host = self._hosts[rif.rif_id] = Host(rif.rif_id, rif.host, rif.incarnation, str(rif.state))
+            host.adrift, host.fresh, host.proven = rif.adrift, rif.fresh, True
+
+    def __iter__(self) -> Iterator[Host]:
+        return iter(self._hosts.values())
+
+    def get(self, rif_id: RifId) -> Host | None:
+        """Return a RIF, None if there is no such one."""
+        return self._hosts.get(rif_id)
+
+    def at(self, link: int) -> Host | None:
+        """Return the RIF at a connection."""
+        return next((host for host in self if host.link == link), None)
+
+    def of(self, name: ResourceId) -> Host | None:
+        """Return the RIF to which a resource belongs."""
+        return self._hosts.get(name.partition(".")[0])
+
+    def take(self, event: Any, actions: list[Any]) -> None:
+        """The run-time system took an event."""
+        self._take_event(event, actions)
+        for action in actions:
+            self._take_action(action)
+        for action in actions:
+            self._take_removal(action)
+        for host in self:
+            if not host.is_up and host.state != "away":
+                host.there.clear()
+                host.leaving.clear()
+
+    def _take_event(self, event: Any, actions: list[Any]) -> None:
+        kind = type(event)
+        refused = any(type(action) is Refused for action in actions)
+        if kind is events.Stop or (kind is events.TeardownAsked and not refused):
+            self.stopping = self.stopping or kind is events.Stop
+            for host in self:
+                if kind is events.Stop or host.rif_id in event.rif_ids:
+                    host.state = STOPPING
+        elif kind is events.AddAsked or kind is events.RemoveAsked:
+            self.asks[event.ask] = event.rif_id
+        elif kind is events.RifUp or kind is events.RifBack:
+            self._spoke(event, actions)
+        elif kind is events.RifLost:
+            host_there = self.at(event.link)
+            if host_there is not None:
+                host_there.link = None
+        elif kind is events.RifEnded:
+            self._ended(self._hosts[event.rif_id], event)
+        elif kind is events.RifAnswered:
+            host_there = self.at(event.link)
+            gone = self._clearing.pop((event.link, event.call), ())
+            if host_there is not None:
+                host_there.leaving.difference_update(gone)
+        elif kind is events.RmAnswered:
+            self._answered(event)
+        elif kind is events.ResourcesLeft:
+            for name in event.resource_ids:
+                host_there = self.of(name)
+                if host_there is not None:
+                    host_there.there.discard(name)
+
+    def _spoke(self, event: events.RifUp | events.RifBack, actions: list[Any]) -> None:
+        host = self._hosts.get(event.rif_id)
+        is_taken = not any(
+            type(action) in (DropLink, StopRif) and action.link == event.link for action in actions
+        )
+        if host is None or is_taken:
+            if host is not None:
+                host.link, host.fresh = event.link, False
+        elif type(event) is events.RifUp and event.incarnation == host.incarnation:
+            host.doubled = host.link is not None or host.state == RifState.AWAY
+
+    def _ended(self, host: Host, event: events.RifEnded) -> None:
+        host.running = False
+        host.adrift = host.adrift or (event.adrift and (host.is_up or host.state == RifState.AWAY))
+        host.adrift = host.adrift or (host.state == STOPPING and host.doubled)
+
+    def _answered(self, event: events.RmAnswered) -> None:
+        told = event.event
+        names = [one.resource_id for one in told.resources] if isinstance(told, Added) else told.resource_ids
+        host = self.of(names[0])
+        if host is None:
+            return
+        if isinstance(told, Added):
+            host.proven = host.proven or not event.refusal
+            if event.refusal:
+                host.there.difference_update(names)
+                host.leaving.update(names)
+        elif event.refusal:
+            host.leaving.difference_update(names)
+            host.removed.difference_update(names)
+
+    def _take_action(self, action: Any) -> None:
+        kind = type(action)
+        if kind is StartRif:
+            host = self._hosts.setdefault(action.rif_id, Host(action.rif_id, action.host))
+            host.incarnation, host.running = action.incarnation, True
+            host.killed = host.adrift = host.doubled = host.fresh = False
+        elif kind is KillRif:
+            self._hosts[action.rif_id].killed = True
+        elif kind is RifChanged:
+            self._hosts[action.rif_id].state = action.state
+            if action.state == "down":
+                del self._hosts[action.rif_id]
+        elif kind is DropLink or kind is StopRif:
+            found = self.at(action.link)
+            if found is not None and (kind is DropLink or found.state != STOPPING):
+                found.link = None
+        elif kind is Answer or kind is Refused:
+            self.asks.pop(action.ask, None)
+        elif kind is AskRif and isinstance(action.message, RemoveResources):
+            self._clearing[action.link, action.call] = action.message.resource_ids
+        elif kind is TellRm and isinstance(action.event, Added):
+            for resource in action.event.resources:
+                found = self.of(resource.resource_id)
+                assert found is not None
+                found.there.add(resource.resource_id)
+                found.removed.discard(resource.resource_id)
+
+    def _take_removal(self, action: Any) -> None:
+        """What is removed of a RIF that stays up somebody has asked for; else all of it goes."""
+        if type(action) is TellRm and isinstance(action.event, Removed):
+            for name in action.event.resource_ids:
+                host = self.of(name)
+                if host is not None and host.is_up:
+                    host.leaving.add(name)
+                    host.removed.add(name)
