@@ -68,6 +68,7 @@ class Cluster:
             staged.
         running_jobs, disks: process of a job server -> its job, and its disk if it has a journal.
         twins: how many RIFs are yet to be started twice.
+        absent: host -> until when it starts no RIF, and whether it seems to: one that says nothing.
         staging_s: how long each stage-in and stage-out takes, or None: see :class:`SimulatedStaging`.
         wires: all connections.
         memory: what run-time systems leave behind, or None.
@@ -111,6 +112,7 @@ class Cluster:
         self.running_jobs: dict[SimulatedProcess, Job] = {}
         self.disks: dict[SimulatedProcess, SimulatedDisk] = {}
         self.twins = 0
+        self.absent: dict[str, tuple[float, bool]] = {}
         self.staging_s: float | None = None
         self._requeued: set[SimulatedProcess] = set()
         self.limits = RtsLimits()
@@ -226,6 +228,11 @@ class Cluster:
 
     async def run_rif(self, order: RifOrder) -> SimulatedProcess:
         """Start a RIF on a host, for the strategy; return its process when it is over."""
+        until_s, is_mute = self.absent.get(order.host, (0.0, False))
+        if trio.current_time() < until_s:
+            if not is_mute:
+                raise OSError(f"{order.host} cannot be reached")
+            return await self._mute(order.host, until_s)
         if self.twins:
             self.twins -= 1
             self.spawn(order.host, "rif", order.host, lambda process: self._rif(process, order, RIF_PORT + 1))
@@ -242,6 +249,16 @@ class Cluster:
             if self.memory is None or rts is None or rts.alive:  # else it waits for the next one
                 first.kill()
                 process.kill()
+            raise
+        return process
+
+    async def _mute(self, host: str, until_s: float) -> SimulatedProcess:
+        """Start what says nothing in place of a RIF; return its process when it is over."""
+        process = self.spawn(host, "rif", host, lambda _: trio.sleep_until(until_s))
+        try:
+            await process.noticed.wait()
+        except trio.Cancelled:
+            process.kill()
             raise
         return process
 

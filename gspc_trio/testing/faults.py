@@ -47,6 +47,13 @@ LATEST_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The same for what came later still, drawn apart from these, too."""
 
+NEWER_KINDS: Mapping[str, tuple[str, ...]] = {
+    "crowd": ("rts", "rif", "job"),
+    "absence": ("rif",),
+    "clash": ("rif", "rif", "job"),
+}
+"""The same for those that came later still."""
+
 LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
     "kill": ("store", "store", "store", "iml", "tenant"),
     "crash": ("store", "store", "iml"),
@@ -62,18 +69,21 @@ LATER_LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The same for what came later."""
 
-LASTING = frozenset({"partition", "pause", "jump", "full", "shortage", "regret"})
+LASTING = frozenset({"partition", "pause", "jump", "full", "shortage", "regret", "absence", "clash"})
 """Kinds that last for a while."""
 
 LASTING_S = (0.2, 1.0, 3.0, 5.5, 7.0, 13.0, 20.0)
 """How long what lasts may last: shorter and longer than heartbeat, lease and three leases."""
+
+ABSENT_S = (1.0, 7.0, 20.0, 100.0)
+"""The same for a host that starts no RIF; a RIF is tried again after 10 s and more by then."""
 
 
 class Fault(Struct, frozen=True):
     """One thing that happens.
 
     Attributes:
-        kind: one of :data:`KINDS` or :data:`LATER_KINDS`.
+        kind: one of :data:`KINDS`, :data:`LATER_KINDS` or :data:`NEWER_KINDS`.
         role: to whom: the process of this role that makes its ``step``-th step.
         step: of all steps of that role: sends, receives, events of machines; tasks begun, for compute.
         lasts_s: for how long, if it lasts.
@@ -92,7 +102,7 @@ class Fault(Struct, frozen=True):
             ValueError: no such kind or role, or no number.
         """
         kind, _, rest = word.partition(":")
-        kinds = {**KINDS, **LATER_KINDS, **LATEST_KINDS}
+        kinds = {**KINDS, **LATER_KINDS, **LATEST_KINDS, **NEWER_KINDS}
         if kind not in kinds:
             raise ValueError(f"no fault {kind!r}; there are: {', '.join(kinds)}")
         role, _, rest = rest.partition(":")
@@ -131,6 +141,9 @@ class Faults(Struct, frozen=True):
         dawdles: clients that watch, and take nothing for a while.
         outages: hosts that lose their power just as a journal is written, and again when it is written next.
         regrets: users who cancel tasks, or stop their job, just as its hosts cannot be heard.
+        crowds: many at once at one door who do not know the token.
+        absences: hosts whose RIF ends, and that start none for a while, or one that says nothing.
+        clashes: connections to the run-time system that carry nothing while it changes what is at their end.
         races: whether compute processes may read a task just as their queue is taken back.
         tight: whether frames, credit for calls and buffers may be small.
         states: whether the run-time system may have ``--state``, so that RIFs and jobs await the next one.
@@ -161,6 +174,9 @@ class Faults(Struct, frozen=True):
     dawdles: int = 1
     outages: int = 1
     regrets: int = 1
+    crowds: int = 1
+    absences: int = 1
+    clashes: int = 2
     races: bool = True
     tight: bool = True
     states: bool = True
@@ -193,7 +209,8 @@ class Faults(Struct, frozen=True):
         for kind, roles in kinds.items():
             for _ in range(random.randint(0, getattr(self, _COUNTS[kind]))):
                 role = random.choice(roles)
-                lasts_s = random.choice(LASTING_S) if kind in LASTING else 0.0
+                times_s = ABSENT_S if kind == "absence" else LASTING_S
+                lasts_s = random.choice(times_s) if kind in LASTING else 0.0
                 faults.append(Fault(kind, role, random_step(random, steps[role]), lasts_s))
         return tuple(sorted(faults, key=lambda fault: (fault.role, fault.step)))
 
@@ -238,6 +255,9 @@ _COUNTS = {
     "dawdle": "dawdles",
     "outage": "outages",
     "regret": "regrets",
+    "crowd": "crowds",
+    "absence": "absences",
+    "clash": "clashes",
 }
 
 

@@ -20,6 +20,7 @@ from gspc_trio.testing.layer.spill import SpillDisk
 from gspc_trio.testing.simulated.disk import SimulatedDisk
 from gspc_trio.testing.simulated.process import SimulatedProcess
 from gspc_trio.testing.simulated.wires import SimulatedNetwork
+from gspc_trio.testing.strangers import Strangers
 
 WRONG_TOKEN = b"another token of the same length"
 PATIENCE_S = 20.0
@@ -68,6 +69,7 @@ class Mischief:
         self._fail = fail
         self.stopped: set[SimulatedProcess] = set()
         clients = self.clients = Clients(cluster, random)
+        self._strangers = Strangers(cluster, random)
         self._kinds: dict[str, Callable[[Fault, SimulatedProcess], None]] = {
             "kill": lambda _, process: process.kill(),
             "crash": self._crash,
@@ -90,6 +92,11 @@ class Mischief:
                 nursery.start_soon, self._regret, fault, process
             ),
             "dawdle": lambda _, _process: clients.dawdle(),
+            "crowd": self._crowd,
+            "absence": self._absence,
+            "clash": lambda fault, process: cluster.outside.run(
+                nursery.start_soon, self._clash, fault, process
+            ),
             "requeue": lambda _, process: cluster.outside.run(nursery.start_soon, self._requeue, process),
         }
 
@@ -203,6 +210,46 @@ class Mischief:
                     self._cluster.requeue(process)
                     return
                 await trio.sleep(0.05)
+
+    def _absence(self, fault: Fault, process: SimulatedProcess) -> None:
+        """A RIF ends, and its host starts none for a while, or one that says nothing."""
+        is_mute = self._random.random() < 0.5
+        self._cluster.absent[process.host] = (trio.current_time() + fault.lasts_s, is_mute)
+        process.kill()
+
+    async def _clash(self, fault: Fault, process: SimulatedProcess) -> None:
+        """A connection to the run-time system carries nothing just as that changes what is at its end."""
+        is_late = self._random.random() < 0.5
+        if not is_late:
+            self._change(process)
+            await trio.sleep(self._random.choice((0.0, 0.01, 0.1)) * self._random.random())
+        is_cut = self._random.random() < 0.5
+        until_s = trio.current_time() + fault.lasts_s
+        for end in [end for end in process.ends if end.other.process.role == "rts"]:
+            if is_cut:
+                end.wire.cut()
+            else:
+                end.sends.hold(until_s)
+                end.receives.hold(until_s)
+        if is_late:
+            await trio.sleep(fault.lasts_s * self._random.random())
+            self._change(process)
+
+    def _change(self, process: SimulatedProcess) -> None:
+        jobs = list(self._cluster.running_jobs)
+        if process.role == "job":
+            self.stopped.add(process)
+            self.clients.cancel(process)
+        elif jobs and self._random.random() < 0.5:
+            self._random.choice(jobs).kill()
+        elif self._random.random() < 0.7:
+            self.clients.shrink(process)
+        else:
+            self.clients.tear_down(process)
+
+    def _crowd(self, _fault: Fault, process: SimulatedProcess) -> None:
+        for listener in list(process.listeners)[:1]:
+            self._strangers.come(listener.where)
 
     def _stranger(self, _fault: Fault, process: SimulatedProcess) -> None:
         for listener in list(process.listeners)[:1]:

@@ -31,6 +31,7 @@ from gspc_trio.testing.checkers.grants import Grants
 from gspc_trio.testing.checkers.recalls import Recalls
 from gspc_trio.testing.checkers.sending import Sending
 from gspc_trio.testing.checkers.run_time_system import RunTimeSystem
+from gspc_trio.testing.checkers.sessions import Sessions, Silence
 from gspc_trio.testing.checkers.tasks import Tasks
 from gspc_trio.testing.checkers.turns import Turns
 from gspc_trio.testing.checkers.waiting import Waiting
@@ -69,6 +70,7 @@ class Observer:
         full_checks: machines check themselves after each event, however large they are.
 
     Attributes:
+        silence: which faults explain that somebody is not heard.
         grace_s: for how long the run-time system awaits jobs that it does not hear.
     """
 
@@ -93,6 +95,8 @@ class Observer:
         self._by_job: dict[tuple[JobId, int], Tasks] = {}
         self._durable: dict[SimulatedProcess, Durable] = {}
         self._grant_of: dict[tuple[JobId, int, int], GrantId] = {}
+        self.silence = Silence()
+        self._sessions = Sessions(self.silence.explains)
         self._rts: dict[SimulatedProcess, RunTimeSystem] = {}
         self._named: set[JobId] = set()
         self.grace_s = 0.0
@@ -115,6 +119,7 @@ class Observer:
             self._rts[process].is_at_work(now)
         if kind is Session:
             machine.check()
+            self._sessions.saw(process, machine, event, now, actions)
             if type(event) is Lost and (process.role, machine.peer_role) == ("rif", "rts"):
                 self.work.closed(process, event.reason, now)
             return

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from gspc_trio.components.rts.shell.state_files import RESUME_GRACE_S
@@ -18,7 +19,7 @@ from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, open_cluster
 from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
-from gspc_trio.testing.faults import LATER_KINDS, LATEST_KINDS, Fault, Trigger
+from gspc_trio.testing.faults import LATER_KINDS, LATEST_KINDS, NEWER_KINDS, Fault, Trigger
 from gspc_trio.testing.job_life import DoomedLife, HastyLife, JobLife, is_expected
 from gspc_trio.testing.layer.life import LayerLife
 from gspc_trio.testing.mischief import Mischief
@@ -67,6 +68,12 @@ LATER = 0.5
 
 LATEST = 0.3
 """In so many of the runs those that came later still."""
+
+NEWER = 0.4
+"""In so many of the runs kinds of faults that came later still may happen."""
+
+UNPROVED_MAX = 8
+"""Connections that may be unproved at a listener in such a run."""
 
 REST_S = 120.0
 """Simulated seconds within which all is back, and nothing left, when everything is finished.
@@ -130,6 +137,10 @@ class Simulation:
                 frame_items_max=random.choice((1, 5, 1024)),
                 inbox_items_max=10,
             )
+        newer = Random(self._cluster_seed + 10)
+        if newer.random() < NEWER:
+            drawn += options.faults.draw(newer, steps, NEWER_KINDS)
+            self._limits = replace(self._limits, unproved_max=UNPROVED_MAX)
         self.schedule = drawn if options.schedule is None else options.schedule
         self._trigger = Trigger(self.schedule)
         self.happened: list[str] = []
@@ -205,6 +216,7 @@ class Simulation:
 
     def _happens(self, fault: Fault, name: str) -> None:
         self._last_fault_s = max(self._last_fault_s, trio.current_time() + fault.lasts_s)
+        self.observer.silence.happens(fault.kind, fault.lasts_s, trio.current_time())
         self.happened.append(f"{trio.current_time():.6f} s: {fault}: {name}")
 
     # The run ----
@@ -241,6 +253,7 @@ class Simulation:
                         self.observer.overtaken,
                         self.fail,
                     )
+                    self.cluster.wires.on_broken = self.fail
                     self.cluster.on_staging_failed = self.observer.work.staging_failed
                     self.cluster.on_backend = self._watch_backend
                     self.cluster.on_end = self._ended

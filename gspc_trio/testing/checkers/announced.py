@@ -38,11 +38,11 @@ class Announced:
                 self._told.pop(action.job, None)
             elif kind is AnnounceRif:
                 names = {resource.resource_id for resource in action.resources}
-                for job in action.jobs:
-                    self._told.setdefault(job, {})[action.rif_id] = names
+                for job in self._told.keys() & set(action.jobs):  # others are not there yet
+                    self._told[job][action.rif_id] = names
             elif kind is AnnounceGone:
-                for job in action.jobs:
-                    self._told.setdefault(job, {}).pop(action.rif_id, None)
+                for job in self._told.keys() & set(action.jobs):
+                    self._told[job].pop(action.rif_id, None)
             elif kind is AskRif and isinstance(action.message, RemoveResources):
                 self._check_removed(action.link, action.message.resource_ids)
         for job, told in self._told.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from collections.abc import Callable
 from functools import cache, cached_property
 from math import inf
 from random import Random
@@ -12,12 +13,12 @@ from typing import cast
 import trio
 
 from gspc_trio.components.wire.codec import Codec
-from gspc_trio.nursery.connections.gate import Vestibule
 from gspc_trio.nursery.connections.network import ConnectFailed, Handler, Network, Whereabouts
 from gspc_trio.nursery.connections.websocket import Doorkeeper, serve_stream
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.address import WebSocketAddress
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
+from gspc_trio.testing.checkers.door import Door
 from gspc_trio.testing.simulated.alarm import Alarm
 from gspc_trio.testing.simulated.process import SimulatedProcess
 
@@ -164,6 +165,7 @@ class WireEnd(trio.abc.Stream):
         self.sends = sends
         self.receives = receives
         self.gone = False
+        self.on_read: Callable[[int], None] | None = None
         process.ends[self] = None
 
     @property
@@ -208,6 +210,8 @@ class WireEnd(trio.abc.Stream):
             await lane.arrival.wait(due_s)
             waited = True
         data = lane.pop(max_bytes or BUFFER_BYTES)
+        if self.on_read is not None:
+            self.on_read(len(data))
         self.process.step()
         if not waited:
             await trio.lowlevel.cancel_shielded_checkpoint()
@@ -259,12 +263,14 @@ class Wires:
         listeners: (host, port) -> who listens there.
         dark: hosts that do not answer.
         made: number of connections that were made.
+        on_broken: told of what does not hold at the door of a listener.
     """
 
     def __init__(self, random: Random, latency_s: float = 0.0, buffer_bytes: int = BUFFER_BYTES) -> None:
         self.listeners: dict[tuple[str, int], Listener] = {}
         self.dark: set[str] = set()
         self.made = 0
+        self.on_broken: Callable[[BaseException], None] = _raise
         self._random = random
         self._latency_s = latency_s
         self._buffer_bytes = buffer_bytes
@@ -331,7 +337,7 @@ class SimulatedNetwork(Network):
         if place in self._wires.listeners:
             raise OSError(errno.EADDRINUSE, f"port {port} of {where.host} is taken")
         listener = Listener(self._wires, self.process, place)
-        doorkeeper = Doorkeeper(Vestibule(self.limits.unproved_max))
+        doorkeeper = Doorkeeper(Door(self.limits, lambda error: self._wires.on_broken(error)))
 
         async def serve(end: WireEnd) -> None:
             identity = self.identity(role, name, dialer=False)
@@ -359,6 +365,10 @@ class SimulatedNetwork(Network):
                 raise ConnectFailed(str(where), f"nothing listens at {where}")
             return cast(trio.abc.Stream, self._wires.connect(self.process, listener))
         raise ConnectFailed(str(where), f"{where} does not answer")
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 @cache
