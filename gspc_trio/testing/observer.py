@@ -29,8 +29,8 @@ from gspc_trio.testing.checkers.bounds import Bounds
 from gspc_trio.testing.checkers.durable import Durable
 from gspc_trio.testing.checkers.grants import Grants
 from gspc_trio.testing.checkers.recalls import Recalls
-from gspc_trio.testing.checkers.sending import Sending
 from gspc_trio.testing.checkers.run_time_system import RunTimeSystem
+from gspc_trio.testing.checkers.sending import Sending
 from gspc_trio.testing.checkers.sessions import Sessions, Silence
 from gspc_trio.testing.checkers.tasks import Tasks
 from gspc_trio.testing.checkers.turns import Turns
@@ -238,6 +238,8 @@ class Observer:
 
     def gone(self, process: SimulatedProcess, now: float) -> None:
         """A process is gone."""
+        if process.dark:
+            self.silence.happens("crash", 0.0, now)
         tasks = self._tasks.get(process)
         grants = self._current if self.grace_s else self._rm_of.get(process)
         if tasks is not None and grants is not None:

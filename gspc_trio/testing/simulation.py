@@ -306,7 +306,7 @@ class Simulation:
 
     async def _everything_is_back(self) -> None:
         """With no job left, only memory servers hold anything, and every resource is there again."""
-        deadline = trio.current_time() + REST_S
+        deadline = max(trio.current_time(), self._last_fault_s) + REST_S
         servers = {f"memory of {host}" for host in self.cluster.hosts}
         while True:
             rts = self.cluster.rts

@@ -14,7 +14,6 @@ from gspc_trio.components.rts.actions import (
     AskRif,
     DropLink,
     KillRif,
-    Refused,
     StartRif,
     Stopped,
     StopRif,
@@ -25,7 +24,7 @@ from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.core.ids import RifId
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.checkers.due import Due
-from gspc_trio.testing.checkers.rifs import STOPPING, Host, Rifs
+from gspc_trio.testing.checkers.rifs import STOPPING, Host, Rifs, is_refused
 
 EARLY_S = 1e-6
 """A time is rounded by less than that."""
@@ -80,7 +79,7 @@ class Hosts:
         if kind is events.RifUp or kind is events.RifBack:
             self._check_first_word(event, actions)
         elif kind is events.Stop or kind is events.TeardownAsked:
-            if not any(type(action) is Refused for action in actions):
+            if not is_refused(event, actions):
                 self._check_asked_to_go(event, actions)
         elif kind is events.RifLost:
             self._check_awaited(event, actions)

@@ -13,6 +13,7 @@ from gspc_trio.components.rts import events
 from gspc_trio.components.rts.actions import (
     AcceptJob,
     Answer,
+    CloseJobAt,
     RefuseJob,
     StopRif,
     TellRm,
@@ -89,6 +90,7 @@ class Registry:
             self._check_claims(event, actions)
         for job in ended:
             self._jobs.pop(job, None)
+            self._check_closed(job, actions)
         for job, entry in self._jobs.items():
             if entry.heir and entry.heir not in self._jobs:
                 raise Broken(f"{entry.heir}, which went on for {job}, is over, and {job} is not")
@@ -103,6 +105,18 @@ class Registry:
         for job, entry in self._jobs.items():
             if entry.until_s is not None and not entry.heir:
                 yield entry.until_s, f"{job} was awaited for long enough"
+
+    def _check_closed(self, job: JobId, actions: list[Any]) -> None:
+        """All RIFs that can be heard are told that a job is over."""
+        told = {
+            link
+            for action in actions
+            if type(action) is CloseJobAt and action.job == job
+            for link in action.links
+        }
+        for host in self._rifs:
+            if host.link is not None and host.is_up and host.link not in told:
+                raise Broken(f"{job} is over, and {host.rif_id} is not told", host.rif_id)
 
     def _check_refused(self, event: Any, actions: list[Any]) -> None:
         """A job for which another goes on cannot come back."""

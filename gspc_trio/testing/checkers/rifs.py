@@ -120,7 +120,7 @@ class Rifs:
 
     def _take_event(self, event: Any, actions: list[Any]) -> None:
         kind = type(event)
-        refused = any(type(action) is Refused for action in actions)
+        refused = is_refused(event, actions)
         if kind is events.Stop or (kind is events.TeardownAsked and not refused):
             self.stopping = self.stopping or kind is events.Stop
             for host in self:
@@ -215,3 +215,9 @@ class Rifs:
                 if host is not None and host.is_up:
                     host.leaving.add(name)
                     host.removed.add(name)
+
+
+def is_refused(event: Any, actions: list[Any]) -> bool:
+    """Whether a question is refused at once."""
+    ask = getattr(event, "ask", None)
+    return any(type(action) is Refused and action.ask == ask for action in actions)
