@@ -74,7 +74,7 @@ class JobLife:
         if journaled:
             self.disk = SimulatedDisk(f"the disk of {name}", random, random.choice(FILE_BYTES))
             self.disk.on_read = self._look_at_journal
-            self._durable = Durable(name, self._net, random)
+            self._durable = Durable(name, self._net, random, self.disk.durable_journal)
 
     async def run(self) -> None:
         """Run it, again until it has finished."""
@@ -88,6 +88,7 @@ class JobLife:
             settings = {**data, **self._settings}
             job = simulation.cluster.start_job(self.name, self._net, wrap=self._watch, disk=disk, **settings)
             await job.process.ended.wait()
+            self._glance_at_journal()
             result = job.result
             if result is not None and self._has_ended(result):
                 return
@@ -121,6 +122,14 @@ class JobLife:
         except Exception as error:
             self._simulation.fail(error)
             raise
+
+    def _glance_at_journal(self) -> None:
+        """A job server is over."""
+        try:
+            if self._durable is not None:
+                self._durable.glance()
+        except Exception as error:
+            self._simulation.fail(error)
 
     def _watch(self, process: SimulatedProcess, engine: Any) -> WatchedEngine:
         return self._simulation.observer.watch(process, engine, self._durable)

@@ -205,7 +205,10 @@ class Workload(Struct, frozen=True):
             random: to draw from.
             hopeless: its tasks ask for what is nowhere; else they always fail.
         """
-        settings = {"requires": "nowhere"} if hopeless else {"attempts": random.randint(1, 3), "wait": True}
+        settings: dict[str, Any] = {"requires": "nowhere"}
+        if not hopeless:
+            attempts = random.randint(1, 3)
+            settings = {"attempts": attempts, "may_rerun": attempts < 3, "wait": True}
         kind = "bump" if hopeless else "doom"
         tokens = tuple(_made({}, f"k{index}", random.randrange(1000)) for index in range(3))
         return cls((Stage(kind, 0, (1,)),), tokens, ({**settings, "loss_attempts": 50},))

@@ -9,12 +9,12 @@ import trio
 from trio.testing import MockClock
 
 from gspc_trio.testing.cluster import open_cluster
-from gspc_trio.testing.faults import KINDS, LATER_KINDS, LATEST_KINDS, Fault, Faults
+from gspc_trio.testing.faults import KINDS, LATER_KINDS, LATEST_KINDS, NEWER_KINDS, Fault, Faults
 from gspc_trio.testing.options import any_shape
 from gspc_trio.testing.simulation import Options, simulate
 from gspc_trio.testing.workload import Workload, behave, in_order
 
-ROLES_OF = {**KINDS, **LATER_KINDS, **LATEST_KINDS}
+ROLES_OF = {**KINDS, **LATER_KINDS, **LATEST_KINDS, **NEWER_KINDS}
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from gspc_trio.components.job.journal import JournalRecord, Replay, Values
+from gspc_trio.components.job.journal import JournalRecord, Outcomes, Replay, Snapshot, Values
 from gspc_trio.components.job.journal_bytes import About, Frames, decode_record
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import TaskState
@@ -17,6 +18,9 @@ from gspc_trio.workflow.net import Net
 
 CUTS = 3
 """Places at which a journal is cut each time that it is looked at."""
+
+LOOKS = 0.1
+"""After so many of the writes the whole journal is looked at."""
 
 STATES_TASKS_MAX = 100
 """The states of a job with more tasks than that are not noted one by one: it would take too long."""
@@ -29,12 +33,17 @@ class Durable:
         name: of the job.
         net: its workflow.
         random: draws where the journal is cut.
+        read: returns what of the journal is durable.
     """
 
-    def __init__(self, name: str, net: Net, random: Random) -> None:
+    def __init__(self, name: str, net: Net, random: Random, read: Callable[[], bytes]) -> None:
         self._name = name
         self._net = net
         self._random = random
+        self._random_look = Random(f"looks at the journal of {name}")
+        self._read = read
+        self._seen = b""
+        self._on_disk: set[TaskId] = set()
         self._states: set[bytes] = set()
         self._is_large = False
         self._reported: dict[TaskId, set[Values]] = {}
@@ -57,10 +66,46 @@ class Durable:
             raise Broken(f"task {task_id} is handed out, and its result is known", self._words(task_id))
 
     def injected(self, task_id: TaskId, values: Values) -> None:
-        """The engine has taken a result in: it is never to be lost."""
+        """The engine has taken a result in: it is never to be lost, and so it is on disk by now."""
+        data = self._read()
+        if data is not self._seen:
+            self._seen, self._on_disk = data, self._finished_in(data)
+            if self._random_look.random() < LOOKS:
+                self._look_at_parts(data)
+        if task_id not in self._on_disk:
+            raise Broken(f"task {task_id} was taken in, and is not durable", self._words(task_id))
         if task_id in self._taken_in:
             raise Broken(f"task {task_id} was injected under an earlier job server", self._words(task_id))
         self._taken_in[task_id] = values
+
+    def _finished_in(self, data: bytes) -> set[TaskId]:
+        """Return the tasks whose results a file has."""
+        tasks: set[TaskId] = set()
+        for record in map(decode_record, Frames(data)):
+            if isinstance(record, Outcomes):
+                tasks.update(task_id for task_id, _ in record.rows)
+            elif isinstance(record, Snapshot):
+                live = {row[0] for row in record.state["activities"]}
+                tasks.update(set(range(1, record.state["last_task_id"] + 1)) - live)
+        return tasks
+
+    def glance(self) -> None:
+        """Look at what is durable now: its job server goes on, or is over.
+
+        Raises:
+            Broken: a result is not there that was taken in; or a part of the file makes no sense.
+        """
+        self._look_at_parts(self._read())
+
+    def _look_at_parts(self, data: bytes) -> None:
+        if not data:
+            return
+        engine = self._replay(data, whole=True)
+        if engine is None:
+            raise Broken(f"the journal of {self._name} has no beginning")
+        for task_id in self._taken_in:
+            if task_id in engine.activities or task_id > engine.last_task_id:
+                raise Broken(f"the result of task {task_id} was taken in, and is lost", self._words(task_id))
 
     def look(self, data: bytes) -> None:
         """A job server is about to go on with this file: also what is left of it must make sense.

@@ -12,7 +12,7 @@ from gspc_trio.protocol.signals import Begin, Dead, HandshakeReceived, Opened
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.simulated.process import SimulatedProcess
 
-SILENCING = frozenset({"clash", "crash", "outage", "partition", "pause"})
+SILENCING = frozenset({"clash", "crash", "outage", "partition", "pause", "regret"})
 """Kinds of faults after which somebody hears nothing of somebody."""
 
 

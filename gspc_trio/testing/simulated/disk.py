@@ -104,6 +104,17 @@ class SimulatedDisk:
         records = read_journal(directory)[1] if journals_in(files, JOURNAL) else []
         return Journal(directory, ABOUT, records, self._file_bytes_max)
 
+    def durable_journal(self) -> bytes:
+        """Return what of the newest file of the journal would be left if the power went now."""
+        node: Any = self._root
+        for name in JOURNAL.parts[1:]:
+            node = node.durable.get(name)
+            if node is None:
+                return b""
+        names = [name for name in node.durable if name.startswith("journal.") and name[8:].isdigit()]
+        content: bytes = node.durable[max(names)].durable if names else b""
+        return content
+
     def draw_time_s(self) -> float:
         """Draw how long a write takes."""
         return self._random.expovariate(1 / WRITE_S) * (1 if self._random.random() < 0.95 else 100)
