@@ -152,6 +152,7 @@ class Faults(Struct, frozen=True):
         small: whether memory layers may have little room, disks to spill to, and send small chunks.
         grants: whether hosts with memory layers may tell how much memory they have: then servers hold theirs.
         wide: whether tasks may ask for more than cores and nodes, and jobs may fail, in some of the runs.
+        drills: whether there may be a host besides whose run-time system and jobs are played.
     """
 
     kills: int = 3
@@ -185,13 +186,14 @@ class Faults(Struct, frozen=True):
     small: bool = True
     grants: bool = True
     wide: bool = True
+    drills: bool = True
 
     @classmethod
     def none(cls) -> Faults:
         """Return the empty menu."""
         counts: dict[str, Any] = dict.fromkeys(_COUNTS.values(), 0)
         flags = dict.fromkeys(
-            ("races", "tight", "states", "journals", "layers", "small", "grants", "wide"), False
+            ("races", "tight", "states", "journals", "layers", "small", "grants", "wide", "drills"), False
         )
         return cls(**counts, **flags)
 

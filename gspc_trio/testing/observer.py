@@ -12,6 +12,7 @@ import trio
 from gspc_trio.components.job.machine import JobMachine
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.server import RESUME_GRACE_S
+from gspc_trio.components.rif.events import AtWorker
 from gspc_trio.components.rif.host import RifHost
 from gspc_trio.components.rm.messages import Revoked
 from gspc_trio.components.rts.actions import AcceptJob
@@ -35,6 +36,7 @@ from gspc_trio.testing.checkers.sessions import Sessions, Silence
 from gspc_trio.testing.checkers.tasks import Tasks
 from gspc_trio.testing.checkers.turns import Turns
 from gspc_trio.testing.checkers.waiting import Waiting
+from gspc_trio.testing.checkers.uses import Uses
 from gspc_trio.testing.checkers.work import Work
 from gspc_trio.testing.determinism import EventHash
 from gspc_trio.testing.simulated.backend import Run
@@ -85,6 +87,7 @@ class Observer:
         self._history: deque[Seen] = deque(maxlen=HISTORY_EVENTS)
         self._family = Family()
         self.work = Work(self._family, quiet_since)
+        self._uses: dict[SimulatedProcess, Uses] = {}
         self._submits: dict[SimulatedProcess, list[Submit]] = {}
         self._grants: dict[SimulatedProcess, Grants] = {}
         self._waiting: dict[SimulatedProcess, tuple[Waiting, Turns, Recalls]] = {}
@@ -127,6 +130,10 @@ class Observer:
         if kind is JobMachine:
             self._job(process, machine, event, now, actions)
         elif kind is RifHost:
+            uses = self._uses.setdefault(process, Uses())
+            uses.saw(event, now, actions)
+            if type(event) is not AtWorker:
+                uses.check_claims(machine.rif.claims)
             if type(event) is Submit:
                 self.work.submitted(process, event)
                 self._submits.setdefault(process, []).append(event)

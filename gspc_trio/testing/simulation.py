@@ -19,6 +19,7 @@ from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, open_cluster
 from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
+from gspc_trio.testing.drill import Drill
 from gspc_trio.testing.faults import LATER_KINDS, LATEST_KINDS, NEWER_KINDS, Fault, Trigger
 from gspc_trio.testing.job_life import DoomedLife, HastyLife, JobLife, is_expected
 from gspc_trio.testing.layer.life import LayerLife
@@ -62,6 +63,9 @@ DOOMED = 0.5
 
 HASTY = 0.5
 """In so many of these there is a job that does not wait for what is not there."""
+
+DRILLED = 0.25
+"""In so many of the runs there is a host that is drilled."""
 
 LATER = 0.5
 """In so many of the runs kinds of faults that came later may happen."""
@@ -157,6 +161,8 @@ class Simulation:
         stateful = options.faults.states and Random(self._cluster_seed + 2).random() < 0.5
         self._memory = RtsMemory(Random(self._cluster_seed + 9)) if stateful else None
         self.observer.grace_s = RESUME_GRACE_S if stateful else 0.0
+        drill = Random(self._cluster_seed + 13)
+        self._drill_by = drill if options.faults.drills and drill.random() < DRILLED else None
         self._running = set(self._lives)
         self.rts_ended = trio.Event()
         self.cluster: Cluster
@@ -273,6 +279,10 @@ class Simulation:
             async with trio.open_nursery() as working:
                 if self._layers is not None:
                     working.start_soon(self._layers.keep_tenants, self.fail)
+                if self._drill_by is not None:
+                    failed = self.observer.work.staging_failed
+                    drill = Drill(self.cluster, self._drill_by, self._watch_backend, failed, self.fail)
+                    working.start_soon(drill.run)
                 for life in self._lives:
                     working.start_soon(self._run_job, life)
             await self._everything_is_back()

@@ -45,6 +45,9 @@ Behave: TypeAlias = Callable[[Submission, bytes], Behaviour]
 """Says what a submission does, given its code."""
 
 
+FRAIL = 0.2
+"""So often a compute that is frail dies when its queue is taken back."""
+
 _USUAL = Behaviour()
 
 
@@ -117,6 +120,10 @@ class SimulatedCompute:
         """Take back all but what has begun and the ``read_ahead`` that follow; maybe all but one."""
         kept = [self._queue.popleft() for _ in range(min(self._backend.read_ahead + 1, len(self._queue)))]
         self._read.update([submission.code_id for submission in kept])
+        frail = self._backend.frail
+        if frail is not None and frail.random() < FRAIL:
+            self.die("killed by signal 9")
+            self._events.compute_lost(self._dying)
         races, rest = self._backend.races, list(self._queue)
         if rest and races is not None and races.random() < 0.5:
             # What was handed over is taken back packet by packet, and this one was being read meanwhile.
@@ -136,6 +143,8 @@ class SimulatedCompute:
         """End it; what it had computed has been reported."""
         self._killed = True
         self._stop()
+        if self._backend.kill_s:
+            await trio.sleep(self._backend.kill_s)
         await self.gone.wait()
 
     def _stop(self) -> None:
@@ -237,6 +246,8 @@ class SimulatedBackend:
         short_until_s: until when none can be opened for a shortage.
         races: draws whether a compute reads one submission just as its queue is taken back, and which; None:
             it never does.
+        frail: draws whether a compute dies just as its queue is taken back; None: it never does.
+        kill_s: how long it takes until a compute that is killed is gone.
         work: returns what opens a job's large values, None for a job without a memory layer.
         runs: every task that was in compute, in the order of their begin.
         on_begin, on_open, on_end: told of each of them: also when its arguments are there.
@@ -259,6 +270,8 @@ class SimulatedBackend:
         self.open_error = ""
         self.short_until_s = 0.0
         self.races: Random | None = None
+        self.frail: Random | None = None
+        self.kill_s = 0.0
         self.runs: list[Run] = []
         self.on_begin: Callable[[Run, SimulatedCompute], object] = lambda _run, _compute: None
         self.on_open: Callable[[Run], object] = lambda _run: None
