@@ -282,6 +282,7 @@ class Drill:
         with suppress(RemoteError, PeerGone, trio.TooSlowError):
             await self._rif.call(RemoveResources((name,)), CALL_S)
             self._used.pop(name, None)
+            self._use_what_is_gone(name)
             if self._random.random() < 0.5:  # a grant of before has not come yet, and will
                 self._number += 1
                 grant_id = (EPOCH, self._number)
@@ -291,6 +292,14 @@ class Drill:
             for resource in HARDWARE:
                 with suppress(RemoteError):  # it is there, or its parent is not
                     await self._rif.call(AddResources((resource,)), CALL_S)
+
+    def _use_what_is_gone(self, name: ResourceId) -> None:
+        """Submit under the last grant of a resource that is gone: to all it was for, or to a relative."""
+        last = next((grant for grant in reversed(self._grants) if name in grant[2]), None)
+        if last is not None:
+            job, grant_id, names = last
+            relatives = [near for near in _near(name) if near != name]
+            self._submit(job, grant_id, self._random.choice((names, (self._random.choice(relatives),))))
 
     # The jobs that are played -------------------------------------------------------------------------------
 
