@@ -35,8 +35,8 @@ from gspc_trio.testing.checkers.sending import Sending
 from gspc_trio.testing.checkers.sessions import Sessions, Silence
 from gspc_trio.testing.checkers.tasks import Tasks
 from gspc_trio.testing.checkers.turns import Turns
-from gspc_trio.testing.checkers.waiting import Waiting
 from gspc_trio.testing.checkers.uses import Uses
+from gspc_trio.testing.checkers.waiting import Waiting
 from gspc_trio.testing.checkers.work import Work
 from gspc_trio.testing.determinism import EventHash
 from gspc_trio.testing.simulated.backend import Run
