@@ -161,8 +161,6 @@ class Simulation:
         stateful = options.faults.states and Random(self._cluster_seed + 2).random() < 0.5
         self._memory = RtsMemory(Random(self._cluster_seed + 9)) if stateful else None
         self.observer.grace_s = RESUME_GRACE_S if stateful else 0.0
-        drill = Random(self._cluster_seed + 13)
-        self._drill_by = drill if options.faults.drills and drill.random() < DRILLED else None
         self._running = set(self._lives)
         self.rts_ended = trio.Event()
         self.cluster: Cluster
@@ -279,9 +277,10 @@ class Simulation:
             async with trio.open_nursery() as working:
                 if self._layers is not None:
                     working.start_soon(self._layers.keep_tenants, self.fail)
-                if self._drill_by is not None:
+                random = Random(self._cluster_seed + 13)
+                if self.options.faults.drills and random.random() < DRILLED:
                     failed = self.observer.work.staging_failed
-                    drill = Drill(self.cluster, self._drill_by, self._watch_backend, failed, self.fail)
+                    drill = Drill(self.cluster, random, self._watch_backend, failed, self.fail)
                     working.start_soon(drill.run)
                 for life in self._lives:
                     working.start_soon(self._run_job, life)
