@@ -26,6 +26,7 @@ from figures import Figures, options_parser
 from gspc_trio import JobSettings, Net
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.layout import Layout
 from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.iml_process import open_server_process
@@ -72,7 +73,7 @@ async def read_all(
     net.output("seen")
     net.transition("look", look, inputs=["ranges"], reads=["pause"], outputs=["seen"], **FORMS[form])
     assert rts.data is not None
-    async with join_layer(Network(rts.data.token), rts.data.address) as iml:
+    async with join_layer(Network(wire_codec, rts.data.token), rts.data.address) as iml:
         ranges: list[Any] = []
         for item in range(items):
             home = item % len(HOSTS)

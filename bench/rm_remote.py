@@ -41,6 +41,7 @@ from gspc_trio.components.rm.messages import Demand, Grant, Recall, Release
 from gspc_trio.components.rts.messages import RegisterJob
 from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
 from gspc_trio.components.rts.shell.service import open_rts_service
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE
@@ -68,7 +69,9 @@ AGES = 100
 async def serve(path: Path, cores: int) -> None:
     """Run a run-time system with so many cores and no RIF until standard input ends."""
     token = secrets.token_bytes(32)
-    async with open_rts_service(Network(token), listen=("ws://127.0.0.1:0",), strategies={}) as service:
+    async with open_rts_service(
+        Network(wire_codec, token), listen=("ws://127.0.0.1:0",), strategies={}
+    ) as service:
         service.rm.inbox.put(Added(tuple(Resource(f"r1.core{index}", "core") for index in range(cores))))
         write_connection_file(path, ConnectionInfo.create(service.address, token, VERSION))
         print("up", flush=True)

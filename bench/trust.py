@@ -35,6 +35,7 @@ from gspc_trio.components.job.journal_bytes import About
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.journal import create_journal, open_journal
 from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import Finished
 from gspc_trio.core.messages import GetStatus, Status
 from gspc_trio.core.task import Outcome, Reason, TaskState
@@ -125,7 +126,7 @@ def finished(number: int) -> Finished:
 async def serve_echo(folder: Path, secure: bool) -> None:
     """Answer calls and count messages in this process, until standard input ends."""
     issue = Authority(folder).issue if secure else lambda _: ""
-    network = Network(TOKEN, credentials=issue("rts"))
+    network = Network(wire_codec, TOKEN, credentials=issue("rts"))
 
     async def echo(peer: Peer) -> None:
         count = 0
@@ -164,7 +165,7 @@ async def echo_process(folder: Path, secure: bool) -> AsyncIterator[Peer]:
     with other_process(SERVE, str(folder), "--secure" if secure else "--plain") as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
-        network = Network(TOKEN, credentials=issue("job"))
+        network = Network(wire_codec, TOKEN, credentials=issue("job"))
         async with network.connect(address, role="job", name="j1", expect="rts") as peer:
             yield peer
 

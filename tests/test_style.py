@@ -18,18 +18,12 @@ DEFINITIONS = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 FOLDER_FILES_MAX = 25
 
 ORDER = (
-    *("version", "core", "protocol", "records", "workflow", "iml"),
+    *("version", "core", "protocol", "nursery", "records", "workflow", "iml"),
     *("iml.segment", "iml.fresh", "iml.local"),
     *("compute.channel", "compute.code", "compute.folders", "compute"),
     *("components.rm", "components.worker", "components.rif", "components.rts", "components.job"),
     *("components.provision", "components.wire", "policies"),
-    *(
-        "nursery",
-        "records.shell",
-        "components.rm.shell",
-        "components.provision.shell",
-        "components.rts.shell",
-    ),
+    *("records.shell", "components.rm.shell", "components.provision.shell", "components.rts.shell"),
     *("iml.shell", "components.worker.shell", "components.rif.shell", "components.job.shell"),
     *("components", "executor", "", "tui", "cli", "testing"),
 )
@@ -37,8 +31,9 @@ ORDER = (
 what programs import as ``gspc_trio``."""
 
 PLACES = {place: number for number, place in enumerate(ORDER)}
-WITHOUT_TRIO = set(ORDER[: ORDER.index("nursery")])
-PURE = WITHOUT_TRIO - {"iml.segment", "iml.fresh", "iml.local", "compute.folders", "compute"}
+WITH_TRIO = {"nursery", *ORDER[ORDER.index("records.shell") :]}
+"""All others import neither trio nor these."""
+PURE = set(ORDER) - WITH_TRIO - {"iml.segment", "iml.fresh", "iml.local", "compute.folders", "compute"}
 IMPURE_MODULES = {
     *("asyncio", "datetime", "select", "signal", "socket", "subprocess", "threading", "time", "trio")
 }
@@ -99,6 +94,8 @@ def complaints(module: str, tree: ast.AST) -> Iterator[str]:
     for name, other in imported_places(tree):
         if PLACES[other] > PLACES[place]:
             yield f"{place} comes before {other} and must not import {name}"
+        if place not in WITH_TRIO and other in WITH_TRIO:
+            yield f"{place} does without trio and must not import {name}"
         if other == "compute" and place not in INSIDE_COMPUTE:
             yield f"{name} is inside of compute processes; others may import its channel, code and folders"
         if place == "tui" and (other in UNSEEN_BY_THE_TERMINAL or other.endswith(".shell")):
@@ -110,7 +107,7 @@ def complaints(module: str, tree: ast.AST) -> Iterator[str]:
         yield from (
             f"{place} is pure and must not import {name}" for name in sorted(outside & IMPURE_MODULES)
         )
-    if place in WITHOUT_TRIO and outside & {"trio", "trio_websocket"}:
+    if place not in WITH_TRIO and outside & {"trio", "trio_websocket"}:
         yield f"{place} must do without trio"
 
 
@@ -130,7 +127,8 @@ def test_a_place_imports_only_what_comes_before_it(path: Path) -> None:
         ("iml.local", "import trio"),
         ("components.worker.shell.compute", "from gspc_trio.compute.loop import run"),
         ("tui.model", "from gspc_trio.components.rts.shell.client import RunTimeSystem"),
-        ("nursery.scopes.drive", "from gspc_trio.components.embed import open_job"),
+        ("nursery.scopes.drive", "from gspc_trio.components.wire.registry import REGISTRY"),
+        ("components.rts.machine", "from gspc_trio.nursery.scopes.scope import open_scope"),
         ("components.job.shell.server", "from gspc_trio.testing.cluster import open_cluster"),
     ],
 )

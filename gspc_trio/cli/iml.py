@@ -24,6 +24,7 @@ from gspc_trio.cli.common import (
     run_command,
     set_up_logging,
 )
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.coordinator import CoordinatorService
@@ -102,9 +103,9 @@ async def start(
     alive = await find_live_connection(path)
     issue = Authority(path.parent / "tls").issue if tls and alive is None else lambda _: ""
     if alive is None:
-        network = Network(secrets.token_bytes(32), credentials=issue("iml"))
+        network = Network(wire_codec, secrets.token_bytes(32), credentials=issue("iml"))
     else:
-        network = Network(alive.token, credentials=alive.credentials)
+        network = Network(wire_codec, alive.token, credentials=alive.credentials)
     server = ImlServer(network, host, memory_bytes, parse_size(spill), spill_directory)
     where = _listen_address(listen, port, tls, alive)
     with _Plainly():
@@ -214,7 +215,7 @@ class _Plainly:
 async def _joined(connection_file: Path | None) -> AsyncIterator[Iml]:
     with _Plainly():
         info = read_connection_file(connection_file or default_iml_file())
-        network = Network(info.token, credentials=info.credentials)
+        network = Network(wire_codec, info.token, credentials=info.credentials)
         async with join_layer(network, info.address) as iml:
             yield iml
 

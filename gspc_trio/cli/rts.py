@@ -41,6 +41,7 @@ from gspc_trio.components.rts.shell.state_files import (
     starting_hosts,
 )
 from gspc_trio.components.rts.state import Limits, RifState
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.connections.certificates import Authority
 from gspc_trio.nursery.connections.connection_file import (
@@ -150,7 +151,7 @@ async def _run(
 ) -> None:
     """Open the service, say where it is, and serve."""
     before = keeper.before if keeper is not None else RtsState()
-    network = Network(bytes.fromhex(before.token), credentials=issue("rts"))
+    network = Network(wire_codec, bytes.fromhex(before.token), credentials=issue("rts"))
     network.instance = before.instance
     async with open_rts_service(
         network,

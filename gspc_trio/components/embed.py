@@ -19,6 +19,7 @@ from gspc_trio.components.rif.shell.embedded import EmbeddedStrategy
 from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.service import open_rts_service
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import ProcessKey
 from gspc_trio.components.worker.shell.compute import open_process_backend
 from gspc_trio.compute.code import encode_entry
@@ -99,7 +100,7 @@ async def _embedded_rts(
     cores: int, host: str, publish: Path | str | None, quota: Quota
 ) -> AsyncIterator[RunTimeSystem]:
     """A run-time system in this process for as long as the block runs."""
-    network = Network(secrets.token_bytes(32))
+    network = Network(wire_codec, secrets.token_bytes(32))
     async with open_process_backend() as backend:
         backend.prepare()
         strategies: dict[str, Strategy] = {

@@ -24,6 +24,12 @@ from msgspec import Struct
 
 from gspc_trio.protocol.limits import Limits
 
+PROTOCOL_VERSION = 1
+"""Raised when a message changes; peers agree on the highest version that both speak."""
+
+PROTOCOL_VERSION_MIN = 1
+"""The oldest version still spoken."""
+
 MAGIC = "gspc-trio"
 NONCE_BYTES = 32
 NAME_CHARACTERS_MAX = 256

@@ -17,6 +17,7 @@ from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.protocol import handshake as shake
 from gspc_trio.protocol.calls import Calls
 from gspc_trio.protocol.envelope import ENVELOPE_TYPES, Beat, Call, Failure, Reply
+from gspc_trio.protocol.handshake import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.signals import (
     Action,
@@ -38,7 +39,6 @@ from gspc_trio.protocol.signals import (
     SendHandshake,
     Sent,
 )
-from gspc_trio.protocol.versions import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 
 
 class Phase(Enum):

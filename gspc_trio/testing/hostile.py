@@ -67,8 +67,7 @@ from gspc_trio.components.rts.messages import (
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
 from gspc_trio.components.rts.state import Limits as RtsLimits
-from gspc_trio.components.wire.codec import DecodeError
-from gspc_trio.components.wire.types import WIRE_TYPES
+from gspc_trio.components.wire.registry import WIRE_TYPES
 from gspc_trio.components.worker.messages import (
     AttemptStatus,
     Cancel,
@@ -89,6 +88,7 @@ from gspc_trio.core.staging import DropFile, ReadFile, WriteFile
 from gspc_trio.core.task import TaskError
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import CLOSED_HERE, CLOSED_THERE, Peer
+from gspc_trio.protocol.codec import DecodeError
 from gspc_trio.protocol.envelope import Call, Reply
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.records.facts import HostLoad

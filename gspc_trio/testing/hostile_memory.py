@@ -11,7 +11,7 @@ import msgpack
 import trio
 import trio.lowlevel
 
-from gspc_trio.components.wire.types import WIRE_TYPES
+from gspc_trio.components.wire.registry import WIRE_TYPES
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.errors import LayerGone
 from gspc_trio.iml.layout import Layout

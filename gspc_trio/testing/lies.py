@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_t
 import attrs
 from msgspec import Struct
 
-from gspc_trio.components.wire.types import WIRE_TYPES
+from gspc_trio.components.wire.registry import WIRE_TYPES
 from gspc_trio.core.ids import GrantId
 from gspc_trio.protocol.hooks import NUMBER_MAX
 from gspc_trio.records.facts import RECORD_TYPES, Record

@@ -11,7 +11,7 @@ import trio
 from trio_websocket import ConnectionClosed, HandshakeError, wrap_client_stream
 
 from gspc_trio.protocol import handshake
-from gspc_trio.protocol.versions import PROTOCOL_VERSION as VERSION
+from gspc_trio.protocol.handshake import PROTOCOL_VERSION as VERSION
 from gspc_trio.testing.cluster import Cluster
 from gspc_trio.testing.simulated.process import SimulatedProcess
 from gspc_trio.testing.simulated.wires import WireEnd

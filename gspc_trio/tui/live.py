@@ -13,6 +13,7 @@ from typing import Any
 import trio
 
 from gspc_trio.components.rts.messages import Explain
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.messages import GetStatus, Status
 from gspc_trio.iml.messages import JoinLayer
@@ -238,7 +239,7 @@ def connector(
 
     def connect() -> tuple[Network, AbstractAsyncContextManager[Peer]]:
         info = read_connection_file(connection_file)
-        network = Network(info.token, credentials=info.credentials)
+        network = Network(wire_codec, info.token, credentials=info.credentials)
         return network, network.connect(info.address, role="control", name=name, expect="rts")
 
     return connect
@@ -249,7 +250,7 @@ def layer_connector(connection_file: Path) -> Callable[[], AbstractAsyncContextM
 
     def connect() -> AbstractAsyncContextManager[Peer]:
         info = read_connection_file(connection_file)
-        network = Network(info.token, credentials=info.credentials)
+        network = Network(wire_codec, info.token, credentials=info.credentials)
         return network.connect(info.address, role="iml-client", name="gspc-top", expect="iml")
 
     return connect

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import trio
 
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.coordinator import CoordinatorService
 from gspc_trio.iml.shell.layer import join_layer
@@ -88,7 +89,7 @@ class Stage:
 async def open_stage(*hosts: str, listen: str = "memory:iml") -> AsyncIterator[Stage]:
     """Run a layer with a server for each host; no segment is left after it."""
     async with open_scope() as nursery:
-        stage = Stage(nursery, Network(TOKEN))
+        stage = Stage(nursery, Network(wire_codec, TOKEN))
         await nursery.start(stage.coordinator.run, listen)
         for host in hosts:
             await stage.add(host)

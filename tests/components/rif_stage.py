@@ -10,6 +10,7 @@ import trio
 
 from gspc_trio.components.rif.messages import AddResources, DagReport, RifHello
 from gspc_trio.components.rif.shell.service import RifService, open_rif
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import Begun, DefineCode, Finished, OpenJob, Submission, Submit
 from gspc_trio.components.worker.shell.compute import ComputeBackend
 from gspc_trio.components.worker.shell.staging import Staging
@@ -131,7 +132,7 @@ async def open_stage(
     network: Network | None = None,
 ) -> AsyncIterator[Stage]:
     """A RIF with these resources, connected to its RTS."""
-    network = network or Network()
+    network = network or Network(wire_codec)
     rts = FakeRts()
     async with trio.open_nursery() as nursery:
 

@@ -18,6 +18,7 @@ from gspc_trio.components.rts.shell.acquire import AcquireRefused, open_resource
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
 from gspc_trio.components.rts.state import Limits
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.task import Requirement
 from gspc_trio.iml.errors import NoRoom
 from gspc_trio.iml.shell.arena import arena_at
@@ -138,7 +139,7 @@ async def hold(network: Network, size_bytes: int, *, task_status: trio.TaskStatu
 
 @pytest.fixture
 def rifs() -> FakeRifs:
-    rifs = FakeRifs(Network())
+    rifs = FakeRifs(Network(wire_codec))
     rifs.memory_bytes = 64 * MIB
     return rifs
 

@@ -11,13 +11,14 @@ import trio.testing
 
 from gspc_trio.cli.common import CommandError
 from gspc_trio.cli.iml import _lead
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.shell.server import ImlServer
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.protocol.address import WebSocketAddress
 
 
 async def test_the_first_server_does_not_go_on_without_its_memory(tmp_path: Path) -> None:
-    network = Network(secrets.token_bytes(32))
+    network = Network(wire_codec, secrets.token_bytes(32))
     server, path = ImlServer(network, "a", 1 << 20), tmp_path / "iml.json"
     where = WebSocketAddress("127.0.0.1", 0)
     with pytest.RaisesGroup(

@@ -9,6 +9,7 @@ import pytest
 import trio
 from iml_stage import TOKEN, Stage, open_stage
 
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import ImlError, LayerGone, NoRoom
 from gspc_trio.iml.local import LocalClient, door_of
@@ -31,7 +32,7 @@ class Here(Platform):
         self._stage = stage
 
     def network(self, layer: DataLayer) -> Network:
-        return self._stage.network if layer.token == TOKEN else Network(layer.token)
+        return self._stage.network if layer.token == TOKEN else Network(wire_codec, layer.token)
 
     def open_server(
         self, host: str, quota: Quota, layer: DataLayer

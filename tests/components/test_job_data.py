@@ -13,6 +13,7 @@ import trio
 
 from gspc_trio import Executor, Net
 from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import NoRoom
 from gspc_trio.iml.shell.layer import join_layer
@@ -136,7 +137,7 @@ async def test_data_of_an_attempt_that_was_lost_is_freed(
     async with open_rts(cores=1, data_bytes=64 * MIB) as rts:
         assert rts.data is not None
         async with (
-            join_layer(Network(rts.data.token), rts.data.address) as iml,
+            join_layer(Network(wire_codec, rts.data.token), rts.data.address) as iml,
             open_job(net, rts=rts) as job,
         ):
             while job.status()["tasks"].get("finished", 0) < 1:
@@ -178,7 +179,7 @@ async def test_a_workflow_passes_large_tokens_and_returns_them() -> None:
         assert sorted(result.outputs["lengths"]) == [70_000, MIB, 2 * MIB]
         assert sorted(map(len, result.outputs["last"])) == [70_000, MIB, 2 * MIB]
         assert rts.data is not None
-        async with join_layer(Network(rts.data.token), rts.data.address) as iml:
+        async with join_layer(Network(wire_codec, rts.data.token), rts.data.address) as iml:
             assert (await iml.status())["data"] == []  # the job took its data with it
 
 
@@ -208,7 +209,7 @@ async def test_a_range_is_a_value_that_a_task_sees_as_memory() -> None:
     net.transition("sum", sum_of, inputs=["ranges"], outputs=["sums"])
     async with open_rts(cores=2, data_bytes=64 * MIB) as rts:
         assert rts.data is not None
-        async with join_layer(Network(rts.data.token), rts.data.address) as iml:
+        async with join_layer(Network(wire_codec, rts.data.token), rts.data.address) as iml:
             data = await iml.alloc(3000, bytes([1]) * 1000 + bytes([2]) * 1000 + bytes([3]) * 1000)
             ranges = [await iml.placed(data.range(begin, 1000)) for begin in (0, 1000, 2000)]
             async with open_job(net, rts=rts, values={"ranges": ranges}) as job:

@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from gspc_trio.components.job.shell.files import JobFiles, take_message
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.staging import CHUNK_BYTES, DropFile, FilePatterns, FilePiece, ReadFile, WriteFile
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer, RemoteError
@@ -24,7 +25,7 @@ Ask = Callable[[Any], Awaitable[Any]]
 async def asking(directory: Path, file_bytes_max: int = 1 << 20) -> AsyncIterator[tuple[Ask, Peer, JobFiles]]:
     """Connect to what serves the files of a directory, as a RIF does."""
     files = JobFiles(str(directory), file_bytes_max, PATTERNS)
-    network = Network(b"x" * 32)
+    network = Network(wire_codec, b"x" * 32)
     async with trio.open_nursery() as nursery:
 
         async def serve(peer: Peer) -> None:

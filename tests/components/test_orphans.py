@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from gspc_trio.components.rif.messages import Orphans, WorkBack
 from gspc_trio.components.rif.shell import delivery
 from gspc_trio.components.rif.shell.delivery import Delivery
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import Finished, OpenJob, Submission, Submit
 from gspc_trio.core.task import Outcome, Reason
 from gspc_trio.nursery.connections.network import Network
@@ -32,7 +33,7 @@ class Host:
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.nursery = nursery
-        self.network = Network()
+        self.network = Network(wire_codec)
         self.ended: list[tuple[str, str]] = []
         self.delivery = Delivery(self._end)
         self.arrived: list[Peer] = []

@@ -13,6 +13,7 @@ import trio
 from gspc_trio import JobFailed, Net
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.nursery.connections.network import Network
@@ -28,7 +29,7 @@ async def layer() -> AsyncIterator[tuple[RunTimeSystem, Iml]]:
     with trio.fail_after(HANG_S):
         async with open_rts(cores=2, data_bytes=64 * MIB) as rts:
             assert rts.data is not None
-            async with join_layer(Network(rts.data.token), rts.data.address) as iml:
+            async with join_layer(Network(wire_codec, rts.data.token), rts.data.address) as iml:
                 yield rts, iml
 
 

@@ -21,6 +21,7 @@ from rif_stage import FakeRts, FakeScheduler
 from gspc_trio.components.rif.messages import RemoveResources, StopRif
 from gspc_trio.components.rif.shell.rif_process import BadOrder, read_order
 from gspc_trio.components.rm.messages import Revoke, Revoked
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import Cancel, DefineCode, OpenJob, Submission
 from gspc_trio.compute.code import function_code
 from gspc_trio.core.resources import Resource
@@ -92,7 +93,7 @@ def call(task_id: int, code_id: int, *arguments: Any) -> Submission:
 
 @asynccontextmanager
 async def open_world() -> AsyncIterator[World]:
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     rts = FakeRts()
     async with trio.open_nursery() as nursery:
 

@@ -14,7 +14,8 @@ from gspc_trio.components.rif.messages import CannotStart, RifHello
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.components.rts.state import Limits
-from gspc_trio.components.wire.types import WIRE_TYPES
+from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.components.wire.registry import WIRE_TYPES
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import PeerGone
 from gspc_trio.records.facts import (
@@ -35,7 +36,7 @@ class LyingRifs:
 
     def __init__(self, said: Sequence[bytes]) -> None:
         self.said = list(said)
-        self.network = Network(TOKEN)
+        self.network = Network(wire_codec, TOKEN)
 
     async def run(self, order: RifOrder) -> str:
         connection = self.network.connect(
@@ -74,7 +75,7 @@ LIES = {
 async def test_a_rif_that_tells_what_cannot_be_loses_its_connection_and_nothing_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    rifs, network = LyingRifs(list(LIES)), Network(TOKEN)
+    rifs, network = LyingRifs(list(LIES)), Network(wire_codec, TOKEN)
     limits = Limits(retry_delays_s=(0.0,) * 10)
     opening = open_rts_service(
         network, listen=("ws://127.0.0.1:0",), strategies={"lying": rifs}, limits=limits

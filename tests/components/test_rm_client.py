@@ -19,6 +19,7 @@ from gspc_trio.components.rts.shell.acquire import (
 )
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Requirement
 from gspc_trio.nursery.connections.network import Network
@@ -51,7 +52,7 @@ class Place:
 
 @pytest.fixture
 async def place() -> AsyncIterator[Place]:
-    network = Network()
+    network = Network(wire_codec)
     strategies = {"fake": FakeRifs(network)}
     async with open_rts_service(network, listen=(RTS,), strategies=strategies, epoch=3) as service:
         node = Resource("r1.node", "node", memory_bytes=100)

@@ -9,6 +9,7 @@ from trio.testing import MockClock
 
 from gspc_trio.components.rif.messages import StopRif
 from gspc_trio.components.rts.shell.contact import RtsContact
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import CLOSED_HERE, Peer
 
@@ -17,7 +18,7 @@ class Place:
     """A run-time system that can be taken away and put back."""
 
     def __init__(self) -> None:
-        self.network = Network()
+        self.network = Network(wire_codec)
         self.peers: list[Peer] = []
         self.heard: list[Any] = []
         self.greeted = 0

@@ -14,6 +14,7 @@ from outside import is_alive, until_ended
 from gspc_trio.components.provision.shell.strategies import LocalStrategy
 from gspc_trio.components.rts.messages import BootstrapReport
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.network import Network
 
 pytestmark = pytest.mark.process
@@ -24,11 +25,12 @@ RTS_PROGRAM = """
 import trio
 from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.components.provision.shell.strategies import LocalStrategy
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.network import Network
 
 async def main():
     strategies = {"local": LocalStrategy()}
-    network = Network(b"0123456789abcdef0123456789abcdef")
+    network = Network(wire_codec, b"0123456789abcdef0123456789abcdef")
     async with open_rts_service(network, listen=("ws://127.0.0.1:0",), strategies=strategies) as service:
         report = await service.bootstrap(("anna",), "local", 1)
         print(service.status()["rifs"][0]["pid"], flush=True)
@@ -49,7 +51,7 @@ async def state(service: RtsService, incarnation: int) -> dict[str, object]:
 
 
 async def test_a_rif_process_that_is_killed_is_started_again_and_none_is_left_at_the_end():
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     strategies = {"local": LocalStrategy()}
     async with open_rts_service(network, listen=("ws://127.0.0.1:0",), strategies=strategies) as service:
         with trio.fail_after(60):

@@ -35,6 +35,7 @@ from gspc_trio.components.rts.messages import (
 )
 from gspc_trio.components.rts.shell.service import RtsError, open_rts_service
 from gspc_trio.components.rts.state import Limits
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.messages import Done, Status
 from gspc_trio.core.resources import Resource
@@ -56,7 +57,7 @@ def checked(monkeypatch):
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    network = Network()
+    network = Network(wire_codec)
     rifs = FakeRifs(network)
     async with open_rts_service(network, listen=(RTS,), strategies={"fake": rifs}, epoch=3) as service:
         yield Cluster(network, rifs, service)
@@ -304,7 +305,7 @@ async def test_a_rif_that_never_speaks_fails_its_bootstrap_in_thirty_seconds(aut
             await trio.sleep_forever()
             raise AssertionError
 
-    network = Network()
+    network = Network(wire_codec)
     async with open_rts_service(network, listen=(RTS,), strategies={"silent": Silent()}) as service:
         before = trio.current_time()
         report = await service.bootstrap(("anna",), "silent")
@@ -345,7 +346,7 @@ async def test_records_of_a_rif_join_the_stream_on_the_clock_of_the_rts(cluster,
 
 
 async def test_leaving_the_service_takes_rifs_down_in_good_order(autojump_clock):
-    network = Network()
+    network = Network(wire_codec)
     rifs = FakeRifs(network)
     before = trio.current_time()
     async with open_rts_service(network, listen=(RTS,), strategies={"fake": rifs}) as service:
@@ -355,7 +356,7 @@ async def test_leaving_the_service_takes_rifs_down_in_good_order(autojump_clock)
 
 
 async def test_a_rif_that_does_not_stop_is_killed_after_a_second(autojump_clock):
-    network = Network()
+    network = Network(wire_codec)
     rifs = FakeRifs(network)
     async with open_rts_service(network, listen=(RTS,), strategies={"fake": rifs}) as service:
         await service.bootstrap(("anna",), "fake")
@@ -367,7 +368,7 @@ async def test_a_rif_that_does_not_stop_is_killed_after_a_second(autojump_clock)
 
 
 async def test_cancelling_the_owner_leaves_nothing_behind(autojump_clock):
-    network = Network()
+    network = Network(wire_codec)
     rifs = FakeRifs(network)
     with trio.move_on_after(1):
         async with open_rts_service(network, listen=(RTS,), strategies={"fake": rifs}) as service:
@@ -378,7 +379,7 @@ async def test_cancelling_the_owner_leaves_nothing_behind(autojump_clock):
 
 
 async def test_a_job_learns_that_the_run_time_system_was_stopped(autojump_clock):
-    network = Network()
+    network = Network(wire_codec)
     async with trio.open_nursery() as nursery:
         async with open_rts_service(network, listen=(RTS,), strategies={}):
             connection = network.connect(RTS, role="job", name="j", expect="rts")
@@ -393,7 +394,7 @@ async def test_a_job_learns_that_the_run_time_system_was_stopped(autojump_clock)
 async def test_a_placement_fills_hosts_up_or_takes_them_in_turn(autojump_clock):
     found = {}
     for name, rating in PLACEMENTS.items():
-        network = Network()
+        network = Network(wire_codec)
         service = open_rts_service(
             network, listen=(RTS,), strategies={"fake": FakeRifs(network)}, epoch=3, placement=rating
         )

@@ -27,6 +27,7 @@ from gspc_trio.components.rts.shell.state_files import (
     open_state,
 )
 from gspc_trio.components.rts.state import Limits
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.connection_file import process_start
 from gspc_trio.nursery.connections.network import Network
 
@@ -39,7 +40,7 @@ def move(folder: Path, to: Path) -> None:
 
 async def follow(keeper: StateKeeper, folder: Path, lost: Path | None = None) -> None:
     """Let a run-time system run until its state is noted; its disk may be away for a while."""
-    network = Network(bytes.fromhex(keeper.before.token))
+    network = Network(wire_codec, bytes.fromhex(keeper.before.token))
     async with open_rts_service(
         network, listen=("ws://127.0.0.1:0",), strategies={}, prepare=keeper.restore
     ) as service:
@@ -115,7 +116,7 @@ def test_a_job_server_has_ended_when_its_process_is_gone_or_another_one() -> Non
 
 
 async def test_job_servers_of_this_host_are_noted_but_not_those_that_may_be_resumed(tmp_path: Path) -> None:
-    network = Network(bytes(32))
+    network = Network(wire_codec, bytes(32))
     here, pid = socket.gethostname(), os.getpid()
     wishes = [
         RegisterJob("plain", pid, here),
@@ -146,7 +147,7 @@ class NeverUp:
 
 async def test_it_is_noted_whether_a_rif_has_been_up(tmp_path: Path) -> None:
     """One that has not awaits no run-time system."""
-    folder, network = tmp_path / "state", Network(bytes(32))
+    folder, network = tmp_path / "state", Network(wire_codec, bytes(32))
     rifs = FakeRifs(network)
     with open_state(folder) as keeper, trio.fail_after(BOUND_S):
         async with open_rts_service(
@@ -164,5 +165,5 @@ async def test_it_is_noted_whether_a_rif_has_been_up(tmp_path: Path) -> None:
     assert {host.host: host.up for host in left.hosts} == {"anna": True, "berta": False}
     options: Any = {"strategies": {}, "limits": Limits(grace_s=30.0)}
     options["prepare"] = StateKeeper(folder, left).restore
-    async with open_rts_service(Network(), listen=(RTS,), **options) as service:
+    async with open_rts_service(Network(wire_codec), listen=(RTS,), **options) as service:
         assert {rif.host: rif.fresh for rif in service.machine.rifs} == {"anna": False, "berta": True}

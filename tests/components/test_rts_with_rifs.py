@@ -15,6 +15,7 @@ from gspc_trio.components.rif.shell.embedded import EmbeddedStrategy
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Release
 from gspc_trio.components.rts.messages import RegisterJob, RifUp
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import DefineCode, Finished, OpenJob, Submission, Submit
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.resources import Resource
@@ -86,7 +87,7 @@ def stage(monkeypatch) -> Callable[[], Any]:
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Stage]:
-        network = Network()
+        network = Network(wire_codec)
         async with open_simulated_backend(by_task({7: Behaviour(duration_s=1000.0)})) as backend:
             strategies = {"embedded": EmbeddedStrategy(network, backend, one_core)}
             async with open_rts_service(network, listen=(RTS,), strategies=strategies) as service:

@@ -22,13 +22,14 @@ from gspc_trio.components.job.scheduler.interface import (
 from gspc_trio.components.job.shell.scheduler import SchedulerRoutes, _RifLink
 from gspc_trio.components.rm.messages import Grant, Lapsed
 from gspc_trio.components.rts.messages import RifEndpoint, RifGone
-from gspc_trio.components.wire.codec import Codec
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import Cancel, Finished, OpenJob, Submission, Submit
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Reason, Task, TaskOptions
 from gspc_trio.nursery.connections.memory import memory_pair
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.limits import KIB, Limits
 
@@ -37,7 +38,7 @@ from gspc_trio.protocol.limits import KIB, Limits
 class FarEnd:
     """What arrives there, over a real codec with small limits."""
 
-    codec: Codec = field(factory=lambda: Codec(limits=Limits(message_bytes_max=64 * KIB)))
+    codec: Codec = field(factory=lambda: wire_codec(limits=Limits(message_bytes_max=64 * KIB)))
     arrived: list[Any] = field(factory=list)
 
     def post(self, message: Any) -> None:
@@ -96,7 +97,13 @@ async def connected_to_nobody() -> AsyncIterator[tuple[SchedulerRoutes, list[Any
     async with trio.open_nursery() as nursery:
         opening = OpenJob("j1", (), "/", {})
         routes = SchedulerRoutes(
-            Network(), near, opening, lambda _: b"", lambda event, _=None: events.append(event), {}, nursery
+            Network(wire_codec),
+            near,
+            opening,
+            lambda _: b"",
+            lambda event, _=None: events.append(event),
+            {},
+            nursery,
         )
         routes._rif_up(rif(1))
         yield routes, events

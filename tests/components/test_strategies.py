@@ -18,6 +18,7 @@ from gspc_trio.components.provision.strategy import RifOrder, StrategyError
 from gspc_trio.components.rif.shell.embedded import EmbeddedStrategy
 from gspc_trio.components.rts.messages import BootstrapReport
 from gspc_trio.components.rts.shell.service import open_rts_service
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.scopes.process import ProcessStartError
@@ -47,7 +48,7 @@ def discover(rif_id: str, cores: int) -> tuple[Resource, ...]:
 
 async def test_an_embedded_rif_comes_up_with_what_was_discovered_and_goes_when_told(autojump_clock):
     del autojump_clock
-    network = Network()
+    network = Network(wire_codec)
     async with (
         open_simulated_backend(by_task({})) as backend,
         open_rts_service(
@@ -68,7 +69,7 @@ async def test_an_embedded_rif_comes_up_with_what_was_discovered_and_goes_when_t
 
 async def test_an_embedded_rif_needs_an_rts_in_memory():
     async with open_simulated_backend(by_task({})) as backend:
-        strategy = EmbeddedStrategy(Network(), backend, discover)
+        strategy = EmbeddedStrategy(Network(wire_codec), backend, discover)
         with pytest.raises(StrategyError, match=r"memory:\.\.\. of the RTS, which listens on ws://a:1 only"):
             await strategy.run(order("ws://a:1"))
 
@@ -162,7 +163,7 @@ async def test_a_local_rif_needs_an_rts_that_can_be_reached_from_outside():
 
 @pytest.mark.process
 async def test_a_bootstrap_tells_the_last_words_of_a_process_that_failed():
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     strategies = {"local": python("raise OSError('no space left')")}
     async with open_rts_service(network, listen=("ws://127.0.0.1:0",), strategies=strategies) as service:
         report = await service.bootstrap(("anna",))

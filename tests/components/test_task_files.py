@@ -16,6 +16,7 @@ import trio
 
 from gspc_trio import Data, Executor, JobFailed, JobSettings, Net, Program, StageLimits, farm
 from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.compute.folders import PREFIX
 from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.nursery.connections.network import Network
@@ -121,7 +122,7 @@ async def test_a_range_in_the_layer_becomes_a_file() -> None:
     with trio.fail_after(HANG_S):
         async with open_rts(cores=1, data_bytes=64 * MIB) as rts:
             assert rts.data is not None
-            async with join_layer(Network(rts.data.token), rts.data.address) as iml:
+            async with join_layer(Network(wire_codec, rts.data.token), rts.data.address) as iml:
                 data = await iml.alloc(3000, b"a" * 1000 + b"b" * 1000 + b"c" * 1000)
                 placed = await iml.placed(data.range(990, 20))
                 async with open_job(copy_net(), rts=rts, values={"contents": [placed]}) as job:

@@ -16,6 +16,7 @@ from gspc_trio.components.rm.messages import Demand
 from gspc_trio.components.rts.messages import RegisterJob
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.service import open_rts_service
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.task import Requirement, Shape, TaskState
 from gspc_trio.nursery.connections.network import Network
@@ -35,7 +36,7 @@ async def test_it_is_told_of_the_run_time_system_that_came_back_too(
 ) -> None:
     """The job goes on there; why it waited nobody said from then on."""
     del autojump_clock
-    network = Network()
+    network = Network(wire_codec)
     waiting = SimpleNamespace(name="fit", counts=lambda: {TaskState.READY: 1})
     job = cast(Job, SimpleNamespace(job_id="j1", machine=waiting))
     opened: Any = {"listen": (RTS,), "strategies": {}}

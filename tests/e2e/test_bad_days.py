@@ -15,6 +15,7 @@ import trio
 from attrs import evolve
 from e2e_world import HANG_S, SLEEPERS, World, free_port, one_line, wait_until
 
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.connection_file import ConnectionInfo, write_connection_file
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
@@ -223,7 +224,7 @@ def test_no_rts_and_unsafe_files_get_one_clear_line(world: World) -> None:
 
 async def test_a_run_time_system_of_another_version_gets_one_clear_line(world: World) -> None:
     token = secrets.token_bytes(32)
-    network = Network(token)
+    network = Network(wire_codec, token)
     identity = evolve(network.identity("rts", "of tomorrow", dialer=False), version_min=99, version_max=99)
 
     async def never(peer: Peer) -> None:

@@ -74,7 +74,7 @@ with Executor(cores=1) as executor:
     shells = ("iml", "components.job", "components.provision", "components.worker")
     names = ("layer", "iml_staging", "journal", "data", "ssh")
     others = {f"gspc_trio.{room}.shell.{name}" for room in shells for name in names}
-    print(sys.modules.keys() & (others | {"trio_websocket", "gspc_trio.components.wire.codec"}))
+    print(sys.modules.keys() & (others | {"trio_websocket", "gspc_trio.protocol.codec"}))
 """,
     )
     assert (done.stdout, done.stderr) == ("set()\n", "")

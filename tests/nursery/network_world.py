@@ -8,6 +8,7 @@ from typing import Any
 
 import trio
 
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.messages import Done, GetStatus, Status
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer
@@ -49,7 +50,7 @@ async def connected(
     address: str, handler: Callable[[Peer], Awaitable[None]] = echo, **options: Any
 ) -> AsyncIterator[Peer]:
     """Listen and connect for the time of a block; yield the dialer's peer."""
-    network = Network(TOKEN, **options)
+    network = Network(wire_codec, TOKEN, **options)
     async with listening(network, address, handler) as actual:
         async with network.connect(actual, role="job", name="j1", expect="rts") as peer:
             yield peer

@@ -12,6 +12,7 @@ import trio
 import trio.testing
 from network_world import TOKEN
 
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.bulk import (
     ASKED_BYTES_MAX,
     BulkAndCalls,
@@ -72,7 +73,7 @@ def issue(tmp_path: Path) -> Callable[[str], str]:
 @pytest.mark.parametrize("encrypted", [False, True])
 async def test_what_is_sent_arrives_whole_and_in_order(encrypted: bool, issue: Callable[[str], str]) -> None:
     issue = issue if encrypted else lambda _: ""
-    here, there = (Network(TOKEN, credentials=issue(name)) for name in ("client", "holder"))
+    here, there = (Network(wire_codec, TOKEN, credentials=issue(name)) for name in ("client", "holder"))
     async with listening(BulkAndCalls(never, send_back_twice), there) as address:
         async with here.connect_bulk(address, name="c", expect="holder") as stream:
             sizes = [1, 60, 61, 62, 5_000, 32_766, 32_767, 200_000, 1_500_000]
@@ -88,7 +89,7 @@ async def test_both_ends_use_the_listener_for_messages_too() -> None:
         assert peer.role == "client"
         await peer.receive()
 
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(BulkAndCalls(greet, send_back_twice), network) as address:
         async with network.connect(address, role="client", name="c", expect="holder") as peer:
             assert peer.role == "holder"
@@ -98,9 +99,9 @@ async def test_both_ends_use_the_listener_for_messages_too() -> None:
 
 
 async def test_strangers_get_no_bytes() -> None:
-    async with listening(BulkAndCalls(never, send_back_twice), Network(TOKEN)) as address:
+    async with listening(BulkAndCalls(never, send_back_twice), Network(wire_codec, TOKEN)) as address:
         with pytest.raises(AuthenticationFailed):
-            async with Network(b"another" * 5).connect_bulk(address, name="c", expect="holder"):
+            async with Network(wire_codec, b"another" * 5).connect_bulk(address, name="c", expect="holder"):
                 pass
 
 
@@ -108,7 +109,7 @@ async def test_a_listener_without_bytes_is_told_apart() -> None:
     async def hang_up(peer: Peer) -> None:
         peer.drop("no bulk here")
 
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(hang_up, network) as address:
         with pytest.raises(ConnectFailed, match="sends no large bytes"):
             async with network.connect_bulk(address, name="c", expect="holder"):
@@ -123,7 +124,7 @@ async def test_the_end_of_one_side_is_the_end_of_the_other() -> None:
         await stream.asked()
         await stream.answer(HEAD, memoryview(b"last"))
 
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(BulkAndCalls(never, one_answer), network) as address:
         async with network.connect_bulk(address, name="c", expect="holder") as stream:
             await stream.ask(b"any")

@@ -12,6 +12,7 @@ import trio
 from attrs import evolve
 from network_world import TOKEN, WEBSOCKET, listening
 
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.connection_file import (
     ConnectionFileError,
     ConnectionInfo,
@@ -141,7 +142,7 @@ def test_where_it_is_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_service_that_answers_is_alive(path: Path) -> None:
-    async with listening(Network(TOKEN), WEBSOCKET) as address:
+    async with listening(Network(wire_codec, TOKEN), WEBSOCKET) as address:
         info = ConnectionInfo.create(address, TOKEN, "0.1.0")
         write_connection_file(path, info)
         assert await find_live_connection(path) == info
@@ -154,7 +155,7 @@ async def test_of_services_that_start_at_once_one_gets_the_file(path: Path) -> N
     async def start(instance: str) -> None:
         answers.append(await claim_connection_file(path, evolve(info, instance=instance)))
 
-    async with listening(Network(TOKEN), WEBSOCKET) as address:
+    async with listening(Network(wire_codec, TOKEN), WEBSOCKET) as address:
         info = ConnectionInfo.create(address, TOKEN, "0.1.0")
         async with trio.open_nursery() as nursery:
             for number in range(5):
@@ -183,7 +184,7 @@ async def test_without_a_file_nothing_is_alive(path: Path) -> None:
 
 
 async def test_a_file_of_a_process_that_is_gone_is_stale(path: Path) -> None:
-    async with listening(Network(TOKEN), WEBSOCKET) as address:
+    async with listening(Network(wire_codec, TOKEN), WEBSOCKET) as address:
         finished = await trio.run_process(["sh", "-c", "echo $$"], capture_stdout=True)
         info = ConnectionInfo.create(address, TOKEN, "0.1.0")
         write_connection_file(path, evolve(info, pid=int(finished.stdout)))
@@ -191,7 +192,7 @@ async def test_a_file_of_a_process_that_is_gone_is_stale(path: Path) -> None:
 
 
 async def test_a_file_whose_process_number_is_used_again_is_stale(path: Path) -> None:
-    async with listening(Network(TOKEN), WEBSOCKET) as address:
+    async with listening(Network(wire_codec, TOKEN), WEBSOCKET) as address:
         info = ConnectionInfo.create(address, TOKEN, "0.1.0")
         write_connection_file(path, evolve(info, process_started=info.process_started - 1))
         assert await find_live_connection(path) is None

@@ -14,6 +14,7 @@ import pytest
 import trio
 from network_world import TOKEN, WEBSOCKET, Done, Limits, listening, raw_connection, upgrade_request
 
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.errors import AuthenticationFailed, HandshakeCut
 from gspc_trio.nursery.connections.network import AGAIN_AFTER_S, Network
 
@@ -81,7 +82,7 @@ KINDS = {
 async def test_a_thousand_strangers_do_not_keep_honest_peers_out(kind: str) -> None:
     said, again = KINDS[kind]
     me = psutil.Process()
-    network = Network(TOKEN, limits=PATIENT)
+    network = Network(wire_codec, TOKEN, limits=PATIENT)
     async with listening(network, WEBSOCKET) as address:
         async with network.connect(address, role="job", name="old", expect="rts") as old:
             before, files = me.memory_info().rss, me.num_fds()
@@ -139,7 +140,7 @@ UPGRADE_BYTES = 129
     "cuts", [[0], [UPGRADE_BYTES // 2], [UPGRADE_BYTES], [0, UPGRADE_BYTES, UPGRADE_BYTES + 9]]
 )
 async def test_who_was_given_up_by_a_crowded_listener_tries_again(cuts: list[int]) -> None:
-    network = Network(TOKEN, limits=PATIENT)
+    network = Network(wire_codec, TOKEN, limits=PATIENT)
     async with listening(network, WEBSOCKET) as address, cutting(address, cuts) as (through, passed):
         with trio.fail_after(BOUND_S):
             async with network.connect(through, role="job", name="new", expect="rts") as new:
@@ -148,7 +149,7 @@ async def test_who_was_given_up_by_a_crowded_listener_tries_again(cuts: list[int
 
 
 async def test_who_is_given_up_again_and_again_is_told_so() -> None:
-    network = Network(TOKEN, limits=PATIENT)
+    network = Network(wire_codec, TOKEN, limits=PATIENT)
     cuts = [UPGRADE_BYTES] * 9
     async with listening(network, WEBSOCKET) as address, cutting(address, cuts) as (through, passed):
         with trio.fail_after(BOUND_S), pytest.raises(HandshakeCut, match="during the handshake"):
@@ -158,7 +159,10 @@ async def test_who_is_given_up_again_and_again_is_told_so() -> None:
 
 
 async def test_who_has_another_token_does_not_try_again() -> None:
-    network, other = Network(TOKEN, limits=PATIENT), Network(TOKEN[::-1], limits=PATIENT)
+    network, other = (
+        Network(wire_codec, TOKEN, limits=PATIENT),
+        Network(wire_codec, TOKEN[::-1], limits=PATIENT),
+    )
     async with listening(network, WEBSOCKET) as address, cutting(address, []) as (through, passed):
         with trio.fail_after(BOUND_S), pytest.raises(AuthenticationFailed):
             async with other.connect(through, role="job", name="new", expect="rts"):
@@ -169,7 +173,7 @@ async def test_who_has_another_token_does_not_try_again() -> None:
 async def test_a_listener_out_of_descriptors_goes_on_when_there_are_some_again() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     me = psutil.Process()
-    network = Network(TOKEN, limits=PATIENT)
+    network = Network(wire_codec, TOKEN, limits=PATIENT)
     async with listening(network, WEBSOCKET) as address:
         async with network.connect(address, role="job", name="old", expect="rts") as old:
             with strangers(address, 200) as process:

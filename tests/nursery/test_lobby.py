@@ -21,6 +21,7 @@ from network_world import (
     upgrade_request,
 )
 
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.gate import ASKING_STAY_S, SILENT_STAY_S, Vestibule
 from gspc_trio.nursery.connections.lobby import asks_for_encryption, asks_for_websocket
 from gspc_trio.nursery.connections.network import Network
@@ -96,7 +97,7 @@ def test_who_asks_for_encryption_shows_a_whole_record_or_something_else() -> Non
 
 
 async def test_a_request_may_come_in_pieces() -> None:
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(network, WEBSOCKET) as address, await raw_connection(address) as stream:
         for piece in (upgrade_request()[:10], upgrade_request()[10:60], upgrade_request()[60:]):
             await stream.send_all(piece)
@@ -107,7 +108,7 @@ async def test_a_request_may_come_in_pieces() -> None:
 
 async def test_strangers_cost_no_tasks_and_leave_no_descriptors() -> None:
     me = psutil.Process()
-    network = Network(TOKEN, limits=Limits(handshake_s=BOUND_S))
+    network = Network(wire_codec, TOKEN, limits=Limits(handshake_s=BOUND_S))
     async with listening(network, WEBSOCKET) as address:
         async with network.connect(address, role="job", name="j", expect="rts") as peer:
             await peer.call(Done())
@@ -134,7 +135,7 @@ async def test_a_listener_that_ends_lets_go_of_those_who_wait() -> None:
 
 async def _left_waiting() -> trio.SocketStream:
     """Return a connection whose listener is gone, after both had work to do."""
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(network, WEBSOCKET) as address:
         stream = await raw_connection(address)
         async with network.connect(address, role="job", name="j", expect="rts") as peer:
@@ -146,7 +147,7 @@ async def test_a_listener_short_of_descriptors_says_what_the_limit_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(network, WEBSOCKET) as address, AsyncExitStack() as held:
         async with network.connect(address, role="job", name="old", expect="rts") as old:
             stranger = held.enter_context(trio.socket.socket())

@@ -10,6 +10,7 @@ from network_world import MEMORY, TOKEN, WEBSOCKET, connected, echo, listening, 
 
 from gspc_trio.components.job.messages import GetJobStatus, StopJob
 from gspc_trio.components.rm.messages import Interrupt, Release
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.messages import Done, GetStatus
 from gspc_trio.nursery.connections.network import AuthenticationFailed, ConnectFailed, Network
 from gspc_trio.nursery.connections.rpc import ITEMS_AT_ONCE, IncomingCall, Peer, PeerGone, RemoteError
@@ -188,7 +189,7 @@ async def test_what_was_posted_before_the_end_still_arrives(address: str) -> Non
             reasons.append(peer.reason)
             over.set()
 
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(network, address, collect) as actual:
         async with network.connect(actual, role="job", name="j1", expect="rts") as peer:
             for number in range(3000):
@@ -248,7 +249,7 @@ async def test_peer_gone_in_the_block_comes_out_as_it_is(address: str) -> None:
     async def leave(peer: Peer) -> None:
         await peer.receive()
 
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
 
     async def talk() -> None:
         async with network.connect(actual, role="job", name="j1", expect="rts") as peer:
@@ -327,7 +328,7 @@ async def test_a_slow_receiver_gets_everything(address: str) -> None:
 
 
 async def test_nobody_listens(address: str) -> None:
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(network, address) as actual:
         pass
     with pytest.raises(ConnectFailed) as caught:
@@ -338,7 +339,7 @@ async def test_nobody_listens(address: str) -> None:
 
 
 async def test_somebody_else_listens(address: str) -> None:
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(network, address) as actual:
         with pytest.raises(AuthenticationFailed) as caught:
             async with network.connect(actual, role="job", name="j1", expect="rif"):
@@ -347,7 +348,7 @@ async def test_somebody_else_listens(address: str) -> None:
 
 
 async def test_an_address_has_one_listener(address: str) -> None:
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(network, address) as actual:
         with pytest.raises(ExceptionGroup) as caught:
             async with listening(network, actual):
@@ -358,7 +359,7 @@ async def test_an_address_has_one_listener(address: str) -> None:
 
 
 async def test_an_address_can_be_listened_at_again(address: str) -> None:
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(network, address) as actual:
         async with network.connect(actual, role="job", name="j1", expect="rts") as peer:
             await peer.call(Done())
@@ -369,7 +370,7 @@ async def test_an_address_can_be_listened_at_again(address: str) -> None:
 
 
 async def test_many_connections_leave_nothing_behind(address: str) -> None:
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(network, address) as actual:
         before = len(os.listdir("/proc/self/fd")), trio.lowlevel.current_statistics().tasks_living
         for number in range(30):

@@ -11,6 +11,7 @@ import pytest
 import trio
 from network_world import TOKEN, Done, echo, listening, receive_count, status, until_closed
 
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.certificates import Authority, CertificateError
 from gspc_trio.nursery.connections.errors import (
     AuthenticationFailed,
@@ -39,7 +40,7 @@ async def never(peer: Peer) -> None:
 
 @asynccontextmanager
 async def secure_door(authority: Authority, **options: object) -> AsyncIterator[str]:
-    network = Network(TOKEN, credentials=authority.issue("rts"), **options)  # type: ignore[arg-type]
+    network = Network(wire_codec, TOKEN, credentials=authority.issue("rts"), **options)  # type: ignore[arg-type]
     async with listening(network, SECURE, never) as address:
         yield address
 
@@ -50,10 +51,10 @@ async def knock(network: Network, address: str) -> None:
 
 
 async def test_messages_and_calls_travel_encrypted(authority: Authority) -> None:
-    network = Network(TOKEN, credentials=authority.issue("rts"))
+    network = Network(wire_codec, TOKEN, credentials=authority.issue("rts"))
     async with listening(network, SECURE, echo) as address:
         assert address.startswith("wss://127.0.0.1:")
-        mine = Network(TOKEN, credentials=authority.issue("job"))
+        mine = Network(wire_codec, TOKEN, credentials=authority.issue("job"))
         async with mine.connect(address, role="job", name="j1", expect="rts") as peer:
             assert await peer.call(Done()) == Done()
             sent = [status(size) for size in (1, 100_000, 3_000_000)]
@@ -64,7 +65,7 @@ async def test_messages_and_calls_travel_encrypted(authority: Authority) -> None
 
 async def test_what_travels_cannot_be_read(authority: Authority, nursery: trio.Nursery) -> None:
     seen = bytearray()
-    network = Network(TOKEN, credentials=authority.issue("rts"))
+    network = Network(wire_codec, TOKEN, credentials=authority.issue("rts"))
     async with listening(network, SECURE, echo) as address:
 
         async def copy(source: trio.SocketStream, sink: trio.SocketStream) -> None:
@@ -111,30 +112,32 @@ async def test_who_has_no_certificate_stays_out(
 
 
 async def test_another_authority_vouches_for_nobody(authority: Authority, tmp_path: Path) -> None:
-    stranger = Network(TOKEN, credentials=Authority(tmp_path).issue("rts"))
+    stranger = Network(wire_codec, TOKEN, credentials=Authority(tmp_path).issue("rts"))
     async with secure_door(authority) as address:
         with pytest.raises(TlsFailed, match="certificate verify failed"):
             await knock(stranger, address)
     async with listening(stranger, SECURE, never) as address:
         with pytest.raises(TlsFailed, match="certificate verify failed"):
-            await knock(Network(TOKEN, credentials=authority.issue("job")), address)
+            await knock(Network(wire_codec, TOKEN, credentials=authority.issue("job")), address)
 
 
 async def test_a_certificate_does_not_stand_for_the_token(authority: Authority) -> None:
     async with secure_door(authority) as address:
         with pytest.raises(AuthenticationFailed):
-            await knock(Network(b"x" * 32, credentials=authority.issue("job")), address)
+            await knock(Network(wire_codec, b"x" * 32, credentials=authority.issue("job")), address)
 
 
 async def test_plain_and_encrypted_do_not_meet(authority: Authority) -> None:
     async with secure_door(authority) as address:
         with pytest.raises(ConnectFailed):
-            await knock(Network(TOKEN), address.replace("wss:", "ws:"))
+            await knock(Network(wire_codec, TOKEN), address.replace("wss:", "ws:"))
         with pytest.raises(ConnectFailed, match="needs credentials"):
-            await knock(Network(TOKEN), address)
-    async with listening(Network(TOKEN), "ws://127.0.0.1:0", never) as address:
+            await knock(Network(wire_codec, TOKEN), address)
+    async with listening(Network(wire_codec, TOKEN), "ws://127.0.0.1:0", never) as address:
         with pytest.raises(ConnectionProblem):
-            await knock(Network(TOKEN, credentials=authority.issue("job")), address.replace("ws:", "wss:"))
+            await knock(
+                Network(wire_codec, TOKEN, credentials=authority.issue("job")), address.replace("ws:", "wss:")
+            )
 
 
 async def test_older_tls_is_not_spoken(authority: Authority) -> None:
@@ -161,7 +164,7 @@ async def test_a_tls_handshake_that_never_ends_is_cut(authority: Authority, said
 
 
 async def test_other_hosts_may_come_only_encrypted(authority: Authority) -> None:
-    network = Network(TOKEN, credentials=authority.issue("rts"))
+    network = Network(wire_codec, TOKEN, credentials=authority.issue("rts"))
     with pytest.raises(BadAddress, match=r"with TLS at wss://0\.0\.0\.0:0"):
         await network.listen("ws://0.0.0.0:0", never, role="rts", name="rts")
     async with listening(network, "wss://0.0.0.0:0", echo) as address:

@@ -22,7 +22,7 @@ from network_world import (
 )
 from trio_websocket import ConnectionClosed, WebSocketConnection, serve_websocket, wrap_client_stream
 
-from gspc_trio.components.wire.codec import Codec
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.messages import Done
 from gspc_trio.nursery.connections.network import (
     AuthenticationFailed,
@@ -47,7 +47,7 @@ async def never(peer: Peer) -> None:
 @asynccontextmanager
 async def door(**options: Any) -> AsyncIterator[str]:
     """A listener whose handler must not be reached."""
-    async with listening(Network(TOKEN, **options), WEBSOCKET, never) as address:
+    async with listening(Network(wire_codec, TOKEN, **options), WEBSOCKET, never) as address:
         yield address
 
 
@@ -80,7 +80,7 @@ async def test_a_dialer_with_another_token_is_told_so_and_so_is_the_listener(
     caplog.set_level("INFO", logger="gspc_trio")
     async with door() as address:
         with pytest.raises(AuthenticationFailed) as caught:
-            async with Network(b"x" * 32).connect(address, role="job", name="j1", expect="rts"):
+            async with Network(wire_codec, b"x" * 32).connect(address, role="job", name="j1", expect="rts"):
                 raise AssertionError
         assert str(caught.value) == f"{address}: dialer and listener have different tokens"
     (line,) = [record.getMessage() for record in caplog.records]
@@ -100,7 +100,7 @@ async def test_the_listeners_own_proof_sent_back_to_it_is_no_proof() -> None:
 
 async def test_a_message_before_the_proof_is_not_taken() -> None:
     async with door() as address, stranger_at(address) as websocket:
-        await websocket.send_message(Codec().encode_batch([Done()]))
+        await websocket.send_message(wire_codec().encode_batch([Done()]))
         assert (await last_word(websocket))[1:3] == ["refused", "protocol"]
 
 
@@ -121,7 +121,7 @@ async def test_a_listener_of_another_version_is_named_so(nursery: trio.Nursery) 
     server = await nursery.start(serve_websocket, from_the_future, "127.0.0.1", 0, None)
     address = f"ws://127.0.0.1:{server.port}"
     with pytest.raises(VersionMismatch, match="we speak 2 now"):
-        async with Network(TOKEN).connect(address, role="job", name="j", expect="rts"):
+        async with Network(wire_codec, TOKEN).connect(address, role="job", name="j", expect="rts"):
             raise AssertionError
 
 
@@ -178,7 +178,7 @@ async def test_of_too_many_strangers_the_oldest_goes(nursery: trio.Nursery) -> N
     def gone() -> list[int]:
         return [number for number, event in enumerate(closed) if event.is_set()]
 
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(network, WEBSOCKET) as address:
         for number in range(64):
             await nursery.start(stranger, number)
@@ -265,7 +265,7 @@ async def test_a_listener_that_is_none_of_ours_is_recognised(
 
     listeners = await nursery.start(trio.serve_tcp, serve, 0)
     address = f"ws://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
-    network = Network(TOKEN, limits=SHORT)
+    network = Network(wire_codec, TOKEN, limits=SHORT)
     with trio.fail_after(BOUND_S), pytest.raises(ConnectFailed) as caught:
         async with network.connect(address, role="job", name="j", expect="rts"):
             raise AssertionError
@@ -294,9 +294,9 @@ async def test_a_reason_with_words_of_the_other_side_that_are_no_utf_8_can_be_to
 
 
 async def test_a_frame_larger_than_allowed_is_refused() -> None:
-    network = Network(TOKEN, limits=Limits(message_bytes_max=10_000, frame_bytes_gather=1000))
+    network = Network(wire_codec, TOKEN, limits=Limits(message_bytes_max=10_000, frame_bytes_gather=1000))
     async with listening(network, WEBSOCKET) as address:
-        async with Network(TOKEN).connect(address, role="job", name="j", expect="rts") as peer:
+        async with Network(wire_codec, TOKEN).connect(address, role="job", name="j", expect="rts") as peer:
             peer.post(status(50_000))
             with pytest.raises(PeerGone, match="closed by the other side: Exceeded maximum message size"):
                 await peer.receive()
@@ -313,7 +313,7 @@ async def test_a_peer_killed_in_the_middle_of_a_frame_is_lost() -> None:
             reasons.append(peer.reason)
             over.set()
 
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     async with listening(network, WEBSOCKET, note) as address:
         async with network.connect(address, role="job", name="j", expect="rts") as peer:
             await peer.call(Done())
@@ -328,11 +328,11 @@ async def test_a_peer_killed_in_the_middle_of_a_frame_is_lost() -> None:
 @pytest.mark.parametrize("address", ["ws://0.0.0.0:0", "ws://192.0.2.1:0"])
 async def test_other_hosts_are_kept_out_unless_asked_for(address: str) -> None:
     with pytest.raises(BadAddress, match="can be reached from other hosts"):
-        await Network(TOKEN).listen(address, echo, role="rts", name="main")
+        await Network(wire_codec, TOKEN).listen(address, echo, role="rts", name="main")
 
 
 async def test_all_interfaces_may_be_asked_for() -> None:
-    network = Network(TOKEN, allow_remote=True)
+    network = Network(wire_codec, TOKEN, allow_remote=True)
     async with listening(network, "ws://0.0.0.0:0") as address:
         port = address.rsplit(":", 1)[1]
         async with network.connect(f"ws://127.0.0.1:{port}", role="job", name="j", expect="rts") as peer:
@@ -342,7 +342,7 @@ async def test_all_interfaces_may_be_asked_for() -> None:
 @pytest.mark.parametrize("token", [b"", b"short"])
 async def test_there_is_no_websocket_without_a_token(token: bytes) -> None:
     with pytest.raises(ValueError, match="needs a token of at least 16 bytes"):
-        await Network(token).listen(WEBSOCKET, echo, role="rts", name="main")
+        await Network(wire_codec, token).listen(WEBSOCKET, echo, role="rts", name="main")
     with pytest.raises(ValueError, match="needs a token of at least 16 bytes"):
-        async with Network(token).connect("ws://127.0.0.1:1", role="job", name="j", expect="rts"):
+        async with Network(wire_codec, token).connect("ws://127.0.0.1:1", role="job", name="j", expect="rts"):
             raise AssertionError

@@ -12,6 +12,7 @@ from network_world import TOKEN, echo, status
 from trio.testing import MockClock, memory_stream_pair
 
 from gspc_trio.components.rm.messages import Release
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.messages import Done
 from gspc_trio.nursery.connections.gate import Gate, Vestibule
 from gspc_trio.nursery.connections.link import LARGE_BYTES
@@ -62,7 +63,7 @@ async def pair(
     limits: Limits = Limits(),  # noqa: B008
 ) -> AsyncIterator[tuple[Peer, Watched, Watched]]:
     """Connect two sides over memory; yield the dialer's peer, its stream and the listener's."""
-    network = Network(TOKEN, limits=limits)
+    network = Network(wire_codec, TOKEN, limits=limits)
     here, there = (Watched(stream) for stream in memory_stream_pair())
     keeper = Doorkeeper(Vestibule(4))
     async with trio.open_nursery() as nursery:
@@ -181,7 +182,7 @@ async def test_closing_gives_up_on_a_peer_that_reads_nothing(autojump_clock: Moc
 
 
 async def test_a_listener_that_says_nothing_is_given_up_at_the_deadline(autojump_clock: MockClock) -> None:
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     here, _ = memory_stream_pair()
     identity = network.identity("job", "j1", dialer=True)
     with pytest.raises(ConnectFailed, match="here does not answer"):
@@ -191,7 +192,7 @@ async def test_a_listener_that_says_nothing_is_given_up_at_the_deadline(autojump
 
 
 async def test_a_dialer_that_says_nothing_is_given_up_at_the_deadline(autojump_clock: MockClock) -> None:
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     _, there = memory_stream_pair()
     identity = network.identity("rts", "main", dialer=False)
     keeper = Doorkeeper(Vestibule(4))
@@ -202,7 +203,7 @@ async def test_a_dialer_that_says_nothing_is_given_up_at_the_deadline(autojump_c
 
 
 async def test_a_dialer_that_goes_away_frees_its_place_at_once(autojump_clock: MockClock) -> None:
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     here, there = memory_stream_pair()
     identity = network.identity("rts", "main", dialer=False)
     await here.aclose()
@@ -248,7 +249,7 @@ async def test_a_connection_cut_at_any_byte_ends_cleanly(cut: int, autojump_cloc
                 await self.stream.aclose()
                 raise trio.BrokenResourceError
 
-    network = Network(TOKEN)
+    network = Network(wire_codec, TOKEN)
     left, there = memory_stream_pair()
     here = Cutting(left)
     over = trio.Event()

@@ -19,10 +19,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgpack
 from session_world import dialer, listener, open_pair
 
-from gspc_trio.components.wire.codec import Codec, DecodeError
-from gspc_trio.components.wire.types import WIRE_TYPES
+from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.components.wire.registry import WIRE_TYPES
 from gspc_trio.core.machine import Tick
 from gspc_trio.protocol import handshake
+from gspc_trio.protocol.codec import Codec, DecodeError
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import Session
@@ -112,7 +113,7 @@ def fuzz(frames: int, seed: int, seconds: float = float("inf")) -> dict[str, int
     Raises:
         Anything but a refusal: then there is a defect. The note says which frame it was.
     """
-    source, codec = random.Random(seed), Codec(limits=LIMITS)
+    source, codec = random.Random(seed), wire_codec(limits=LIMITS)
     known = corpus(source, codec)
     counts = {"messages": 0, "refused": 0, "ended": 0, "handshakes": 0}
     _, session = open_pair(LIMITS)

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from gspc_trio.components.job.messages import ApplicationCall
 from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Recall, Release
 from gspc_trio.components.rts.messages import Bootstrap, HostToResource, RegisterJob
-from gspc_trio.components.wire.codec import Codec, DecodeError, EncodeError
-from gspc_trio.components.wire.types import WIRE_TYPES
+from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.components.wire.registry import WIRE_TYPES
 from gspc_trio.components.worker.messages import Finished, Submission, Submit
 from gspc_trio.core.messages import Done, GetStatus, Status
 from gspc_trio.core.task import (
@@ -33,6 +33,7 @@ from gspc_trio.core.task import (
     TaskOptions,
     TaskState,
 )
+from gspc_trio.protocol.codec import DecodeError, EncodeError
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
 from gspc_trio.protocol.hooks import NUMBER_MAX, class_writer, make_converter
 from gspc_trio.protocol.limits import Limits
@@ -46,7 +47,7 @@ LIMITS = Limits(
     map_items_max=100,
     frame_items_max=20,
 )
-CODEC = Codec(limits=LIMITS)
+CODEC = wire_codec(limits=LIMITS)
 NUMBERS = {kind: number for number, kind in enumerate(WIRE_TYPES)}
 
 # Whatever a type allows ----
@@ -222,7 +223,7 @@ def test_what_cannot_travel_is_refused_where_it_is_sent(message: Any, says: str)
     ],
 )
 def test_a_task_that_is_too_large_is_refused_before_it_is_copied(message: Any, says: str) -> None:
-    codec = Codec(limits=LIMITS)
+    codec = wire_codec(limits=LIMITS)
     codec._packer = None  # type: ignore[assignment]
     with pytest.raises(EncodeError, match=says):
         codec.encode(message)
@@ -339,7 +340,7 @@ def test_the_error_names_the_field() -> None:
 
 
 def test_text_longer_than_allowed_is_refused() -> None:
-    codec = Codec(limits=Limits(string_bytes_max=10))
+    codec = wire_codec(limits=Limits(string_bytes_max=10))
     with pytest.raises(DecodeError):
         codec.decode_batch(frame_of(Interrupt, "j" * 11))
     assert codec.decode_batch(frame_of(Interrupt, "j" * 10)) == [Interrupt("j" * 10)]
@@ -405,7 +406,7 @@ def test_a_truncated_frame_is_an_error(length: int) -> None:
 
 
 def test_a_long_message_leaves_no_memory_behind() -> None:
-    codec = Codec()
+    codec = wire_codec()
     codec.encode(Status({}))
     tracemalloc.start()
     try:

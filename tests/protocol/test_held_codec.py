@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from gspc_trio.components.wire.codec import Codec, DecodeError
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import Submission, Submit
 from gspc_trio.compute.channel import RUN, pack_run, unpack
 from gspc_trio.core.task import TaskOptions
+from gspc_trio.protocol.codec import DecodeError
 
 HELD = ("r1.core0@near", "r2.core1@far")
 
@@ -19,13 +20,13 @@ def submit(*submissions: Submission) -> Submit:
 
 @pytest.mark.parametrize("options", [TaskOptions(), TaskOptions(attempts=3)])
 def test_held_resources_travel_with_a_submission(options: TaskOptions) -> None:
-    codec = Codec()
+    codec = wire_codec()
     sent = submit(Submission(7, 1, 3, (b"x",), options, HELD), Submission(8, 1, 3, (), options))
     assert codec.decode_batch(codec.encode_batch([sent])) == [sent]
 
 
 def test_held_resources_that_are_not_text_are_refused() -> None:
-    codec = Codec()
+    codec = wire_codec()
     good = codec.encode_batch([submit(Submission(7, 1, 3, (b"x",), TaskOptions(), HELD))])
     bad = good.replace(msgpack.packb(HELD), msgpack.packb((1, 2)))
     assert bad != good

@@ -27,6 +27,7 @@ from attrs import evolve
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import ImlError, LayerGone, NoRoom, error_of
 from gspc_trio.iml.quota import Quota
@@ -105,7 +106,7 @@ async def open_server_process(
 
 
 async def _run(order: dict[str, Any]) -> None:
-    network = Network(base64.b64decode(order["token"]), credentials=order["credentials"])
+    network = Network(wire_codec, base64.b64decode(order["token"]), credentials=order["credentials"])
     host, directory, spill_bytes = order["host"], order["spill_directory"], order["spill_bytes"]
     if spill_bytes and directory and not os.access(directory, os.W_OK | os.X_OK):
         raise NoRoom(f"host {host} cannot spill: it cannot write to the directory {directory}")

@@ -14,6 +14,7 @@ import psutil
 import trio
 
 from gspc_trio.components.provision.shell.hardware import read_facts
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml import local
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.data_layer import DataLayer
@@ -60,7 +61,7 @@ def published_layer(connection_file: Path) -> DataLayer:
 def layer_network(layer: DataLayer) -> Network:
     """Return the network through which a layer is reached, from here and, if its address says so, from other
     hosts."""
-    return Network(layer.token, credentials=layer.credentials)
+    return Network(wire_codec, layer.token, credentials=layer.credentials)
 
 
 def default_memory_bytes() -> int:
@@ -127,7 +128,7 @@ async def open_layer(
         network: where they listen, ``memory:iml...``; None: one of their own.
         local_door: let other processes of this machine map the memory.
     """
-    network = network or Network(secrets.token_bytes(32))
+    network = network or Network(wire_codec, secrets.token_bytes(32))
     async with open_scope() as nursery:
         coordinator = CoordinatorService(network)
         await nursery.start(coordinator.run, COORDINATOR_ADDRESS)

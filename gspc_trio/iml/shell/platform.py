@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 from msgspec import Struct
 
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml import local
 from gspc_trio.iml.segment import SegmentPool, SpillFile
 from gspc_trio.nursery.connections.network import Network
@@ -92,7 +93,7 @@ class Platform:
     def network(self, layer: DataLayer) -> Network:
         """Return the network through which a layer is reached, from here and, if its address says so, from
         other hosts."""
-        return Network(layer.token, credentials=layer.credentials)
+        return Network(wire_codec, layer.token, credentials=layer.credentials)
 
     def listen(self, address: str) -> Door:
         """Listen for processes of this machine.

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from gspc_trio.components.wire.codec import Codec, DecodeError, Encoded
 from gspc_trio.core.machine import Tick
 from gspc_trio.nursery.connections.gate import Gate
 from gspc_trio.nursery.connections.rpc import CLOSED_HERE, CLOSED_THERE, SIGNED_OFF, Peer
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.nursery.scopes.witness import Fill, show_queue
+from gspc_trio.protocol.codec import Codec, DecodeError, Encoded
 from gspc_trio.protocol.envelope import Reply
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import SILENT, Session

@@ -37,9 +37,9 @@ from gspc_trio.protocol.session import Identity
 if TYPE_CHECKING:
     import ssl
 
-    from gspc_trio.components.wire.codec import Codec
     from gspc_trio.nursery.connections.bulk import BulkStream
     from gspc_trio.nursery.connections.websocket import Dialer
+    from gspc_trio.protocol.codec import Codec
 
 __all__ = [
     "AuthenticationFailed",
@@ -91,6 +91,7 @@ class Network:
     """``memory:NAME`` inside this object, ``ws://HOST:PORT`` outside, ``wss://HOST:PORT`` encrypted.
 
     Args:
+        make_codec: makes the codec of websockets at the first of them, which knows all messages.
         token: the secret that both ends of a websocket must have, at least 16 bytes; memory needs none.
         limits: of every connection.
         random_bytes: makes nonces and the instance id; replaced in simulations. The clock is trio's.
@@ -102,6 +103,7 @@ class Network:
 
     def __init__(
         self,
+        make_codec: Callable[[Limits], Codec],
         token: bytes = b"",
         *,
         limits: Limits = DEFAULT_LIMITS,
@@ -111,6 +113,7 @@ class Network:
         origins: Iterable[str] = (),
         credentials: str = "",
     ) -> None:
+        self._make_codec = make_codec
         self.token = token
         self.limits = limits
         self.instance = random_bytes(8).hex()
@@ -238,9 +241,7 @@ class Network:
     @cached_property
     def codec(self) -> Codec:
         """The codec of this network's websockets."""
-        from gspc_trio.components.wire.codec import Codec
-
-        return Codec(limits=self.limits)
+        return self._make_codec(self.limits)
 
     def whereabouts(self) -> Whereabouts:
         """Return what this process tells others of itself; simulated ones have a network of their own."""

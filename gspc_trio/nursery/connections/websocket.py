@@ -23,7 +23,6 @@ from trio_websocket import (
     wrap_server_stream,
 )
 
-from gspc_trio.components.wire.codec import Codec
 from gspc_trio.core.machine import Tick
 from gspc_trio.nursery.connections.bulk import ROLE as BULK_ROLE
 from gspc_trio.nursery.connections.bulk import BulkAndCalls, BulkStream, serve_bulk
@@ -41,6 +40,7 @@ from gspc_trio.nursery.connections.rpc import Handler, Peer, handle_until_gone
 from gspc_trio.nursery.connections.tls import wrap_stream
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.nursery.scopes.witness import witnessed
+from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import Identity, Session
 from gspc_trio.protocol.signals import Begin, Dead, HandshakeReceived, Lost, Opened, SendHandshake

@@ -10,13 +10,14 @@ from typing import Any
 import msgpack
 import trio
 
-from gspc_trio.components.wire.codec import Codec, Encoded
-from gspc_trio.components.wire.types import WIRE_TYPES
+from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.components.wire.registry import WIRE_TYPES
 from gspc_trio.nursery.connections.link import take_frame
 from gspc_trio.nursery.connections.network import ConnectFailed, Handler, Network
 from gspc_trio.nursery.connections.rpc import CLOSED_HERE, CLOSED_THERE, Peer, handle_until_gone
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.address import MemoryAddress
+from gspc_trio.protocol.codec import Codec, Encoded
 from gspc_trio.protocol.envelope import Call
 from gspc_trio.protocol.session import Identity, Session
 from gspc_trio.protocol.signals import ItemsReceived, Lost
@@ -117,7 +118,7 @@ class Doors:
     """Who listens where, and how all speak, for networks that belong together."""
 
     def __init__(self) -> None:
-        self.codec = Codec()
+        self.codec = wire_codec()
         self.listeners: dict[str, tuple[str, str, Handler, trio.Nursery]] = {}
         self.liars: dict[str, tuple[Callable[[Liar], Awaitable[None]], trio.Nursery]] = {}
 
@@ -144,7 +145,7 @@ class CodedNetwork(Network):
     def __init__(
         self, token: bytes, doors: Doors, instance: str, on_connect: Callable[[Peer], object] = lambda _: None
     ) -> None:
-        super().__init__(token)
+        super().__init__(wire_codec, token)
         self.instance = instance
         self._doors = doors
         self._on_connect = on_connect

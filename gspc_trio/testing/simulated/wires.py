@@ -12,11 +12,12 @@ from typing import cast
 
 import trio
 
-from gspc_trio.components.wire.codec import Codec
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.network import ConnectFailed, Handler, Network, Whereabouts
 from gspc_trio.nursery.connections.websocket import Doorkeeper, serve_stream
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.address import WebSocketAddress
+from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.checkers.door import Door
 from gspc_trio.testing.simulated.alarm import Alarm
@@ -310,7 +311,7 @@ class SimulatedNetwork(Network):
         random: Random,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        super().__init__(token, limits=limits, random_bytes=random.randbytes, allow_remote=True)
+        super().__init__(wire_codec, token, limits=limits, random_bytes=random.randbytes, allow_remote=True)
         self.process = process
         self._wires = wires
 
@@ -373,4 +374,4 @@ def _raise(error: BaseException) -> None:
 
 @cache
 def _codec(limits: Limits) -> Codec:
-    return Codec(limits=limits)
+    return wire_codec(limits=limits)

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.provision.shell.hardware import discover_hardware
 from gspc_trio.components.rif.shell.service import RifService, open_rif
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.shell.compute import open_process_backend
 from gspc_trio.iml.quota import quota_of
 from gspc_trio.nursery.connections.network import Network, address_towards
@@ -100,7 +101,7 @@ def read_order(line: bytes) -> Order:
 async def run_rif(order: Order) -> str:
     """Run the RIF until its RTS is gone, it is told to stop, or a signal comes; return why it ended."""
     limits = replace(DEFAULT_LIMITS, lease_s=RTS_SILENCE_S)
-    network = Network(order.token, limits=limits, credentials=order.credentials)
+    network = Network(wire_codec, order.token, limits=limits, credentials=order.credentials)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with open_process_backend() as backend:
             async with open_rif(

@@ -25,6 +25,7 @@ from gspc_trio.components.rts.messages import (
     Teardown,
     TeardownReport,
 )
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.messages import GetStatus, Status
 from gspc_trio.core.resources import Resource, checked_cores
@@ -204,6 +205,6 @@ async def join_rts(connection_file: Path) -> AsyncIterator[RunTimeSystem]:
         ConnectFailed: nobody answers there, or the one who does is not ours.
     """
     info = read_connection_file(connection_file)
-    network = Network(info.token, credentials=info.credentials)
+    network = Network(wire_codec, info.token, credentials=info.credentials)
     async with network.connect(info.address, role="control", name="client", expect="rts") as peer:
         yield RunTimeSystem(network, info.address, peer)

@@ -1,4 +1,4 @@
-"""Everything that may travel; the place of each type is its number on the wire."""
+"""All messages that travel between components; the place of each type is its number on the wire."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ from gspc_trio.components.rts.messages import (
     Teardown,
     TeardownReport,
 )
+from gspc_trio.components.wire.hot import register_hot_hooks
 from gspc_trio.components.worker.messages import (
     AttemptStatus,
     Begun,
@@ -115,6 +116,9 @@ from gspc_trio.iml.messages import (
     ServerList,
     SetRank,
 )
+from gspc_trio.protocol.codec import Registry
+from gspc_trio.protocol.envelope import EncodeError
+from gspc_trio.records.facts import RECORD_TYPES, Record
 from gspc_trio.records.messages import RecordBatch, Watch
 
 WIRE_TYPES: tuple[type, ...] = (
@@ -133,5 +137,42 @@ WIRE_TYPES: tuple[type, ...] = (
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 
-BULK_TYPES = frozenset({Chunk, PutChunk})
-"""Messages that are little more than their last field, which is long: the codec spares them copies."""
+
+def check_submit(message: Submit, room_bytes: int) -> None:
+    """Refuse arguments of a single task that cannot travel with it.
+
+    Raises:
+        EncodeError: they are too large.
+    """
+    if len(message.submissions) == 1:
+        size_bytes = sum(map(len, message.submissions[0].arguments))
+        advice = "pass less, write it to a file and pass its name"
+        _check("arguments", size_bytes, room_bytes, advice)
+
+
+def check_finished(message: Finished, room_bytes: int) -> None:
+    """Refuse the result of a single task that cannot travel with its outcome.
+
+    Raises:
+        EncodeError: it is too large.
+    """
+    if len(message.outcomes) == 1:
+        size_bytes = sum(len(data) for values in message.outcomes[0].values for data in values)
+        _check("a result", size_bytes, room_bytes, "return less, write it to a file and return its name")
+
+
+def _check(what: str, size_bytes: int, room_bytes: int, advice: str) -> None:
+    if size_bytes > room_bytes:
+        raise EncodeError(
+            f"{what} of {size_bytes} bytes, {room_bytes} can travel with a task: {advice}, "
+            "or keep it in a memory layer"
+        )
+
+
+REGISTRY = Registry(
+    types=WIRE_TYPES,
+    unions={Record: RECORD_TYPES},
+    add_hooks=register_hot_hooks,
+    bulk_types=frozenset({Chunk, PutChunk}),
+    checks={Submit: check_submit, Finished: check_finished},
+)
