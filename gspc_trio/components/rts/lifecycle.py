@@ -1,13 +1,17 @@
-"""The life of RIFs: started, up, lost and started again, failed, taken down."""
+"""The life of RIFs: started, up, lost and started again, failed, taken down.
+
+While one is up it revokes what it is told to, and rests for a while when its host cannot start processes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import define, field
 
-from gspc_trio.components.rm.events import Added, Removed
-from gspc_trio.components.rm.messages import GrantsAhead
+from gspc_trio.components.rm.events import Added, Awaited, Removed, Rested, Resumed
+from gspc_trio.components.rm.messages import GrantsAhead, Revoke
 from gspc_trio.components.rts.actions import (
     AnnounceGone,
     AnnounceRif,
@@ -22,19 +26,29 @@ from gspc_trio.components.rts.actions import (
     TellRm,
     TornDown,
 )
-from gspc_trio.components.rts.asking import refusal_of
-from gspc_trio.components.rts.events import BootstrapAsked, RifEnded, RifLost, RifUp, TeardownAsked
+from gspc_trio.components.rts.events import BootstrapAsked, RifEnded, RifLost, RifUnfit, RifUp, TeardownAsked
 from gspc_trio.components.rts.expected import Expected
-from gspc_trio.components.rts.revoking import make_up, put_off
-from gspc_trio.components.rts.state import Add, JobEntry, Limits, Rif, RifState, check_rif, checked_dag
-from gspc_trio.core.ids import Counter, JobId, RifId
+from gspc_trio.components.rts.state import (
+    Add,
+    JobEntry,
+    Limits,
+    Quarantine,
+    Rif,
+    RifState,
+    check_rif,
+    checked_dag,
+)
+from gspc_trio.core.ids import Counter, GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.machine import IllegalEvent
-from gspc_trio.core.resources import BadResources
+from gspc_trio.core.resources import MEMORY_CLASS, BadResources
 from gspc_trio.records.facts import RifChanged
 
 Actions = list[Any]
 
 UNCONFIRMED = "it did not say in time that revoked work has ended"
+
+CORES_MAX = 4096
+"""Cores of one host: no hardware has more, and a machine cannot compute in so many processes."""
 
 
 @define(eq=False)
@@ -60,15 +74,15 @@ class LifeCycle:
     Args:
         strategies: names of those there are.
         limits: times and sizes.
+        jobs: those that hear of RIFs; only looked at here.
     """
 
-    def __init__(self, strategies: frozenset[str], limits: Limits) -> None:
+    def __init__(self, strategies: frozenset[str], limits: Limits, jobs: Mapping[JobId, JobEntry]) -> None:
         self.strategies = strategies
         self.limits = limits
         self.rifs: dict[RifId, Rif] = {}
         self.by_link: dict[int, Rif] = {}
-        self.jobs: dict[JobId, JobEntry] = {}
-        self.ended_jobs: set[JobId] = set()
+        self._jobs = jobs
         self.stopping = False
         self.names = Counter("r")
         self.grants_ahead: GrantsAhead | None = None
@@ -181,8 +195,8 @@ class LifeCycle:
 
     def announce(self, rif: Rif, out: Actions) -> None:
         """Tell all jobs what the RIF has now."""
-        if self.jobs:
-            out.append(self.announcement(rif, tuple(self.jobs)))
+        if self._jobs:
+            out.append(self.announcement(rif, tuple(self._jobs)))
 
     def announcement(self, rif: Rif, jobs: tuple[JobId, ...]) -> AnnounceRif:
         """Return what these jobs are told of a RIF that is up."""
@@ -208,7 +222,7 @@ class LifeCycle:
             return
         rif.move(RifState.AWAY)
         rif.reason, rif.timer_at = reason, now + self.limits.grace_s
-        put_off(rif, self.limits, now, out)
+        self._put_off(rif, now, out)
         self._record(rif, now, out)
 
     def adopt(self, rif: Rif) -> None:
@@ -226,7 +240,7 @@ class LifeCycle:
         rif.up_at, rif.timer_at, rif.reason = now, None, ""
         self._record(rif, now, out)
         self.announce(rif, out)
-        make_up(rif, self.limits, now, out)
+        self._make_up(rif, now, out)
 
     def ended(self, event: RifEnded, now: float, out: Actions) -> None:
         """Nothing is left of an incarnation."""
@@ -270,8 +284,8 @@ class LifeCycle:
 
     def _withdraw(self, rif: Rif, reason: str, out: Actions) -> None:
         """Take all resources of a RIF from jobs and RM."""
-        if self.jobs:
-            out.append(AnnounceGone(tuple(self.jobs), rif.rif_id, rif.incarnation, reason))
+        if self._jobs:
+            out.append(AnnounceGone(tuple(self._jobs), rif.rif_id, rif.incarnation, reason))
         self.expected.tell(out)  # first, or the RM would refuse who waits for what comes back
         if usable := rif.usable():
             out.append(TellRm(Removed(tuple(resource.resource_id for resource in usable), "lose")))
@@ -306,6 +320,68 @@ class LifeCycle:
         if not rif.killed:
             rif.killed = True
             out.append(KillRif(rif.rif_id, rif.incarnation))
+
+    # Revocations --------------------------------------------------------------------------------------------
+
+    def revoke(
+        self, rif: Rif, grant_id: GrantId, names: tuple[ResourceId, ...], now: float, out: Actions
+    ) -> None:
+        """Have a RIF end what runs under a grant, and say when nothing of it is left.
+
+        The RM waits for one that is away.
+        """
+        if rif.link is not None:
+            rif.owe(grant_id, names, now + self.limits.revoke_timeout_s)
+            out.append(TellRif(rif.link, Revoke(grant_id, names)))
+            return
+        assert rif.timer_at is not None, "nobody awaits it"
+        rif.unsaid[grant_id] = (*rif.unsaid.get(grant_id, ()), *names)
+        # When it is back at the last moment, it has the usual time to answer.
+        out.append(TellRm(Awaited(grant_id, rif.timer_at + 2 * self.limits.revoke_timeout_s)))
+
+    def _put_off(self, rif: Rif, now: float, out: Actions) -> None:
+        """A RIF has gone away before it has answered: it is told again."""
+        owed = {grant_id: tuple(sorted(one.resource_ids)) for grant_id, one in rif.owed.items()}
+        rif.owed.clear()
+        for grant_id, names in owed.items():
+            self.revoke(rif, grant_id, names, now, out)
+
+    def _make_up(self, rif: Rif, now: float, out: Actions) -> None:
+        """Tell a RIF that is back what it is to revoke."""
+        unsaid = dict(rif.unsaid)
+        rif.unsaid.clear()
+        for grant_id, names in unsaid.items():
+            self.revoke(rif, grant_id, names, now, out)
+
+    # Quarantine: the RM gives out nothing of the host and has grants given back; what runs there goes on ----
+
+    def unfit(self, event: RifUnfit, now: float, out: Actions) -> None:
+        """A host could not start a process: use it no more for a while."""
+        rif = self.by_link.get(event.link)
+        if rif is None or rif.state is not RifState.UP or rif.quarantine is not None:
+            return
+        tops = tuple(
+            name
+            for name, one in rif.resources.items()
+            if not one.parents and one.resource_class != MEMORY_CLASS and name not in rif.left
+        )
+        delays_s = self.limits.quarantine_delays_s
+        if now - rif.fit_at >= self.limits.stable_after_s:
+            rif.quarantines = 0
+        due_s = now + delays_s[min(rif.quarantines, len(delays_s) - 1)]
+        rif.quarantines += 1
+        rif.quarantine = Quarantine(event.reason, due_s, tops)
+        out.append(RifChanged(now, rif.rif_id, rif.host, *rif.shown))
+        out.append(TellRm(Rested(tops)))
+
+    def _resume(self, now: float, out: Actions) -> None:
+        """Try those hosts again whose time has come."""
+        for rif in self.rifs.values():
+            pause = rif.quarantine
+            if pause is not None and pause.due_s <= now:
+                rif.quarantine, rif.fit_at = None, now
+                out.append(RifChanged(now, rif.rif_id, rif.host, *rif.shown))
+                out.append(TellRm(Resumed(pause.resource_ids)))
 
     # Teardown -----------------------------------------------------------------------------------------------
 
@@ -359,8 +435,11 @@ class LifeCycle:
     # Time ---------------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        """Return the earliest time at which a RIF's timer is due."""
-        return min((rif.timer_at for rif in self.rifs.values() if rif.timer_at is not None), default=None)
+        """Return the earliest time at which a RIF's timer is due, or a host is to be tried again."""
+        rifs = self.rifs.values()
+        times = [rif.timer_at for rif in rifs if rif.timer_at is not None]
+        times += [rif.quarantine.due_s for rif in rifs if rif.quarantine is not None]
+        return min(times, default=None)
 
     def tick(self, now: float, out: Actions) -> None:
         """Look at the timers."""
@@ -381,6 +460,7 @@ class LifeCycle:
             else:
                 rif.timer_at = None
                 self._kill(rif, out)
+        self._resume(now, out)
 
     # Answers ------------------------------------------------------------------------------------------------
 
@@ -427,3 +507,28 @@ class LifeCycle:
         for teardown in self._teardowns.values():
             assert teardown.waiting, "a teardown with nothing to wait for is answered"
             assert all(self.rifs[rif_id].state is RifState.STOPPING for rif_id in teardown.waiting)
+
+
+def refusal_of(event: BootstrapAsked, strategies: frozenset[str], rifs: int, rifs_max: int) -> str:
+    """Return why a bootstrap cannot be, or "".
+
+    Args:
+        event: what is asked for.
+        strategies: names of those there are.
+        rifs, rifs_max: number of RIFs there are, and may be.
+    """
+    if event.strategy not in strategies:
+        there = ", ".join(sorted(strategies)) or "none"
+        return f"there is no strategy {event.strategy!r}; there are: {there}"
+    if not event.hosts:
+        return "no host was named"
+    twice = sorted({host for host in event.hosts if event.hosts.count(host) > 1})
+    if twice or "" in event.hosts:
+        return f"hosts named twice: {', '.join(twice)}" if twice else "a host has no name"
+    if event.cores < 0:
+        return f"the number of cores is {event.cores}; it must not be negative"
+    if event.cores > CORES_MAX:
+        return f"a host offers at most {CORES_MAX} cores, not {event.cores}: each has a process of its own"
+    if rifs + len(event.hosts) > rifs_max:
+        return f"there may be {rifs_max} RIFs; there are {rifs}, {len(event.hosts)} more were asked for"
+    return ""

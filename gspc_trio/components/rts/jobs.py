@@ -1,0 +1,246 @@
+"""The jobs of a run-time system: they join, leave, come back, go on for one another, or are given up."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec.structs import replace
+
+from gspc_trio.components.rm.events import Claimed, JobGone, JobJoined, JobWeighed
+from gspc_trio.components.rm.messages import Interrupt
+from gspc_trio.components.rts import events
+from gspc_trio.components.rts.actions import (
+    AcceptJob,
+    Answer,
+    CloseJobAt,
+    Refused,
+    RefuseJob,
+    TellRm,
+    TellWeight,
+    Weighed,
+)
+from gspc_trio.components.rts.lifecycle import Actions, LifeCycle
+from gspc_trio.components.rts.messages import EndState, JobEnd
+from gspc_trio.components.rts.state import JobEntry, Rif, RifState
+from gspc_trio.core.ids import Counter, JobId
+from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.records.facts import JobChanged, TaskCounts
+
+ENDED = "its job server ended while there was no run-time system"
+"""Why a job is given up that could not be awaited."""
+
+
+class Jobs:
+    """All jobs there are, and those of which only RIFs have spoken.
+
+    Args:
+        lives: the RIFs.
+        registered: the jobs there are, oldest first; changed only here.
+    """
+
+    def __init__(self, lives: LifeCycle, registered: dict[JobId, JobEntry]) -> None:
+        self._lives = lives
+        self.registered = registered
+        self.links: dict[int, JobId] = {}
+        """Connection -> job of those that are there."""
+        self.names = Counter("j")
+        self._ended: set[JobId] = set()
+
+    def asked(self, event: events.JobAsked, now: float, out: Actions) -> None:
+        """A job server joins, perhaps to go on for an earlier job."""
+        jobs = self.registered
+        if event.link in self.links:
+            raise IllegalEvent(f"link {event.link} is that of job {self.links[event.link]} already")
+        refusal = ""
+        if self._lives.stopping:
+            refusal = "the run-time system is stopping"
+        elif bad_weight := _bad_weight(event.weight):
+            refusal = bad_weight
+        elif len(jobs) >= self._lives.limits.jobs_max:
+            refusal = f"there may be {self._lives.limits.jobs_max} jobs at one time, and there are"
+        if refusal:
+            out.append(RefuseJob(event.link, refusal))
+            return
+        orphan = jobs.get(event.adopts)
+        job = self.names.next_name()
+        jobs[job] = JobEntry(
+            job, event.link, event.name, event.pid, event.host, event.address, event.weight, event.grace_s
+        )
+        self.links[event.link] = job
+        adopted = self._adopt(job, event.adopts, now, out)
+        if adopted and orphan is not None and orphan.away_until is None:
+            # Its job server is gone though its connection does not know yet.
+            del self.links[orphan.link]
+            out.append(TellRm(Interrupt(adopted)))
+        self._end_orphans(adopted, now, out)
+        out.append(JobChanged(now, job, "running", event.name))
+        rifs = [rif.rif_id for rif in self._lives.rifs.values() if rif.state in (RifState.UP, RifState.AWAY)]
+        out.append(AcceptJob(event.link, job, adopted, rifs=tuple(rifs) if adopted else ()))
+        out.extend(
+            self._lives.announcement(rif, (job,))
+            for rif in self._lives.rifs.values()
+            if rif.state is RifState.UP
+        )
+        out.append(TellRm(JobJoined(job, event.weight, event.priority)))
+
+    def _adopt(self, heir: JobId, orphan: JobId, now: float, out: Actions) -> JobId:
+        """Have a job go on for an earlier one; return that, or "" if there is nothing to go on for.
+
+        RIFs that have not come back yet may bring work of a job that nobody else has spoken of.
+        """
+        lives = self._lives
+        entry = self.registered.get(orphan)
+        if entry is None and orphan in self.names and any(map(_may_bring_work, lives.rifs.values())):
+            entry = JobEntry(orphan, 0, orphan, 0, "", "", 1.0, lives.limits.grace_s)
+            out.append(JobChanged(now, orphan, "running", orphan))
+            out.append(TellRm(JobJoined(orphan)))
+        if entry is None or orphan == heir or entry.heir not in ("", heir) or not entry.grace_s:
+            return ""
+        self.registered[orphan] = replace(entry, away_until=math.inf, heir=heir)
+        return orphan
+
+    def back(self, event: events.JobBack, now: float, out: Actions) -> None:
+        """A job server has connected again: it goes on as the job it was."""
+        lives, job, wish = self._lives, event.job, event.joining
+        if wish.link in self.links:
+            raise IllegalEvent(f"link {wish.link} is that of job {self.links[wish.link]} already")
+        entry = self.registered.get(job)
+        refusal = ""
+        if lives.stopping:
+            refusal = "the run-time system is stopping"
+        elif not lives.limits.grace_s:
+            refusal = "this run-time system was started without --state: it takes no job back"
+        elif entry is not None and entry.heir:
+            refusal = f"job {entry.heir} has gone on for it"
+        if refusal:
+            out.append(RefuseJob(wish.link, refusal))
+            return
+        if entry is not None and entry.away_until is None:
+            del self.links[entry.link]
+        # It may have been changed since the job was last told.
+        weight = entry.weight if entry is not None and entry.pid else wish.weight
+        self.registered[job] = JobEntry(
+            job, wish.link, wish.name, wish.pid, wish.host, wish.address, weight, wish.grace_s
+        )
+        self.links[wish.link] = job
+        orphan = self.registered.get(wish.adopts)
+        if orphan is None or orphan.away_until is not None:
+            self._adopt(job, wish.adopts, now, out)
+        out.append(JobChanged(now, job, "running", wish.name))
+        out.append(AcceptJob(wish.link, job, back=True))
+        out.extend(lives.announcement(rif, (job,)) for rif in lives.rifs.values() if rif.state is RifState.UP)
+        known = entry is not None
+        out.append(TellRm(JobWeighed(job, weight) if known else JobJoined(job, weight, wish.priority)))
+        if weight != wish.weight:
+            out.append(TellWeight(job, weight))
+        out.append(TellRm(Claimed(job, event.grants, whole=True)))
+
+    def weight_asked(self, event: events.WeightAsked, out: Actions) -> None:
+        """Change a job's share of the resources."""
+        jobs = self.registered
+        refusal = _bad_weight(event.weight)
+        if event.job not in jobs:
+            there = ", ".join(jobs) or "none"
+            refusal = f"there is no job {event.job}; registered: {there}"
+        if refusal:
+            out.append(Refused(event.ask, refusal))
+            return
+        jobs[event.job] = replace(jobs[event.job], weight=event.weight)
+        out.append(TellRm(JobWeighed(event.job, event.weight)))
+        out.append(TellWeight(event.job, event.weight))
+        out.append(Answer(event.ask, Weighed()))
+
+    def gone(self, event: events.JobGone, now: float, out: Actions) -> None:
+        """A job has left, or cannot be heard any more: then it is awaited if it may come back."""
+        jobs = self.registered
+        entry = jobs.get(event.job)
+        if (entry is not None and entry.heir) or (event.link and event.link not in self.links):
+            return  # its connection is over at last: another has taken its place
+        if entry is None or entry.away_until is not None:
+            raise IllegalEvent(f"there is no job {event.job}")
+        del self.links[entry.link]
+        if not self._lives.limits.grace_s:  # it cannot come back as it was
+            self._end_orphans(event.job, now, out)
+        grace_s = max(entry.grace_s, self._lives.limits.grace_s if event.silent else 0.0)
+        if grace_s > 0 and not event.left and not self._lives.stopping:
+            jobs[event.job] = replace(entry, grace_s=grace_s, away_until=now + grace_s)
+            out.append(TellRm(Interrupt(event.job)))  # what it holds stays; nobody could use more
+        else:
+            self._end_job(entry, event, now, out)
+
+    def inherited(self, event: events.Inherited, now: float, out: Actions) -> None:
+        """Who went on for a job has all that was left of it."""
+        entry = self.registered.get(event.job)
+        if entry is not None and entry.heir == event.heir:
+            self._end_job(entry, events.JobGone(event.job, f"{event.heir} went on for it"), now, out)
+
+    def ended(self, event: events.JobEnded, now: float, out: Actions) -> None:
+        """Await this job no more than RIFs need to say what they have of it."""
+        del now, out
+        self._ended.add(event.job)
+
+    def awaits(self, job: JobId, new: bool, now: float, out: Actions) -> bool:
+        """Return whether work that a RIF brings back is claimed for its job, which is awaited.
+
+        A job of which nobody has spoken before is awaited from now on if the RIF is ``new``: known only to a
+        run-time system of before.
+        """
+        entry = self.registered.get(job)
+        if entry is not None:
+            return entry.away_until is not None and not entry.pid
+        if new:
+            grace_s = 0.0 if job in self._ended else self._lives.limits.grace_s
+            self.registered[job] = JobEntry(job, 0, job, 0, "", "", 1.0, grace_s, away_until=now + grace_s)
+            out.append(JobChanged(now, job, "running", job))
+            out.append(TellRm(JobJoined(job)))
+        return new
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which a job is awaited no more."""
+        times = [job.away_until for job in self.registered.values() if job.away_until is not None]
+        return min(times, default=None)
+
+    def tick(self, now: float, out: Actions) -> None:
+        """Give those up that nobody went on for in time; an orphan ends with its heir."""
+        for entry in list(self.registered.values()):
+            if entry.away_until is not None and entry.away_until <= now:
+                reason = f"nobody went on for it within {entry.grace_s:g} s" if entry.grace_s else ENDED
+                self._end_job(entry, events.JobGone(entry.job, reason), now, out)
+
+    def check(self) -> None:
+        """Assert the invariants of jobs."""
+        jobs = self.registered
+        there = {entry.link: job for job, entry in jobs.items() if entry.away_until is None}
+        assert self.links == there, (self.links, there)
+        assert all(entry.heir in jobs for entry in jobs.values() if entry.heir), "an heir is gone"
+        assert all(entry.job == job for job, entry in jobs.items())
+
+    def _end_orphans(self, heir: JobId, now: float, out: Actions) -> None:
+        """Who went on for other jobs is gone: nobody else does."""
+        for orphan in [one for one in self.registered.values() if heir and one.heir == heir]:
+            self._end_job(orphan, events.JobGone(orphan.job, "who went on for it is gone"), now, out)
+
+    def _end_job(self, entry: JobEntry, event: events.JobGone, now: float, out: Actions) -> None:
+        self._end_orphans(event.job, now, out)
+        del self.registered[event.job]
+        links = tuple(self._lives.by_link)
+        if links:
+            out.append(CloseJobAt(links, event.job))
+        out.append(TellRm(JobGone(event.job)))
+        end = event.left or JobEnd(EndState.STOPPED, event.reason)
+        if end.tasks:
+            out.append(TaskCounts(now, event.job, dict(end.tasks), first_s=now - end.elapsed_s))
+        detail = end.detail[: self._lives.limits.detail_characters_max]
+        out.append(JobChanged(now, event.job, end.state.value, entry.name, detail))
+
+
+def _bad_weight(weight: float) -> str:
+    """Return what is wrong with a job's weight, or ""."""
+    if weight > 0 and math.isfinite(weight):
+        return ""
+    return f"a job's weight is a number more than 0, not {weight}"
+
+
+def _may_bring_work(rif: Rif) -> bool:
+    """Whether a RIF is awaited of which nobody knows what it has."""
+    return rif.state is RifState.AWAY and not rif.resources
