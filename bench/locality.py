@@ -29,8 +29,8 @@ from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.layout import Layout
 from gspc_trio.iml.quota import Quota
-from gspc_trio.iml.shell.iml_process import open_server_process
 from gspc_trio.iml.shell.layer import join_layer
+from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.nursery.connections.network import Network
 
 HOSTS = ("alpha", "beta", "gamma")

@@ -66,11 +66,11 @@ MACHINES = (
         "From the time it is ready to its end: where the job's scheduler keeps it.",
     ),
     Machine(
-        "Demand at the resource manager", "gspc_trio.components.rm.jobs", "DEMAND_TRANSITIONS", "MET",
+        "Demand at the resource manager", "gspc_trio.components.rm.parts", "DEMAND_TRANSITIONS", "MET",
         "What a job asks for: a number of grants (credit) for each shape of request.",
     ),
     Machine(
-        "Grant at the resource manager", "gspc_trio.components.rm.jobs", "GRANT_TRANSITIONS", "HELD",
+        "Grant at the resource manager", "gspc_trio.components.rm.parts", "GRANT_TRANSITIONS", "HELD",
         "A resource, or several at once, in the hands of one job.",
     ),
     Machine(

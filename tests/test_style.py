@@ -136,6 +136,56 @@ def test_what_the_order_forbids_is_found(module: str, line: str) -> None:
     assert len(list(complaints(module, ast.parse(line)))) >= 1
 
 
+def dependencies() -> dict[str, set[str]]:
+    """Return module -> modules of ours that it imports anywhere, for type checking too."""
+    trees = {module_of(path): parse(path) for path in sources()}
+    return {
+        module: {
+            other
+            for name in imports(tree)
+            if (other := name.removeprefix("gspc_trio").removeprefix(".")) in trees and other != module
+        }
+        - {""}
+        for module, tree in trees.items()
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> Iterator[frozenset[str]]:
+    """Yield the sets of modules each of which imports all others of its set, over others or not."""
+    reached = {module: _reached(graph, module) for module in graph}
+    seen: set[str] = set()
+    for module, others in reached.items():
+        if module in others and module not in seen:
+            circle = frozenset(other for other in others if module in reached[other])
+            seen |= circle
+            yield circle
+
+
+def _reached(graph: dict[str, set[str]], module: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        new = graph[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found
+
+
+CIRCLES_LEFT = {frozenset({"protocol.references", "protocol.values"})}
+"""Compute processes load the one without the other: what lies in a memory layer is rare."""
+
+
+def test_no_modules_import_each_other() -> None:
+    """But for views of the terminal, which draw each other, and parts of simulations."""
+    found = {one for one in circles(dependencies()) if not min(one).startswith(("testing.", "tui."))}
+    assert found == CIRCLES_LEFT
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a", "e"}, "e": {"d"}, "f": {"d"}}
+    assert set(circles(graph)) == {frozenset("abc"), frozenset("de")}
+
+
 def test_no_folder_is_full() -> None:
     for folder in {path.parent for path in sources()}:
         files = len(list(folder.glob("*.py")))

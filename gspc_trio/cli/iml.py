@@ -28,7 +28,8 @@ from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.coordinator import CoordinatorService
-from gspc_trio.iml.shell.layer import MEMORY_SHARE, default_iml_file, default_memory_bytes, join_layer
+from gspc_trio.iml.shell.layer import default_iml_file, join_layer
+from gspc_trio.iml.shell.platform import MEMORY_SHARE, default_memory_bytes
 from gspc_trio.iml.shell.server import ImlServer
 from gspc_trio.iml.store_parts import PAGE_BYTES
 from gspc_trio.nursery.connections.certificates import Authority

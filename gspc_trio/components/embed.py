@@ -128,7 +128,7 @@ async def _with_data(rts: RunTimeSystem, host: str, quota: Quota) -> AsyncIterat
         yield
         return
     from gspc_trio.iml.shell.arena import arena_at, arena_of
-    from gspc_trio.iml.shell.iml_process import open_server_process
+    from gspc_trio.iml.shell.server_process import open_server_process
 
     listen = "" if rts.embedded else address_towards(rts.address)
     arena = arena_of(rts) if rts.embedded else arena_at(rts.network, rts.address)

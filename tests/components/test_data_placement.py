@@ -18,7 +18,7 @@ from gspc_trio.iml.layout import Layout
 from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.host import ranked_hosts
-from gspc_trio.iml.shell.iml_process import open_server_process
+from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.policies.location import Level, Target, location
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside

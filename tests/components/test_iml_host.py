@@ -16,8 +16,8 @@ from gspc_trio.iml.local import LocalClient, door_of
 from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell import host as iml_host
 from gspc_trio.iml.shell.host import HostLayers
-from gspc_trio.iml.shell.iml_process import ServerProcess
 from gspc_trio.iml.shell.platform import PLATFORM, Platform
+from gspc_trio.iml.shell.server_process import ServerProcess
 from gspc_trio.nursery.connections.network import Network
 
 MIB = 1 << 20

@@ -11,7 +11,7 @@ from gspc_trio import Net, open_iml
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.host import ranked_hosts
-from gspc_trio.iml.shell.iml_process import open_server_process
+from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.policies.location import Level, Target, location
 
 pytestmark = pytest.mark.process

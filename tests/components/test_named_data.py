@@ -14,7 +14,7 @@ from gspc_trio import Data, Executor, Named, Net, Program, open_iml, open_job, o
 from gspc_trio.iml.errors import UnknownName
 from gspc_trio.iml.layout import Layout, striped
 from gspc_trio.iml.quota import Quota
-from gspc_trio.iml.shell.iml_process import open_server_process
+from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.protocol.values import BadValue
 from gspc_trio.workflow.arcs import WorkflowError
 

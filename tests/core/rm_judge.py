@@ -8,8 +8,8 @@ from typing import Any
 from rm_model import Live, Model, is_plain, is_preferring, sizes
 
 from gspc_trio.components.rm.events import Removed
-from gspc_trio.components.rm.jobs import NEVER
 from gspc_trio.components.rm.messages import Grant, Interrupt, Lapsed, Recall, Refuse, Revoke
+from gspc_trio.components.rm.parts import NEVER
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.task import Shape
 from gspc_trio.records.facts import GrantChanged, ResourceChanged

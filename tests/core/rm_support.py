@@ -7,9 +7,9 @@ from typing import Any
 from transitions_seen import TransitionsSeen
 
 from gspc_trio.components.rm.events import Added, JobJoined
-from gspc_trio.components.rm.jobs import DEMAND_TRANSITIONS, GRANT_TRANSITIONS, DemandState, GrantState
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Demand, Grant, Release
+from gspc_trio.components.rm.parts import DEMAND_TRANSITIONS, GRANT_TRANSITIONS, DemandState, GrantState
 from gspc_trio.components.rm.state import Limits
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.machine import Tick

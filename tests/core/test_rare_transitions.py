@@ -11,8 +11,8 @@ from worker_driver import compute, sub
 from gspc_trio.components.rif.at_work import Use
 from gspc_trio.components.rif.events import Called
 from gspc_trio.components.rif.messages import AddResources, Hold, RemoveResources
-from gspc_trio.components.rm.jobs import DemandState
 from gspc_trio.components.rm.messages import Revoke
+from gspc_trio.components.rm.parts import DemandState
 from gspc_trio.components.worker.events import Retracted, WorkerIdle
 from gspc_trio.components.worker.messages import Cancel, CloseJob
 from gspc_trio.components.worker.phases import AttemptPhase

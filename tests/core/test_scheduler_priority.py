@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scheduler_world import CORE, DEFAULT_OPTIONS, JOB, World, bad, core, finished, grant, ok, ready, task
 
 from gspc_trio.components.job.scheduler.interface import CancelTasks, TasksReady
-from gspc_trio.components.job.scheduler.state import ClassQueue, Entry
-from gspc_trio.components.job.scheduler.waiting import Waiting, rank_of
+from gspc_trio.components.job.scheduler.state import ClassQueue, Entry, Waiting, rank_of
 from gspc_trio.components.rm.messages import Demand
 from gspc_trio.components.worker.messages import Submit
 from gspc_trio.core.machine import Tick

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gspc_trio.components.rm.jobs import Holding
+from gspc_trio.components.rm.parts import Holding
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.components.rm.search import allocate_all
 from gspc_trio.components.rm.state import Reservation, State

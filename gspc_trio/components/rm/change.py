@@ -74,9 +74,8 @@ class Changer:
         self._enqueue(added)
         pool.version += 1
         pool.changed += 1
-        if pool.placer is not None:
-            for changed in dict.fromkeys(vertex.host for vertex in added):
-                pool.placer.refresh(pool, changed, there=True)
+        for changed in dict.fromkeys(vertex.host for vertex in added):
+            pool.host_changed(changed)
         return added
 
     def _new_place(self, parents: tuple[ResourceId, ...], were_leaves: list[Vertex]) -> Place:
@@ -247,9 +246,8 @@ class Changer:
             self._tidy(queue)
         pool.version += 1
         pool.changed += 1
-        if pool.placer is not None:
-            for host in dict.fromkeys(vertex.host for vertex in going):
-                pool.placer.refresh(pool, host, there=host.count > 0)
+        for host in dict.fromkeys(vertex.host for vertex in going):
+            pool.host_changed(host)
 
     def _uncount(self, going: dict[Vertex, None]) -> None:
         """Bring the summaries of the ancestors that stay up to date."""

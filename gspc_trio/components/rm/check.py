@@ -19,8 +19,7 @@ def check_state(state: State) -> None:
     _check_claims(state)
     _check_wants(state)
     _check_memories(state)
-    if state.pool.placer is not None:
-        state.pool.placer.check(state.pool)
+    state.pool.check_placement()
 
 
 def _check_tree(pool: Pool) -> None:

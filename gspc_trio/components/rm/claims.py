@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from gspc_trio.components.rm.events import Claimed
-from gspc_trio.components.rm.jobs import Form, Holding, Job, new_holding
 from gspc_trio.components.rm.lapse import recall_unwanted
 from gspc_trio.components.rm.messages import Grant, Lapsed
+from gspc_trio.components.rm.parts import Form, Holding, Job, new_holding
 from gspc_trio.components.rm.search import allocate_all
 from gspc_trio.components.rm.state import State
 from gspc_trio.core.ids import GrantId, JobId
@@ -118,7 +118,7 @@ def _hold(state: State, job: Job, grant: Grant, now: float, actions: list[Any]) 
 
 def _begin(state: State, job: Job, grant: Grant, now: float) -> Holding:
     """Make a grant that holds nothing yet."""
-    want = job.wants.get(grant.shape) or state.new_want(job, Form(grant.shape, state.pool))
+    want = job.wants.get(grant.shape) or state.new_want(job, Form(grant.shape, state.pool.queue))
     holding = new_holding(want, now)
     holding.grant_id, holding.resources, holding.units = grant.grant_id, (), 0
     want.grants[grant.grant_id] = state.grants[grant.grant_id] = holding

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gspc_trio.components.rm.change import Changer
-from gspc_trio.components.rm.jobs import Form
+from gspc_trio.components.rm.parts import Form
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.components.rm.search import host_has_room, impossible, preferred
 from gspc_trio.core.ids import ResourceId
@@ -57,7 +57,7 @@ class ComingHosts:
         if any(queue.total + self._total(queue.name) < count for queue, count in form.counts.items()):
             return False
         all_there = all(self._total(queue.name) for queue in form.counts)
-        if all_there and impossible(self._pool, Form(form.shape, self._pool)) is None:
+        if all_there and impossible(self._pool, Form(form.shape, self._pool.queue)) is None:
             return True
         if form.single or form.shape.same_host or not pool.resources:
             return False  # all of it would have to be on one of these hosts

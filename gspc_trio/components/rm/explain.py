@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from gspc_trio.components.rm.jobs import Job, Want
-from gspc_trio.components.rm.parts import ClassQueue, Vertex
+from gspc_trio.components.rm.parts import ClassQueue, Job, Vertex, Want
 from gspc_trio.components.rm.search import impossible, of_class_below, preferred
 from gspc_trio.components.rm.state import State
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gspc_trio.components.rm.backfill import from_reservation
-from gspc_trio.components.rm.jobs import Form, Holding, Need, Want, new_holding
-from gspc_trio.components.rm.parts import ClassQueue, Host, Vertex
+from gspc_trio.components.rm.parts import ClassQueue, Form, Holding, Host, Need, Vertex, Want, new_holding
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.components.rm.search import Search, allocate_all, host_has_room, preferred
 from gspc_trio.components.rm.state import State

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 
-from gspc_trio.components.rm.jobs import Want
-from gspc_trio.components.rm.parts import ClassQueue, Vertex
+from gspc_trio.components.rm.parts import ClassQueue, Vertex, Want
 
 
 class Lacking:

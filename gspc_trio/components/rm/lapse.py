@@ -7,9 +7,8 @@ from typing import Any
 
 from gspc_trio.components.rm.errors import BadPolicy, ResourceHeld, UnknownGrant
 from gspc_trio.components.rm.events import REMOVE_POLICIES, Awaited, Removed, Rested, Resumed
-from gspc_trio.components.rm.jobs import Holding, Job
 from gspc_trio.components.rm.messages import Lapsed, Recall, Revoke, Revoked
-from gspc_trio.components.rm.parts import Vertex
+from gspc_trio.components.rm.parts import Holding, Job, Vertex
 from gspc_trio.components.rm.recall import recall_holding
 from gspc_trio.components.rm.state import State
 from gspc_trio.core.ids import GrantId, JobId, ResourceId

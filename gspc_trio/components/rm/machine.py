@@ -31,8 +31,8 @@ from gspc_trio.components.rm.events import (
     Resumed,
     Settled,
 )
-from gspc_trio.components.rm.jobs import Form, Holding, Job, Want
 from gspc_trio.components.rm.messages import Demand, Interrupt, Refuse, Release, Revoked
+from gspc_trio.components.rm.parts import Form, Holding, Job, Want
 from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rm.search import impossible
 from gspc_trio.components.rm.serve import (
@@ -265,7 +265,7 @@ class ResourceManager:
                 raise TooManyShapes(
                     f"job {job.job} waits for {most} shapes already; withdraw one before {event.shape}"
                 )
-        return state.new_want(job, Form(event.shape, state.pool))
+        return state.new_want(job, Form(event.shape, state.pool.queue))
 
     def _refuse(self, want: Want, actions: list[Any]) -> bool:
         """Refuse the want if it can never be met, by what is there and what is on its way."""

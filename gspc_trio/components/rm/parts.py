@@ -1,15 +1,30 @@
-"""What the pool is made of: resources as the resource manager sees them, queues, hosts."""
+"""What a resource manager remembers: resources, queues and hosts; jobs, what they want and what they hold.
+
+Each of these knows some of the others: a resource knows its grant, a grant the demand that it answers.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any, TypeAlias
 
-from gspc_trio.core.ids import ResourceId
+from gspc_trio.core.allocator import Allocator
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
+from gspc_trio.core.task import Requirement, Shape
 
-if TYPE_CHECKING:
-    from gspc_trio.components.rm.jobs import Holding, Job, Want
-    from gspc_trio.core.allocator import Allocator
+NEVER = float("inf")
+
+Turn: TypeAlias = tuple[int, float, int, float, int]
+"""When it is a want's turn, the lowest first: the priority of its job, negative; the units that the job holds
+over its weight; its own priority, negative; its age; its number."""
+
+LAPSED_REMEMBERED = 4096
+"""How many of a job's lapsed grants are remembered, so that a release that crosses the news is no error."""
+
+AGES_REMEMBERED = 64
+"""How many ages of a want's credit are told apart; younger credit counts as old as the youngest of these."""
 
 GONE: Any = object()
 """Holder of a removed resource: queue entries left behind are dropped like those of held ones."""
@@ -159,3 +174,366 @@ class Host:
         self.count = 0
         self.memories: dict[ResourceId, Allocator] = {}
         self.wanted: dict[Vertex, dict[Want, None]] = {}
+
+
+class DemandState(StrEnum):
+    """Where a job's demand for one shape is."""
+
+    MET = "met"
+    """No credit is left that no grant has used."""
+    PATIENT = "patient"
+    """It waits for a resource that it prefers, or must have, though others may be free."""
+    WAITING = "waiting"
+    """It waits for any resource that will do."""
+    GONE = "gone"
+    """Withdrawn, refused, or its job has gone."""
+
+
+DEMAND_TRANSITIONS: dict[DemandState, frozenset[DemandState]] = {
+    DemandState.MET: frozenset({DemandState.PATIENT, DemandState.WAITING, DemandState.GONE}),
+    DemandState.PATIENT: frozenset({DemandState.MET, DemandState.WAITING, DemandState.GONE}),
+    DemandState.WAITING: frozenset({DemandState.MET, DemandState.PATIENT, DemandState.GONE}),
+    DemandState.GONE: frozenset(),
+}
+"""Where a demand may go from where it is."""
+
+
+class GrantState(StrEnum):
+    """Where a grant is in its life."""
+
+    HELD = "held"
+    RECALLED = "recalled"
+    """Others wait: its job is to give it back when the task in compute is over."""
+    REVOKED = "revoked"
+    """Its job is gone or has lost a part of it: the rest stays held until its work is known to be over."""
+    OVER = "over"
+    """Released, lapsed or confirmed; or not confirmed within the lease, then the resources are removed."""
+
+
+GRANT_TRANSITIONS: dict[GrantState, frozenset[GrantState]] = {
+    GrantState.HELD: frozenset({GrantState.RECALLED, GrantState.REVOKED, GrantState.OVER}),
+    GrantState.RECALLED: frozenset({GrantState.REVOKED, GrantState.OVER}),
+    GrantState.REVOKED: frozenset({GrantState.OVER}),
+    GrantState.OVER: frozenset(),
+}
+"""Where a grant may go from where it is."""
+
+
+class Need:
+    """One requirement of a shape, with its queue."""
+
+    __slots__ = ("hard", "patience_s", "preferences", "queue")
+
+    def __init__(self, queue: ClassQueue, requirement: Requirement) -> None:
+        self.queue = queue
+        self.preferences = requirement.preferences
+        self.hard = requirement.hard
+        self.patience_s = requirement.patience_s
+
+
+class Form:
+    """A shape as the resource manager works with it.
+
+    Attributes:
+        shape: the shape.
+        needs: its requirements, in its order.
+        counts: queue -> number of resources needed.
+        sizes: pieces of memory, bytes.
+        queue: of the first need.
+        single: it needs one resource.
+        plain: any one resource of the class will do.
+        preferring: one resource, with preferences and nothing else.
+        soft: positions of the needs that prefer some resources and would take others.
+        strict, strict_at: for some of these positions, the form of who insists there (see ``patience.py``),
+            and the version of the pool's resources for which that is known.
+        lacked: how many of its resources were missing when it was tried last.
+        order: positions of the needs, those first that leave the least choice.
+        possible_at: version of the pool's resources for which it is known that it can be met by what there
+            is.
+    """
+
+    __slots__ = (
+        "counts", "lacked", "needs", "order", "plain", "possible_at", "preferring", "queue", "shape",
+        "single", "sizes", "soft", "strict", "strict_at",
+    )  # fmt: skip
+
+    def __init__(self, shape: Shape, queue_of: Callable[[str], ClassQueue]) -> None:
+        self.shape = shape
+        self.needs = tuple(
+            Need(queue_of(requirement.resource_class), requirement) for requirement in shape.requirements
+        )
+        self.counts: dict[ClassQueue, int] = {}
+        for need in self.needs:
+            self.counts[need.queue] = self.counts.get(need.queue, 0) + 1
+        self.sizes = tuple(size for size in (shape.memory_bytes, *shape.memories) if size)
+        first = self.needs[0]
+        self.queue = first.queue
+        self.single = len(self.needs) == 1
+        alone = self.single and not self.sizes
+        self.plain = alone and not first.preferences and not first.hard
+        self.preferring = alone and not self.plain
+        self.soft = tuple(
+            position for position, need in enumerate(self.needs) if need.preferences and not need.hard
+        )
+        self.strict: dict[tuple[int, ...], Form | None] = {}
+        self.strict_at = -1
+        self.possible_at = -1
+        self.lacked = 0
+        self.order: tuple[int, ...] = ()
+        self.sort()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it needs several resources and any so many of one class will do, wherever they are."""
+        if self.single or len(self.counts) > 1 or self.queue.nested:
+            return False
+        return not (self.sizes or self.shape.same_host or any(need.hard for need in self.needs))
+
+    def sort(self) -> None:
+        """Order the needs: bound to some resources first, then large before small."""
+
+        def freedom(position: int) -> tuple[bool, int, bool]:
+            need = self.needs[position]
+            return not need.hard, -need.queue.largest, not need.preferences
+
+        self.order = tuple(sorted(range(len(self.needs)), key=freedom))
+
+
+class Job:
+    """A job that has joined.
+
+    Attributes:
+        job: its id.
+        weight: its share relative to others of the same priority.
+        priority: those of a higher one come first.
+        wants: by shape.
+        latest: the one it has spoken of last.
+        units: leaves of the hierarchy that it holds: a node counts as the cores below it.
+        seen: the newest grant that it is known to have received.
+        lapsed: grants taken from it, of which a late release is no error.
+    """
+
+    __slots__ = ("job", "lapsed", "latest", "priority", "seen", "units", "wants", "weight")
+
+    def __init__(self, job: JobId, weight: float, priority: int = 0) -> None:
+        self.job = job
+        self.weight = weight
+        self.priority = priority
+        self.wants: dict[Shape, Want] = {}
+        self.latest: Want | None = None
+        self.units = 0
+        self.seen: GrantId = NO_GRANT
+        self.lapsed: dict[GrantId, None] = {}
+
+    @property
+    def ratio(self) -> float:
+        """Units over weight: of equal priority, the next resource goes to the job for which it is least."""
+        return self.units / self.weight
+
+    def saw(self, grant_id: GrantId) -> None:
+        """The job has received this grant."""
+        if grant_id > self.seen:
+            self.seen = grant_id
+
+    def forget(self, want: Want) -> None:
+        """The job has nothing more to do with this shape."""
+        del self.wants[want.form.shape]
+        if self.latest is want:
+            self.latest = None
+
+    def remember_lapsed(self, grant_id: GrantId) -> None:
+        """A release of this grant may still come."""
+        self.lapsed[grant_id] = None
+        if len(self.lapsed) > LAPSED_REMEMBERED:
+            del self.lapsed[next(iter(self.lapsed))]
+
+
+class Want:
+    """A job's demand for one shape.
+
+    Attributes:
+        owner: the job.
+        form: of the shape.
+        number: order of first demand, breaks ties.
+        priority: of the job's wants, those of a higher one come first.
+        unmet: credit that no grant has used yet.
+        fresh: the part of it that has come with the present event.
+        ages: the rest, oldest first: [since, credit].
+        sent: grants that the job may not have received when it last spoke, oldest first.
+        grants: what the job holds of this shape, oldest first.
+        units: leaves that it holds of this shape.
+        tried: version of the pool at which it could not be met.
+        looked: version of the pool at which it was seen that there is nothing else for it either.
+        patient: waits for preferred resources, and has not waited too long.
+        strict: what it waits for then, if it is not just one resource.
+        recalled: how many of its grants have been recalled.
+        called: grants that have been recalled for it, and how many resources it gains by each.
+    """
+
+    __slots__ = (
+        "ages", "called", "form", "fresh", "grants", "looked", "number", "owner", "patient", "priority",
+        "recalled", "sent", "strict", "tried", "units", "unmet",
+    )  # fmt: skip
+
+    def __init__(self, owner: Job, form: Form, number: int) -> None:
+        self.owner = owner
+        self.form = form
+        self.number = number
+        self.priority = 0
+        self.unmet = 0
+        self.fresh = 0
+        self.ages: deque[list[float]] = deque()
+        self.sent: deque[GrantId] = deque()
+        self.grants: dict[GrantId, Holding] = {}
+        self.units = 0
+        self.tried = self.looked = -1
+        self.patient = False
+        self.strict: Form | None = None
+        self.recalled = 0
+        self.called: dict[Holding, int] = {}
+
+    @property
+    def state(self) -> DemandState:
+        """Where the demand is."""
+        if not self.unmet:
+            return DemandState.MET
+        return DemandState.PATIENT if self.patient else DemandState.WAITING
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether any one resource of its class will do now."""
+        return self.form.plain or (self.form.preferring and not self.patient)
+
+    @property
+    def turn(self) -> Turn:
+        """Who waits with the lowest turn gets the next resource."""
+        owner = self.owner
+        return -owner.priority, owner.units / owner.weight, -self.priority, self.since, self.number
+
+    @property
+    def since(self) -> float:
+        """When its oldest unmet credit came."""
+        return self.ages[0][0] if self.ages else NEVER
+
+    def set_credit(self, credit: int) -> int:
+        """Take an absolute credit (grants underway are subtracted) and return by how much the unmet part
+        rose.
+
+        Less credit withdraws the youngest first.
+        """
+        unmet = max(0, credit - len(self.sent))
+        change = unmet - self.unmet
+        self.unmet = unmet
+        if change >= 0:
+            self.fresh += change
+            return change
+        less = -change
+        cut = min(less, self.fresh)
+        self.fresh -= cut
+        less -= cut
+        while less:
+            youngest = self.ages[-1]
+            if youngest[1] > less:
+                youngest[1] -= less
+                break
+            less -= int(youngest[1])
+            self.ages.pop()
+        return change
+
+    def settle(self, now: float) -> None:
+        """What came with the present event and was not met waits from now on."""
+        if self.fresh:
+            if self.ages and (self.ages[-1][0] == now or len(self.ages) >= AGES_REMEMBERED):
+                self.ages[-1][1] += self.fresh
+            else:
+                self.ages.append([now, self.fresh])
+            self.fresh = 0
+
+    def use_credit(self) -> None:
+        """A grant uses one credit, of the oldest."""
+        self.unmet -= 1
+        if self.ages:
+            oldest = self.ages[0]
+            oldest[1] -= 1
+            if not oldest[1]:
+                self.ages.popleft()
+        else:
+            self.fresh -= 1
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would be lost if it were forgotten: nothing wanted, held or underway."""
+        self.forget_seen(self.owner.seen)
+        return not (self.unmet or self.grants or self.sent)
+
+    def forget_seen(self, seen: GrantId) -> None:
+        """The job has received all grants up to this one."""
+        sent = self.sent
+        while sent and sent[0] <= seen:
+            sent.popleft()
+
+
+class Holding:
+    """A live grant, or one in the making, which has no id, names and units yet.
+
+    It has no ``__init__``: to get there and back takes a third of the time that it takes to make one.
+
+    Attributes:
+        grant_id: its id.
+        want: what it answers.
+        resources: ids of what it holds.
+        returned: ids of what has been given back.
+        vertices: what it holds.
+        pieces: its pieces of memory: (allocator, offset).
+        since: when it was given.
+        units: leaves it holds.
+        recalled: its job has been told to give it back.
+        lease_until: time until which its revocation must be confirmed, or None.
+    """
+
+    __slots__ = (
+        "grant_id", "lease_until", "pieces", "recalled", "resources", "returned", "since", "units",
+        "vertices", "want",
+    )  # fmt: skip
+    grant_id: GrantId
+    want: Want
+    resources: tuple[ResourceId, ...]
+    returned: tuple[ResourceId, ...]
+    vertices: tuple[Vertex, ...]
+    pieces: Sequence[tuple[Allocator, int]]
+    since: float
+    units: int
+    recalled: bool
+    lease_until: float | None
+
+    @property
+    def state(self) -> GrantState:
+        """Where the grant is."""
+        if not self.vertices:
+            return GrantState.OVER
+        if self.lease_until is not None:
+            return GrantState.REVOKED
+        return GrantState.RECALLED if self.recalled else GrantState.HELD
+
+    @property
+    def owner(self) -> JobId:
+        """The job it was given to."""
+        return self.want.owner.job
+
+    @property
+    def ends_at(self) -> float | None:
+        """When its task should be over by its estimate, or None."""
+        estimate_s = self.want.form.shape.estimate_s
+        return None if estimate_s is None else self.since + estimate_s
+
+
+def new_holding(want: Want, since: float) -> Holding:
+    """Return a grant in the making."""
+    holding = Holding()
+    holding.want = want
+    holding.since = since
+    holding.vertices = ()
+    holding.pieces = holding.returned = ()
+    holding.recalled = False
+    holding.lease_until = None
+    return holding

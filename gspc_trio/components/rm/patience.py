@@ -20,8 +20,7 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
-from gspc_trio.components.rm.jobs import NEVER, Form, Need, Want
-from gspc_trio.components.rm.parts import ClassQueue
+from gspc_trio.components.rm.parts import NEVER, ClassQueue, Form, Need, Want
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.components.rm.search import impossible, preferred
 from gspc_trio.core.task import Requirement
@@ -122,7 +121,7 @@ class Patience:
                     continue
                 before = requirements[position]
                 requirements[position] = Requirement(before.resource_class, before.preferences, hard=True)
-                strict = Form(replace(form.shape, requirements=tuple(requirements)), self._pool)
+                strict = Form(replace(form.shape, requirements=tuple(requirements)), self._pool.queue)
                 if impossible(self._pool, strict) is None:
                     found = strict
                 else:

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from gspc_trio.components.rm.parts import GONE, ClassQueue, Host, Vertex
-
-if TYPE_CHECKING:
-    from gspc_trio.components.rm.pool import Pool
+from gspc_trio.components.rm.parts import GONE, ClassQueue, Holding, Host, Vertex
+from gspc_trio.components.rm.pool import Pool
 
 HOSTS_TRIED = 32
 """How many hosts of one rating are looked at before the next rating's turn."""
@@ -50,8 +48,9 @@ class Placer:
         self._use: dict[Host, tuple[int, int]] = {}
         self._hosts: dict[tuple[int, int], dict[Host, None]] = {}
 
-    def refresh(self, pool: Pool, host: Host, there: bool) -> None:
+    def refresh(self, pool: Pool, host: Host) -> None:
         """The host's resources have changed: count anew."""
+        there = host.count > 0
         held = total = 0
         if there and pool.loose:
             held, total = _count_leaves(pool, host)
@@ -146,3 +145,42 @@ def _held_units(host: Host) -> int:
         else:
             waiting.extend(vertex.children)
     return units
+
+
+class PlacedPool(Pool):
+    """A pool where a placement policy says which free resource is taken."""
+
+    def __init__(self, placer: Placer) -> None:
+        super().__init__()
+        self.placer = placer
+
+    def take(self, queue: ClassQueue) -> Vertex | None:
+        """Return the free resource that the policy likes best, which leaves its entry behind; see Pool."""
+        picked = self.placer.pick(self, queue) if queue.free else None
+        return super().take(queue) if picked is None else picked
+
+    def hold(self, vertex: Vertex, holding: Holding) -> None:
+        """See Pool."""
+        self.placer.moved(vertex, self._own_units(vertex))
+        super().hold(vertex, holding)
+
+    def free(self, vertex: Vertex, in_front: bool = False) -> None:
+        """See Pool."""
+        self.placer.moved(vertex, -self._own_units(vertex))
+        super().free(vertex, in_front)
+
+    def host_changed(self, host: Host) -> None:
+        """See Pool."""
+        self.placer.refresh(self, host)
+
+    def check_placement(self) -> None:
+        """See Pool."""
+        self.placer.check(self)
+
+    def _own_units(self, vertex: Vertex) -> int:
+        """Return how many leaves are held by this one alone; what hangs below two may be held by both."""
+        units = vertex.kinds.units
+        for shared in self.loose.get(vertex, ()):
+            if not shared.children and self._other_holder(shared, vertex):
+                units -= 1
+        return units

@@ -13,15 +13,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gspc_trio.components.rm.parts import GONE, LEAF, Chunk, ClassQueue, Entry, Host, Vertex
+from gspc_trio.components.rm.parts import GONE, LEAF, Chunk, ClassQueue, Entry, Holding, Host, Vertex
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import ResourceId
-
-if TYPE_CHECKING:
-    from gspc_trio.components.rm.jobs import Holding
-    from gspc_trio.components.rm.placing import Placer
 
 
 class Pool:
@@ -41,10 +37,7 @@ class Pool:
         shelf: entries of closed resources, by queue.
         version: goes up whenever something may have become free.
         changed: goes up whenever resources are added or removed.
-        placer: knows which free resource is taken, if not the first (:class:`PlacedPool`).
     """
-
-    placer: Placer | None = None
 
     def __init__(self) -> None:
         self.resources: dict[ResourceId, Vertex] = {}
@@ -338,38 +331,13 @@ class Pool:
                     seen.add(child)
                     waiting.append(child)
 
+    # What a placement policy needs to know ------------------------------------------------------------------
 
-class PlacedPool(Pool):
-    """A pool where a placement policy says which free resource is taken."""
+    def host_changed(self, host: Host) -> None:
+        """Resources of a host were added or removed."""
 
-    placer: Placer
-
-    def __init__(self, placer: Placer) -> None:
-        super().__init__()
-        self.placer = placer
-
-    def take(self, queue: ClassQueue) -> Vertex | None:
-        """Return the free resource that the policy likes best, which leaves its entry behind; see Pool."""
-        picked = self.placer.pick(self, queue) if queue.free else None
-        return super().take(queue) if picked is None else picked
-
-    def hold(self, vertex: Vertex, holding: Holding) -> None:
-        """See Pool."""
-        self.placer.moved(vertex, self._own_units(vertex))
-        super().hold(vertex, holding)
-
-    def free(self, vertex: Vertex, in_front: bool = False) -> None:
-        """See Pool."""
-        self.placer.moved(vertex, -self._own_units(vertex))
-        super().free(vertex, in_front)
-
-    def _own_units(self, vertex: Vertex) -> int:
-        """Return how many leaves are held by this one alone; what hangs below two may be held by both."""
-        units = vertex.kinds.units
-        for shared in self.loose.get(vertex, ()):
-            if not shared.children and self._other_holder(shared, vertex):
-                units -= 1
-        return units
+    def check_placement(self) -> None:
+        """Assert what a placement policy counts."""
 
 
 def _park(ancestor: Vertex, queue: ClassQueue, entry: Entry) -> None:

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from gspc_trio.components.rm.jobs import NEVER, Holding, Job, Want
 from gspc_trio.components.rm.messages import Recall
-from gspc_trio.components.rm.parts import ClassQueue, Vertex
+from gspc_trio.components.rm.parts import NEVER, ClassQueue, Holding, Job, Vertex, Want
 from gspc_trio.components.rm.search import preferred
 from gspc_trio.components.rm.state import State
 from gspc_trio.core.ids import GrantId, JobId

@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 from gspc_trio.components.rm.gather import HOSTS_TRIED
-from gspc_trio.components.rm.jobs import Form, Want
 from gspc_trio.components.rm.messages import Recall
-from gspc_trio.components.rm.parts import GONE, Host, Vertex
+from gspc_trio.components.rm.parts import GONE, Form, Host, Vertex, Want
 from gspc_trio.components.rm.recall import SHORTEST_PAUSE_S, recall_holding
 from gspc_trio.components.rm.search import Search, host_has_room
 from gspc_trio.components.rm.state import Reservation, State

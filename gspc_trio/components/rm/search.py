@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from gspc_trio.components.rm.jobs import Form, Need
-from gspc_trio.components.rm.parts import ClassQueue, Host, Vertex
+from gspc_trio.components.rm.parts import ClassQueue, Form, Host, Need, Vertex
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.core.allocator import Allocator
 

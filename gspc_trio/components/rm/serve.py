@@ -8,8 +8,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
 from gspc_trio.components.rm.gather import any_preferred, could_be_met, gather
-from gspc_trio.components.rm.jobs import NEVER, Job, Turn, Want
-from gspc_trio.components.rm.parts import ClassQueue, Waiting
+from gspc_trio.components.rm.parts import NEVER, ClassQueue, Job, Turn, Waiting, Want
 from gspc_trio.components.rm.state import State
 
 SENT_REMEMBERED = 64

@@ -10,13 +10,12 @@ from msgspec import Struct
 from gspc_trio.components.rm.change import Changer
 from gspc_trio.components.rm.coming import ComingHosts
 from gspc_trio.components.rm.errors import UnknownJob
-from gspc_trio.components.rm.jobs import Form, Holding, Job, Want
 from gspc_trio.components.rm.lacking import Lacking
 from gspc_trio.components.rm.messages import Grant
-from gspc_trio.components.rm.parts import ClassQueue, Vertex
+from gspc_trio.components.rm.parts import ClassQueue, Form, Holding, Job, Vertex, Want
 from gspc_trio.components.rm.patience import Patience
-from gspc_trio.components.rm.placing import Placement, Placer
-from gspc_trio.components.rm.pool import PlacedPool, Pool
+from gspc_trio.components.rm.placing import PlacedPool, Placement, Placer
+from gspc_trio.components.rm.pool import Pool
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.records.facts import GrantChanged, ResourceChanged
 

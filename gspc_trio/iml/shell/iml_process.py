@@ -15,94 +15,20 @@ import json
 import logging
 import os
 import resource
-import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
-from attrs import evolve
-from msgspec import Struct
-from msgspec.structs import asdict
 
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.iml.data_layer import DataLayer
-from gspc_trio.iml.errors import ImlError, LayerGone, NoRoom, error_of
-from gspc_trio.iml.quota import Quota
+from gspc_trio.iml.errors import ImlError, NoRoom
 from gspc_trio.iml.shell.coordinator import CoordinatorService
 from gspc_trio.iml.shell.server import ImlServer
 from gspc_trio.nursery.connections.network import Network, address_towards
-from gspc_trio.nursery.scopes.process import open_process
 from gspc_trio.nursery.scopes.scope import leaves
 
-START_S = 30.0
-"""How long a server may take to start."""
-
 LISTEN = "ws://127.0.0.1:0"
-
-
-class ServerProcess(Struct, frozen=True):
-    """A memory server in a process of its own.
-
-    Attributes:
-        layer: how it is reached.
-        host: its name in the layer.
-        local_address: of its socket for processes of this machine.
-        wait: returns when it has ended.
-    """
-
-    layer: DataLayer
-    host: str
-    local_address: str
-    wait: Callable[[], Awaitable[object]]
-
-
-@asynccontextmanager
-async def open_server_process(
-    host: str,
-    quota: Quota,
-    *,
-    layer: DataLayer | None = None,
-    listen: str = "",
-    credentials: str = "",
-) -> AsyncIterator[ServerProcess]:
-    """Run a memory server in a process of its own for as long as the block lasts.
-
-    Args:
-        host: its name in the layer.
-        quota: what it may use.
-        layer: to join; None: it is the first server of a new layer, and coordinates it.
-        listen: where it listens; "": where the coordinator can reach it, or the loopback interface.
-        credentials: for the TLS of a new layer, or "".
-
-    Raises:
-        ImlError: the layer does not let it in.
-        NoRoom: it cannot write where it may spill.
-        LayerGone: it did not start.
-    """
-    layer = layer or DataLayer("", secrets.token_bytes(32), credentials=credentials)
-    order = {
-        "coordinator": layer.address,
-        "token": base64.b64encode(layer.token).decode(),
-        "credentials": layer.credentials,
-        "listen": listen,
-        "host": host,
-        **asdict(quota),
-    }
-    command = [sys.executable, "-m", "gspc_trio.iml.shell.iml_process"]
-    line = json.dumps(order).encode() + b"\n"
-    async with open_process(command, stdin=line, hold_stdin=True) as process:
-        try:
-            with trio.fail_after(START_S):
-                answer: dict[str, Any] = json.loads(await process.receive_line())
-        except (trio.EndOfChannel, trio.TooSlowError, ValueError) as error:
-            raise LayerGone(f"the memory server of host {host} did not start") from error
-        if "problem" in answer:
-            raise error_of(*answer["problem"])
-        layer = evolve(layer, address=answer["coordinator"])
-        yield ServerProcess(layer, host, answer["local_address"], process.wait)
 
 
 async def _run(order: dict[str, Any]) -> None:

@@ -10,10 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import trio
 
-from gspc_trio.components.provision.shell.hardware import read_facts
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml import local
 from gspc_trio.iml import messages as x
@@ -24,6 +22,7 @@ from gspc_trio.iml.shell.access import FindNear, Near
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.coordinator import CoordinatorService
 from gspc_trio.iml.shell.link import LocalLink
+from gspc_trio.iml.shell.platform import default_memory_bytes
 from gspc_trio.iml.shell.server import ImlServer
 from gspc_trio.iml.shell.transfer import ServerLinks
 from gspc_trio.iml.store_events import Use
@@ -37,9 +36,6 @@ IML_FILE_VARIABLE = "GSPC_IML_CONNECTION_FILE"
 """Environment variable that names another connection file of the memory layer than the default one."""
 
 COORDINATOR_ADDRESS = "memory:iml"
-
-MEMORY_SHARE = 4
-"""By default a memory server may use one part in so many of its host's memory."""
 
 
 def default_iml_file() -> Path:
@@ -62,11 +58,6 @@ def layer_network(layer: DataLayer) -> Network:
     """Return the network through which a layer is reached, from here and, if its address says so, from other
     hosts."""
     return Network(wire_codec, layer.token, credentials=layer.credentials)
-
-
-def default_memory_bytes() -> int:
-    """Return how much shared memory a server uses at most if nobody says so."""
-    return (read_facts().memory_bytes or int(psutil.virtual_memory().total)) // MEMORY_SHARE
 
 
 class _InProcess:

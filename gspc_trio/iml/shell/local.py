@@ -7,26 +7,60 @@ import logging
 import os
 from collections import Counter as Multiset
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import trio
 
 from gspc_trio.iml import local
 from gspc_trio.iml.directory import partition
 from gspc_trio.iml.errors import DuplicateData, ImlError, UnknownData
-from gspc_trio.iml.messages import AbortData, CommitData, LookUp, Replicate
+from gspc_trio.iml.messages import AbortData, CommitData, Located, LookUp, Replicate
 from gspc_trio.iml.shell.platform import platform
-from gspc_trio.iml.store_events import Key, Use
-
-if TYPE_CHECKING:
-    from gspc_trio.iml.shell.server import ImlServer
+from gspc_trio.iml.shell.store import StoreShell
+from gspc_trio.iml.store_events import Granted, Key, Use
 
 log = logging.getLogger(__name__)
 
 PACKETS_AT_ONCE = 32
 """So many packets of one process are answered before others have their turn."""
+
+
+class Server(Protocol):
+    """What a memory server does for the processes of its machine."""
+
+    host: str
+    address: str
+    store: StoreShell
+
+    async def ask(self, request: Any) -> Any:
+        """Ask the coordinator."""
+        ...
+
+    async def bring(self, job: str, data_id: str) -> Granted:
+        """Return data that is here, or fetch it first."""
+        ...
+
+    def bring_now(self, job: str, data_id: str) -> Granted | None:
+        """Return data that is here, or None."""
+        ...
+
+    async def fetch(self, job: str, data_id: str) -> Located | None:
+        """Have a copy of data here from now on."""
+        ...
+
+    async def new(self, job: str, data_id: str, size_bytes: int) -> str:
+        """Begin new data; return its id."""
+        ...
+
+    async def lend(self, size_bytes: int) -> Key:
+        """Return memory for data of another host."""
+        ...
+
+    def abandon(self, data_ids: Iterable[str]) -> None:
+        """Give up data whose writer is gone."""
+        ...
 
 
 class LocalDoor:
@@ -37,7 +71,7 @@ class LocalDoor:
         address: name of the socket.
     """
 
-    def __init__(self, server: ImlServer, address: str) -> None:
+    def __init__(self, server: Server, address: str) -> None:
         self._server = server
         self._address = address
 
@@ -96,7 +130,7 @@ async def _refuse(connection: Any, kind: str, problem: str, on_refused: Callable
 class _Guest:
     """A process that has come by the door: what it has pinned and is writing goes with its connection."""
 
-    def __init__(self, server: ImlServer, connection: Any) -> None:
+    def __init__(self, server: Server, connection: Any) -> None:
         self._server = server
         self._connection = connection
         self._pins: Multiset[Key] = Multiset()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 from msgspec import Struct
 
+from gspc_trio.components.provision.shell.hardware import read_facts
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml import local
 from gspc_trio.iml.segment import SegmentPool, SpillFile
@@ -22,11 +23,21 @@ from gspc_trio.nursery.connections.network import Network
 if TYPE_CHECKING:
     from gspc_trio.iml.data_layer import DataLayer
     from gspc_trio.iml.quota import Quota
-    from gspc_trio.iml.shell.iml_process import ServerProcess
+    from gspc_trio.iml.shell.server_process import ServerProcess
 
 BACKLOG = 128
 
+MEMORY_SHARE = 4
+"""By default a memory server may use one part in so many of its host's memory."""
+
 T = TypeVar("T")
+
+
+def default_memory_bytes() -> int:
+    """Return how much shared memory a server uses at most if nobody says so."""
+    import psutil  # not before somebody asks
+
+    return (read_facts().memory_bytes or int(psutil.virtual_memory().total)) // MEMORY_SHARE
 
 
 class Door:
@@ -144,8 +155,6 @@ class Platform:
 
     def memory_bytes(self) -> int:
         """Return how much shared memory a server uses at most if nobody says so."""
-        from gspc_trio.iml.shell.layer import default_memory_bytes
-
         return default_memory_bytes()
 
     def open_server(
@@ -154,9 +163,9 @@ class Platform:
         """Run a memory server in a process of its own for as long as a block lasts.
 
         Raises:
-            ImlError: as :func:`gspc_trio.iml.shell.iml_process.open_server_process`.
+            ImlError: as :func:`gspc_trio.iml.shell.server_process.open_server_process`.
         """
-        from gspc_trio.iml.shell.iml_process import open_server_process
+        from gspc_trio.iml.shell.server_process import open_server_process
 
         return open_server_process(host, quota, layer=layer)
 

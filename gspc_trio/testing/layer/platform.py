@@ -12,9 +12,9 @@ from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import ImlError, LayerGone, error_of
 from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.segment import Segment, SegmentPool, SpillFile
-from gspc_trio.iml.shell.iml_process import ServerProcess
 from gspc_trio.iml.shell.platform import Platform
 from gspc_trio.iml.shell.server import ImlServer
+from gspc_trio.iml.shell.server_process import ServerProcess
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.scopes.scope import leaves
 from gspc_trio.testing.layer.spill import SimulatedSpill

@@ -15,8 +15,8 @@ from gspc_trio.components.job.scheduler.state import (
     Held,
     Place,
     State,
+    rank_of,
 )
-from gspc_trio.components.job.scheduler.waiting import rank_of
 from gspc_trio.components.rm.messages import Demand
 from gspc_trio.components.worker.messages import Submission, Submit, TakeBack
 from gspc_trio.core.task import TaskState

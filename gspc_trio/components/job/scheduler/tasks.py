@@ -15,8 +15,16 @@ from gspc_trio.components.job.scheduler.interface import (
     TaskDone,
     TasksReady,
 )
-from gspc_trio.components.job.scheduler.state import Asked, ClassQueue, Entry, Held, Place, State
-from gspc_trio.components.job.scheduler.waiting import Row, rank_of
+from gspc_trio.components.job.scheduler.state import (
+    Asked,
+    ClassQueue,
+    Entry,
+    Held,
+    Place,
+    Row,
+    State,
+    rank_of,
+)
 from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState

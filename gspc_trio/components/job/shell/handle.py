@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,8 +13,8 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.machine import Close, JobEnded, JobMachine, Look, TaskFailure
 from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
-from gspc_trio.components.job.shell.details import PrintedOutput
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
+from gspc_trio.core.task import Outcome
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.scopes.drive import Inbox
 from gspc_trio.protocol.values import dumps
@@ -45,6 +46,9 @@ class JobResult(Struct, frozen=True):
     detail: str = ""
 
 
+OUTPUTS_KEPT_MAX = 200
+"""Last tasks of which what they printed is kept."""
+
 GLANCE_INTERVAL_S = 0.2
 """Seconds between two glances at the tasks of a job that is too fast to tell of each."""
 
@@ -53,6 +57,25 @@ MEMORY_TIMEOUT_S = 2.0
 
 GLANCE_TASKS_MAX = 50
 """Running tasks, and others, that are named at a glance."""
+
+
+class PrintedOutput:
+    """What the last tasks printed that printed anything."""
+
+    def __init__(self) -> None:
+        self._printed: OrderedDict[TaskId, tuple[bytes, bytes]] = OrderedDict()
+
+    def keep(self, outcome: Outcome) -> None:
+        """Keep what an attempt printed, in place of what an earlier one did."""
+        self._printed.pop(outcome.task_id, None)
+        self._printed[outcome.task_id] = (outcome.stdout, outcome.stderr)
+        if len(self._printed) > OUTPUTS_KEPT_MAX:
+            self._printed.popitem(last=False)
+
+    def of(self, task_id: TaskId) -> tuple[str, str]:
+        """Return standard output and standard error of a task, "" if nothing is known."""
+        out, err = self._printed.get(task_id, (b"", b""))
+        return decoded(out), decoded(err)
 
 
 class JobFailed(Exception):
@@ -248,7 +271,7 @@ def describe_failure(failure: TaskFailure, host: str) -> str:
             lines.append(error.message)
     for title, printed in (("standard output", outcome.stdout), ("standard error", outcome.stderr)):
         if printed:
-            lines += [f"its {title} (the last of it):", *last_lines(printed.decode("utf-8", "replace"))]
+            lines += [f"its {title} (the last of it):", *last_lines(decoded(printed))]
     return "\n  ".join("\n".join(lines).split("\n"))
 
 
@@ -256,3 +279,8 @@ def last_lines(text: str) -> list[str]:
     """Return the end of a text, of a length that people read."""
     shown = text.rstrip()[-SHOWN_CHARACTERS_MAX:].splitlines()[-SHOWN_LINES_MAX:]
     return shown if len("\n".join(shown)) == len(text.rstrip()) else ["[...]", *shown]
+
+
+def decoded(printed: bytes) -> str:
+    """Return what was printed as text, whatever it is."""
+    return printed.decode("utf-8", "replace")

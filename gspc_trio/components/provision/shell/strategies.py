@@ -12,13 +12,12 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import trio
 
-import gspc_trio
 from gspc_trio.components.provision.strategy import RifOrder, Strategy, check_options
 from gspc_trio.nursery.scopes.process import Process, open_process
+from gspc_trio.version import SOURCES
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ LAST_WORDS_S = 0.1
 RIF_PROGRAM = f"""
 import os, sys
 os.dup2(1, 2)
-sys.path.append({str(Path(gspc_trio.__file__).parents[1])!r})
+sys.path.append({str(SOURCES)!r})
 from gspc_trio.components.rif.shell.rif_process import main
 sys.exit(main())
 """

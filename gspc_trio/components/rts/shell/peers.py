@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import trio
 from attrs import define, field
@@ -12,19 +12,22 @@ from msgspec.structs import replace
 
 from gspc_trio.components.rif.messages import CannotStart, DagReport, RifBack, RifHello
 from gspc_trio.components.rm.messages import Revoked
-from gspc_trio.components.rm.shell.service import FROM_JOBS
+from gspc_trio.components.rm.shell.service import FROM_JOBS, RmShell
 from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.messages import (
     AddDag,
     Await,
     Bootstrap,
     BootstrapReport,
+    EndedJob,
     Explain,
     GetHostToResource,
     GetResources,
     HostToResource,
     JobBack,
     JobEnd,
+    JobEntry,
     JobList,
     JobRegistered,
     LeaveJob,
@@ -37,18 +40,17 @@ from gspc_trio.components.rts.messages import (
     Teardown,
     TeardownReport,
 )
-from gspc_trio.core.ids import Counter, JobId, RifId, host_name
+from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId, host_name
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.messages import Done, GetStatus, Status
+from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, drop_offender
+from gspc_trio.nursery.scopes.drive import Inbox
 from gspc_trio.protocol.hooks import NUMBER_MAX
 from gspc_trio.protocol.session import SILENT
 from gspc_trio.records.facts import HostLoad, Record, StreamOpened, WorkerChanged
 from gspc_trio.records.messages import RecordBatch, Watch
-from gspc_trio.records.shell.stream import Watcher
-
-if TYPE_CHECKING:
-    from gspc_trio.components.rts.shell.service import RtsService
+from gspc_trio.records.shell.stream import RecordStream, Watcher
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +89,46 @@ class _JobLink:
     left: JobEnd | None = None
 
 
+class Service(Protocol):
+    """What the service does for those who connect."""
+
+    inbox: Inbox[Any]
+    records: RecordStream
+    rm: RmShell
+    machine: Rts
+    stopped: trio.Event
+
+    def ask(
+        self, event: Callable[[int], Any], answered: Callable[[actions.Answer | actions.Refused], None]
+    ) -> None:
+        """Put a question to the machine, whose answer comes later."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """Return the state as plain data."""
+        ...
+
+    def host_to_resource(self) -> dict[str, tuple[ResourceId, ...]]:
+        """Return host -> ids of its resources."""
+        ...
+
+    def jobs(self) -> tuple[JobEntry, ...]:
+        """Return the jobs registered now."""
+        ...
+
+    def ended_jobs(self) -> tuple[EndedJob, ...]:
+        """Return the last jobs that are over."""
+        ...
+
+    def resources(self, rif_id: RifId) -> tuple[Resource, ...]:
+        """Return what a RIF has."""
+        ...
+
+    def explain(self, job: JobId) -> list[dict[str, Any]]:
+        """Return why each request of a job waits."""
+        ...
+
+
 class PeerServer:
     """Serves every connection according to the role of its other end.
 
@@ -94,7 +136,7 @@ class PeerServer:
         service: to which what they say goes.
     """
 
-    def __init__(self, service: RtsService) -> None:
+    def __init__(self, service: Service) -> None:
         self.rifs: dict[int, Peer] = {}
         self._service = service
         self._links = Counter()
@@ -353,7 +395,7 @@ _QUESTIONS: dict[type, Callable[[int, Any], Any]] = {
     SetWeight: lambda ask, body: events.WeightAsked(ask, body.job, body.weight),
 }
 
-_ANSWERS: dict[type, Callable[[RtsService, Any], Any]] = {
+_ANSWERS: dict[type, Callable[[Service, Any], Any]] = {
     GetStatus: lambda service, _: Status(service.status()),
     GetHostToResource: lambda service, _: HostToResource(service.host_to_resource()),
     ListJobs: lambda service, _: JobList(service.jobs(), service.ended_jobs()),

@@ -10,13 +10,11 @@ import socket
 import sys
 from array import array
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import trio
 from attrs import define, field
 
-import gspc_trio
 from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.components.worker.shell.printed import printed_by
 from gspc_trio.compute.channel import (
@@ -35,6 +33,7 @@ from gspc_trio.compute.channel import (
 )
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.nursery.scopes.process import Process, ProcessStartError, open_process
+from gspc_trio.version import SOURCES
 
 TEMPLATE = "gspc_trio.compute.template"
 SWEEP = "gspc_trio.compute.sweep"
@@ -365,12 +364,11 @@ def _python(module: str, *arguments: object) -> list[str]:
 
     ``-P`` and the order of imports keep files of the working directory from standing in for library modules.
     """
-    root = Path(gspc_trio.__file__).parent.parent
     code = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); import gspc_trio; del sys.path[0]; "
         f"from {module} import main; main()"
     )
-    return [sys.executable, "-P", "-c", code, str(root), *map(str, arguments)]
+    return [sys.executable, "-P", "-c", code, str(SOURCES), *map(str, arguments)]
 
 
 def _signal_name(number: int) -> str:
