@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from gspc_trio.components.worker.shell.cpu_claims import GROUP_VARIABLE
+from gspc_trio.components.worker.shell.compute import GROUP_VARIABLE
 
 
 def pytest_configure() -> None:

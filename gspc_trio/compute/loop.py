@@ -7,7 +7,8 @@ import os
 import select
 import socket
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from time import perf_counter, time
 from typing import Any
 
@@ -24,9 +25,9 @@ from gspc_trio.compute.channel import (
 )
 from gspc_trio.compute.errors import TaskFailure, describe
 from gspc_trio.compute.functions import Runner
-from gspc_trio.compute.gang import together
 from gspc_trio.compute.output import Output
 from gspc_trio.compute.tidy import changes
+from gspc_trio.core.held import cpus_here, hold
 
 QUICK_S = 0.0001
 """Results wait at most about so long: a code that takes longer starts only after they are sent."""
@@ -191,3 +192,23 @@ def _read_item(descriptor: int) -> Any:
             return unpack(view)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def together(described: Sequence[str]) -> Iterator[None]:
+    """Hold these resources, and run on all their CPUs of this host; afterwards as before.
+
+    A worker is pinned to the CPUs of its own resource, which is the first of these, or not at all.
+    """
+    before = os.sched_getaffinity(0)
+    hold(described)
+    try:
+        cpus = cpus_here(described)
+        if before <= cpus:
+            with suppress(OSError):  # CPUs that this process may not use: it stays where it is
+                os.sched_setaffinity(0, cpus)
+        yield
+    finally:
+        hold(())
+        with suppress(OSError):
+            os.sched_setaffinity(0, before)

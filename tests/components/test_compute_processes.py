@@ -15,10 +15,9 @@ import trio
 from compute_support import CORE, Recorder, a_job, submission, value_of
 
 from gspc_trio.components.worker.messages import OpenJob
-from gspc_trio.components.worker.shell.compute import ProcessBackend, open_process_backend
+from gspc_trio.components.worker.shell.compute import CpuClaims, ProcessBackend, open_process_backend
 from gspc_trio.components.worker.shell.compute_channel import ChannelCompute
 from gspc_trio.components.worker.shell.compute_template import LIBRARIES
-from gspc_trio.components.worker.shell.cpu_claims import CpuClaims
 from gspc_trio.compute.code import function_code, program_code, source_code
 from gspc_trio.core.code import Program
 from gspc_trio.core.resources import Resource

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gspc_trio.compute.gang import together
+from gspc_trio.compute.loop import together
 from gspc_trio.core.held import (
     cpus_here,
     describe_held,

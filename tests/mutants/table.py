@@ -35,7 +35,7 @@ NEAREST = {
     "components/rts/": ("core/test_rts_*.py",),
     "iml/shell/": ("components/test_iml_*.py",),
     "iml/": ("core/test_iml_*.py", "components/test_iml_*.py"),
-    "components/rif/fitness.py": ("core/test_rif_host.py",),
+    "components/rif/host.py": ("core/test_rif_host.py",),
     "policies/": ("policies/test_*.py", "core/test_scheduler_*.py"),
     "components/job/journal.py": ("workflow/test_journal*.py", "components/test_job_journal.py"),
     "components/job/machine.py": ("workflow/test_job*.py", "components/test_job_*.py"),

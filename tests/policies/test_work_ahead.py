@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspc_trio.policies.work_ahead import WorkAhead
+from gspc_trio.policies.lookahead import WorkAhead
 
 
 def test_an_unmeasured_code_is_sent_alone() -> None:

@@ -14,8 +14,7 @@ from gspc_trio.core.machine import Tick
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.endless import EndlessLoop
-from gspc_trio.workflow.engine import FIRINGS_MAX, WorkflowEngine
+from gspc_trio.workflow.engine import FIRINGS_MAX, EndlessLoop, WorkflowEngine
 from gspc_trio.workflow.structure import could_fire_for_ever, distances
 
 

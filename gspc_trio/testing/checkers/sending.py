@@ -21,9 +21,8 @@ from gspc_trio.components.worker.messages import Begun, Cancel, Finished, Submit
 from gspc_trio.components.worker.verdict import REFUSED, had_begun
 from gspc_trio.core.ids import NO_GRANT, GrantId, ResourceId, Seconds, TaskId, host_name
 from gspc_trio.core.task import Outcome, Reason, Shape, Task, TaskState
-from gspc_trio.policies.lookahead import LookAhead
+from gspc_trio.policies.lookahead import LookAhead, WorkAhead
 from gspc_trio.policies.retry import Retry
-from gspc_trio.policies.work_ahead import WorkAhead
 from gspc_trio.protocol.references import is_reference
 from gspc_trio.records.facts import GrantChanged, TaskChanged
 from gspc_trio.testing.checkers.base import Broken

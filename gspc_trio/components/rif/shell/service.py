@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -39,14 +39,23 @@ from gspc_trio.components.rif.messages import (
     RifHello,
     StopRif,
 )
-from gspc_trio.components.rif.shell.attempt_details import answer_job
 from gspc_trio.components.rif.shell.delivery import FIRST_OF_SCHEDULER, FROM_SCHEDULER, Delivery
 from gspc_trio.components.rif.shell.host_staging import HostStaging, make_layers, measured
 from gspc_trio.components.rif.shell.load import LoadReport, report_load
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
 from gspc_trio.components.rts.shell.contact import RtsContact
 from gspc_trio.components.worker.events import begins_staged
-from gspc_trio.components.worker.messages import Begun, DefineCode, Finished, OpenJob, Submit
+from gspc_trio.components.worker.machine import Worker
+from gspc_trio.components.worker.messages import (
+    AttemptStatus,
+    Begun,
+    DefineCode,
+    Finished,
+    GetAttempt,
+    OpenJob,
+    Submit,
+)
+from gspc_trio.components.worker.phases import AttemptPhase
 from gspc_trio.components.worker.shell.compute import ComputeBackend
 from gspc_trio.components.worker.shell.staging import Staging
 from gspc_trio.components.worker.shell.worker import WORKER_ACTIONS, JobCode, WorkerShell
@@ -392,3 +401,50 @@ async def open_rif(
     run = partial(service.run, listen, rts, hardware, grace_s)
     async with open_service(run, stop=service.stop, grace_s=STOP_S) as rif:
         yield rif
+
+
+READ_TIMEOUT_S = 1.0
+"""Seconds that reading what was printed may take; then it is told without."""
+
+
+async def answer_job(
+    call: IncomingCall,
+    job: JobId | None,
+    workers: Mapping[ResourceId, Worker],
+    shells: Mapping[ResourceId, WorkerShell],
+) -> None:
+    """Answer a call of a job server at a RIF: how one of its attempts is, and what it has printed so far.
+
+    Args:
+        call: to be answered.
+        job: who calls, None if it has not said so.
+        workers, shells: of the RIF.
+    """
+    asked = call.body
+    if not isinstance(asked, GetAttempt):
+        call.fail(TypeError(f"a RIF cannot be asked for {type(asked).__name__} by a job"))
+    elif job is None or asked.job != job:
+        call.fail(ValueError(f"job {job or '(none)'} asks for an attempt of job {asked.job}"))
+    else:
+        call.reply(await _status(asked, workers, shells))
+
+
+async def _status(
+    asked: GetAttempt, workers: Mapping[ResourceId, Worker], shells: Mapping[ResourceId, WorkerShell]
+) -> AttemptStatus:
+    name, key = asked.resource_id, (asked.task_id, asked.attempt)
+
+    def phase() -> AttemptPhase | None:
+        worker = workers.get(name)
+        return worker.status(key) if worker is not None and worker.job == asked.job else None
+
+    before, shell = phase(), shells.get(name)
+    if before is None or shell is None:
+        return AttemptStatus("")
+    pid, stdout, stderr = shell.pid_for(asked.job), b"", b""
+    if before is AttemptPhase.COMPUTE:
+        with trio.move_on_after(READ_TIMEOUT_S):
+            stdout, stderr = await shell.printed(asked.job)
+        if phase() is not before:  # meanwhile it has ended: what was read may be another's
+            return AttemptStatus("")
+    return AttemptStatus(before.value, pid, stdout, stderr)
