@@ -87,6 +87,10 @@ class Grants:
         """Return how much of what a job has asked for no grant has used."""
         return self._credit.get(key, 0)
 
+    def is_leaving(self, name: ResourceId) -> bool:
+        """Whether a resource is to leave."""
+        return name in self._leaving
+
     def is_closed(self, name: ResourceId) -> bool:
         """Whether a resource, or one that it contains or is contained in, is to leave or to rest."""
         return any(near in self._leaving or near in self._resting for near in self._family.near(name))

@@ -148,6 +148,9 @@ class Recalls:
         before, self._kept_since = self._aside, None if aside is None else self._kept_since
         if aside is not None and (aside.job, aside.shape) not in self._waiting.since:
             raise Broken(f"something is put aside for {aside.job}, which does not wait", *aside.resource_ids)
+        for name in () if aside is None else aside.resource_ids:
+            if self._grants.is_leaving(name):
+                raise Broken(f"{name} is put aside, and is to leave", name)
         if aside is None or before != aside:
             self._kept_since = None
             return

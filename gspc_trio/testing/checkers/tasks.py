@@ -271,6 +271,8 @@ class Tasks:
         words = self._words(submission.task_id)
         if submission.task_id >= FIRST_TASK_ID and submission.task_id not in self._tasks:
             self.again(submission.task_id)
+            if not submission.options.may_rerun:
+                raise Broken(f"{words} may not run again, and does for its data", words)
         task = self._tasks.get(submission.task_id)
         if task is None or task.state is not None:
             raise Broken(f"{words} is submitted, and is {task and task.state}", words)
