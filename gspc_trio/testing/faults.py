@@ -75,8 +75,8 @@ LASTING = frozenset({"partition", "pause", "jump", "full", "shortage", "regret",
 LASTING_S = (0.2, 1.0, 3.0, 5.5, 7.0, 13.0, 20.0)
 """How long what lasts may last: shorter and longer than heartbeat, lease and three leases."""
 
-ABSENT_S = (1.0, 7.0, 20.0, 100.0)
-"""The same for a host that starts no RIF; a RIF is tried again after 10 s and more by then."""
+ABSENT_S = (1.0, 7.0, 20.0, 200.0)
+"""The same for a host that starts no RIF; a RIF has used up all its pauses but the last by then."""
 
 
 class Fault(Struct, frozen=True):
