@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,6 +221,22 @@ def test_public_functions_and_classes_say_what_they_do() -> None:
         for node in parse(path).body:
             if isinstance(node, DEFINITIONS) and not node.name.startswith("_"):
                 assert ast.get_docstring(node), f"{path}:{node.lineno} {node.name} has no docstring"
+
+
+QUESTION_WORDS = {"what", "who", "which", "how", "where", "why"}
+QUESTIONS_SHARE_MAX = 0.1
+"""Of the modules so many may begin with such a word: the others say what they are by its name."""
+
+
+def first_word(path: Path) -> str:
+    """Return the first word of a module's docstring, in lower case."""
+    text = ast.get_docstring(parse(path)) or ""
+    return next(iter(re.findall(r"[a-z]+", text.lower())), "")
+
+
+def test_modules_begin_with_what_they_are() -> None:
+    questions = [str(path.relative_to(ROOT)) for path in sources() if first_word(path) in QUESTION_WORDS]
+    assert len(questions) < QUESTIONS_SHARE_MAX * len(sources()), questions
 
 
 def test_a_lower_layer_does_not_load_trio() -> None:

@@ -1,4 +1,4 @@
-"""What every command shares: how it is run, stopped by signals, and how its errors reach people."""
+"""Helpers of all commands: running them under trio, stop signals, error messages, logging, JSON output."""
 
 from __future__ import annotations
 

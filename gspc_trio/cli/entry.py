@@ -1,4 +1,4 @@
-"""Where the installed commands begin: a module loaded in a moment, which loads the rest.
+"""Entry points of the installed commands: a module loaded in a moment, which loads the rest.
 
 Ctrl-C while a command is being loaded just ends it. As a KeyboardInterrupt it would show the innards of what
 is imported at that moment, or get lost in one of the import system's own callbacks.

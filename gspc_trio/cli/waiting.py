@@ -1,4 +1,4 @@
-"""Why the requests of a job wait, as text for people."""
+"""Text for people about why the requests of a job wait."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One room for each component: messages, pure machine, ``shell/`` with trio; ``embed`` wires them all."""
+"""Components: one room each, with messages, pure machine and ``shell/`` (trio); ``embed`` wires them."""

@@ -1,4 +1,4 @@
-"""What a task runs, as bytes: encoded where the job is described, opened only in the compute process.
+"""The code of a task as bytes: encoded where the job is described, opened only in the compute process.
 
 Four kinds: a function by import path, a callable by value (cloudpickle), a function of a Python source file,
 a program. Reading needs nothing but msgpack, so that a compute process stays small.

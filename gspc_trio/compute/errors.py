@@ -1,4 +1,4 @@
-"""Why a task did not finish, in a form that can travel: kind, one line, the user's frames, the exception."""
+"""Errors of tasks in a form that can travel: kind, one line, the user's frames, the exception."""
 
 from __future__ import annotations
 

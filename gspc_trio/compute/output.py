@@ -1,4 +1,4 @@
-"""What a task prints: descriptors 1 and 2 are files without a name; after each task their end is taken."""
+"""Printed output of tasks: descriptors 1 and 2 are nameless files; after each task their end is taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Linux offers and Python's library does not."""
+"""System calls of Linux that Python's library does not offer."""
 
 from __future__ import annotations
 

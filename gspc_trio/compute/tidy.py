@@ -1,4 +1,4 @@
-"""What a task leaves behind in its process: undone before the next task begins.
+"""Clean-up after a task: what it has changed in its process is undone before the next task begins.
 
 The functions that change the working directory, the mask of new files, the environment and signal handlers
 are replaced by ones that keep what was there before the first change. So a task that changes nothing costs

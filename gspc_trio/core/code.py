@@ -1,4 +1,4 @@
-"""What a task runs, and what becomes of what it returns: plain descriptions and the rules for them."""
+"""Descriptions of the code that tasks run: programs, source files, entries of a job's code table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task that needs several resources sees of them (section 3.6 of the house plan)."""
+"""Resources that the present task holds, as a task with several of them sees them (co-allocation)."""
 
 from __future__ import annotations
 

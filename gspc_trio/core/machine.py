@@ -1,4 +1,4 @@
-"""What every machine has in common.
+"""The contract of all machines.
 
 A machine is plain state: ``handle(event, now)`` returns the actions its shell has to carry out, ``check()``
 asserts its invariants, ``deadline()`` names the time at which it wants a :class:`Tick`. It never reads a

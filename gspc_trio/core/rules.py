@@ -1,4 +1,4 @@
-"""How arguments get into the texts of a program, and what becomes of the value that a task returns.
+"""Rules for arguments in the texts of a program, and for the outputs that a task's result is split into.
 
 Free of attrs: compute processes apply these rules, and are many.
 """

@@ -1,4 +1,4 @@
-"""What somebody may have meant who wrote a name that does not exist."""
+"""Suggestions for misspelled names: "did you mean ...?"."""
 
 from __future__ import annotations
 

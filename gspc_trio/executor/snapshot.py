@@ -1,4 +1,4 @@
-"""What a function that travels by value is made of, and whether it still is.
+"""Snapshot of a function that travels by value, to tell whether it has changed since.
 
 Looking at every part anew costs less than a microsecond for most functions; pickling them costs fifty.
 """

@@ -1,4 +1,4 @@
-"""Which memory layer a job keeps its large values in."""
+"""The address and settings of the memory layer that a job keeps its large values in."""
 
 from __future__ import annotations
 

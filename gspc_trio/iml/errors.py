@@ -1,4 +1,4 @@
-"""What can go wrong with data: each names what was asked and what there is; nothing was changed."""
+"""Errors of the memory layer: each names what was asked and what there is; nothing was changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into the coordinator's machine and what comes out, besides ``iml.messages``."""
+"""Events and actions of the coordinator's machine, besides ``iml.messages``."""
 
 from __future__ import annotations
 

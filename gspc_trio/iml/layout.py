@@ -1,4 +1,4 @@
-"""How data is laid out over hosts: parts, stripes and copies; pure arithmetic on ranges.
+"""Layout of data over hosts: parts, stripes and copies; pure arithmetic on ranges.
 
 Data consists of parts, each of which lies whole on every host that holds it. With ``block_bytes`` the blocks
 of the data go round the parts in turn, and a part is the chain of its blocks; so what a contiguous range

@@ -1,4 +1,4 @@
-"""What the parts of the coordinator share: the data, who holds it, the calls under way and the turns."""
+"""State that the parts of the coordinator share: the data, its holders, the calls under way, the turns."""
 
 from __future__ import annotations
 

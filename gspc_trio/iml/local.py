@@ -1,4 +1,4 @@
-"""How processes of one machine speak to their memory server: packets on a Unix socket, descriptors attached.
+"""The local protocol of a memory server: packets on a Unix socket, with file descriptors attached.
 
 The socket's name is in the abstract namespace, so that no file is left; both ends see to it that the other
 belongs to the same user. Large bytes never go through the socket: a descriptor of their segment does.

@@ -1,4 +1,4 @@
-"""What clients, coordinator and servers of the memory layer say to each other.
+"""Messages between clients, coordinator and servers of the memory layer.
 
 Unless said otherwise each is a call, answered by what its text names or refused with an error of
 :mod:`gspc_trio.iml.errors`.

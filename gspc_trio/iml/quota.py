@@ -1,4 +1,4 @@
-"""What a memory server may use of its host, and how people write it down."""
+"""Quota of a memory server (memory, spill file), and the options in which people write it down."""
 
 from __future__ import annotations
 

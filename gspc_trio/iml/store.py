@@ -1,4 +1,4 @@
-"""What a host keeps in memory and what in its spill file: the machine of a memory server.
+"""The machine of a memory server: it decides what stays in memory and what goes to the spill file.
 
 A part lies in a segment of shared memory or in the spill file. When memory is full, cached copies are dropped
 and the parts that nobody uses longest go to the spill file; what is to be mapped comes back. Segments of

@@ -1,4 +1,4 @@
-"""What goes into a memory server's machine and what comes out."""
+"""Events and actions of a memory server's machine."""
 
 from __future__ import annotations
 

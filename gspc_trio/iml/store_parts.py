@@ -1,4 +1,4 @@
-"""What a memory server's machine knows of the parts it holds."""
+"""State of the parts that a memory server holds."""
 
 from __future__ import annotations
 

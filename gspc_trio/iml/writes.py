@@ -1,4 +1,4 @@
-"""How data comes to be and how its bytes change.
+"""Writes to a memory layer: data is made, and its bytes are changed, on all holders.
 
 A put is written aside on every holder, then applied on all of them, in turns. A holder that fails to apply it
 is no holder any more, so that no later read finds the old bytes; one that came meanwhile goes, too.

@@ -1,4 +1,4 @@
-"""Where a task is to run, as workflows say it by ranks (ASP-7, ASPIDE chapter 5)."""
+"""Locations: a workflow names by rank where a task is to run (ASP-7, ASPIDE chapter 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many grants a job asks for (SCH-3, GSPC19 3.3), and how many tasks are sent ahead to a worker."""
+"""Look-ahead: how many grants a job asks for (SCH-3, GSPC19 3.3), and how many tasks a worker gets ahead."""
 
 from __future__ import annotations
 

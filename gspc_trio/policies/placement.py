@@ -1,4 +1,4 @@
-"""Which host the next resource comes from (ASPIDE 3.1.1, ASP-6): the host whose rating is lowest.
+"""Placement policies (ASPIDE 3.1.1, ASP-6): the next resource comes from the host whose rating is lowest.
 
 ``fifo`` takes the queues as they come (GSPC19 2.4.1). ``compact`` keeps hosts, and so nodes and sockets,
 whole as long as it can; ``fair`` spreads work so that tasks get in each other's way least; ``progressive``

@@ -1,4 +1,4 @@
-"""What travels beside plain messages: calls, their answers, signs of life."""
+"""Envelopes beside plain messages: calls, replies, failures, heartbeats."""
 
 from __future__ import annotations
 

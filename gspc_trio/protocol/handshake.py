@@ -1,5 +1,4 @@
-"""What both sides say before anything else: who they are, which versions they speak, and a proof of the
-token.
+"""The handshake of a connection: roles, versions of the protocol, and a proof of the token.
 
 Three messages, each one msgpack array of at most ``Limits.handshake_bytes_max`` bytes::
 

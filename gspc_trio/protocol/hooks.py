@@ -1,4 +1,4 @@
-"""How values become arrays and come back, with the type of every field checked.
+"""Hooks of the codec: values become arrays and come back, with the type of every field checked.
 
 cattrs finds the hook for each type once; the hooks are ours. A class is the array of its fields in order,
 trailing ones left out while they have their default (so fields may be appended). A field of a wrong type

@@ -1,4 +1,4 @@
-"""What a session is told (events) and what it asks for (actions); see ``protocol/session.py``."""
+"""Events and actions of a session; see ``protocol/session.py``."""
 
 from __future__ import annotations
 

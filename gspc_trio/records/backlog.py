@@ -1,4 +1,4 @@
-"""What one watcher of records has not had yet: little when little happens, and no more when very much does.
+"""The backlog of one watcher of records: little when little happens, and bounded when very much does.
 
 While a job is slow every record is sent. What happens faster than anybody can look is told in sums: of a
 resource, a worker, a grant or a RIF the last word; of a job's tasks how many there are in each state, and a

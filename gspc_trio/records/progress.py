@@ -1,4 +1,4 @@
-"""How far everything is: a fold of the record stream.
+"""Progress of jobs and resources: a fold of the record stream.
 
 A progress bar, a status command and the terminal interface read it; who watches late gets
 :meth:`Progress.snapshot` first and then has what the others have. It grows with what is live, not with what

@@ -1,4 +1,4 @@
-"""How closely a job's tasks are recorded, for a file and for those who watch."""
+"""The detail in which a job's tasks are recorded, for a file and for those who watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the owner can do: each action says what it costs, asks, and tells what became of it."""
+"""Actions of the owner: each says what it costs, asks, and tells what became of it."""
 
 from __future__ import annotations
 

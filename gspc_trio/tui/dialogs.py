@@ -1,4 +1,4 @@
-"""What lies over the views for a while: questions, texts, help."""
+"""Dialogs over the views: questions, texts, help."""
 
 from __future__ import annotations
 

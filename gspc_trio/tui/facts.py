@@ -1,4 +1,4 @@
-"""What is known of one job, put together for views."""
+"""Facts about one job, put together for views."""
 
 from __future__ import annotations
 

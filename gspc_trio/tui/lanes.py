@@ -1,4 +1,4 @@
-"""What each worker did of late: three lanes, for the way in, compute and the way out (WRK-2)."""
+"""Lanes of each worker, for the way in, compute and the way out: what it did of late (WRK-2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worth a line in the log, and what is worth an alert."""
+"""Log lines and alerts, made from records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the model of a terminal comes from: a running system, or a file."""
+"""Sources of a terminal's model: a running system, or a file."""
 
 from __future__ import annotations
 

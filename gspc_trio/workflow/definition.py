@@ -1,4 +1,4 @@
-"""What a workflow file offers: a function ``workflow(**settings)`` that returns a net or a Workflow."""
+"""Definition of a workflow in a file: a function ``workflow(**settings)`` returns a net or a Workflow."""
 
 from __future__ import annotations
 

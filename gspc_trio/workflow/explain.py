@@ -1,4 +1,4 @@
-"""Why a workflow can go no further."""
+"""Explanations of a workflow that can go no further."""
 
 from __future__ import annotations
 

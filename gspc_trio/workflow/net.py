@@ -1,4 +1,4 @@
-"""How a workflow is written down: a Petri net with coloured tokens (GSPC19 2.6).
+"""Nets: a workflow is written down as a Petri net with coloured tokens (GSPC19 2.6).
 
 >>> net = Net("squares")
 >>> numbers, squares = net.input("numbers"), net.output("squares")

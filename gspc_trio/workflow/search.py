@@ -1,4 +1,4 @@
-"""Which tokens a transition takes next: one small search per kind of transition.
+"""Searches for the tokens that a transition takes next: one small search per kind of transition.
 
 ``find()`` returns a binding, one token per input arc (several taken together are one batch token), or None
 when no choice of tokens enables the transition; it changes no place. The tokens of a binding are removed by

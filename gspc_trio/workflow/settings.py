@@ -1,4 +1,4 @@
-"""What a transition may say about its tasks."""
+"""Settings of a transition for its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files and ranges a transition says its tasks have: ``stage_in``, ``stage_out``, ``output_ranges``."""
+"""Staging of a transition's tasks, as it is stated: ``stage_in``, ``stage_out``, ``output_ranges``."""
 
 from __future__ import annotations
 

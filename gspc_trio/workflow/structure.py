@@ -1,4 +1,4 @@
-"""What follows from the arcs of a net alone: who is nearer to the end, and who could go round for ever."""
+"""Structure of a net, from its arcs alone: distances to the end, and loops that could go on for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job's journal holds, and the engine that comes of it (reliability: journal).
+"""The journal of a job: its records, and the engine rebuilt from them (reliability: journal).
 
 The journal of a job is its engine's history in three facts: the state at some time (:class:`Snapshot`), the
 outcomes that were injected (:class:`Outcomes`), and what happened between them (:class:`Step`). An engine is

@@ -1,4 +1,4 @@
-"""How data came to be, so that what was lost can be made again: up the graph to the initial values.
+"""Lineage of data: the tasks and initial values from which lost data can be made again.
 
 An origin keeps its task, with references that keep no data, and the origins of what that task was given. It
 lives as long as data made by it, or by tasks after it, does; the owner of the data holds it.

@@ -1,4 +1,4 @@
-"""What a job decides: the engine and the scheduler of one job behind one ``handle``.
+"""The machine of a job: its workflow engine and its scheduler behind one ``handle``.
 
 The engine says what is ready, the scheduler where it runs; this machine carries tasks from one to the other
 and results back, applies the policy for failures, and knows when the job is over. Everything it is told or

@@ -1,4 +1,4 @@
-"""What a job server is asked by those who watch and steer its job."""
+"""Messages to a job server, from those who watch and steer its job."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Strategies: how a RIF is started on a host."""
+"""Bootstrap strategies: how a RIF is started on a host."""

@@ -1,4 +1,4 @@
-"""How a RIF is started on a host (RTS-1): what a strategy is told, and what it has to do."""
+"""The interface of bootstrap strategies (RTS-1): the order to start a RIF, and what a strategy has to do."""
 
 from __future__ import annotations
 

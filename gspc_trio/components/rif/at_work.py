@@ -1,4 +1,4 @@
-"""What is at work on which resources of a RIF: never two on one resource, nor on one and a relative of it."""
+"""Work in progress on the resources of a RIF: never two on one resource, nor on one and a relative of it."""
 
 from __future__ import annotations
 

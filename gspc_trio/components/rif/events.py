@@ -1,4 +1,4 @@
-"""What goes into a RIF's machine and what comes out, besides messages."""
+"""Events and actions of a RIF's machine, besides messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which grants a RIF still honours (architecture: credit, grants, fences).
+"""The fence of a RIF: it refuses grants that have lapsed (architecture: credit, grants, fences).
 
 A grant older than the newest one used on a resource, or on an ancestor or a descendant of it, has lapsed: the
 RM gives a resource to others only after it was given back. A sibling's older grant stays valid.

@@ -1,4 +1,4 @@
-"""What crosses a RIF's door besides work: resources, held grants, how it joins and comes back."""
+"""Messages to and from a RIF, besides work: joining, coming back, resources, held grants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How high grants may count before hosts are told of more: what is higher was never given."""
+"""The highest grant number that hosts were told of; grants with a higher one were never given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the RTS tells the resource manager; its other events and actions are in ``messages``."""
+"""Events that only the RTS sends to the resource manager; others, and its actions, are in ``messages``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see of the resource manager: how much there is, who has it, and why somebody waits."""
+"""Status of the resource manager for people: how much there is, who has it, and why somebody waits."""
 
 from __future__ import annotations
 

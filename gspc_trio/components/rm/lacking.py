@@ -1,4 +1,4 @@
-"""Who waits for several resources, and which of them are worth a try: not all at every release.
+"""Requests for several resources that wait; those that cannot be met yet are not tried at every release.
 
 A request that lacks resources of a class is put aside until so many of the class are free that it may have
 what it lacks; a release looks at those alone whose number it has reached.

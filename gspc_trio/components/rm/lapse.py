@@ -1,4 +1,4 @@
-"""How grants end against their job's will: the job goes, resources go, nobody answers (RM-10, RM-11)."""
+"""Ends of grants that their job did not ask for: the job or resources go, nobody answers (RM-10, RM-11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What crosses the resource manager's door: demands of jobs, grants to them, and how grants end."""
+"""Messages to and from the resource manager: demands of jobs, grants to them, and the ends of grants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a resource manager remembers: resources, queues and hosts; jobs, what they want and what they hold.
+"""State of the resource manager: resources, queues and hosts; jobs, their demands and their grants.
 
 Each of these knows some of the others: a resource knows its grant, a grant the demand that it answers.
 """

@@ -1,5 +1,5 @@
-"""How long a request waits for resources that it prefers: only while others are free does that cost
-anything, and only for ``patience_s``, which the requirement says or else the resource manager's limits.
+"""Patience: the time for which a request waits for resources that it prefers. It waits only while others are
+free, and only for ``patience_s``, which the requirement states or else the resource manager's limits.
 
 The time runs from when others have come free, or the request has come, whichever is later. While there is
 nothing else for the request there is nothing to decline, however long it has waited for its turn: the first

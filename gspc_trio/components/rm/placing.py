@@ -1,5 +1,5 @@
-"""Which of the free resources is given, where it is not simply the first of its queue (ASP-6, RM-12:
-fragmentation).
+"""Placement of a grant: a policy chooses among free resources, instead of the order of the queue (ASP-6,
+RM-12: fragmentation).
 
 A placement policy is a pure function that rates an :class:`Offer`; the lowest is taken. Hosts of the same
 size and use are rated once, together, so that the cost grows with the number of different uses, not with

@@ -1,5 +1,5 @@
-"""Which resources there are and which are free: class queues over a hierarchy, at a cost that no subtree's
-size enters.
+"""The pool of resources and which of them are free: class queues over a hierarchy, at a cost that no
+subtree's size enters.
 
 A resource is *free* when it is not held and neither is an ancestor or a descendant of it (RM-3, and the
 erratum of RM-4). To know that without touching the descendants of a node that is taken, each resource

@@ -1,5 +1,5 @@
-"""Who gets what has come free: of the jobs of the highest priority that which holds least for its weight, and
-of its requests of the highest priority the oldest.
+"""Fair share: what has come free goes to the job of the highest priority that holds least for its weight, and
+to the oldest of that job's requests of the highest priority.
 """
 
 from __future__ import annotations

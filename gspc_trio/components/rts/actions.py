@@ -1,4 +1,4 @@
-"""What the RTS machine has its shell do."""
+"""Actions of the RTS machine: what its shell has to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the RTS machine is told.
+"""Events of the RTS machine.
 
 ``ask`` is a number its shell gives to each question of a user, and gets back with the answer. ``link`` is a
 number its shell gives to each connection. Both only grow.

@@ -1,4 +1,4 @@
-"""What the RM is told to wait for: RIFs that are on their way, for the first time or again."""
+"""RIFs on their way, for the first time or again: the RM is told to wait for them."""
 
 from __future__ import annotations
 

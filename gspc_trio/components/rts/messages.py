@@ -1,4 +1,4 @@
-"""What crosses the run-time system's door: jobs that join and leave, RIFs they hear of, control by people."""
+"""Messages to and from the run-time system: jobs that join and leave, news of RIFs, control by people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the RTS machine remembers: RIFs with their life cycle and resources, and jobs."""
+"""State of the RTS machine: RIFs with their life cycle and resources, and jobs."""
 
 from __future__ import annotations
 

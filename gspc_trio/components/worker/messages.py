@@ -1,4 +1,4 @@
-"""What job servers say to workers, through the RIF of their host, and hear from them."""
+"""Messages between job servers and workers, passed on by the RIF of the host."""
 
 from __future__ import annotations
 

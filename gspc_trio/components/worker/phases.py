@@ -1,4 +1,4 @@
-"""Where the attempts of a worker are, and which may enter which phase next (WRK-2).
+"""The phases of a worker: which attempt is where, and which may go on to the next phase (WRK-2).
 
 ``waiting -> stage-in -> compute -> stage-out``, in order, at most one attempt in each phase. What needs no
 staging goes straight to compute, and many such attempts are handed over ahead, so that the compute process

@@ -1,4 +1,4 @@
-"""How attempts end that do not end by themselves."""
+"""Outcomes of attempts that are stopped or refused, and so do not end by themselves."""
 
 from __future__ import annotations
 

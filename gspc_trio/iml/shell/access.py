@@ -1,4 +1,4 @@
-"""How a client's bytes get to and from where they lie: by the server of its own host, or over the network."""
+"""Access to the bytes of data for a client: by the server of its own host, or over the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an application can ask of a memory layer (IML-1): allocate, get and put anywhere, map what is near."""
+"""The client of a memory layer (IML-1): applications allocate, get and put anywhere, map what is near."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process of a memory layer has of its machine: sockets, threads, memory, other processes.
+"""The platform of a process in a memory layer: sockets, threads, shared memory, other processes.
 
 A simulation puts something of its own in the place of them, see ``PLATFORM``.
 """

@@ -1,4 +1,4 @@
-"""Why a connection did not come about; each is one line for people."""
+"""Errors of connecting: why a connection did not come about, as one line for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where components listen and how they reach each other."""
+"""The network of a process: it listens and dials, in memory, over websockets and over TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the loop must be in which a run-time system of real processes is opened: trio's, in real time."""
+"""Requirements on the event loop in which real processes are run: it is trio's, with real time."""
 
 from __future__ import annotations
 

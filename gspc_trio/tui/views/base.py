@@ -1,4 +1,4 @@
-"""What all views have in common."""
+"""The base class of all views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What always holds between two events."""
+"""Invariants of the scheduler: each holds between any two events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a task is not running: one line for people."""
+"""The reason why a task is not running, as one line for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers report: attempts that ended, one way or the other."""
+"""Reports of workers to the scheduler: attempts that have begun, and the outcomes of those that ended."""
 
 from __future__ import annotations
 

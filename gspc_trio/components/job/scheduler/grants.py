@@ -1,4 +1,4 @@
-"""What the resource manager and the hosts say: grants come, are recalled, lapse; resources come and go."""
+"""Grants of the scheduler: received, recalled, released and lapsed; resources that come and go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a task that was lost, and of the host that has lost it."""
+"""Losses: tasks whose attempt was lost are tried again, if they may be, and not on the same resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scheduler remembers: live tasks, grants, a queue for each shape."""
+"""State of the scheduler: live tasks, grants, a queue for each shape."""
 
 from __future__ import annotations
 

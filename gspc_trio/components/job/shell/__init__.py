@@ -1,1 +1,1 @@
-"""The server, its journal on disk, its data in the memory layer, and its clients, on trio."""
+"""Job server on trio: its journal on disk, its data in the memory layer, and its clients."""

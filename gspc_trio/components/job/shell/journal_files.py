@@ -1,4 +1,4 @@
-"""Where a journal lies: a directory with one file at a time, replaced whole, made durable at each write."""
+"""Journal files: a directory with one file at a time, replaced whole, made durable at each write."""
 
 from __future__ import annotations
 

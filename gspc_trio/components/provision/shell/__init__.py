@@ -1,1 +1,1 @@
-"""Local processes, SSH, strategies of installed packages; the hardware of a host."""
+"""Strategies on trio: local processes, SSH, installed packages; discovery of a host's hardware."""

@@ -1,4 +1,4 @@
-"""What a host has, node, sockets, cores, GPUs, memory, as far as this process may use it (GSPC19 2.2, ASP-3).
+"""Hardware discovery: the node, sockets, cores, GPUs and memory that this process may use (ASP-3).
 
 Read from ``/sys``, ``/proc`` and ``/dev`` below a root that tests replace; the CPU affinity of the process
 and the limits of its control groups are respected.

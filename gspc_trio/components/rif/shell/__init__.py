@@ -1,1 +1,1 @@
-"""The service, results on their way to jobs, and the RIF as a process, on trio."""
+"""RIF on trio: the service of a host, results on their way to jobs, and the stand-alone process."""

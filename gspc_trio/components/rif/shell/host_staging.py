@@ -1,4 +1,4 @@
-"""What a RIF has for the staging of all its jobs: its memory servers and the directories of tasks."""
+"""Staging on the host of a RIF, for all its jobs: memory servers and the directories of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How busy this host is, for people who watch."""
+"""Load of this host (CPU, memory), measured regularly for people who watch."""
 
 from __future__ import annotations
 

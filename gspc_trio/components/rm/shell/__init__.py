@@ -1,1 +1,1 @@
-"""The service beside the run-time system, on trio."""
+"""Resource manager on trio: the service beside the run-time system."""

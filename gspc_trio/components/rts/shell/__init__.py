@@ -1,1 +1,1 @@
-"""The service, its peers, its state on disk, and clients of it, on trio."""
+"""Run-time system on trio: the service, its peers, its state on disk, and clients of it."""

@@ -1,4 +1,4 @@
-"""Who connects to the run-time system, and what they may say: RIFs, jobs, and clients that control it."""
+"""Connections to the run-time system, by role: RIFs, jobs, and clients that control it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run-time system leaves behind for the next one: how it is reached, and which RIFs it had.
+"""State files of a run-time system, for the next one: how it is reached, and which RIFs it had.
 
 The next one has the same address, secrets and hosts. RIFs that live come back to it, with their work; what
 they and the job servers hold they say themselves.

@@ -1,1 +1,1 @@
-"""Compute processes and threads, and staging, on trio."""
+"""Worker on trio: compute processes and threads, and staging."""
