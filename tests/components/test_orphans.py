@@ -11,8 +11,8 @@ import trio
 from trio.testing import MockClock
 
 from gspc_trio.components.rif.messages import Orphans, WorkBack
-from gspc_trio.components.rif.shell import delivery
-from gspc_trio.components.rif.shell.delivery import Delivery
+from gspc_trio.components.rif.shell import result_router
+from gspc_trio.components.rif.shell.result_router import ResultRouter
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import Finished, OpenJob, Submission, Submit
 from gspc_trio.core.task import Outcome, Reason
@@ -29,18 +29,18 @@ def finished(job: str, *task_ids: int) -> Finished:
 
 
 class Host:
-    """A RIF's delivery, and the job servers that connect to it."""
+    """A RIF's result router, and the job servers that connect to it."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.nursery = nursery
         self.network = Network(wire_codec)
         self.ended: list[tuple[str, str]] = []
-        self.delivery = Delivery(self._end)
+        self.router = ResultRouter(self._end)
         self.arrived: list[Peer] = []
 
     def _end(self, job: str, why: str) -> None:
         self.ended.append((job, why))
-        self.delivery.forget(job)
+        self.router.forget(job)
 
     async def listen(self, task_status: trio.TaskStatus[str]) -> None:
         async def keep(peer: Peer) -> None:
@@ -55,14 +55,14 @@ class Host:
         async with self.network.connect("memory:rif", role="job", name=opening.job, expect="rif") as peer:
             await trio.testing.wait_all_tasks_blocked()
             here = self.arrived.pop()
-            self.delivery.attach(opening, here)
+            self.router.attach(opening, here)
             yield peer
         await trio.testing.wait_all_tasks_blocked()
-        self.delivery.detach(opening.job, here, self.nursery)
+        self.router.detach(opening.job, here, self.nursery)
 
     def submit(self, job: str, *task_ids: int) -> None:
         submissions = tuple(Submission(task_id, 1, 0) for task_id in task_ids)
-        self.delivery.submitted(Submit(job, (1, 1), ("r1.core0",), submissions))
+        self.router.submitted(Submit(job, (1, 1), ("r1.core0",), submissions))
 
 
 @pytest.fixture
@@ -78,22 +78,24 @@ async def said(peer: Peer) -> list[Any]:
     return []
 
 
-FIRST, HEIR = OpenJob("j1", grace_s=30.0), OpenJob("j2", grace_s=30.0, adopts="j1")
+FIRST, SUCCESSOR = OpenJob("j1", grace_s=30.0), OpenJob("j2", grace_s=30.0, adopts="j1")
 
 
-async def test_an_heir_gets_what_came_before_and_what_comes(host: Host, autojump_clock: MockClock) -> None:
+async def test_a_successor_gets_what_came_before_and_what_comes(
+    host: Host, autojump_clock: MockClock
+) -> None:
     async with host.job(FIRST) as first:
         host.submit("j1", 1, 2, 3)
-        host.delivery.deliver(finished("j1", 1))
+        host.router.deliver(finished("j1", 1))
         assert await said(first) == [finished("j1", 1)]
-    host.delivery.deliver(finished("j1", 2))
-    async with host.job(HEIR) as heir:
-        assert await said(heir) == [
+    host.router.deliver(finished("j1", 2))
+    async with host.job(SUCCESSOR) as successor:
+        assert await said(successor) == [
             Orphans("j2", (3, 2), (), over=False),
             Orphans("j2", (), (outcome(2),), over=False),
         ]
-        host.delivery.deliver(finished("j1", 3))
-        assert await said(heir) == [
+        host.router.deliver(finished("j1", 3))
+        assert await said(successor) == [
             Orphans("j2", (), (outcome(3),), over=False),
             Orphans("j2", (), (), over=True),
         ]
@@ -101,18 +103,18 @@ async def test_an_heir_gets_what_came_before_and_what_comes(host: Host, autojump
     del autojump_clock
 
 
-async def test_results_wait_for_an_heir_though_nothing_is_at_work(
+async def test_results_wait_for_a_successor_though_nothing_is_at_work(
     host: Host, autojump_clock: MockClock
 ) -> None:
     async with host.job(FIRST):
         host.submit("j1", 1)
-        assert host.delivery.bereft == ()
-    assert host.delivery.bereft == ("j1",)
-    host.delivery.deliver(finished("j1", 1))
-    assert host.delivery.bereft == ("j1",), "a run-time system that comes back has to know"
-    async with host.job(HEIR) as heir:
-        assert host.delivery.bereft == ()
-        assert await said(heir) == [
+        assert host.router.orphaned == ()
+    assert host.router.orphaned == ("j1",)
+    host.router.deliver(finished("j1", 1))
+    assert host.router.orphaned == ("j1",), "a run-time system that comes back has to know"
+    async with host.job(SUCCESSOR) as successor:
+        assert host.router.orphaned == ()
+        assert await said(successor) == [
             Orphans("j2", (1,), (), over=False),
             Orphans("j2", (), (outcome(1),), over=False),
             Orphans("j2", (), (), over=True),
@@ -120,7 +122,9 @@ async def test_results_wait_for_an_heir_though_nothing_is_at_work(
     del autojump_clock
 
 
-async def test_without_an_heir_the_work_ends_with_the_grace(host: Host, autojump_clock: MockClock) -> None:
+async def test_without_a_successor_the_work_ends_with_the_grace(
+    host: Host, autojump_clock: MockClock
+) -> None:
     async with host.job(FIRST):
         host.submit("j1", 1)
     assert host.ended == []
@@ -128,39 +132,41 @@ async def test_without_an_heir_the_work_ends_with_the_grace(host: Host, autojump
     assert host.ended == []
     await trio.sleep(2)
     assert host.ended == [("j1", "nobody went on for it within 30 s")]
-    async with host.job(HEIR) as heir:
-        assert await said(heir) == [Orphans("j2", (), (), over=True)]
+    async with host.job(SUCCESSOR) as successor:
+        assert await said(successor) == [Orphans("j2", (), (), over=True)]
     del autojump_clock
 
 
 async def test_a_job_that_has_nothing_at_work_ends_at_once(host: Host, autojump_clock: MockClock) -> None:
     async with host.job(FIRST):
         host.submit("j1", 1)
-        host.delivery.deliver(finished("j1", 1))
+        host.router.deliver(finished("j1", 1))
     async with host.job(OpenJob("j3")):
         host.submit("j3", 1)
     assert [job for job, _ in host.ended] == ["j1", "j3"]
     del autojump_clock
 
 
-async def test_an_orphan_ends_with_its_heir(host: Host, autojump_clock: MockClock) -> None:
+async def test_an_orphan_ends_with_its_successor(host: Host, autojump_clock: MockClock) -> None:
     async with host.job(FIRST):
         host.submit("j1", 1)
-    async with host.job(HEIR):
+    async with host.job(SUCCESSOR):
         pass
     assert ("j1", "who went on for it is gone, too") in host.ended
     del autojump_clock
 
 
-async def test_an_heir_takes_over_from_a_job_server_that_hangs(host: Host, autojump_clock: MockClock) -> None:
+async def test_a_successor_takes_over_from_a_job_server_that_hangs(
+    host: Host, autojump_clock: MockClock
+) -> None:
     async with host.job(FIRST) as first:
         host.submit("j1", 1)
-        async with host.job(HEIR) as heir:
-            assert (await said(heir))[0] == Orphans("j2", (1,), (), over=False)
+        async with host.job(SUCCESSOR) as successor:
+            assert (await said(successor))[0] == Orphans("j2", (1,), (), over=False)
             await first.lost.wait()
             assert "job j2 goes on for it" in first.reason
-            host.delivery.deliver(finished("j1", 1))
-            assert (await said(heir))[-1] == Orphans("j2", (), (), over=True)
+            host.router.deliver(finished("j1", 1))
+            assert (await said(successor))[-1] == Orphans("j2", (), (), over=True)
     del autojump_clock
 
 
@@ -179,10 +185,10 @@ async def test_who_connects_again_in_time_keeps_the_clock_from_ending_it(
 async def test_no_more_is_kept_than_there_is_room_for(
     host: Host, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "KEPT_BYTES_MAX", 100)
+    monkeypatch.setattr(result_router, "KEPT_BYTES_MAX", 100)
     async with host.job(FIRST):
         host.submit("j1", 1, 2)
-    host.delivery.deliver(Finished("j1", "r1.core0", (outcome(1, 101),)))
+    host.router.deliver(Finished("j1", "r1.core0", (outcome(1, 101),)))
     assert host.ended[0][1] == "its results have more than 100 bytes, and nobody takes them"
     del autojump_clock
 
@@ -207,51 +213,51 @@ def back(*attempts: tuple[int, int]) -> WorkBack:
 async def test_who_could_not_be_heard_for_a_while_is_told_what_became_of_its_tasks(
     host: Host, autojump_clock: MockClock
 ) -> None:
-    host.delivery.grace_s = 30.0
+    host.router.grace_s = 30.0
     workers: Any = {"r1.core0": Busy((3, 1))}
     async with host.job(OpenJob("j1")) as peer:
-        host.delivery.deliver(finished("j1", 1))
+        host.router.deliver(finished("j1", 1))
         await said(peer)
     assert host.ended == [], "it is awaited"
-    host.delivery.deliver(finished("j1", 2))
+    host.router.deliver(finished("j1", 2))
     async with host.network.connect("memory:rif", role="job", name="j1", expect="rif") as peer:
         await trio.testing.wait_all_tasks_blocked()
         here = host.arrived.pop()
-        entered = host.delivery.enter(back((1, 1), (2, 1), (3, 1), (4, 1)), here, {"j1"}, workers)
+        entered = host.router.enter(back((1, 1), (2, 1), (3, 1), (4, 1)), here, {"j1"}, workers)
         assert entered == ("j1", None)
-        lost = Finished("j1", "r1.core0", (Outcome(4, 1, Reason.LOST, error=delivery.UNHEARD),))
+        lost = Finished("j1", "r1.core0", (Outcome(4, 1, Reason.LOST, error=result_router.UNHEARD),))
         assert await said(peer) == [finished("j1", 1), finished("j1", 2), lost]
         await trio.sleep(100)
         assert host.ended == []
-        host.delivery.deliver(finished("j1", 3))
+        host.router.deliver(finished("j1", 3))
         assert await said(peer) == [finished("j1", 3)]
     del autojump_clock
 
 
 async def test_who_does_not_come_back_has_its_work_ended(host: Host, autojump_clock: MockClock) -> None:
-    host.delivery.grace_s = 30.0
+    host.router.grace_s = 30.0
     async with host.job(OpenJob("j1")):
         pass
     await trio.sleep(31)
     assert host.ended == [("j1", "nobody went on for it within 30 s")]
     async with host.network.connect("memory:rif", role="job", name="j1", expect="rif") as peer:
         await trio.testing.wait_all_tasks_blocked()
-        entered = host.delivery.enter(back((1, 1)), host.arrived.pop(), set(), {})
+        entered = host.router.enter(back((1, 1)), host.arrived.pop(), set(), {})
         assert entered == ("j1", OpenJob("j1")), "it begins anew"
         assert await said(peer) == [
-            Finished("j1", "r1.core0", (Outcome(1, 1, Reason.LOST, error=delivery.UNHEARD),))
+            Finished("j1", "r1.core0", (Outcome(1, 1, Reason.LOST, error=result_router.UNHEARD),))
         ]
     del autojump_clock
 
 
 async def test_what_is_kept_of_what_was_said_is_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.delivery.grace_s = 30.0
-    monkeypatch.setattr(delivery, "LATELY_MAX", 2)
-    monkeypatch.setattr(delivery, "LATELY_BYTES_MAX", 10)
+    host.router.grace_s = 30.0
+    monkeypatch.setattr(result_router, "LATELY_MAX", 2)
+    monkeypatch.setattr(result_router, "LATELY_BYTES_MAX", 10)
     async with host.job(OpenJob("j1")):
-        host.delivery.deliver(finished("j1", 1, 2, 3))
-        assert [one.task_id for one in host.delivery._lately["j1"]] == [2, 3]
-        host.delivery.deliver(Finished("j1", "r1.core0", (outcome(4, 10),)))
-        assert [one.task_id for one in host.delivery._lately["j1"]] == [4]
-    host.delivery.forget("j1")
-    assert host.delivery._lately == {}
+        host.router.deliver(finished("j1", 1, 2, 3))
+        assert [one.task_id for one in host.router._lately["j1"]] == [2, 3]
+        host.router.deliver(Finished("j1", "r1.core0", (outcome(4, 10),)))
+        assert [one.task_id for one in host.router._lately["j1"]] == [4]
+    host.router.forget("j1")
+    assert host.router._lately == {}

@@ -31,7 +31,7 @@ class Engine:
         self.held_back = {task_id for task_id in self.held_back if task_id in still_out}
 
 
-class Heir:
+class Successor:
     """A job server that takes over from j1."""
 
     def __init__(self, *rifs: str) -> None:
@@ -54,33 +54,33 @@ async def test_no_task_runs_again_before_all_rifs_have_spoken(
 ) -> None:
     """A RIF that comes back to a run-time system that was started again may take its time."""
     del autojump_clock
-    heir = Heir("r1", "r2", "r3")
-    nursery.start_soon(heir.takeover.run, heir.leave)
-    heir.hear("r1", 1)
-    heir.takeover.report("r3", None)
+    successor = Successor("r1", "r2", "r3")
+    nursery.start_soon(successor.takeover.run, successor.leave)
+    successor.hear("r1", 1)
+    successor.takeover.report("r3", None)
     await trio.sleep(WAIT_S / 2)
-    assert heir.engine.held_back == {1, 2, 3}, "nobody knows what r2 has"
-    heir.hear("r2", 2)
-    assert heir.engine.held_back == {1, 2}
-    heir.hear("r1", outcomes=(FINISHED,))
-    heir.hear("r1", over=True)
-    assert TakenOver((FINISHED,)) in heir.said
+    assert successor.engine.held_back == {1, 2, 3}, "nobody knows what r2 has"
+    successor.hear("r2", 2)
+    assert successor.engine.held_back == {1, 2}
+    successor.hear("r1", outcomes=(FINISHED,))
+    successor.hear("r1", over=True)
+    assert TakenOver((FINISHED,)) in successor.said
     await trio.sleep(10 * WAIT_S)
-    assert heir.left == [], "r2 may take as long as it likes"
-    heir.hear("r2", over=True)
+    assert successor.left == [], "r2 may take as long as it likes"
+    successor.hear("r2", over=True)
     await trio.sleep(1)
-    assert (heir.said[-1], heir.left, heir.engine.held_back) == (Close(), ["j1"], {1})
+    assert (successor.said[-1], successor.left, successor.engine.held_back) == (Close(), ["j1"], {1})
 
 
 async def test_where_no_rif_is_there_is_nothing_to_wait_for(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     del autojump_clock
-    heir = Heir()
-    nursery.start_soon(heir.takeover.run, heir.leave)
+    successor = Successor()
+    nursery.start_soon(successor.takeover.run, successor.leave)
     await trio.lowlevel.checkpoint()
     await trio.testing.wait_all_tasks_blocked()
-    assert (heir.left, heir.engine.held_back) == (["j1"], set())
+    assert (successor.left, successor.engine.held_back) == (["j1"], set())
 
 
 async def test_a_rif_of_which_nobody_speaks_is_not_awaited_for_ever(
@@ -88,8 +88,8 @@ async def test_a_rif_of_which_nobody_speaks_is_not_awaited_for_ever(
 ) -> None:
     """The run-time system may have gone, and the next one know nothing of it."""
     del autojump_clock
-    heir = Heir("r1", "r2")
-    nursery.start_soon(heir.takeover.run, heir.leave)
-    heir.hear("r1", 1)
+    successor = Successor("r1", "r2")
+    nursery.start_soon(successor.takeover.run, successor.leave)
+    successor.hear("r1", 1)
     await trio.sleep(WAIT_S + 1)
-    assert heir.engine.held_back == {1}
+    assert successor.engine.held_back == {1}

@@ -21,8 +21,8 @@ from gspc_trio.records.facts import JobChanged
 
 RESTORED = events.Restored("r1", 1, "anna", "local", 0, {})
 BACK = events.RifBack(5, "r1", 1, "memory:r1", CORES, (Claim("j1", (1, 4), ("r1.core0",)),), pid=7)
-HEIR = events.JobAsked(19, "flow", 71, "head", grace_s=30.0, adopts="j1")
-HEIR_BACK = events.JobBack(HEIR, "j2")
+SUCCESSOR = events.JobAsked(19, "flow", 71, "head", grace_s=30.0, adopts="j1")
+SUCCESSOR_BACK = events.JobBack(SUCCESSOR, "j2")
 CLAIMED = actions.TellRm(Claimed("j1", (Grant("j1", CORE, (1, 4), ("r1.core0",)),)))
 KEPT = ("j1", "j2", math.inf)
 
@@ -39,22 +39,22 @@ def run(*steps: tuple[float, Any], named: int = 1) -> tuple[Rts, list[Any]]:
 
 
 def orphans(machine: Rts) -> list[tuple[str, str, float | None]]:
-    return [(job.job, job.heir, job.away_until) for job in machine.jobs if job.heir]
+    return [(job.job, job.successor, job.away_until) for job in machine.jobs if job.successor]
 
 
-def test_an_heir_may_be_there_before_the_rif_that_has_the_work() -> None:
+def test_a_successor_may_be_there_before_the_rif_that_has_the_work() -> None:
     """It was told that there was nothing to go on for, and ran all again that was at work there."""
-    machine, done = run((1.0, HEIR), (5.0, BACK))
+    machine, done = run((1.0, SUCCESSOR), (5.0, BACK))
     assert actions.AcceptJob(19, "j2", "j1", rifs=("r1",)) in done
     assert done.count(actions.TellRm(JobJoined("j1"))) == 1
     assert CLAIMED in done
     assert orphans(machine) == [KEPT]
-    assert machine.handle(Tick(), 40.0) == [], "it lasts as long as its heir wants"
-    assert actions.TellRm(JobGone("j1")) in machine.handle(events.Inherited("j2", "j1"), 50.0)
+    assert machine.handle(Tick(), 40.0) == [], "it lasts as long as its successor wants"
+    assert actions.TellRm(JobGone("j1")) in machine.handle(events.TakeoverDone("j2", "j1"), 50.0)
 
 
-def test_an_heir_may_be_there_after_it() -> None:
-    machine, done = run((1.0, BACK), (5.0, HEIR))
+def test_a_successor_may_be_there_after_it() -> None:
+    machine, done = run((1.0, BACK), (5.0, SUCCESSOR))
     assert actions.AcceptJob(19, "j2", "j1", rifs=("r1",)) in done
     assert CLAIMED in done
     assert orphans(machine) == [KEPT]
@@ -65,7 +65,7 @@ def test_a_job_is_awaited_of_which_nothing_is_at_work_but_its_results() -> None:
     kept = events.RifBack(5, "r1", 1, "memory:r1", CORES, (Claim("j1", NO_GRANT, ()),), pid=7)
     machine, _ = run((1.0, kept))
     assert [(job.job, job.away_until) for job in machine.jobs] == [("j1", 31.0)]
-    machine, done = run((1.0, kept), (5.0, HEIR))
+    machine, done = run((1.0, kept), (5.0, SUCCESSOR))
     assert actions.AcceptJob(19, "j2", "j1", rifs=("r1",)) in done
     machine, done = run((1.0, kept), (31.0, Tick()))
     assert actions.CloseJobAt((5,), "j1") in done
@@ -73,15 +73,15 @@ def test_a_job_is_awaited_of_which_nothing_is_at_work_but_its_results() -> None:
 
 
 def test_what_no_rif_brings_ends_with_the_takeover() -> None:
-    machine, _ = run((1.0, HEIR), (31.0, Tick()))
-    out = machine.handle(events.Inherited("j2", "j1"), 32.0)
+    machine, _ = run((1.0, SUCCESSOR), (31.0, Tick()))
+    out = machine.handle(events.TakeoverDone("j2", "j1"), 32.0)
     assert JobChanged(32.0, "j1", "stopped", "j1", "j2 went on for it") in out
     machine.check()
 
 
-def test_an_heir_of_before_is_one_still() -> None:
-    """Nobody knew that j1 had an heir: what it had at work was ended after 30 s, whatever it was."""
-    for steps in (((1.0, HEIR_BACK), (2.0, BACK)), ((1.0, BACK), (2.0, HEIR_BACK))):
+def test_a_successor_of_before_is_one_still() -> None:
+    """Nobody knew that j1 had a successor: what it had at work was ended after 30 s, whatever it was."""
+    for steps in (((1.0, SUCCESSOR_BACK), (2.0, BACK)), ((1.0, BACK), (2.0, SUCCESSOR_BACK))):
         machine, done = run(*steps, named=2)
         assert actions.AcceptJob(19, "j2", back=True) in done
         assert CLAIMED in done
@@ -89,36 +89,36 @@ def test_an_heir_of_before_is_one_still() -> None:
         assert machine.deadline() == math.inf
 
 
-def test_who_is_back_is_nobodys_heir_whose_job_is_there() -> None:
+def test_who_is_back_is_nobodys_successor_whose_job_is_there() -> None:
     first = events.JobBack(events.JobAsked(18, "flow", 70, "anna", grace_s=30.0), "j1")
-    machine, _ = run((1.0, first), (2.0, HEIR_BACK), named=2)
+    machine, _ = run((1.0, first), (2.0, SUCCESSOR_BACK), named=2)
     assert orphans(machine) == []
 
 
-def test_a_job_that_never_was_or_is_over_has_no_heir() -> None:
+def test_a_job_that_never_was_or_is_over_has_no_successor() -> None:
     for never in ("j2", "j9", "r1", "j", "", "j01x"):
         _, done = run((1.0, events.JobAsked(19, "flow", 71, "head", grace_s=30.0, adopts=never)))
         assert actions.AcceptJob(19, "j2") in done
     empty = events.RifBack(5, "r1", 1, "memory:r1", CORES)
-    _, done = run((1.0, empty), (2.0, HEIR))
+    _, done = run((1.0, empty), (2.0, SUCCESSOR))
     assert actions.AcceptJob(19, "j2") in done, "nobody is awaited who could have something of it"
 
 
 def test_who_goes_on_for_a_job_may_be_away_for_a_while() -> None:
-    """What it had adopted was ended at once, and begun again by the heir, which lived."""
+    """What it had adopted was ended at once, and begun again by the successor, which lived."""
     silent = events.JobGone("j2", "nothing heard for 6 s", silent=True, link=19)
-    machine, done = run((1.0, BACK), (2.0, HEIR), (3.0, silent))
+    machine, done = run((1.0, BACK), (2.0, SUCCESSOR), (3.0, silent))
     assert actions.TellRm(JobGone("j1")) not in done
     assert orphans(machine) == [KEPT]
-    again = events.JobBack(replace(HEIR, link=20), "j2")
+    again = events.JobBack(replace(SUCCESSOR, link=20), "j2")
     machine.handle(again, 4.0)
     machine.check()
     assert orphans(machine) == [KEPT]
     assert machine.deadline() == math.inf
 
 
-def test_an_heir_that_does_not_come_back_ends_with_what_it_went_on_for() -> None:
-    machine, _ = run((1.0, BACK), (2.0, HEIR), (3.0, events.JobGone("j2", "killed")))
+def test_a_successor_that_does_not_come_back_ends_with_what_it_went_on_for() -> None:
+    machine, _ = run((1.0, BACK), (2.0, SUCCESSOR), (3.0, events.JobGone("j2", "killed")))
     out = machine.handle(Tick(), 33.0)
     machine.check()
     ended = [action.event.job for action in out if isinstance(action, actions.TellRm)]
@@ -126,10 +126,10 @@ def test_an_heir_that_does_not_come_back_ends_with_what_it_went_on_for() -> None
     assert machine.jobs == ()
 
 
-def test_the_heir_of_an_heir_that_is_away_has_what_that_had_itself() -> None:
+def test_the_successor_of_a_successor_that_is_away_has_what_that_had_itself() -> None:
     """The hosts have ended what the one before it went on for, with its connection."""
     third = events.JobAsked(21, "flow", 72, "head", grace_s=30.0, adopts="j2")
-    machine, _ = run((1.0, BACK), (2.0, HEIR), (3.0, events.JobGone("j2", "killed")))
+    machine, _ = run((1.0, BACK), (2.0, SUCCESSOR), (3.0, events.JobGone("j2", "killed")))
     out = machine.handle(third, 4.0)
     machine.check()
     assert actions.TellRm(JobGone("j1")) in out

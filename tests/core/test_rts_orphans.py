@@ -51,7 +51,7 @@ def test_a_job_that_leaves_or_asks_for_no_grace_is_over_at_once() -> None:
     assert run((0.0, FIRST), (1.0, events.Stop()), (1.0, LOST))[0].jobs == ()
 
 
-def test_an_adopted_job_lasts_as_long_as_its_heir_wants() -> None:
+def test_an_adopted_job_lasts_as_long_as_its_successor_wants() -> None:
     machine, out = run((0.0, FIRST), (1.0, LOST), (2.0, AGAIN))
     assert out == [
         JobChanged(2.0, "j2", "running", "flow"),
@@ -59,28 +59,28 @@ def test_an_adopted_job_lasts_as_long_as_its_heir_wants() -> None:
         actions.TellRm(JobJoined("j2", 1.0)),
     ]
     assert machine.deadline() == math.inf
-    assert machine.handle(events.Inherited("j9", "j1"), 50.0) == [], "it is not the heir"
-    assert machine.handle(events.Inherited("j2", "j1"), 50.0) == [
+    assert machine.handle(events.TakeoverDone("j9", "j1"), 50.0) == [], "it is not the successor"
+    assert machine.handle(events.TakeoverDone("j2", "j1"), 50.0) == [
         actions.TellRm(JobGone("j1")),
         JobChanged(50.0, "j1", "stopped", "flow", "j2 went on for it"),
     ]
     machine.check()
-    assert machine.handle(events.Inherited("j2", "j1"), 51.0) == [], "it is over already"
+    assert machine.handle(events.TakeoverDone("j2", "j1"), 51.0) == [], "it is over already"
 
 
-def test_an_orphan_ends_with_its_heir_at_the_latest() -> None:
+def test_an_orphan_ends_with_its_successor_at_the_latest() -> None:
     machine, out = run((0.0, FIRST), (1.0, LOST), (2.0, AGAIN), (3.0, events.JobGone("j2", "killed, too")))
     assert actions.TellRm(JobGone("j1")) in out
-    assert [job.job for job in machine.jobs] == ["j2"], "the heir may have an heir of its own"
+    assert [job.job for job in machine.jobs] == ["j2"], "the successor may have a successor of its own"
 
 
-def test_what_is_not_there_or_has_an_heir_cannot_be_adopted() -> None:
+def test_what_is_not_there_or_has_a_successor_cannot_be_adopted() -> None:
     for adopts in ("j7", "j2", ""):
         _, out = run((0.0, FIRST), (1.0, events.JobAsked(10, "flow", 71, "anna", adopts=adopts)))
         assert actions.AcceptJob(10, "j2") in out
     third = events.JobAsked(11, "flow", 72, "anna", adopts="j1")
     _, out = run((0.0, FIRST), (1.0, LOST), (2.0, AGAIN), (3.0, third))
-    assert actions.AcceptJob(11, "j3") in out, "it has an heir"
+    assert actions.AcceptJob(11, "j3") in out, "it has a successor"
     plain = events.JobAsked(9, "flow", 70, "anna")
     _, out = run((0.0, plain), (1.0, AGAIN))
     assert actions.AcceptJob(10, "j2") in out, "it never asked to be"
@@ -92,16 +92,16 @@ def test_a_job_server_whose_host_has_crashed_is_followed_before_its_silence_is_n
     assert actions.AcceptJob(10, "j2", "j1") in out
     assert machine.handle(LOST, 6.0) == []
     machine.check()
-    assert machine.handle(events.Inherited("j2", "j1"), 7.0)[0] == actions.TellRm(JobGone("j1"))
+    assert machine.handle(events.TakeoverDone("j2", "j1"), 7.0)[0] == actions.TellRm(JobGone("j1"))
 
 
-def test_an_orphan_ends_when_its_heir_is_followed_before_its_silence_is_noticed() -> None:
-    """The heir's host had crashed: its own heir took its place, and j1 was waited for without end."""
+def test_an_orphan_ends_when_its_successor_is_followed_before_its_silence_is_noticed() -> None:
+    """The successor's host had crashed: its own successor took its place, and j1 was awaited for ever."""
     next_one = events.JobAsked(11, "flow", 72, "anna", grace_s=30.0, adopts="j2")
     machine, out = run((0.0, FIRST), (1.0, LOST), (2.0, AGAIN), (3.0, next_one))
     assert actions.TellRm(JobGone("j1")) in out
     assert actions.AcceptJob(11, "j3", "j2") in out
-    machine.handle(events.Inherited("j3", "j2"), 4.0)
+    machine.handle(events.TakeoverDone("j3", "j2"), 4.0)
     machine.check()
     assert [job.job for job in machine.jobs] == ["j3"]
 

@@ -80,7 +80,7 @@ SAMPLE = (
     "what shares fate counts as failed",
     "only the tail of what was handed over is taken back",
     "the resource manager is not told that a RIF is lost",
-    "who has inherited keeps the orphan",
+    "a job that has taken over keeps the orphan",
     "who goes on overlooks that a RIF has nothing more",
     "whoever listens is believed",
     "what was under way is not made ready again",

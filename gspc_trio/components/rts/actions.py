@@ -78,7 +78,7 @@ class AcceptJob(Struct, frozen=True):
 
     Attributes:
         back: it was registered as this job before.
-        rifs: where work of the adopted job may be: each is announced to its heir, or told to be gone.
+        rifs: where work of the adopted job may be: each is announced to its successor, or told to be gone.
     """
 
     link: int

@@ -232,10 +232,10 @@ class JobBack(Struct, frozen=True):
     grants: tuple[Grant, ...] = ()
 
 
-class Inherited(Struct, frozen=True):
-    """Job ``heir`` needs no more of the job that it has adopted."""
+class TakeoverDone(Struct, frozen=True):
+    """Job ``successor`` needs no more of the job that it has adopted."""
 
-    heir: JobId
+    successor: JobId
     job: JobId
 
 

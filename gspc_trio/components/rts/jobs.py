@@ -83,7 +83,7 @@ class Jobs:
         )
         out.append(TellRm(JobJoined(job, event.weight, event.priority)))
 
-    def _adopt(self, heir: JobId, orphan: JobId, now: float, out: Actions) -> JobId:
+    def _adopt(self, successor: JobId, orphan: JobId, now: float, out: Actions) -> JobId:
         """Have a job go on for an earlier one; return that, or "" if there is nothing to go on for.
 
         RIFs that have not come back yet may bring work of a job that nobody else has spoken of.
@@ -94,9 +94,11 @@ class Jobs:
             entry = JobEntry(orphan, 0, orphan, 0, "", "", 1.0, lives.limits.grace_s)
             out.append(JobChanged(now, orphan, "running", orphan))
             out.append(TellRm(JobJoined(orphan)))
-        if entry is None or orphan == heir or entry.heir not in ("", heir) or not entry.grace_s:
+        if entry is None or orphan == successor or not entry.grace_s:
             return ""
-        self.registered[orphan] = replace(entry, away_until=math.inf, heir=heir)
+        if entry.successor not in ("", successor):
+            return ""
+        self.registered[orphan] = replace(entry, away_until=math.inf, successor=successor)
         return orphan
 
     def back(self, event: events.JobBack, now: float, out: Actions) -> None:
@@ -110,8 +112,8 @@ class Jobs:
             refusal = "the run-time system is stopping"
         elif not lives.limits.grace_s:
             refusal = "this run-time system was started without --state: it takes no job back"
-        elif entry is not None and entry.heir:
-            refusal = f"job {entry.heir} has gone on for it"
+        elif entry is not None and entry.successor:
+            refusal = f"job {entry.successor} has gone on for it"
         if refusal:
             out.append(RefuseJob(wish.link, refusal))
             return
@@ -154,7 +156,7 @@ class Jobs:
         """A job has left, or cannot be heard any more: then it is awaited if it may come back."""
         jobs = self.registered
         entry = jobs.get(event.job)
-        if (entry is not None and entry.heir) or (event.link and event.link not in self.links):
+        if (entry is not None and entry.successor) or (event.link and event.link not in self.links):
             return  # its connection is over at last: another has taken its place
         if entry is None or entry.away_until is not None:
             raise IllegalEvent(f"there is no job {event.job}")
@@ -168,11 +170,11 @@ class Jobs:
         else:
             self._end_job(entry, event, now, out)
 
-    def inherited(self, event: events.Inherited, now: float, out: Actions) -> None:
+    def takeover_done(self, event: events.TakeoverDone, now: float, out: Actions) -> None:
         """Who went on for a job has all that was left of it."""
         entry = self.registered.get(event.job)
-        if entry is not None and entry.heir == event.heir:
-            self._end_job(entry, events.JobGone(event.job, f"{event.heir} went on for it"), now, out)
+        if entry is not None and entry.successor == event.successor:
+            self._end_job(entry, events.JobGone(event.job, f"{event.successor} went on for it"), now, out)
 
     def ended(self, event: events.JobEnded, now: float, out: Actions) -> None:
         """Await this job no more than RIFs need to say what they have of it."""
@@ -201,7 +203,7 @@ class Jobs:
         return min(times, default=None)
 
     def tick(self, now: float, out: Actions) -> None:
-        """Give those up that nobody went on for in time; an orphan ends with its heir."""
+        """Give those up that nobody went on for in time; an orphan ends with its successor."""
         for entry in list(self.registered.values()):
             if entry.away_until is not None and entry.away_until <= now:
                 reason = f"nobody went on for it within {entry.grace_s:g} s" if entry.grace_s else ENDED
@@ -212,12 +214,14 @@ class Jobs:
         jobs = self.registered
         there = {entry.link: job for job, entry in jobs.items() if entry.away_until is None}
         assert self.links == there, (self.links, there)
-        assert all(entry.heir in jobs for entry in jobs.values() if entry.heir), "an heir is gone"
+        assert all(entry.successor in jobs for entry in jobs.values() if entry.successor), (
+            "a successor is gone"
+        )
         assert all(entry.job == job for job, entry in jobs.items())
 
-    def _end_orphans(self, heir: JobId, now: float, out: Actions) -> None:
+    def _end_orphans(self, successor: JobId, now: float, out: Actions) -> None:
         """Who went on for other jobs is gone: nobody else does."""
-        for orphan in [one for one in self.registered.values() if heir and one.heir == heir]:
+        for orphan in [one for one in self.registered.values() if successor and one.successor == successor]:
             self._end_job(orphan, events.JobGone(orphan.job, "who went on for it is gone"), now, out)
 
     def _end_job(self, entry: JobEntry, event: events.JobGone, now: float, out: Actions) -> None:

@@ -59,7 +59,7 @@ class Rts:
             events.JobAsked: self._jobs.asked,
             events.JobBack: self._jobs.back,
             events.JobGone: self._jobs.gone,
-            events.Inherited: self._jobs.inherited,
+            events.TakeoverDone: self._jobs.takeover_done,
             Revoke: self._revoke,
             GrantsAhead: self._lives.tell_of_grants,
             events.Stop: self._stop,

@@ -293,7 +293,7 @@ class JobEntry(Struct, frozen=True):
     Attributes:
         grace_s: how long it is kept when its job server is gone.
         away_until: when it is given up; None while its job server is there.
-        heir: the job that has adopted it, with which it ends at the latest.
+        successor: the job that has adopted it, with which it ends at the latest.
     """
 
     job: JobId
@@ -305,7 +305,7 @@ class JobEntry(Struct, frozen=True):
     weight: float
     grace_s: float = 0.0
     away_until: float | None = None
-    heir: JobId = ""
+    successor: JobId = ""
 
 
 def checked_dag(rif: Rif, resources: tuple[Resource, ...]) -> tuple[Resource, ...]:

@@ -1,1 +1,1 @@
-"""RIF on trio: the service of a host, results on their way to jobs, and the stand-alone process."""
+"""RIF on trio: the service of a host, the router of results, and the stand-alone process."""

@@ -39,9 +39,9 @@ from gspc_trio.components.rif.messages import (
     RifHello,
     StopRif,
 )
-from gspc_trio.components.rif.shell.delivery import FIRST_OF_SCHEDULER, FROM_SCHEDULER, Delivery
 from gspc_trio.components.rif.shell.host_staging import HostStaging, make_layers, measured
 from gspc_trio.components.rif.shell.load import LoadReport, report_load
+from gspc_trio.components.rif.shell.result_router import FIRST_OF_SCHEDULER, FROM_SCHEDULER, ResultRouter
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
 from gspc_trio.components.rts.shell.contact import RtsContact
 from gspc_trio.components.worker.events import begins_staged
@@ -116,7 +116,7 @@ class RifService:
         self._inbox: Inbox[Any] = Inbox()
         self._contact: RtsContact
         self._nursery: trio.Nursery
-        self._delivery = Delivery(lambda job, why: self._inbox.put(EndJob(job, why)))
+        self._router = ResultRouter(lambda job, why: self._inbox.put(EndJob(job, why)))
         self._jobs: dict[JobId, JobCode] = {}
         self._shells: dict[ResourceId, WorkerShell] = {}
         self._closing: dict[WorkerShell, None] = {}
@@ -169,7 +169,7 @@ class RifService:
                 self.address = await nursery.start(serve, listen, self._serve_scheduler)
                 self.machine = RifHost(self.rif_id, self.host, self.address)
                 connect = partial(self._network.connect, rts, role="rif", name=self.rif_id, expect="rts")
-                self._delivery.grace_s = grace_s
+                self._router.grace_s = grace_s
                 # Before it has been let in it awaits nobody; then a little less long than its RTS awaits it.
                 self._contact = RtsContact(connect, self._take_from_rts, self._greet_again, 0.0, obeys=True)
                 async with connect() as peer:
@@ -200,7 +200,7 @@ class RifService:
     def _greet_again(self, rts: Peer) -> None:
         """Say what there is to a run-time system that may know nothing of it."""
         rif = self.machine.rif
-        kept = tuple(Claim(job, NO_GRANT, ()) for job in self._delivery.bereft)
+        kept = tuple(Claim(job, NO_GRANT, ()) for job in self._router.orphaned)
         rts.post(RifBack(self._hello(rif.resources), (*rif.claims, *kept)))
         self._open_records(rts)
 
@@ -227,10 +227,10 @@ class RifService:
                 drop_offender(peer, f"a RIF does not understand {kind.__name__}")
                 return
             if job is None and kind in FIRST_OF_SCHEDULER:
-                if self._delivery.is_anothers(message, peer):
+                if self._router.is_anothers(message, peer):
                     drop_offender(peer, f"{kind.__name__} of a job that is connected from another process")
                     return
-                job, message = self._delivery.enter(message, peer, self._jobs, self.machine.workers)
+                job, message = self._router.enter(message, peer, self._jobs, self.machine.workers)
                 if message is None:
                     return
             elif kind in FIRST_OF_SCHEDULER or message.job != job:
@@ -238,14 +238,14 @@ class RifService:
                 return
             elif kind is Submit:
                 message = measured(message)
-                self._delivery.submitted(message)
+                self._router.submitted(message)
             put(message, peer)
 
         try:
             await peer.listen(take)
         finally:
             if job is not None:
-                self._delivery.detach(job, peer, self._nursery)
+                self._router.detach(job, peer, self._nursery)
 
     async def _listen_to_rts(self, peer: Peer) -> None:
         """Do what the RTS says; without it a RIF ends, in the end."""
@@ -256,7 +256,7 @@ class RifService:
     def _take_from_rts(self, message: Any) -> None:
         if isinstance(message, IncomingCall):
             if isinstance(message.body, AddResources | RemoveResources):
-                self._contact.grace_s = max(0.0, self._delivery.grace_s - STOP_S)
+                self._contact.grace_s = max(0.0, self._router.grace_s - STOP_S)
                 self._call_number += 1
                 self._calls[self._call_number] = message
                 self._inbox.put(Called(self._call_number, message.body))
@@ -268,7 +268,7 @@ class RifService:
         elif isinstance(message, Revoke | GrantsAhead):
             self._inbox.put(message)
         elif isinstance(message, CloseJobEverywhere):
-            self._delivery.dismiss(message.job, "its job is over")
+            self._router.dismiss(message.job, "its job is over")
         elif isinstance(message, StopRif):
             self._inbox.put(Stop("it was told to stop"))
             self._nursery.start_soon(self._cancel_later)
@@ -287,7 +287,7 @@ class RifService:
     def _perform_at_worker(self, action: Any) -> None:
         self._shells[action.resource_id].perform(action)
         if (first := begins_staged(action)) is not None:
-            self._delivery.begun(Begun(action.job, action.resource_id, first.task_id, first.attempt))
+            self._router.begun(Begun(action.job, action.resource_id, first.task_id, first.attempt))
 
     def _start_worker(self, action: StartWorker) -> None:
         put, nursery = self._inbox.put, self._nursery
@@ -296,7 +296,7 @@ class RifService:
 
     def _deliver(self, finished: Finished) -> None:
         shell = self._shells.get(finished.resource_id)
-        self._delivery.deliver(finished if shell is None else shell.reported(finished))
+        self._router.deliver(finished if shell is None else shell.reported(finished))
 
     def _stop_worker(self, action: StopWorker) -> None:
         shell = self._shells.pop(action.resource_id)
@@ -308,7 +308,7 @@ class RifService:
         del self._closing[shell]
 
     def _open_job(self, opening: OpenJob) -> None:
-        server = partial(self._delivery.peers.get, opening.job)
+        server = partial(self._router.peers.get, opening.job)
         self._jobs[opening.job] = self._staging.open_job(opening, server)
 
     def _define_code(self, define: DefineCode) -> None:
@@ -316,7 +316,7 @@ class RifService:
 
     def _forget_job(self, action: ForgetJob) -> None:
         del self._jobs[action.job]
-        self._delivery.forget(action.job)
+        self._router.forget(action.job)
         for shell in self._shells.values():
             shell.forget_job(action.job)
 

@@ -263,7 +263,7 @@ class PeerServer:
                     message.reply(Done())
                     if not message.body.adopted:
                         return message.body.end
-                    self._service.inbox.put(events.Inherited(job, message.body.adopted), peer)
+                    self._service.inbox.put(events.TakeoverDone(job, message.body.adopted), peer)
                 else:
                     drop_offender(peer, f"job {job} may not say {_name_of(message)} here")
             take(peer, job, said)

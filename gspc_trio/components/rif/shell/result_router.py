@@ -1,4 +1,4 @@
-"""Outcomes on their way from a RIF to job servers: sent, or kept for one that goes on for another.
+"""Result router of a RIF: it sends outcomes to job servers, or keeps them for a successor of a job.
 
 A job may say that its work is to go on when its job server is gone (``OpenJob.grace_s``). Then what its tasks
 bring is kept until another job server adopts them, or until the grace is over.
@@ -44,15 +44,15 @@ UNHEARD = TaskError("lost", "nobody could be heard for a while, and what became 
 
 
 @define(eq=False)
-class _Estate:
-    """What a job leaves behind, should its job server go; ``same``: for itself."""
+class _RetainedWork:
+    """Work that goes on when its job server goes, and its results; ``same``: the job itself is awaited."""
 
     grace_s: float
     outstanding: dict[TaskId, None] = field(factory=dict)
     outcomes: list[Outcome] = field(factory=list)
     size_bytes: int = 0
-    heir: Peer | None = None
-    heir_job: JobId = ""
+    successor: Peer | None = None
+    successor_job: JobId = ""
     timer: trio.CancelScope = field(factory=trio.CancelScope)
     same: bool = False
 
@@ -78,8 +78,8 @@ def _size_bytes(outcome: Outcome) -> int:
     return sum(len(data) for part in outcome.values for data in part)
 
 
-class Delivery:
-    """Knows which job server is to get what.
+class ResultRouter:
+    """Sends the outcomes of a RIF to the job servers that are to have them.
 
     Args:
         end: ends the work of a job, saying why.
@@ -87,12 +87,12 @@ class Delivery:
 
     Attributes:
         peers: connections to job servers.
-        estates: jobs whose work goes on without their job server.
+        retained: jobs whose work goes on without their job server.
     """
 
     def __init__(self, end: Callable[[JobId, str], None], grace_s: float = 0.0) -> None:
         self.peers: dict[JobId, Peer] = {}
-        self.estates: dict[JobId, _Estate] = {}
+        self.retained: dict[JobId, _RetainedWork] = {}
         self.grace_s = grace_s
         self._end = end
         self._lately: dict[JobId, _Lately] = {}
@@ -120,14 +120,14 @@ class Delivery:
         if before is not None:
             before.drop(f"job {job} has connected again")
         kept = list(self._lately.get(job, ()))
-        estate = self.estates.get(job)
-        if estate is not None:
-            estate.timer.cancel()
-            kept += estate.outcomes
-            estate.outcomes, estate.size_bytes = [], 0
-            estate.timer = trio.CancelScope()
-            if estate.same:
-                del self.estates[job]
+        work = self.retained.get(job)
+        if work is not None:
+            work.timer.cancel()
+            kept += work.outcomes
+            work.outcomes, work.size_bytes = [], 0
+            work.timer = trio.CancelScope()
+            if work.same:
+                del self.retained[job]
         self._report(job, peer, first, {(one.task_id, one.attempt): one for one in kept}, workers)
         return job, None
 
@@ -161,29 +161,29 @@ class Delivery:
         before, self.peers[job] = self.peers.get(job), peer
         if before is not None:
             before.drop(f"job {job} has connected again")
-        left = self.estates.pop(job, None)
+        left = self.retained.pop(job, None)
         if left is not None:
             left.timer.cancel()
         if opening.grace_s > 0:
-            self.estates[job] = _Estate(opening.grace_s)
+            self.retained[job] = _RetainedWork(opening.grace_s)
         if opening.adopts:
             self._adopt(opening.adopts, job, peer)
 
     def detach(self, job: JobId, peer: Peer, nursery: trio.Nursery) -> None:
         """A job server has gone: its work ends, or goes on for a while."""
-        for orphan, left in list(self.estates.items()):
-            if left.heir is peer:
+        for orphan, left in list(self.retained.items()):
+            if left.successor is peer:
                 self._end(orphan, "who went on for it is gone, too")
         if self.peers.get(job) is not peer:
             return
         del self.peers[job]
-        estate = self.estates.get(job)
-        if self.grace_s and estate is None:  # should it be dead, the run-time system will say so
-            estate = self.estates[job] = _Estate(self.grace_s, same=True)
-        if estate is None or not (estate.outstanding or self.grace_s):
+        work = self.retained.get(job)
+        if self.grace_s and work is None:  # should it be dead, the run-time system will say so
+            work = self.retained[job] = _RetainedWork(self.grace_s, same=True)
+        if work is None or not (work.outstanding or self.grace_s):
             self._end(job, f"its job server is gone: {peer.reason or 'the RIF stops'}")
         else:
-            nursery.start_soon(self._wait_for_heir, job, estate)
+            nursery.start_soon(self._wait_for_successor, job, work)
 
     def dismiss(self, job: JobId, reason: str) -> None:
         """The run-time system says that a job is over: end its work.
@@ -196,35 +196,37 @@ class Delivery:
             peer.drop(f"its run-time system says that job {job} is over")
         self._end(job, reason)
 
-    async def _wait_for_heir(self, job: JobId, estate: _Estate) -> None:
-        with estate.timer:
-            await trio.sleep(estate.grace_s)
-            self._end(job, f"nobody went on for it within {estate.grace_s:g} s")
+    async def _wait_for_successor(self, job: JobId, work: _RetainedWork) -> None:
+        with work.timer:
+            await trio.sleep(work.grace_s)
+            self._end(job, f"nobody went on for it within {work.grace_s:g} s")
 
     @property
-    def bereft(self) -> tuple[JobId, ...]:
+    def orphaned(self) -> tuple[JobId, ...]:
         """Jobs whose job server is gone, with something here for it, or for who goes on for it."""
-        return tuple(job for job, left in self.estates.items() if job not in self.peers and left.heir is None)
+        return tuple(
+            job for job, left in self.retained.items() if job not in self.peers and left.successor is None
+        )
 
     def submitted(self, submit: Submit) -> None:
         """Note what a job whose work may go on has at work here."""
-        estate = self.estates.get(submit.job)
-        if estate is not None:
-            estate.outstanding.update(dict.fromkeys([one.task_id for one in submit.submissions]))
+        work = self.retained.get(submit.job)
+        if work is not None:
+            work.outstanding.update(dict.fromkeys([one.task_id for one in submit.submissions]))
 
     def deliver(self, finished: Finished) -> None:
         """Send outcomes to whoever is to have them, or keep them, or drop them."""
-        estate = self.estates.get(finished.job) if self.estates else None
-        if estate is not None:
+        work = self.retained.get(finished.job) if self.retained else None
+        if work is not None:
             for outcome in finished.outcomes:
-                estate.outstanding.pop(outcome.task_id, None)
+                work.outstanding.pop(outcome.task_id, None)
         peer = self.peers.get(finished.job)
         if peer is not None:
             _post(peer, finished)
             if self.grace_s:
                 self._lately.setdefault(finished.job, _Lately()).add(finished.outcomes)
-        elif estate is not None:
-            self._inherit(finished.job, estate, finished.outcomes)
+        elif work is not None:
+            self._hand_over(finished.job, work, finished.outcomes)
 
     def begun(self, begun: Begun) -> None:
         """Tell the job server, if it is there, what cannot be taken back any more."""
@@ -235,41 +237,43 @@ class Delivery:
     def forget(self, job: JobId) -> None:
         """Nothing runs any more for the job."""
         self._lately.pop(job, None)
-        estate = self.estates.pop(job, None)
-        if estate is None:
+        work = self.retained.pop(job, None)
+        if work is None:
             return
-        estate.timer.cancel()
-        if estate.heir is not None:
-            estate.heir.post(Orphans(estate.heir_job, (), (), over=True))
+        work.timer.cancel()
+        if work.successor is not None:
+            work.successor.post(Orphans(work.successor_job, (), (), over=True))
 
-    def _adopt(self, orphan: JobId, heir_job: JobId, heir: Peer) -> None:
-        estate = self.estates.get(orphan)
-        if estate is None:
-            heir.post(Orphans(heir_job, (), (), over=True))
+    def _adopt(self, orphan: JobId, successor_job: JobId, successor: Peer) -> None:
+        work = self.retained.get(orphan)
+        if work is None:
+            successor.post(Orphans(successor_job, (), (), over=True))
             return
         before = self.peers.pop(orphan, None)
         if before is not None:
-            before.drop(f"job {heir_job} goes on for it")
-        estate.timer.cancel()
-        estate.heir, estate.heir_job = heir, heir_job
-        kept, estate.outcomes = estate.outcomes, []
-        to_come = (*estate.outstanding, *(outcome.task_id for outcome in kept))
-        heir.post(Orphans(heir_job, to_come, (), over=False))
-        self._inherit(orphan, estate, kept)
+            before.drop(f"job {successor_job} goes on for it")
+        work.timer.cancel()
+        work.successor, work.successor_job = successor, successor_job
+        kept, work.outcomes = work.outcomes, []
+        to_come = (*work.outstanding, *(outcome.task_id for outcome in kept))
+        successor.post(Orphans(successor_job, to_come, (), over=False))
+        self._hand_over(orphan, work, kept)
 
-    def _inherit(self, orphan: JobId, estate: _Estate, outcomes: Sequence[Outcome]) -> None:
-        if estate.heir is None:
-            estate.outcomes += outcomes
-            estate.size_bytes += sum(map(_size_bytes, outcomes))
-            if estate.size_bytes > KEPT_BYTES_MAX:
+    def _hand_over(self, orphan: JobId, work: _RetainedWork, outcomes: Sequence[Outcome]) -> None:
+        if work.successor is None:
+            work.outcomes += outcomes
+            work.size_bytes += sum(map(_size_bytes, outcomes))
+            if work.size_bytes > KEPT_BYTES_MAX:
                 self._end(orphan, f"its results have more than {KEPT_BYTES_MAX} bytes, and nobody takes them")
             return
         for outcome in outcomes:
             try:
-                estate.heir.post(Orphans(estate.heir_job, (), (outcome,), over=False))
+                work.successor.post(Orphans(work.successor_job, (), (outcome,), over=False))
             except EncodeError as error:
-                estate.heir.post(Orphans(estate.heir_job, (), (without_values(outcome, error),), over=False))
-        if not estate.outstanding:
+                work.successor.post(
+                    Orphans(work.successor_job, (), (without_values(outcome, error),), over=False)
+                )
+        if not work.outstanding:
             self._end(orphan, "all its tasks have ended")
 
 
