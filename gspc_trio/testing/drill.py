@@ -306,14 +306,17 @@ class Drill:
     async def _be_job(
         self, job: JobId, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        peer = None
+        peer, has_started = None, False
         with suppress(PeerGone, ConnectionProblem):
             connection = self._network.connect(self._address, role="job", name=job, expect="rif")
             async with connection as peer:
                 self._peers[job] = peer
                 self._open_job(job)
+                has_started = True
                 task_status.started()
                 await peer.listen(partial(self._take, job))
+        if not has_started:  # it tries again beside the others
+            task_status.started()
         if self._peers.get(job) is peer and not self._is_over():  # it was sent away for what it has said
             self._nursery.start_soon(self._be_job, job)
 

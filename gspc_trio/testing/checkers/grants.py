@@ -113,7 +113,9 @@ class Grants:
         kind = type(event)
         due = self._due(event)
         if kind is Release:
-            self._end(event.grant_id, event.resources, event.job)
+            live = self._live.get(event.grant_id)
+            if live is None or not live.revoked:  # else its host says when it is free
+                self._end(event.grant_id, event.resources, event.job)
         elif kind is Demand:
             self._demand(event)
         elif kind is Revoked:

@@ -190,6 +190,8 @@ class Rifs:
             self._hosts[action.rif_id].killed = True
         elif kind is RifChanged:
             self._hosts[action.rif_id].state = action.state
+            if action.state == RifState.LOST:
+                self._hosts[action.rif_id].link = None  # nothing that is said there counts any more
             if action.state == "down":
                 del self._hosts[action.rif_id]
         elif kind is DropLink or kind is StopRif:
