@@ -320,6 +320,7 @@ class Session:
         return []
 
     def _sent(self, _: Sent, now: float) -> list[Action]:
+        self._notice_stop(now)
         self._sent_s = max(self._sent_s, now)
         return []
 
@@ -357,16 +358,24 @@ class Session:
             return [self._end("silent", f"no handshake within {self.limits.handshake_s:g} s")]
         if self.phase is not Phase.OPEN:
             return []
-        lapsed_s = self._heard_s + self.limits.lease_s
-        if now - min(lapsed_s, self._sent_s + self.limits.heartbeat_s) > self.limits.heartbeat_s:
-            # We were stopped ourselves and have not read what came meanwhile: look again a heartbeat later.
-            self._heard_s = max(self._heard_s, now - self.limits.lease_s + self.limits.heartbeat_s)
-        elif now >= lapsed_s:
+        if not self._notice_stop(now) and now >= self._heard_s + self.limits.lease_s:
             return [self._end("silent", f"{SILENT} for {self.limits.lease_s:g} s")]
         if now >= self._sent_s + self.limits.heartbeat_s:
             self._sent_s = now
             return [Send(Beat())]
         return []
+
+    def _notice_stop(self, now: float) -> bool:
+        """Return whether we were stopped ourselves just now, and have not read what came meanwhile.
+
+        Then the other side is held to be gone a heartbeat later at the earliest.
+        """
+        limits = self.limits
+        due_s = min(self._heard_s + limits.lease_s, self._sent_s + limits.heartbeat_s)
+        if now - due_s <= limits.heartbeat_s:
+            return False
+        self._heard_s = max(self._heard_s, now - limits.lease_s + limits.heartbeat_s)
+        return True
 
     def _end(self, kind: str, reason: str) -> Dead:
         self._move(Phase.OVER)

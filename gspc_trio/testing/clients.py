@@ -72,9 +72,9 @@ class Clients:
         """Somebody takes a RIF down; the hosts' keeper starts another one."""
         self._spawn("administrator", lambda rts: self._tear_down(rts, rif.host))
 
-    def cancel(self, job: SimulatedProcess) -> None:
-        """Somebody cancels some tasks of a job, and changes its weight."""
-        self._spawn("user", lambda rts: self._cancel(rts, job.host))
+    def cancel(self, job: SimulatedProcess, stopped: set[SimulatedProcess]) -> None:
+        """Somebody cancels some tasks of a job, and changes its weight; who is hit joins those stopped."""
+        self._spawn("user", lambda rts: self._cancel(rts, job.host, stopped))
 
     def _spawn(self, name: str, act: Callable[[RunTimeSystem], Awaitable[object]]) -> None:
         async def main(process: SimulatedProcess) -> None:
@@ -143,10 +143,14 @@ class Clients:
         rifs = service.machine.rifs if service is not None else ()
         return next((rif.rif_id for rif in rifs if rif.host == host and rif.state is RifState.UP), "")
 
-    async def _cancel(self, rts: RunTimeSystem, name: str) -> None:
+    async def _cancel(self, rts: RunTimeSystem, name: str, stopped: set[SimulatedProcess]) -> None:
         for entry in await rts.jobs():
             if entry.name == name:
                 await rts.peer.call(SetWeight(entry.job, self._random.choice((0.5, 2.0))), 30.0)
                 async with rts.connect_to_job(entry.job) as job:
+                    # The job server may have been started anew since.
+                    stopped.update(
+                        one for one in self._cluster.processes if (one.role, one.host) == ("job", name)
+                    )
                     tasks = tuple(self._random.randint(1, 30) for _ in range(3))
                     await job.call(CancelTask(tasks), timeout_s=30.0)

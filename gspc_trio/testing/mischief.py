@@ -142,7 +142,7 @@ class Mischief:
 
     def _cancel(self, _fault: Fault, process: SimulatedProcess) -> None:
         self.stopped.add(process)
-        self.clients.cancel(process)
+        self.clients.cancel(process, self.stopped)
 
     async def _regret(self, fault: Fault, process: SimulatedProcess) -> None:
         """Let a job and some of its hosts hear nothing of each other; its user cancels tasks meanwhile."""
@@ -239,7 +239,7 @@ class Mischief:
         jobs = list(self._cluster.running_jobs)
         if process.role == "job":
             self.stopped.add(process)
-            self.clients.cancel(process)
+            self.clients.cancel(process, self.stopped)
         elif jobs and self._random.random() < 0.5:
             self._random.choice(jobs).kill()
         elif self._random.random() < 0.7:

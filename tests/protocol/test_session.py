@@ -141,7 +141,9 @@ def test_a_heartbeat_is_sent_only_when_nothing_else_was() -> None:
 def test_silence_for_a_lease_is_death() -> None:
     one, _ = open_pair(now=100.0)
     do(one, Heard(), 103.0)
-    do(one, Sent(), 108.5)
+    for now in (102.0, 104.0, 106.0):
+        assert do(one, Tick(), now) == [Send(Beat())]
+    do(one, Sent(), 107.5)
     assert one.deadline() == 109.0
     assert do(one, Tick(), 109.0) == [Dead("silent", "nothing heard for 6 s")]
     assert one.deadline() is None
@@ -163,6 +165,15 @@ def test_who_was_stopped_for_little_more_than_the_lease_knows_that_too() -> None
     one, _ = open_pair(now=100.0)
     assert do(one, Tick(), 102.0) == [Send(Beat())]
     assert do(one, Tick(), 107.0) == [Send(Beat())]
+    assert one.deadline() == 109.0
+    assert do(one, Tick(), 109.0) == [Dead("silent", "nothing heard for 6 s")]
+
+
+def test_who_was_stopped_while_it_sent_knows_that_too() -> None:
+    """What it was sending goes out before it looks at the clock."""
+    one, _ = open_pair(now=100.0)
+    do(one, Sent(), 107.0)
+    assert do(one, Tick(), 107.0) == []
     assert one.deadline() == 109.0
     assert do(one, Tick(), 109.0) == [Dead("silent", "nothing heard for 6 s")]
 

@@ -132,6 +132,9 @@ FOUND = [
         "pause:job:61:3,echo:rif:1,shortage:rif:1:5.5,shrink:rif:49,requeue:rif:3,kill:job:40,kill:rif:75,"
         "kill:rts:229",
     ),
+    # A process that had been suspended sent something before it looked at the clock: it took the other side
+    # for silent at once.
+    (516, {}, "jump:rif:26:7"),
 ]
 
 
