@@ -55,7 +55,7 @@ def look(view: memoryview, pause_s: float) -> tuple[int, int, str, float, float]
     home = view[0]
     assert sum(view[::4096]) == home * len(view[::4096])
     time.sleep(pause_s)
-    return len(view), home, data.courier.host, begun, time.time()
+    return len(view), home, data.serializer.host, begun, time.time()
 
 
 async def read_all(

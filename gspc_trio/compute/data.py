@@ -1,4 +1,4 @@
-"""Values of tasks that lie in a memory layer: read where they are mapped, written without a copy between."""
+"""Serializer for values in a memory layer: read where they are mapped, written without a copy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESTORE = b"\xc1\2"
 """Begins an argument that is none: ids under which the task's large results are to be had again."""
 
 
-class Courier:
+class LayerSerializer:
     """Opens the arguments of tasks and encodes what they return.
 
     Args:
@@ -133,11 +133,11 @@ class Courier:
         sleep(pause_s)
 
 
-courier = Courier()
+serializer = LayerSerializer()
 """That of this process; :func:`settle` says whose it is."""
 
 
 def settle(address: str, host: str, job: str, bytes_min: int) -> None:
     """Make this process take part in the memory layer of its host."""
-    global courier
-    courier = Courier(address, host, job, bytes_min)
+    global serializer
+    serializer = LayerSerializer(address, host, job, bytes_min)

@@ -51,9 +51,9 @@ class Runner:
         self._whole = code.outputs == WHOLE
         self._watch = watch
         self._program = isinstance(code, ProgramCall)
-        self._courier = courier = layer.courier
-        self._loads = courier.loads if courier.active else values.loads
-        self._dumps = courier.dumps if courier.active else values.dumps
+        self._serializer = serializer = layer.serializer
+        self._loads = serializer.loads if serializer.active else values.loads
+        self._dumps = serializer.dumps if serializer.active else values.dumps
         self._call = _find_call(code, watch, echo)
 
     def run(self, arguments: list[bytes], memory_bytes: int) -> tuple[EncodedValues, bytes, bytes]:
@@ -69,15 +69,15 @@ class Runner:
         Raises:
             BaseException: whatever the user's code raises; TaskFailure for what is not an exception of it.
         """
-        if not self._courier.active:
+        if not self._serializer.active:
             return self._run([values.loads(argument) for argument in arguments], memory_bytes)
         opened: list[Any] = []
         try:
-            opened += map(self._loads, self._courier.begin(arguments))
+            opened += map(self._loads, self._serializer.begin(arguments))
             return self._run(opened, memory_bytes)
         finally:
             opened.clear()  # with it go the views of shared memory that the task has not kept
-            self._courier.task_ended()
+            self._serializer.task_ended()
 
     def _run(self, opened: list[Any], memory_bytes: int) -> tuple[EncodedValues, bytes, bytes]:
         if self._program:

@@ -23,7 +23,7 @@ from gspc_trio.components.rts.state import RifState
 from gspc_trio.components.worker.messages import Submission
 from gspc_trio.core.ids import JobId, RifId
 from gspc_trio.core.resources import Resource
-from gspc_trio.nursery.scopes.witness import Queue, Witness
+from gspc_trio.nursery.scopes.observe import MachineObserver, Queue
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.records.facts import HostLoad
 from gspc_trio.testing.jobs import SimulatedJob, Wrap
@@ -47,7 +47,7 @@ Step = Callable[[SimulatedProcess], None]
 
 
 class Blind:
-    """A witness that looks away."""
+    """An observer that looks away."""
 
     def saw(self, machine: Any, event: Any, now: float, actions: list[Any]) -> None:
         """Nothing."""
@@ -84,7 +84,7 @@ class Cluster:
         hosts: int,
         cores: int,
         behave: Behave,
-        witness: Witness,
+        observer: MachineObserver,
         on_step: Step,
         latency_s: float,
         buffer_bytes: int,
@@ -122,7 +122,7 @@ class Cluster:
         self._nursery = nursery
         self._random = random
         self._behave = behave
-        self._witness = witness
+        self._observer = observer
         self._on_step = on_step
         self._numbers: dict[str, int] = {}
         self._epoch = 0
@@ -134,7 +134,7 @@ class Cluster:
     ) -> SimulatedProcess:
         """Start a process and return it; its name gets a number."""
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
-        process = SimulatedProcess(f"{name}.{number}", role, host, self._witness, self._on_step)
+        process = SimulatedProcess(f"{name}.{number}", role, host, self._observer, self._on_step)
         self.wires.dark.discard(host)
         process.on_kill.append(lambda: self.on_killed(process))
         self.outside.run(self._nursery.start_soon, self._run, process, main)
@@ -354,7 +354,7 @@ async def open_cluster(
     hosts: int = 3,
     cores: int = 2,
     behave: Behave | None = None,
-    witness: Witness | None = None,
+    observer: MachineObserver | None = None,
     on_step: Step | None = None,
     latency_s: float = 0.0005,
     buffer_bytes: int = BUFFER_BYTES,
@@ -370,7 +370,7 @@ async def open_cluster(
         hosts: number of hosts with a RIF.
         cores: of each host.
         behave: says what tasks do; see :mod:`gspc_trio.testing.simulated.backend`.
-        witness: sees all events of all machines.
+        observer: sees all events of all machines.
         on_step: told of every step of a process, which it may kill.
         latency_s: mean latency of connections, seconds.
         buffer_bytes: what each direction of a connection holds.
@@ -386,7 +386,7 @@ async def open_cluster(
             hosts=hosts,
             cores=cores,
             behave=behave or _nothing,
-            witness=witness or Blind(),
+            observer=observer or Blind(),
             on_step=on_step or _go_on,
             latency_s=latency_s,
             buffer_bytes=buffer_bytes,

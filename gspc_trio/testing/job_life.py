@@ -93,7 +93,7 @@ class JobLife:
             if result is not None and self._has_ended(result):
                 return
             # One that is killed while it says why its job failed does not come to say it.
-            disturbed = job.process.killed or job.process in simulation.mischief.stopped or rts_ended.is_set()
+            disturbed = job.process.killed or job.process in simulation.injector.stopped or rts_ended.is_set()
             disturbed = disturbed or job.parted
             disturbed = disturbed or (self.layers is not None and self.layers.world.layer is not data["data"])
             small = self.layers is not None and self.layers.world.is_small

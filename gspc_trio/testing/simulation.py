@@ -13,17 +13,17 @@ from trio.testing import MockClock
 
 from gspc_trio.components.rts.shell.state_files import RESUME_GRACE_S
 from gspc_trio.components.rts.state import RifState
+from gspc_trio.nursery.scopes.observe import Queue
 from gspc_trio.nursery.scopes.scope import leaves
-from gspc_trio.nursery.scopes.witness import Queue
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster, open_cluster
 from gspc_trio.testing.determinism import Gate, rare_collections, seeded_trio, simulated_clock
 from gspc_trio.testing.drill import Drill
+from gspc_trio.testing.fault_injection import FaultInjector
 from gspc_trio.testing.faults import LATER_KINDS, LATEST_KINDS, NEWER_KINDS, Fault, Trigger
 from gspc_trio.testing.job_life import DoomedLife, HastyLife, JobLife, is_expected
 from gspc_trio.testing.layer.life import LayerLife
-from gspc_trio.testing.mischief import Mischief
 from gspc_trio.testing.observer import Observer
 from gspc_trio.testing.options import Options, Report
 from gspc_trio.testing.simulated.backend import Run, SimulatedBackend, SimulatedCompute
@@ -164,7 +164,7 @@ class Simulation:
         self._running = set(self._lives)
         self.rts_ended = trio.Event()
         self.cluster: Cluster
-        self.mischief: Mischief
+        self.injector: FaultInjector
 
     def _make_lives(self, workloads: Sequence[Workload]) -> list[JobLife]:
         random, lives = Random(self._cluster_seed + 1), []
@@ -184,7 +184,7 @@ class Simulation:
     # What is seen ----
 
     def saw(self, machine: Any, event: Any, now: float, actions: list[Any]) -> None:
-        """Take an event of a machine (see :class:`~gspc_trio.nursery.scopes.witness.Witness`)."""
+        """Take an event of a machine (see :class:`~gspc_trio.nursery.scopes.observe.MachineObserver`)."""
         process = RUNNING.get()
         assert process is not None
         if not process.alive:
@@ -216,7 +216,7 @@ class Simulation:
         """Count a step of a process, and let happen what is due."""
         for fault in self._trigger.step(process.role):
             self._happens(fault, process.name)
-            self.mischief.happen(fault, process)
+            self.injector.happen(fault, process)
 
     def _happens(self, fault: Fault, name: str) -> None:
         self._last_fault_s = max(self._last_fault_s, trio.current_time() + fault.lasts_s)
@@ -239,7 +239,7 @@ class Simulation:
                     hosts=self.options.hosts,
                     cores=self.options.cores,
                     behave=partial(behave, scale=self.options.task_s / TASK_S),
-                    witness=self,
+                    observer=self,
                     on_step=self.step,
                     latency_s=self.options.latency_s,
                     buffer_bytes=self._buffer_bytes,
@@ -248,7 +248,7 @@ class Simulation:
                     layers=self._layers.world if self._layers is not None else None,
                     host_memory_bytes=WIDE_MEMORY_BYTES if self._is_wide else 0,
                 ) as self.cluster:
-                    self.mischief = Mischief(
+                    self.injector = FaultInjector(
                         self.cluster,
                         self._clock,
                         gate,
@@ -336,7 +336,7 @@ class Simulation:
             await trio.sleep(KEEPER_S)
             for rif in self.cluster.rts.machine.rifs if self.cluster.rts is not None else ():
                 if rif.state is RifState.UP and not rif.leaving and self.cluster.missing(rif.rif_id):
-                    self.mischief.clients.put_back(rif.rif_id)
+                    self.injector.clients.put_back(rif.rif_id)
 
     async def _come_to_rest(self) -> None:
         """Stop the run-time system: nothing is left."""

@@ -41,7 +41,7 @@ def hold(gate: str) -> str:
 def where(_: object) -> str:
     from gspc_trio.compute import data
 
-    return data.courier.host
+    return data.serializer.host
 
 
 def held(gate: Path) -> int:

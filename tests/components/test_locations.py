@@ -25,7 +25,7 @@ def where(_: int) -> tuple[str, int]:
 
     from gspc_trio.compute import data
 
-    return data.courier.host, os.getpid()
+    return data.serializer.host, os.getpid()
 
 
 async def test_a_task_runs_at_the_rank_that_its_location_names(tmp_path: Path) -> None:

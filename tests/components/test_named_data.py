@@ -47,7 +47,7 @@ def count(word: str, text: memoryview) -> int:
 def where(_: object, text: memoryview) -> tuple[str, int]:
     from gspc_trio.compute import data
 
-    return data.courier.host, len(text)
+    return data.serializer.host, len(text)
 
 
 def run_file(folder: Path, servers: Servers, *settings: str) -> subprocess.CompletedProcess[str]:

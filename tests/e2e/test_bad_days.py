@@ -19,7 +19,7 @@ from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.connection_file import ConnectionInfo, write_connection_file
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
-from gspc_trio.nursery.connections.websocket import Doorkeeper, Vestibule, serve_stream
+from gspc_trio.nursery.connections.websocket import AcceptPolicy, PendingConnections, serve_stream
 
 
 def failing(body: str, more: str = "") -> str:
@@ -231,8 +231,8 @@ async def test_a_run_time_system_of_another_version_gets_one_clear_line(world: W
         raise AssertionError(f"{peer} was let in")
 
     async def serve(stream: trio.SocketStream) -> None:
-        keeper = Doorkeeper(Vestibule(1))
-        await serve_stream(stream, identity, network.codec, never, keeper, remote="the command")
+        policy = AcceptPolicy(PendingConnections(1))
+        await serve_stream(stream, identity, network.codec, never, policy, remote="the command")
 
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))

@@ -22,69 +22,69 @@ from network_world import (
 )
 
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.nursery.connections.gate import ASKING_STAY_S, SILENT_STAY_S, Vestibule
-from gspc_trio.nursery.connections.lobby import asks_for_encryption, asks_for_websocket
+from gspc_trio.nursery.connections.acceptor import asks_for_encryption, asks_for_websocket
 from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.pending import ASKING_STAY_S, SILENT_STAY_S, PendingConnections
 
 BOUND_S = 60
 
 
-def crowd(vestibule: Vestibule, kind: str, number: int, gone: list[str]) -> None:
+def crowd(pending: PendingConnections, kind: str, number: int, gone: list[str]) -> None:
     for i in range(number):
         who = f"{kind}{i}"
-        vestibule.enter(who, partial(gone.append, who), 0.0, asking=kind == "asking")
+        pending.enter(who, partial(gone.append, who), 0.0, asking=kind == "asking")
 
 
 def test_of_too_many_the_oldest_goes() -> None:
     gone: list[str] = []
-    vestibule = Vestibule(4)
-    crowd(vestibule, "silent", 6, gone)
+    pending = PendingConnections(4)
+    crowd(pending, "silent", 6, gone)
     assert gone == ["silent0", "silent1"]
-    vestibule.leave("silent2")
-    crowd(vestibule, "asking", 1, gone)
+    pending.leave("silent2")
+    crowd(pending, "asking", 1, gone)
     assert gone == ["silent0", "silent1"]
-    assert len(vestibule) == 4
+    assert len(pending) == 4
 
 
 def test_neither_crowd_displaces_the_other() -> None:
     gone: list[str] = []
-    vestibule = Vestibule(4)
-    crowd(vestibule, "asking", 2, gone)
-    crowd(vestibule, "silent", 4, gone)
+    pending = PendingConnections(4)
+    crowd(pending, "asking", 2, gone)
+    crowd(pending, "silent", 4, gone)
     assert gone == ["silent0", "silent1"]
-    vestibule = Vestibule(4)
+    pending = PendingConnections(4)
     gone.clear()
-    crowd(vestibule, "silent", 2, gone)
-    crowd(vestibule, "asking", 5, gone)
+    crowd(pending, "silent", 2, gone)
+    crowd(pending, "asking", 5, gone)
     assert gone == ["asking0", "asking1", "asking2"]
-    assert len(vestibule) == 4
+    assert len(pending) == 4
 
 
 @pytest.mark.parametrize(("kind", "stay_s"), [("silent", SILENT_STAY_S), ("asking", ASKING_STAY_S)])
 def test_nobody_is_displaced_who_has_just_come(kind: str, stay_s: float) -> None:
     gone: list[str] = []
-    vestibule = Vestibule(2)
-    crowd(vestibule, kind, 2, gone)
-    assert vestibule.is_closed(stay_s / 2)
-    assert not vestibule.is_closed(stay_s)
-    vestibule.leave(f"{kind}0")
-    assert not vestibule.is_closed(0.0)
+    pending = PendingConnections(2)
+    crowd(pending, kind, 2, gone)
+    assert pending.is_closed(stay_s / 2)
+    assert not pending.is_closed(stay_s)
+    pending.leave(f"{kind}0")
+    assert not pending.is_closed(0.0)
 
 
 async def test_who_asks_keeps_its_place() -> None:
     gone: list[str] = []
-    vestibule = Vestibule(2)
-    crowd(vestibule, "silent", 2, gone)
-    vestibule.ask("silent0", trio.current_time(), "stream")
-    assert len(vestibule) == 2
-    with vestibule.place("stream", trio.current_time() + BOUND_S):
-        assert len(vestibule) == 2
-    assert len(vestibule) == 1
+    pending = PendingConnections(2)
+    crowd(pending, "silent", 2, gone)
+    pending.ask("silent0", trio.current_time(), "stream")
+    assert len(pending) == 2
+    with pending.place("stream", trio.current_time() + BOUND_S):
+        assert len(pending) == 2
+    assert len(pending) == 1
     assert gone == []
 
 
-def test_nobody_is_thrown_out_of_an_empty_vestibule() -> None:
-    Vestibule(4).throw_out_oldest()
+def test_nobody_is_evicted_from_no_pending_connections() -> None:
+    PendingConnections(4).evict_oldest()
 
 
 def test_who_asks_for_encryption_shows_a_whole_record_or_something_else() -> None:

@@ -317,7 +317,7 @@ async def test_a_peer_killed_in_the_middle_of_a_frame_is_lost() -> None:
     async with listening(network, WEBSOCKET, note) as address:
         async with network.connect(address, role="job", name="j", expect="rts") as peer:
             await peer.call(Done())
-            stream = peer._link._gate._stream  # type: ignore[attr-defined]
+            stream = peer._link._limited._stream  # type: ignore[attr-defined]
             await stream.send_all(b"\x82\xfe\x01\x00half a frame")
             await trio.aclose_forcefully(stream)
         with trio.fail_after(BOUND_S):

@@ -14,11 +14,11 @@ from trio.testing import MockClock, memory_stream_pair
 from gspc_trio.components.rm.messages import Release
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.messages import Done
-from gspc_trio.nursery.connections.gate import Gate, Vestibule
 from gspc_trio.nursery.connections.link import LARGE_BYTES
 from gspc_trio.nursery.connections.network import ConnectFailed, Network
+from gspc_trio.nursery.connections.pending import LimitedStream, PendingConnections
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
-from gspc_trio.nursery.connections.websocket import Dialer, Doorkeeper, connect_stream, serve_stream
+from gspc_trio.nursery.connections.websocket import AcceptPolicy, Dialer, connect_stream, serve_stream
 from gspc_trio.protocol.limits import Limits
 
 
@@ -57,6 +57,10 @@ class Watched(trio.abc.Stream):
         await self.stream.aclose()
 
 
+def accept_policy() -> AcceptPolicy:
+    return AcceptPolicy(PendingConnections(4))
+
+
 @asynccontextmanager
 async def pair(
     handler: Callable[[Peer], Awaitable[None]] = echo,
@@ -65,12 +69,12 @@ async def pair(
     """Connect two sides over memory; yield the dialer's peer, its stream and the listener's."""
     network = Network(wire_codec, TOKEN, limits=limits)
     here, there = (Watched(stream) for stream in memory_stream_pair())
-    keeper = Doorkeeper(Vestibule(4))
+    policy = accept_policy()
     async with trio.open_nursery() as nursery:
 
         async def serve() -> None:
             identity = network.identity("rts", "main", dialer=False)
-            await serve_stream(there, identity, network.codec, handler, keeper, remote="memory")
+            await serve_stream(there, identity, network.codec, handler, policy, remote="memory")
 
         nursery.start_soon(serve)
         identity = network.identity("job", "j1", dialer=True, expect="rts")
@@ -195,11 +199,11 @@ async def test_a_dialer_that_says_nothing_is_given_up_at_the_deadline(autojump_c
     network = Network(wire_codec, TOKEN)
     _, there = memory_stream_pair()
     identity = network.identity("rts", "main", dialer=False)
-    keeper = Doorkeeper(Vestibule(4))
-    why = await serve_stream(there, identity, network.codec, echo, keeper, remote="x")
+    policy = accept_policy()
+    why = await serve_stream(there, identity, network.codec, echo, policy, remote="x")
     assert why == "it did not finish the handshake"
     assert trio.current_time() == 5
-    assert len(keeper.vestibule) == 0
+    assert len(policy.pending) == 0
 
 
 async def test_a_dialer_that_goes_away_frees_its_place_at_once(autojump_clock: MockClock) -> None:
@@ -207,32 +211,32 @@ async def test_a_dialer_that_goes_away_frees_its_place_at_once(autojump_clock: M
     here, there = memory_stream_pair()
     identity = network.identity("rts", "main", dialer=False)
     await here.aclose()
-    why = await serve_stream(there, identity, network.codec, echo, Doorkeeper(Vestibule(4)), remote="x")
+    why = await serve_stream(there, identity, network.codec, echo, accept_policy(), remote="x")
     assert why == "closed the connection or does not speak websocket"
     assert trio.current_time() == 0
 
 
-async def test_a_gate_lets_in_its_allowance_and_the_rest_when_opened(
+async def test_a_limited_stream_lets_in_its_allowance_and_the_rest_when_opened(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     here, there = memory_stream_pair()
-    gate = Gate(there, 4)
+    limited = LimitedStream(there, 4)
     heard: list[float] = []
-    gate.on_arrival = lambda: heard.append(trio.current_time())
+    limited.on_arrival = lambda: heard.append(trio.current_time())
     await here.send_all(b"abcdef")
-    assert await gate.receive_some(3) == b"abc"
-    assert await gate.receive_some() == b"d"
+    assert await limited.receive_some(3) == b"abc"
+    assert await limited.receive_some() == b"d"
     with trio.move_on_after(10) as scope:
-        await gate.receive_some()
+        await limited.receive_some()
     assert scope.cancelled_caught
-    nursery.start_soon(_open_later, gate)
-    assert await gate.receive_some() == b"ef"
+    nursery.start_soon(_open_later, limited)
+    assert await limited.receive_some() == b"ef"
     assert heard == [15]
 
 
-async def _open_later(gate: Gate) -> None:
+async def _open_later(limited: LimitedStream) -> None:
     await trio.sleep(5)
-    gate.open()
+    limited.open()
 
 
 @pytest.mark.parametrize("cut", range(0, 1400, 100))
@@ -256,7 +260,7 @@ async def test_a_connection_cut_at_any_byte_ends_cleanly(cut: int, autojump_cloc
 
     async def serve() -> None:
         identity = network.identity("rts", "main", dialer=False)
-        await serve_stream(there, identity, network.codec, echo, Doorkeeper(Vestibule(4)), remote="x")
+        await serve_stream(there, identity, network.codec, echo, accept_policy(), remote="x")
         over.set()
 
     async with trio.open_nursery() as nursery:

@@ -11,7 +11,7 @@ from gspc_trio.core.machine import Tick
 from gspc_trio.iml.coordinator import Coordinator
 from gspc_trio.iml.events import Answered, Asked, ClientUp, ServerUp
 from gspc_trio.iml.messages import Alloc, JoinLayer, ServerHello
-from gspc_trio.nursery.scopes.witness import Fill
+from gspc_trio.nursery.scopes.observe import Fill
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.checkers.bounds import QUEUE_EVENTS, TABLE_EVENTS, Bounds, count_objects
 from gspc_trio.testing.cluster import open_cluster
@@ -24,7 +24,7 @@ from gspc_trio.testing.workload import Workload, behave
 
 
 class Eyes:
-    """A witness of queues alone."""
+    """An observer of queues alone."""
 
     def __init__(self) -> None:
         self.queues = []
@@ -72,7 +72,7 @@ async def test_a_queue_with_more_than_may_wait_is_found_within_a_few_events(
 
 async def test_links_show_what_waits_until_they_are_over(autojump_clock: MockClock):
     eyes = Eyes()
-    async with open_cluster(1, hosts=1, cores=1, behave=behave, witness=eyes) as cluster:
+    async with open_cluster(1, hosts=1, cores=1, behave=behave, observer=eyes) as cluster:
         await cluster.start_rts()
         job = cluster.start_job("job", Workload.make(Random(1), 5, [{"attempts": 9}]).net())
         await job.process.ended.wait()

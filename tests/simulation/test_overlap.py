@@ -54,7 +54,7 @@ async def run(staging_s: float, requires: str, eyes: Eyes) -> None:
     net.input("items", range(TASKS))
     settings: dict[str, Any] = {"stage_in": True, "stage_out": True, "requires": requires}
     net.transition("work", work, inputs=["items"], outputs=[net.output("done")], **settings)
-    async with open_cluster(1, hosts=1, cores=1, behave=behave, witness=eyes) as cluster:
+    async with open_cluster(1, hosts=1, cores=1, behave=behave, observer=eyes) as cluster:
         cluster.staging_s = staging_s
         await cluster.start_rts()
         job = cluster.start_job("job", net)

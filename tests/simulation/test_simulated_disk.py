@@ -29,7 +29,7 @@ OUTAGES = "outage:job:10,outage:job:60,crash:job:100,outage:job:150,crash:rts:60
 
 
 class Blind:
-    """A witness of nothing."""
+    """An observer of nothing."""
 
     def saw(self, machine, event, now, actions) -> None:
         del machine, event, now, actions

@@ -34,7 +34,7 @@ from gspc_trio.iml.store_events import (
     Use,
 )
 from gspc_trio.nursery.scopes.drive import CHECK_VARIABLE
-from gspc_trio.nursery.scopes.witness import witnessed
+from gspc_trio.nursery.scopes.observe import observed
 
 LOOK_AGAIN_S = 0.05
 """How often to look whether a segment that somebody still maps has become free."""
@@ -70,7 +70,7 @@ class StoreShell:
         self, machine: Store, spill_directory: str, nursery: trio.Nursery, evicted: Callable[[Key], None]
     ) -> None:
         self.machine = machine
-        self._handle = witnessed(machine).handle
+        self._handle = observed(machine).handle
         self.versions: dict[Key, int] = {}
         self._last_version = 0
         self._spill_directory = spill_directory

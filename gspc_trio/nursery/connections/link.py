@@ -9,10 +9,10 @@ import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from gspc_trio.core.machine import Tick
-from gspc_trio.nursery.connections.gate import Gate
+from gspc_trio.nursery.connections.pending import LimitedStream
 from gspc_trio.nursery.connections.rpc import CLOSED_HERE, CLOSED_THERE, SIGNED_OFF, Peer
+from gspc_trio.nursery.scopes.observe import Fill, show_queue
 from gspc_trio.nursery.scopes.scope import open_scope
-from gspc_trio.nursery.scopes.witness import Fill, show_queue
 from gspc_trio.protocol.codec import Codec, DecodeError, Encoded
 from gspc_trio.protocol.envelope import Reply
 from gspc_trio.protocol.limits import Limits
@@ -35,15 +35,17 @@ class WebSocketLink:
 
     Args:
         connection: the websocket.
-        gate: the stream below it.
+        limited: the stream below it.
         session: of the peer.
         codec: of both ends.
     """
 
-    def __init__(self, connection: WebSocketConnection, gate: Gate, session: Session, codec: Codec) -> None:
+    def __init__(
+        self, connection: WebSocketConnection, limited: LimitedStream, session: Session, codec: Codec
+    ) -> None:
         self.peer: Peer
         self._connection = connection
-        self._gate = gate
+        self._limited = limited
         self._session = session
         self._codec = codec
         self._limits: Limits = codec.limits
@@ -139,7 +141,7 @@ class WebSocketLink:
 
     async def run(self) -> None:
         """Carry messages until the connection is over, then close it."""
-        self._gate.on_arrival = lambda: self.peer.handle(Heard())
+        self._limited.on_arrival = lambda: self.peer.handle(Heard())
         try:
             async with open_scope() as nursery:
                 nursery.start_soon(self._write)
@@ -155,7 +157,7 @@ class WebSocketLink:
             self._outbox.clear()
             self._large.clear()
             self.peer.drop()
-            await trio.aclose_forcefully(self._gate)
+            await trio.aclose_forcefully(self._limited)
 
     async def _write(self) -> None:
         while True:

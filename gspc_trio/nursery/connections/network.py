@@ -17,6 +17,7 @@ import trio
 from attrs import define
 from msgspec import Struct
 
+from gspc_trio.nursery.connections.acceptor import Acceptor, asks_for_encryption, asks_for_websocket
 from gspc_trio.nursery.connections.errors import (
     AuthenticationFailed,
     ConnectFailed,
@@ -24,9 +25,8 @@ from gspc_trio.nursery.connections.errors import (
     HandshakeCut,
     VersionMismatch,
 )
-from gspc_trio.nursery.connections.gate import Vestibule
-from gspc_trio.nursery.connections.lobby import Lobby, asks_for_encryption, asks_for_websocket
 from gspc_trio.nursery.connections.memory import memory_pair
+from gspc_trio.nursery.connections.pending import PendingConnections
 from gspc_trio.nursery.connections.rpc import Handler, Peer, handle_until_gone
 from gspc_trio.nursery.scopes.scope import leaves, open_scope
 from gspc_trio.protocol.address import BadAddress, MemoryAddress, WebSocketAddress, parse_address
@@ -320,18 +320,18 @@ class Network:
                 raise OSError(errno.EADDRINUSE, f"port {where.port} of {where.host} is taken") from error
             raise OSError(error.errno, f"cannot listen at {where}: {error.strerror or error}") from error
         port = listeners[0].socket.getsockname()[1]
-        from gspc_trio.nursery.connections.websocket import Doorkeeper, serve_stream
+        from gspc_trio.nursery.connections.websocket import AcceptPolicy, serve_stream
 
-        vestibule = Vestibule(self.limits.unproved_max)
+        pending = PendingConnections(self.limits.unproved_max)
         names = LOOPBACK_NAMES | {where.host.lower()} | self._hosts
 
         async def serve(stream: trio.SocketStream, deadline_s: float) -> None:
             remote = _endpoint(stream)
             identity = self.identity(role, name, dialer=False)
             hosts = names | {stream.socket.getsockname()[0]}
-            keeper = Doorkeeper(vestibule, hosts, self._origins)
+            policy = AcceptPolicy(pending, hosts, self._origins)
             refused = await serve_stream(
-                stream, identity, self.codec, handler, keeper, remote=remote, tls=tls, deadline_s=deadline_s
+                stream, identity, self.codec, handler, policy, remote=remote, tls=tls, deadline_s=deadline_s
             )
             if refused:
                 log.info("%s %r let nobody in from %s: %s", role, name, remote, refused)
@@ -341,16 +341,16 @@ class Network:
             def admit(stream: trio.SocketStream, deadline_s: float) -> None:
                 nursery.start_soon(serve, stream, deadline_s)
 
-            lobby = Lobby(
+            acceptor = Acceptor(
                 [socket.socket(fileno=listener.socket.detach()) for listener in listeners],
                 f"{role} {name!r}",
-                vestibule,
+                pending,
                 asks_for_encryption if where.secure else asks_for_websocket,
                 peek_bytes_max=self.limits.handshake_bytes_max,
                 patience_s=self.limits.handshake_s,
             )
             task_status.started(str(WebSocketAddress(where.host, port, where.secure)))
-            await lobby.run(admit)
+            await acceptor.run(admit)
 
     async def _dial(self, where: WebSocketAddress) -> trio.abc.Stream:
         try:

@@ -34,12 +34,12 @@ from gspc_trio.nursery.connections.errors import (
     TlsFailed,
     VersionMismatch,
 )
-from gspc_trio.nursery.connections.gate import Gate, Vestibule
 from gspc_trio.nursery.connections.link import WebSocketLink
+from gspc_trio.nursery.connections.pending import LimitedStream, PendingConnections
 from gspc_trio.nursery.connections.rpc import Handler, Peer, handle_until_gone
 from gspc_trio.nursery.connections.tls import wrap_stream
+from gspc_trio.nursery.scopes.observe import observed
 from gspc_trio.nursery.scopes.scope import open_scope
-from gspc_trio.nursery.scopes.witness import witnessed
 from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import Identity, Session
@@ -61,17 +61,17 @@ _PROBLEMS: dict[str, type[ConnectionProblem]] = {
 }
 
 
-class Doorkeeper(Struct, frozen=True):
-    """Whom a listener lets in.
+class AcceptPolicy(Struct, frozen=True):
+    """The policy by which a listener accepts connections.
 
     Attributes:
-        vestibule: of the connections that have not proved themselves.
+        pending: the connections that have not proved themselves yet.
         hosts: names that a request's Host header may have, None for any; keeps web pages out that were
             given a name of their own for our address.
         origins: values that an Origin header may have; browsers send one, our own dialers do not.
     """
 
-    vestibule: Vestibule
+    pending: PendingConnections
     hosts: frozenset[str] | None = None
     origins: frozenset[str] = frozenset()
 
@@ -109,7 +109,7 @@ class _Dialed(Struct, frozen=True):
     """A connection on which both sides have proved themselves, seen from the side that dialled."""
 
     connection: WebSocketConnection
-    gate: Gate
+    limited: LimitedStream
     session: Session
     starter: _Starter
     plain: trio.abc.Stream
@@ -119,13 +119,13 @@ class _Dialed(Struct, frozen=True):
 async def _dial(stream: trio.abc.Stream, dialer: Dialer) -> AsyncIterator[_Dialed]:
     """Carry out both handshakes over a stream, which is closed at the end; see :func:`connect_stream`."""
     limits, tls, address = dialer.codec.limits, dialer.tls, dialer.address
-    gate = _gate(stream, limits, tls)
-    session = witnessed(Session(dialer.identity, limits))
-    async with _closing(gate), open_scope() as nursery:
+    limited = _limited(stream, limits, tls)
+    session = observed(Session(dialer.identity, limits))
+    async with _closing(limited), open_scope() as nursery:
         end: Dead | None = None
         with trio.move_on_after(limits.handshake_s) as scope:
             starter = _Starter(nursery, scope.cancel)
-            inner = gate if tls is None else await wrap_stream(gate, tls, server=False)
+            inner = limited if tls is None else await wrap_stream(limited, tls, server=False)
             arguments = starter.as_nursery, inner, dialer.host, "/"
             connection = await wrap_client_stream(*arguments, **_options(limits))  # type: ignore[arg-type]
             starter.upgraded = True
@@ -136,8 +136,8 @@ async def _dial(stream: trio.abc.Stream, dialer: Dialer) -> AsyncIterator[_Diale
         if end is not None:
             await _part(connection, end, limits)
             raise _PROBLEMS.get(end.kind, ConnectFailed)(address, f"{address}: {end.reason}")
-        gate.open()
-        yield _Dialed(connection, gate, session, starter, stream if tls is None else inner)
+        limited.open()
+        yield _Dialed(connection, limited, session, starter, stream if tls is None else inner)
         nursery.cancel_scope.cancel()
 
 
@@ -158,7 +158,7 @@ async def connect_stream(stream: trio.abc.Stream, dialer: Dialer) -> AsyncIterat
     """
     async with (
         _dial(stream, dialer) as dialed,
-        _carry(dialed.connection, dialed.gate, dialed.session, dialer.codec, dialer.address) as peer,
+        _carry(dialed.connection, dialed.limited, dialed.session, dialer.codec, dialer.address) as peer,
     ):
         yield peer
 
@@ -181,7 +181,7 @@ async def serve_stream(
     identity: Identity,
     codec: Codec,
     handler: Handler,
-    doorkeeper: Doorkeeper,
+    policy: AcceptPolicy,
     *,
     remote: str,
     tls: ssl.SSLContext | None = None,
@@ -195,7 +195,7 @@ async def serve_stream(
         codec: of this side, with the limits.
         handler: is given the peer once it has proved itself; the connection ends with it. With
             :class:`~.bulk.BulkAndCalls` also dialers that want large bytes are served.
-        doorkeeper: whom to let in.
+        policy: of the listener.
         remote: the dialer's address, for people.
         tls: to encrypt with, or None.
         deadline_s: when the dialer must have proved itself; by default ``limits.handshake_s`` from now.
@@ -204,19 +204,19 @@ async def serve_stream(
         Why the dialer was not let in, or "".
     """
     limits = codec.limits
-    gate = _gate(stream, limits, tls)
+    limited = _limited(stream, limits, tls)
     if deadline_s is None:
         deadline_s = trio.current_time() + limits.handshake_s
-    async with _closing(gate), open_scope() as nursery:
+    async with _closing(limited), open_scope() as nursery:
         refused = ""
-        with doorkeeper.vestibule.place(stream, deadline_s) as scope:
+        with policy.pending.place(stream, deadline_s) as scope:
             starter = _Starter(nursery, scope.cancel)
             try:
-                inner = gate if tls is None else await wrap_stream(gate, tls, server=True)
-                session = witnessed(Session(identity, limits))
+                inner = limited if tls is None else await wrap_stream(limited, tls, server=True)
+                session = observed(Session(identity, limits))
                 request = await wrap_server_stream(starter.as_nursery, inner, **_options(limits))
                 starter.upgraded = True
-                refused = doorkeeper.objection(request)
+                refused = policy.objection(request)
                 if refused:
                     await request.reject(403, body=refused.encode(errors="replace"))
                 else:
@@ -232,12 +232,12 @@ async def serve_stream(
         if scope.cancelled_caught:
             refused = refused or starter.why_not() or "it did not finish the handshake"
         if not refused:
-            gate.open()
+            limited.open()
             if isinstance(handler, BulkAndCalls) and session.peer_role == BULK_ROLE:
                 await starter.stop()  # the dialer is silent until it hears that we are ready
                 await serve_bulk(stream if tls is None else inner, handler.bulk)
             else:
-                async with _carry(connection, gate, session, codec, remote) as peer:
+                async with _carry(connection, limited, session, codec, remote) as peer:
                     await handle_until_gone(handler, peer)
         nursery.cancel_scope.cancel()
     return refused
@@ -298,10 +298,10 @@ class _Starter:
         return NO_WEBSOCKET if self._ended else ""
 
 
-def _gate(stream: trio.abc.Stream, limits: Limits, tls: ssl.SSLContext | None) -> Gate:
+def _limited(stream: trio.abc.Stream, limits: Limits, tls: ssl.SSLContext | None) -> LimitedStream:
     """Return what lets in no more than a handshake; certificates come on top."""
     messages = UNPROVED_MESSAGES + (0 if tls is None else TLS_MESSAGES)
-    return Gate(stream, messages * limits.handshake_bytes_max)
+    return LimitedStream(stream, messages * limits.handshake_bytes_max)
 
 
 def _options(limits: Limits) -> dict[str, Any]:
@@ -342,21 +342,21 @@ async def _part(connection: WebSocketConnection, end: Dead, limits: Limits) -> N
 
 
 @asynccontextmanager
-async def _closing(gate: Gate) -> AsyncIterator[None]:
+async def _closing(limited: LimitedStream) -> AsyncIterator[None]:
     """Close the stream at once when the block is left, however that comes about."""
     try:
         yield
     finally:
         with trio.CancelScope(shield=True):
-            await trio.aclose_forcefully(gate)
+            await trio.aclose_forcefully(limited)
 
 
 @asynccontextmanager
 async def _carry(
-    connection: WebSocketConnection, gate: Gate, session: Session, codec: Codec, remote: str
+    connection: WebSocketConnection, limited: LimitedStream, session: Session, codec: Codec, remote: str
 ) -> AsyncIterator[Peer]:
     """Run the link for the time of a block."""
-    link = WebSocketLink(connection, gate, session, codec)
+    link = WebSocketLink(connection, limited, session, codec)
     peer = link.peer = Peer(session, link, remote)
     async with open_scope() as nursery:
         nursery.start_soon(link.run)

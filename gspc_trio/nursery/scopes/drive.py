@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gspc_trio.core.machine import IllegalEvent, Machine, Tick
 from gspc_trio.nursery.connections.rpc import Peer, drop_offender
-from gspc_trio.nursery.scopes.witness import witnessed
+from gspc_trio.nursery.scopes.observe import observed
 
 E = TypeVar("E")
 
@@ -164,7 +164,7 @@ async def drive(
     """
     if check is None:
         check = os.environ.get(CHECK_VARIABLE) == "1"
-    await _Driver(witnessed(machine), inbox, perform, check, refused).run()
+    await _Driver(observed(machine), inbox, perform, check, refused).run()
 
 
 class _Driver:

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from gspc_trio.nursery.scopes.witness import Queue
+from gspc_trio.nursery.scopes.observe import Queue
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.simulated.process import SimulatedProcess
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from gspc_trio.compute.data import Courier
+from gspc_trio.compute.data import LayerSerializer
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.iml.shell.platform import Platform, platform
@@ -22,7 +22,7 @@ T = TypeVar("T")
 Values = tuple[tuple[bytes, ...], ...]
 
 
-class _Courier(Courier):
+class _LayerSerializer(LayerSerializer):
     """That of a compute process, with simulated sockets and pauses."""
 
     def __init__(self, layer: DataLayer, platform: Platform) -> None:
@@ -66,7 +66,7 @@ class DataWork:
 
     def __init__(self, layer: DataLayer, strands: Strands) -> None:
         self._strands = strands
-        self._courier = _Courier(layer, platform())
+        self._serializer = _LayerSerializer(layer, platform())
 
     async def open(self, arguments: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Return the arguments of a task that begins as they would travel without a layer; they stay mapped.
@@ -77,11 +77,11 @@ class DataWork:
         return await self._run(self._open, list(arguments))
 
     def _open(self, arguments: list[bytes]) -> tuple[bytes, ...]:
-        courier, opened = self._courier, []
-        for argument in courier.begin(arguments):
+        serializer, opened = self._serializer, []
+        for argument in serializer.begin(arguments):
             if is_reference(argument):
-                courier.look(argument)
-            opened.append(dumps(courier.loads(argument)))
+                serializer.look(argument)
+            opened.append(dumps(serializer.loads(argument)))
         return tuple(opened)
 
     async def make(self, values: Values) -> Values:
@@ -90,18 +90,18 @@ class DataWork:
         Raises:
             ImlError: there is no room.
         """
-        for data_id, (view, before) in self._courier.views.items():
+        for data_id, (view, before) in self._serializer.views.items():
             if view != before:
                 raise Broken(f"data {data_id} changed while a task looked at it", data_id)
         return await self._run(self._make, values)
 
     def _make(self, values: Values) -> Values:
-        return tuple(tuple(self._courier.dumps(loads(value)) for value in group) for group in values)
+        return tuple(tuple(self._serializer.dumps(loads(value)) for value in group) for group in values)
 
     async def end(self) -> None:
         """The task has ended: what it has looked at is not needed any more."""
-        self._courier.views.clear()
-        await self._run(self._courier.task_ended)
+        self._serializer.views.clear()
+        await self._run(self._serializer.task_ended)
 
     async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
         try:
@@ -112,4 +112,4 @@ class DataWork:
 
     def kill(self) -> None:
         """The process is gone."""
-        self._courier.kill()
+        self._serializer.kill()

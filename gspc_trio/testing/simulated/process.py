@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from gspc_trio.nursery.scopes.observe import OBSERVER, MachineObserver
 from gspc_trio.nursery.scopes.scope import leaves
-from gspc_trio.nursery.scopes.witness import WITNESS, Witness
 
 if TYPE_CHECKING:
     from gspc_trio.testing.simulated.wires import Listener, WireEnd
@@ -28,7 +28,7 @@ class SimulatedProcess:
         name: unique in the simulation.
         role: ``rts``, ``rif`` or ``job``.
         host: where it runs.
-        witness: of its machines.
+        observer: of its machines.
         on_step: told of each of its steps: a send, a receive, an event of a machine.
 
     Attributes:
@@ -44,7 +44,7 @@ class SimulatedProcess:
         name: str,
         role: str,
         host: str,
-        witness: Witness,
+        observer: MachineObserver,
         on_step: Callable[[SimulatedProcess], None],
     ) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class SimulatedProcess:
         self.reason = ""
         self.error: BaseException | None = None
         self.context = Context()
-        self._witness = witness
+        self._observer = observer
         self._on_step = on_step
         self._scope = trio.CancelScope()
 
@@ -96,7 +96,7 @@ class SimulatedProcess:
     async def run(self, main: Callable[[], Awaitable[Any]]) -> None:
         """Run ``main`` as this process until it ends, is stopped or killed; ``error`` keeps its errors."""
         RUNNING.set(self)
-        WITNESS.set(self._witness)
+        OBSERVER.set(self._observer)
         self.context = copy_context()
         try:
             with self._scope:

@@ -14,12 +14,12 @@ import trio
 
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.network import ConnectFailed, Handler, Network, Whereabouts
-from gspc_trio.nursery.connections.websocket import Doorkeeper, serve_stream
+from gspc_trio.nursery.connections.websocket import AcceptPolicy, serve_stream
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.address import WebSocketAddress
 from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
-from gspc_trio.testing.checkers.door import Door
+from gspc_trio.testing.checkers.pending import PendingChecker
 from gspc_trio.testing.simulated.alarm import Alarm
 from gspc_trio.testing.simulated.process import SimulatedProcess
 
@@ -338,12 +338,12 @@ class SimulatedNetwork(Network):
         if place in self._wires.listeners:
             raise OSError(errno.EADDRINUSE, f"port {port} of {where.host} is taken")
         listener = Listener(self._wires, self.process, place)
-        doorkeeper = Doorkeeper(Door(self.limits, lambda error: self._wires.on_broken(error)))
+        policy = AcceptPolicy(PendingChecker(self.limits, lambda error: self._wires.on_broken(error)))
 
         async def serve(end: WireEnd) -> None:
             identity = self.identity(role, name, dialer=False)
             remote = end.other.process.name
-            await serve_stream(end, identity, self.codec, handler, doorkeeper, remote=remote)
+            await serve_stream(end, identity, self.codec, handler, policy, remote=remote)
 
         try:
             async with open_scope() as nursery:

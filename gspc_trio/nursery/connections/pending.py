@@ -1,4 +1,4 @@
-"""What stands between the network and a connection until the other side has proved who it is."""
+"""Pending connections, whose other side has not proved yet who it is: limits on their number and bytes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import trio
 from msgspec import Struct
 
 SILENT_STAY_S = 0.1
-"""Nobody who has asked for nothing is thrown out sooner: what an honest peer asks for is here by then."""
+"""No silent connection is evicted sooner: what an honest peer asks for is here by then."""
 ASKING_STAY_S = 0.5
-"""Nobody who has asked is thrown out sooner: a proof takes two more messages, and this process some time."""
+"""No other connection is evicted sooner: a proof takes two more messages, and this process some time."""
 
 
-class Gate(trio.abc.Stream):
+class LimitedStream(trio.abc.Stream):
     """A stream that lets in only so many bytes before it is opened, and tells of every arrival.
 
     Args:
@@ -61,14 +61,14 @@ class Gate(trio.abc.Stream):
 
 
 class _Place(Struct, frozen=True):
-    throw_out: Callable[[], object]
+    evict: Callable[[], object]
     until_s: float
 
 
-class Vestibule:
-    """The connections that have not proved themselves yet; of too many the oldest is thrown out.
+class PendingConnections:
+    """The connections of a listener that are not authenticated yet; of too many the oldest is evicted.
 
-    Those who have asked for something and those who have not keep half of the places each, if they need
+    Those on which something was asked for, and the silent ones, keep half of the places each, if they need
     them: a crowd of the one kind does not displace the other.
     """
 
@@ -87,47 +87,45 @@ class Vestibule:
         oldest = next(iter(self._crowd().values()), None)
         return oldest is not None and now < oldest.until_s
 
-    def enter(
-        self, who: object, throw_out: Callable[[], object], now: float, *, asking: bool = False
-    ) -> None:
+    def enter(self, who: object, evict: Callable[[], object], now: float, *, asking: bool = False) -> None:
         """Take a place.
 
         Args:
             who: takes it.
-            throw_out: called when it is the oldest of too many; its place is free already.
+            evict: called when it is the oldest of too many; its place is free already.
             now: the time.
             asking: whether it has asked for something.
         """
         until_s = now + (ASKING_STAY_S if asking else SILENT_STAY_S)
-        (self._asking if asking else self._silent)[who] = _Place(throw_out, until_s)
+        (self._asking if asking else self._silent)[who] = _Place(evict, until_s)
         if len(self) > self._places:
-            self.throw_out_oldest()
+            self.evict_oldest()
 
     def leave(self, who: object) -> None:
         """Give the place back, if it has not been taken away."""
         self._silent.pop(who, None)
         self._asking.pop(who, None)
 
-    def throw_out_oldest(self) -> None:
+    def evict_oldest(self) -> None:
         """Take the oldest's place away, if there is anybody: of those who take more than their half."""
         crowd = self._crowd()
         oldest = next(iter(crowd), None)
         if oldest is not None:
-            crowd.pop(oldest).throw_out()
+            crowd.pop(oldest).evict()
 
     def _crowd(self) -> dict[object, _Place]:
-        """Return those of whom the next is thrown out."""
+        """Return those of which the next is evicted."""
         half = max(1, self._places // 2)
         return self._asking if len(self._asking) > half or not self._silent else self._silent
 
     def ask(self, who: object, now: float, stream: object) -> None:
         """Who has a place asks for something, on this stream: it keeps the place until :meth:`place`."""
         self.leave(who)
-        self.enter(stream, lambda: None, now, asking=True)  # it begins at once, and can be thrown out then
+        self.enter(stream, lambda: None, now, asking=True)  # it begins at once, and can be evicted then
 
     @contextmanager
     def place(self, stream: object, deadline_s: float) -> Iterator[trio.CancelScope]:
-        """Run a handshake in the block; cancel it at the deadline (of trio's clock) or when thrown out."""
+        """Run a handshake in the block; cancel it at the deadline (of trio's clock) or when evicted."""
         with trio.CancelScope(deadline=deadline_s) as scope:
             self.leave(stream)
             self.enter(scope, scope.cancel, trio.current_time(), asking=True)

@@ -1,4 +1,4 @@
-"""Who watches the machines: a simulation sees every event and what came of it, whatever shell drives them."""
+"""Observation of machines: a simulation sees every event and its actions, whatever shell there is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Queue(Protocol):
         ...
 
 
-class Witness(Protocol):
+class MachineObserver(Protocol):
     """Sees what machines do, and where something waits."""
 
     def saw(self, machine: Any, event: Any, now: float, actions: list[Any]) -> None:
@@ -39,16 +39,16 @@ class Witness(Protocol):
         ...
 
 
-WITNESS: ContextVar[Witness | None] = ContextVar("witness", default=None)
-"""The witness of all machines that are started in a context; None in production."""
+OBSERVER: ContextVar[MachineObserver | None] = ContextVar("observer", default=None)
+"""The observer of all machines that are started in a context; None in production."""
 
 
-class _Witnessed:
-    """A machine in front of a witness; everything else is the machine's."""
+class _Observed:
+    """A machine in front of an observer; everything else is the machine's."""
 
-    def __init__(self, machine: Any, witness: Witness) -> None:
+    def __init__(self, machine: Any, observer: MachineObserver) -> None:
         self._machine = machine
-        self._witness = witness
+        self._observer = observer
         self.deadline = machine.deadline
 
     def __getattr__(self, name: str) -> Any:
@@ -61,18 +61,18 @@ class _Witnessed:
 
     def handle(self, event: Any, now: float) -> list[Any]:
         actions: list[Any] = self._machine.handle(event, now)
-        self._witness.saw(self._machine, event, now, actions)
+        self._observer.saw(self._machine, event, now, actions)
         return actions
 
 
-def witnessed(machine: M) -> M:
-    """Return the machine, behind the witness of this context if there is one."""
-    witness = WITNESS.get()
-    return machine if witness is None else cast(M, _Witnessed(machine, witness))
+def observed(machine: M) -> M:
+    """Return the machine, behind the observer of this context if there is one."""
+    observer = OBSERVER.get()
+    return machine if observer is None else cast(M, _Observed(machine, observer))
 
 
 def show_queue(queue: Queue) -> None:
-    """Let the witness of this context know of a queue."""
-    witness = WITNESS.get()
-    if witness is not None:
-        witness.holds(queue)
+    """Let the observer of this context know of a queue."""
+    observer = OBSERVER.get()
+    if observer is not None:
+        observer.holds(queue)

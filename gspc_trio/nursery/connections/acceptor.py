@@ -1,8 +1,8 @@
-"""Where those who connect wait until they have asked for something, which costs next to nothing.
+"""The acceptor of a listener: it accepts connections, and hands over those on which something was asked for.
 
-Strangers may come by the thousand and say nothing, or half a word. One task looks after all of them: no task,
-parser or stream of their own, and only so much of it at a time, so that those who have proved themselves are
-served in between.
+Unauthenticated peers may connect by the thousand and send nothing, or half a request. One task looks after
+all of them. They have no task, parser or stream of their own, and only a few are looked at in one turn, so
+that authenticated peers are served in between.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from functools import partial
 import trio
 from attrs import define
 
-from gspc_trio.nursery.connections.gate import Vestibule
+from gspc_trio.nursery.connections.pending import PendingConnections
 
 log = logging.getLogger(__name__)
 
 TAKEN_AT_ONCE = 16
-"""Connections that are accepted, and strangers that are looked at, before others have their turn."""
+"""Connections that are accepted, and silent ones that are looked at, before others have their turn."""
 REST_S = 0.005
 """How long nobody is accepted when places are short: a crowd is met in few turns, not in one for each."""
 SHORTAGE_S = 0.1
@@ -38,7 +38,7 @@ _SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 _BROKEN_LISTENER = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP, errno.EFAULT}
 _TLS_HANDSHAKE = 22
 _TLS_HEAD_BYTES = 5
-_NO_FAREWELL = struct.pack("ii", 1, 0)
+_NO_LINGER = struct.pack("ii", 1, 0)
 """Linger for no time: closing forgets the connection at once, here and in the kernel."""
 
 Enough = Callable[[bytes], bool]
@@ -48,30 +48,30 @@ Admit = Callable[[trio.SocketStream, float], None]
 
 
 @define(eq=False)
-class _Stranger:
+class _Silent:
     """A connection on which nothing was asked for yet."""
 
     socket: socket.socket
     deadline_s: float
 
 
-class Lobby:
+class Acceptor:
     """Accepts connections, and hands over those on which enough was said.
 
     Args:
         listeners: that are already listened at; closed at the end of :meth:`run`.
         name: of who listens, for people.
-        vestibule: takes a place for each; of too many the oldest is thrown out.
+        pending: takes a place for each; of too many the oldest is evicted.
         enough: looks at what has arrived, which stays to be received.
         peek_bytes_max: looked at.
-        patience_s: how long a stranger may take for everything before it has proved itself.
+        patience_s: how long the other side may take for everything before it has proved itself.
     """
 
     def __init__(
         self,
         listeners: Iterable[socket.socket],
         name: str,
-        vestibule: Vestibule,
+        pending: PendingConnections,
         enough: Enough,
         *,
         peek_bytes_max: int,
@@ -79,12 +79,12 @@ class Lobby:
     ) -> None:
         self._listeners = {listener.fileno(): listener for listener in listeners}
         self._name = name
-        self._vestibule = vestibule
+        self._pending = pending
         self._enough = enough
         self._peek_bytes_max = peek_bytes_max
         self._patience_s = patience_s
-        self._strangers: dict[int, _Stranger] = {}
-        self._thrown_out = 0
+        self._silent: dict[int, _Silent] = {}
+        self._evicted = 0
         self._told_s = float("-inf")
 
     async def run(self, admit: Admit) -> None:
@@ -106,24 +106,24 @@ class Lobby:
             finally:
                 for listener in self._listeners.values():
                     listener.close()
-                for stranger in list(self._strangers.values()):
-                    self._forget(stranger)
+                for silent in list(self._silent.values()):
+                    self._forget(silent)
 
     def _deadline_s(self) -> float:
-        """Return when the first of the strangers has had its time: the one that came first."""
-        return next((stranger.deadline_s for stranger in self._strangers.values()), float("inf"))
+        """Return when the first of the silent connections has had its time: the one that came first."""
+        return next((silent.deadline_s for silent in self._silent.values()), float("inf"))
 
     def _take_turn(self, ready: select.epoll, admit: Admit) -> float:
         """Do what there is to do, up to a limit; return how long to rest after it."""
         now = trio.current_time()
         while self._deadline_s() <= now:
-            stranger = next(iter(self._strangers.values()))
+            silent = next(iter(self._silent.values()))
             log.info("%s let nobody in: no request in %g s", self._name, self._patience_s)
-            self._forget(stranger)
+            self._forget(silent)
         found = ready.poll(0, TAKEN_AT_ONCE)
         for descriptor, events in found:
-            if descriptor in self._strangers:
-                self._look_at(self._strangers[descriptor], events, ready, admit)
+            if descriptor in self._silent:
+                self._look_at(self._silent[descriptor], events, ready, admit)
         rests_s = [
             self._accept(self._listeners[descriptor], ready, now)
             for descriptor, _ in found
@@ -134,7 +134,7 @@ class Lobby:
     def _accept(self, listener: socket.socket, ready: select.epoll, now: float) -> float:
         """Let some in; return how long not to."""
         for _ in range(TAKEN_AT_ONCE):
-            if self._vestibule.is_closed(now):
+            if self._pending.is_closed(now):
                 return REST_S
             try:
                 connection, _ = listener.accept()
@@ -144,46 +144,46 @@ class Lobby:
                 if error.errno in _BROKEN_LISTENER:
                     raise
                 if error.errno in _SHORTAGES:
-                    self._vestibule.throw_out_oldest()
+                    self._pending.evict_oldest()
                     self._warn(now, f"cannot accept connections: {_why(error)}")
                     return SHORTAGE_S
                 continue  # that connection alone has failed
             connection.setblocking(False)
-            stranger = _Stranger(connection, now + self._patience_s)
-            self._strangers[connection.fileno()] = stranger
-            self._vestibule.enter(stranger, partial(self._throw_out, stranger), now)
+            silent = _Silent(connection, now + self._patience_s)
+            self._silent[connection.fileno()] = silent
+            self._pending.enter(silent, partial(self._evict, silent), now)
             ready.register(connection.fileno(), select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
         return 0.0
 
-    def _look_at(self, stranger: _Stranger, events: int, ready: select.epoll, admit: Admit) -> None:
+    def _look_at(self, silent: _Silent, events: int, ready: select.epoll, admit: Admit) -> None:
         """Hand a connection over if enough was said on it, forget it if its other side is gone."""
         try:
-            said = stranger.socket.recv(self._peek_bytes_max, socket.MSG_PEEK)
+            said = silent.socket.recv(self._peek_bytes_max, socket.MSG_PEEK)
         except BlockingIOError:
             said = b""
         except OSError:
-            self._forget(stranger)
+            self._forget(silent)
             return
         if len(said) == self._peek_bytes_max or (said and self._enough(said)):
-            ready.unregister(stranger.socket)
-            del self._strangers[stranger.socket.fileno()]
-            stream = trio.SocketStream(trio.socket.from_stdlib_socket(stranger.socket))
-            self._vestibule.ask(stranger, trio.current_time(), stream)
-            admit(stream, stranger.deadline_s)
+            ready.unregister(silent.socket)
+            del self._silent[silent.socket.fileno()]
+            stream = trio.SocketStream(trio.socket.from_stdlib_socket(silent.socket))
+            self._pending.ask(silent, trio.current_time(), stream)
+            admit(stream, silent.deadline_s)
         elif events & (select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR):
-            self._forget(stranger)
+            self._forget(silent)
 
-    def _throw_out(self, stranger: _Stranger) -> None:
-        self._thrown_out += 1
-        self._warn(trio.current_time(), f"too many strangers at once: {self._thrown_out} thrown out so far")
-        self._forget(stranger)
+    def _evict(self, silent: _Silent) -> None:
+        self._evicted += 1
+        self._warn(trio.current_time(), f"too many connections at once: {self._evicted} closed so far")
+        self._forget(silent)
 
-    def _forget(self, stranger: _Stranger) -> None:
-        del self._strangers[stranger.socket.fileno()]
-        self._vestibule.leave(stranger)
+    def _forget(self, silent: _Silent) -> None:
+        del self._silent[silent.socket.fileno()]
+        self._pending.leave(silent)
         with suppress(OSError):
-            stranger.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_FAREWELL)
-        stranger.socket.close()
+            silent.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        silent.socket.close()
 
     def _warn(self, now: float, what: str) -> None:
         if now >= self._told_s + WARNING_S:

@@ -1,4 +1,4 @@
-"""Lets faults happen to the processes of a simulated cluster."""
+"""Fault injection: faults that happen to the processes of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WRITES_MAX = 8
 """An outage comes with one of so many writes."""
 
 
-class Mischief:
+class FaultInjector:
     """Carries out faults.
 
     Args:

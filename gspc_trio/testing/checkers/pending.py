@@ -1,4 +1,4 @@
-"""The door of a listener: how many wait there, who is thrown out, and how much of them is read."""
+"""Pending connections of a listener: their number, those that are evicted, and the bytes read of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
-from gspc_trio.nursery.connections.gate import Vestibule
+from gspc_trio.nursery.connections.pending import PendingConnections
 from gspc_trio.nursery.connections.websocket import UNPROVED_MESSAGES
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.testing.checkers.base import Broken
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gspc_trio.testing.simulated.wires import WireEnd
 
 
-class Door(Vestibule):
+class PendingChecker(PendingConnections):
     """The connections of one listener that have not proved themselves yet, checked.
 
     Args:
@@ -30,22 +30,20 @@ class Door(Vestibule):
         self._limits = limits
         self._fail = fail
 
-    def enter(
-        self, who: object, throw_out: Callable[[], object], now: float, *, asking: bool = False
-    ) -> None:
+    def enter(self, who: object, evict: Callable[[], object], now: float, *, asking: bool = False) -> None:
         """Take a place; somebody else may lose one."""
         is_out = [False]
 
         def noted() -> None:
             is_out[0] = True
-            throw_out()
+            evict()
 
         super().enter(who, noted, now, asking=asking)
         most = self._limits.unproved_max
         if len(self) > most:
-            self._fail(Broken(f"{len(self)} connections wait at a door; {most} may"))
+            self._fail(Broken(f"{len(self)} connections of a listener are pending; {most} may"))
         if is_out[0]:
-            self._fail(Broken("who has just come is thrown out, and who was silent for long stays"))
+            self._fail(Broken("the newest connection is evicted, and one that was silent for long stays"))
 
     @contextmanager
     def place(self, stream: object, deadline_s: float) -> Iterator[trio.CancelScope]:
