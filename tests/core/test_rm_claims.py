@@ -14,7 +14,8 @@ from gspc_trio.components.rm.events import Added, Claimed, JobGone, JobJoined, R
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Release, Revoke, Revoked
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.task import CORE, Shape
+from gspc_trio.core.task import CORE, Requirement, Shape
+from gspc_trio.records.facts import GrantChanged, ResourceChanged
 
 
 def old(job: str, number: int, *resources: str, shape: Shape = CORE) -> Grant:
@@ -80,6 +81,38 @@ def test_who_was_away_when_it_should_give_back_is_told_again(event: Any) -> None
     (grant,) = driver.demand("a", 1)
     assert driver.send(event) == [Recall("a", (grant.grant_id,))]
     assert driver.send(Claimed("a", (grant,), whole=True)) == [Recall("a", (grant.grant_id,))]
+
+
+@pytest.mark.parametrize("name", ["r1.core0", "r1.socket0", "r1.node"])
+@pytest.mark.parametrize(
+    "mine",
+    [
+        old("a", 5, "r1.core0", shape=any_of("core", "r1.core0")),
+        old("a", 5, "r1.core0", shape=Shape((Requirement("core"),), memory_bytes=3)),
+        old("a", 6, "r1.core0"),
+    ],
+    ids=["preferring", "memory", "a later grant"],
+)
+def test_what_is_to_leave_stays_while_the_job_that_is_back_has_it(name: str, mine: Grant) -> None:
+    """Its host has told less of it than the job does, or of a grant that the job had given back."""
+    driver = Driver(*host("r1", sockets=1, per_socket=1, memory_bytes=5))
+    driver.send(Claimed("a", (old("a", 5, "r1.core0"),)))
+    assert driver.send(Removed((name,), "wait")) == [Recall("a", ((0, 5),))]
+    there = set(driver.rm._state.pool.resources)
+    assert driver.rm.handle(Claimed("a", (mine,), whole=True), 1.0) == [
+        GrantChanged(1.0, "a", (0, 5), ("r1.core0",), False),
+        GrantChanged(1.0, "a", mine.grant_id, ("r1.core0",), True),
+        Recall("a", (mine.grant_id,)),
+    ]
+    driver.rm.check()
+    assert set(driver.rm._state.pool.resources) == there
+    actions = driver.rm.handle(Release("a", mine.grant_id), 2.0)
+    assert actions[0] == GrantChanged(2.0, "a", mine.grant_id, ("r1.core0",), False)
+    gone = [action.resource_id for action in actions[1:] if isinstance(action, ResourceChanged)]
+    names = ["r1.core0", "r1.socket0", "r1.node"]
+    assert gone == names[: names.index(name) + 1]
+    assert len(actions) == 1 + len(gone)
+    driver.rm.check()
 
 
 def test_what_is_not_there_yet_is_held_when_it_comes() -> None:

@@ -181,6 +181,20 @@ def test_wait_removes_what_is_free_and_recalls_the_rest() -> None:
     assert driver.rm.status()["classes"]["node"]["total"] == 0
 
 
+def test_what_is_to_leave_goes_with_what_nobody_could_stop_below_it() -> None:
+    driver = Driver(*host("r1", sockets=1, per_socket=1), lease_s=6.0)
+    driver.take("a")
+    assert driver.send(Removed(("r1.node",), "wait")) == [Recall("a", ((1, 1),))]
+    assert driver.send(JobGone("a")) == [Revoke((1, 1), ("r1.core0",))]
+    assert driver.rm.handle(Tick(), 6.0) == [
+        GrantChanged(6.0, "a", (1, 1), ("r1.core0",), False),
+        ResourceChanged(6.0, "r1.core0", "core", "removed", ""),
+        ResourceChanged(6.0, "r1.socket0", "socket", "removed", ""),
+        ResourceChanged(6.0, "r1.node", "node", "removed", ""),
+    ]
+    driver.rm.check()
+
+
 def test_who_waits_for_what_has_been_removed_is_refused() -> None:
     driver = Driver(*host("r1"))
     driver.demand("a", 1)

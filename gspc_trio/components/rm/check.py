@@ -17,6 +17,7 @@ def check_state(state: State) -> None:
     _check_entries(state.pool)
     _check_grants(state)
     _check_claims(state)
+    _check_leaving(state)
     _check_wants(state)
     _check_memories(state)
     state.pool.check_placement()
@@ -141,6 +142,14 @@ def _check_claims(state: State) -> None:
         assert grant_id == grant.grant_id < (state.epoch, 0), f"{grant_id} is claimed"
         assert grant.job in state.jobs, f"{grant_id}: nobody claims it"
         assert not all(name in state.pool.resources for name in grant.resources), f"{grant_id} is there"
+
+
+def _check_leaving(state: State) -> None:
+    """What is to leave stays only while somebody uses it or a relative."""
+    for vertex in state.pool.leaving:
+        below = state.pool.walk(vertex)
+        assert not all(state.may_leave(each) for each in below), f"{vertex} is free, and was to leave"
+    assert not state.freed, "nobody has looked whether what was to leave is free now"
 
 
 def _check_wants(state: State) -> None:

@@ -302,7 +302,7 @@ class ResourceManager:
             return
         vertices = self._part(event, holding) if event.resources else holding.vertices
         state.release(holding, vertices, now, actions)
-        if state.waiting:
+        if state.waiting or state.freed:
             holding.want.owner.saw(grant_id)
             self._after(now, actions)
 
@@ -363,7 +363,7 @@ class ResourceManager:
             if want.form.preferring:
                 state.unwatch(want)
                 state.watch(want)
-        if state.waiting:
+        if state.waiting or state.freed:
             self._after(now, actions)
 
     def _removed(self, event: Removed, now: float, actions: list[Any]) -> None:
@@ -403,8 +403,12 @@ class ResourceManager:
         self._after(now, actions, happened=False)
 
     def _after(self, now: float, actions: list[Any], happened: bool = True) -> None:
-        """After whatever may have freed or asked for something, or after some time: give, reserve, recall."""
+        """After whatever may have freed or asked for something, or after some time: remove what was to leave
+        when it is free, give, reserve, recall.
+        """
         state = self._state
+        if state.freed:
+            state.leave_freed(now, actions)
         self._refuse_hopeless(actions)
         if not state.waiting:
             state.rest()

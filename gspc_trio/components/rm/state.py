@@ -78,6 +78,7 @@ class State:
         patience: of those that wait for what they prefer.
         hungry: queues for which plain wants wait.
         lapsing: grants that are being revoked.
+        freed: what this event has freed, or taken out of use, if others are to leave when they are released.
         claims: grants of an earlier resource manager of which something is not there yet.
         coming: hosts that are on their way.
         reservation: at most one.
@@ -103,6 +104,7 @@ class State:
         self.patience = Patience(self.pool, limits.patience_s)
         self.hungry: dict[ClassQueue, None] = {}
         self.lapsing: dict[GrantId, Holding] = {}
+        self.freed: list[Vertex] = []
         self.claims: dict[GrantId, Grant] = {}
         self.coming = ComingHosts()
         self.reservation: Reservation | None = None
@@ -260,7 +262,11 @@ class State:
         )
 
     def release(self, holding: Holding, vertices: Sequence[Vertex], now: float, actions: list[Any]) -> None:
-        """Free these resources of a grant; with the last of them the grant is over."""
+        """Free these resources of a grant; with the last of them the grant is over.
+
+        What is to leave stays until the event has been taken (see :meth:`leave_freed`): a claim that comes
+        with it may be on the same resources.
+        """
         pool = self.pool
         for vertex in vertices:
             pool.free(vertex)
@@ -271,7 +277,7 @@ class State:
         else:
             self._shrink(holding, vertices, now, actions)
         if pool.leaving:
-            self._leave_after(vertices, now, actions)
+            self.freed += vertices
 
     def _shrink(self, holding: Holding, vertices: Sequence[Vertex], now: float, actions: list[Any]) -> None:
         """Some of its resources do not belong to the grant any more."""
@@ -321,6 +327,8 @@ class State:
             for ancestor in vertex.place.ancestors:
                 pool.lost[ancestor] = pool.lost.get(ancestor, 0) + 1
         self.remove(list(going), now, actions)
+        if pool.leaving:
+            self.freed += lost
 
     def remove(self, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
         """Take resources, none of them held by a live grant, out of the pool."""
@@ -353,11 +361,12 @@ class State:
             for above in vertex.place.ancestors
         )
 
-    def _leave_after(self, released: Sequence[Vertex], now: float, actions: list[Any]) -> None:
-        """Remove what was to leave and is free because these are: only relatives of them can be."""
+    def leave_freed(self, now: float, actions: list[Any]) -> None:
+        """Remove what was to leave and is free since this event: only relatives of what it freed can be."""
         pool = self.pool
         related: dict[Vertex, None] = {}
-        for vertex in released:
+        freed, self.freed = self.freed, []
+        for vertex in freed:
             for below in pool.walk(vertex) if vertex.children else (vertex,):
                 related.update(dict.fromkeys((below, *below.place.ancestors)))
         self.leave([vertex for vertex in related if vertex in pool.leaving], now, actions)
