@@ -135,6 +135,22 @@ FOUND = [
     # A process that had been suspended sent something before it looked at the clock: it took the other side
     # for silent at once.
     (516, {}, "jump:rif:26:7"),
+    # A job came back with a grant on a node that was to leave when it is released. Its host had told less of
+    # that grant than the job did: it was freed first, the node went, and nobody told the job.
+    (
+        578,
+        {"faults": Faults()},
+        "pause:rif:2:7,shrink:rif:24,shrink:rif:101,jump:rif:182:20,kill:rts:52,kill:rts:218,kill:rif:11,"
+        "kill:rts:99",
+    ),
+    # The simulation's own: the second of two requests that prefer one core was held to have waited as long as
+    # the first.
+    (
+        521,
+        {"faults": Faults()},
+        "cancel:job:5,look:job:90,partition:job:108:5.5,shortage:rif:10:7,shrink:rif:27,pause:rts:1:20,"
+        "stranger:rts:1,look:rts:68,dawdle:job:6,kill:rif:1,shrink:rif:2,kill:rif:18",
+    ),
 ]
 
 

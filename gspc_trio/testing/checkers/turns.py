@@ -122,7 +122,7 @@ class Turns:
     def _look_at_idle(self, now: float, kept: frozenset[ResourceId], is_due: bool) -> None:
         """Nobody waits who can be given something now; that must be so after such an event."""
         declining = set()
-        for key in self._waiting.since:
+        for key, since in self._waiting.since.items():
             need = self._one_need(key)
             if need is None:
                 continue
@@ -137,7 +137,8 @@ class Turns:
                 raise Broken(f"{key[0]} waits for {key[1]}, and there is {liked[0]}", liked[0])
             if free and not need.hard:
                 declining.add(key)
-                since_s = self._declined_since.setdefault(key, now)
+                # Each of its requests has patience of its own: one that came later declines since then.
+                since_s = max(since[0], self._declined_since.setdefault(key, now))
                 patience_s = LIMITS.patience_s if need.patience_s is None else need.patience_s
                 if is_due and now > since_s + patience_s + ROUNDING_S:
                     raise Broken(f"{key[0]} waits for {key[1]} too long, and there is {free[0]}", free[0])
