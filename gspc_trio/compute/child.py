@@ -1,4 +1,4 @@
-"""A compute process, from the fork to its end."""
+"""A compute process, from the fork to its end (RIF-3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds and ends processes by their place in the tree, from /proc: no process can hide from that."""
+"""Finds and ends processes by their place in the tree, from /proc: no process can hide from that (WRK-4)."""
 
 from __future__ import annotations
 

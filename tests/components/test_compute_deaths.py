@@ -1,4 +1,4 @@
-"""Kills, crashes and deaths of real processes: what is reported, and that nothing is left."""
+"""Kills, crashes and deaths of real processes: what is reported, and that nothing is left (WRK-4)."""
 
 from __future__ import annotations
 

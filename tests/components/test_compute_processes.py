@@ -1,4 +1,4 @@
-"""Tasks in real compute processes: results, errors, output, limits, large values."""
+"""Tasks in real compute processes: results, errors, output, limits, large values (RIF-2, RIF-3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute in threads of one host process per job."""
+"""Compute in threads of one host process per job (RIF-2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who may run where, on real hosts: hard and soft places that are busy, and memory that is too small."""
+"""Who may run where, on real hosts: hard and soft places that are busy, and memory that is too small.
+
+Requirements: ASP-4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job as a scope in the user's own trio main, with real compute processes."""
+"""A job as a scope in the user's own trio main, with real compute processes (APP-2, APP-5)."""
 
 from __future__ import annotations
 

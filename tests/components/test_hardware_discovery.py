@@ -1,4 +1,4 @@
-"""Discovery of hardware, on made-up file systems."""
+"""Discovery of hardware, on made-up file systems (ASP-3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory server of a host is found or started, also where that did not succeed at first."""
+"""The memory server of a host is found or started, also where that did not succeed at first (IML-2)."""
 
 from __future__ import annotations
 

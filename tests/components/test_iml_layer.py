@@ -1,4 +1,4 @@
-"""A memory layer in one process: what clients can ask of it, and what becomes of it."""
+"""A memory layer in one process: what clients can ask of it, and what becomes of it (IML-1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host that dies with its memory: what was made there is made again, up the graph."""
+"""A host that dies with its memory: what was made there is made again, up the graph (ASP-5)."""
 
 from __future__ import annotations
 

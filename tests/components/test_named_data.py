@@ -1,4 +1,4 @@
-"""Published data that tasks take by its name, in workflows, workflow files and executors."""
+"""Published data that tasks take by its name, in workflows, workflow files and executors (APP-4)."""
 
 from __future__ import annotations
 

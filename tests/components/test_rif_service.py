@@ -1,4 +1,4 @@
-"""A whole RIF in memory: what schedulers and the RTS say and hear."""
+"""A whole RIF in memory: what schedulers and the RTS say and hear (RIF-4)."""
 
 from __future__ import annotations
 

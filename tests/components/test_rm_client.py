@@ -1,4 +1,7 @@
-"""Acquiring resources for one's own use: every form, time-outs, interruption, release of parts."""
+"""Acquiring resources for one's own use: every form, time-outs, interruption, release of parts.
+
+Requirements: RM-5 to RM-9.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run-time system with real RIFs in memory, whose tasks take simulated time."""
+"""The run-time system with real RIFs in memory, whose tasks take simulated time (RTS-1, RTS-2)."""
 
 from __future__ import annotations
 

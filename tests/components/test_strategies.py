@@ -1,4 +1,4 @@
-"""The strategies: what they start, what they say of it, what they leave behind."""
+"""The strategies: what they start, what they say of it, what they leave behind (RTS-1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tasks with files of their own: what they fetch and store, and what never leads out of a directory."""
+"""Tasks with files of their own: what they fetch and store, and what never leads out of a directory.
+
+Requirements: ASP-1.
+"""
 
 from __future__ import annotations
 

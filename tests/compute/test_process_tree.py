@@ -1,4 +1,4 @@
-"""Finding and ending real processes by their place in the tree, or by the marker of their tree."""
+"""Finding and ending real processes by their place in the tree, or by the marker of their tree (WRK-4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sub-allocation with coalescing."""
+"""Sub-allocation with coalescing (RM-8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The RIF's machine: each test compares whole action lists."""
+"""The RIF's machine: each test compares whole action lists (RIF-1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several resources at once, preferences, memory, reservations and backfilling (RM-6, RM-7, RM-8, RM-12)."""
+"""Several resources at once, preferences, memory, backfilling (RM-6, RM-7, RM-8, RM-12, SCH-5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The resource manager against a naive model that recomputes everything from what was said."""
+"""The resource manager against a naive model that recomputes everything from what was said.
+
+Requirements: RM-1 to RM-11.
+"""
 
 from __future__ import annotations
 

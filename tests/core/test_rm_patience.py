@@ -1,4 +1,7 @@
-"""Preferences are worth waiting for, whatever the form of the request: memory, several, all on one host."""
+"""Preferences are worth waiting for, whatever the form of the request: memory, several, all on one host.
+
+Requirements: RM-7.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that join and go, and revokes of what they held, in the RTS machine: whole action lists."""
+"""Jobs that join and go, and revokes of what they held, in the RTS machine: whole action lists (RM-10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of RIFs and jobs in the RTS machine: whole action lists."""
+"""The life of RIFs and jobs in the RTS machine: whole action lists (RTS-1, RTS-5)."""
 
 from __future__ import annotations
 

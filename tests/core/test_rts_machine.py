@@ -1,4 +1,7 @@
-"""The RTS machine among RIFs that die at any time, users that ask for anything, an RM that keeps count."""
+"""The RTS machine among RIFs that die at any time, users that ask for anything, an RM that keeps count.
+
+Requirements: RTS-3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's machine: each test compares whole action lists."""
+"""The worker's machine: each test compares whole action lists (WRK-1, WRK-5)."""
 
 from __future__ import annotations
 

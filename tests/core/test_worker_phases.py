@@ -1,4 +1,7 @@
-"""What overlaps at a worker, and the fate that it shares: each test compares whole action lists."""
+"""What overlaps at a worker, and the fate that it shares: each test compares whole action lists.
+
+Requirements: WRK-2, WRK-3.
+"""
 
 from __future__ import annotations
 

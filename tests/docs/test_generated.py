@@ -37,6 +37,17 @@ def test_a_generated_page_is_up_to_date(page: str) -> None:
     assert committed == generator().PAGES[page](), f"docs/{page} is out of date: make docs"
 
 
+def test_every_requirement_that_is_named_is_explained() -> None:
+    made = generator()
+    told = {name for group in made.told_requirements().values() for name in group}
+    families = {name.partition("-")[0] for name in told}
+    named = {*made.named_in(ROOT / "gspc_trio"), *made.named_in(ROOT / "tests")}
+    for page in DOCS.glob("*.md"):
+        named |= made.requirements_named(page.read_text(encoding="utf-8"))
+    assert {name for name in named if name.partition("-")[0] in families} <= told
+    assert made.requirements_named(f"RM-{1} to RM-{3}, RM-{7}") == {f"RM-{n}" for n in (1, 2, 3, 7)}
+
+
 def test_every_table_of_transitions_has_a_diagram() -> None:
     shown = {(machine.module, machine.table) for machine in generator().MACHINES}
     there = set()

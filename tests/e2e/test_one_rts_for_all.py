@@ -1,4 +1,4 @@
-"""Several job servers on one run-time system, and the commands that talk to them."""
+"""Several job servers on one run-time system, and the commands that talk to them (RTS-4)."""
 
 from __future__ import annotations
 

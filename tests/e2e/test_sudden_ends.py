@@ -1,4 +1,7 @@
-"""Sudden ends, with real processes: signals and deaths of every role; nothing is left (``world`` looks)."""
+"""Sudden ends, with real processes: signals and deaths of every role; nothing is left (``world`` looks).
+
+Requirements: RTS-5.
+"""
 
 from __future__ import annotations
 

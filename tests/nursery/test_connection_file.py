@@ -1,4 +1,4 @@
-"""The file that lets programs of one user, and nobody else, find a service."""
+"""The file that lets programs of one user, and nobody else, find a service (APP-1)."""
 
 from __future__ import annotations
 

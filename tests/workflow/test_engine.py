@@ -1,3 +1,5 @@
+"""The workflow engine: firings, results, dump and load (WE-1, WE-2)."""
+
 from __future__ import annotations
 
 import pickle

@@ -1,4 +1,4 @@
-"""The engine against a naive reading of Petri nets that looks at everything anew for every firing."""
+"""The engine against a naive reading of Petri nets that looks at everything anew for every firing (WE-1)."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Patterns that build nets (ASP-2)."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Putting resources aside for a request that others could starve, and making them come free.
+"""Putting resources aside for a request that others could starve, and making them come free (SCH-5).
 
 A request for several resources, for particular ones, or for one that contains others could wait for ever
 while single ones come and go. After ``reserve_after_s`` the oldest such request gets a reservation:

@@ -31,7 +31,7 @@ ENDED = "its job server ended while there was no run-time system"
 
 
 class Jobs:
-    """All jobs there are, and those of which only RIFs have spoken.
+    """All jobs there are, and those of which only RIFs have spoken (RTS-4).
 
     Args:
         lives: the RIFs.

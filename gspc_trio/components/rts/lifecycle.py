@@ -1,4 +1,4 @@
-"""The life of RIFs: started, up, lost and started again, failed, taken down.
+"""The life of RIFs: started, up, lost and started again, failed, taken down (RTS-5).
 
 While one is up it revokes what it is told to, and rests for a while when its host cannot start processes.
 """

@@ -1,4 +1,4 @@
-"""The file by which programs of one user find a running service and its token (reliability, security).
+"""The file by which programs of one user find a running service and its token (APP-1; reliability, security).
 
 It is readable by its owner alone, in a directory that only its owner can enter, and appears whole or not at
 all.

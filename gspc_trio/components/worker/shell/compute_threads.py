@@ -1,4 +1,4 @@
-"""Compute in threads: one host process per job, in which each worker is a thread."""
+"""Compute in threads: one host process per job, in which each worker is a thread (RIF-2)."""
 
 from __future__ import annotations
 
