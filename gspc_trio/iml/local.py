@@ -111,7 +111,7 @@ def _fits(value: Any, kind: Any) -> bool:
     return type(value) is int and least <= value <= _NUMBER_MAX
 
 
-def door_of(token: bytes, coordinator: str, host: str) -> str:
+def socket_address_of(token: bytes, coordinator: str, host: str) -> str:
     """Return the name of the socket of a host's server: known before the server is there.
 
     Args:

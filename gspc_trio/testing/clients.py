@@ -1,4 +1,4 @@
-"""What people do to a simulated cluster meanwhile: they look, change resources and weights, cancel."""
+"""Simulated clients: people who look, change resources and weights, and cancel."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from gspc_trio.testing.strangers import Strangers
 
 WRONG_TOKEN = b"another token of the same length"
 PATIENCE_S = 20.0
-"""How long a stranger waits at the door."""
+"""How long a peer without the token waits."""
 
 
 REGRET_AFTER_S = (0.0, 0.05, 0.5)

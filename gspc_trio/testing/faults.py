@@ -1,4 +1,4 @@
-"""What may happen to a simulated cluster, and when."""
+"""Faults of a simulated cluster: their kinds, how many, and when."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Faults(Struct, frozen=True):
         dawdles: clients that watch, and take nothing for a while.
         outages: hosts that lose their power just as a journal is written, and again when it is written next.
         regrets: users who cancel tasks, or stop their job, just as its hosts cannot be heard.
-        crowds: many at once at one door who do not know the token.
+        crowds: many at once at one listener who do not know the token.
         absences: hosts whose RIF ends, and that start none for a while, or one that says nothing.
         clashes: connections to the run-time system that carry nothing while it changes what is at their end.
         races: whether compute processes may read a task just as their queue is taken back.

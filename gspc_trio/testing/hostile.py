@@ -96,7 +96,7 @@ from gspc_trio.records.messages import RecordBatch, Watch
 from gspc_trio.testing.hostile_memory import lie_to_layer
 from gspc_trio.testing.lies import Lies, Names
 from gspc_trio.testing.simulated.backend import Behaviour, open_simulated_backend
-from gspc_trio.testing.simulated.coded import CodedNetwork, Doors, Liar, raw_frame
+from gspc_trio.testing.simulated.coded import CodedNetwork, Liar, Listeners, raw_frame
 from gspc_trio.testing.workload import TASK_SETTINGS, Workload, behave, in_order
 from gspc_trio.workflow.engine import WorkflowEngine
 
@@ -153,9 +153,9 @@ class Hostile:
         self.tally = Tally()
         self._random = random
         self._left = number
-        self._doors = Doors()
+        self._listeners = Listeners()
         self._honest: list[Peer] = []
-        self._network = CodedNetwork(TOKEN, self._doors, "honest", self._honest.append)
+        self._network = CodedNetwork(TOKEN, self._listeners, "honest", self._honest.append)
         self._names = Names(
             _words(),
             [(EPOCH, number) for number in (1, 2, 3, 5, 10, 50)] + [(0, 0), (9, 9), (EPOCH, 1 << 40)],
@@ -255,7 +255,7 @@ class Hostile:
         number = 0
         while self._left > 0:
             number += 1
-            network = CodedNetwork(TOKEN, self._doors, f"liar {role} {number}")
+            network = CodedNetwork(TOKEN, self._listeners, f"liar {role} {number}")
             name = self._random.choice(("liar", "r1", "j1", "honest"))
             try:
                 liar = await network.lie(where, role, name)
@@ -314,11 +314,11 @@ class Hostile:
 
     async def be_rif(self, order: RifOrder) -> str:
         """Be a RIF that lies: to its run-time system, and to the jobs that come."""
-        network = CodedNetwork(TOKEN, self._doors, f"liar {order.rif_id} {order.incarnation}")
+        network = CodedNetwork(TOKEN, self._listeners, f"liar {order.rif_id} {order.incarnation}")
         address = f"liar-{order.rif_id}"
         async with trio.open_nursery() as nursery:
             liar = await network.lie(RTS, "rif", order.rif_id)
-            nursery.start_soon(self._doors.serve_liar, address, self._deceive)
+            nursery.start_soon(self._listeners.serve_liar, address, self._deceive)
             node = Resource(f"{order.rif_id}.node", "odd")
             below = Resource(f"{order.rif_id}.core0", "odder", (node.resource_id,))
             hello = (order.rif_id, order.incarnation, 1, order.host, f"memory:{address}", (node, below))

@@ -23,7 +23,7 @@ from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.protocol.envelope import Call
 from gspc_trio.testing.lies import POISON, Lies, Names
-from gspc_trio.testing.simulated.coded import CodedNetwork, Doors, Liar
+from gspc_trio.testing.simulated.coded import CodedNetwork, Liar, Listeners
 
 TOKEN = b"the token of those who lie, too"
 LAYER, HOSTS = "iml", ("a", "b")
@@ -50,9 +50,9 @@ class HostileLayer:
         self.kept = 0
         self._random = random
         self._number = number
-        self._doors = Doors()
+        self._listeners = Listeners()
         self._honest: list[Peer] = []
-        self._network = CodedNetwork(TOKEN, self._doors, "honest", self._honest.append)
+        self._network = CodedNetwork(TOKEN, self._listeners, "honest", self._honest.append)
         words = [
             "",
             *[
@@ -120,7 +120,7 @@ class HostileLayer:
     async def _lie(self, role: str, where: str) -> None:
         """Connect again and again, and say what one must not, until all has been said."""
         while self.said < self._number:
-            network = CodedNetwork(TOKEN, self._doors, "liar")
+            network = CodedNetwork(TOKEN, self._listeners, "liar")
             with suppress(ConnectionProblem):
                 liar = await network.lie(where, role, "liar")
                 self._introduce(liar, role, where)

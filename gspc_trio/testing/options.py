@@ -1,4 +1,4 @@
-"""What is simulated, and how it went."""
+"""Options of a simulated run, and the report on it."""
 
 from __future__ import annotations
 

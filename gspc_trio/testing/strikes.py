@@ -1,4 +1,4 @@
-"""What the chaos harness does to whom, and in which order."""
+"""Strikes of the chaos harness: what is done to which process, in which order."""
 
 from __future__ import annotations
 

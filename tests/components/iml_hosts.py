@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gspc_trio.iml.local import door_of
+from gspc_trio.iml.local import socket_address_of
 from gspc_trio.nursery.connections.connection_file import read_connection_file
 
 HANG_S = 60.0
@@ -48,7 +48,7 @@ class Servers:
         assert line.startswith(f"memory server of host {host}, rank ")
         self.processes[host] = process
         info = read_connection_file(self.file)
-        address = door_of(info.token, info.address, host)
+        address = socket_address_of(info.token, info.address, host)
         self.sockets.add(address)
         assert address in Path("/proc/net/unix").read_text()
 

@@ -12,7 +12,7 @@ from iml_stage import TOKEN, Stage, open_stage
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import ImlError, LayerGone, NoRoom
-from gspc_trio.iml.local import LocalClient, door_of
+from gspc_trio.iml.local import LocalClient, socket_address_of
 from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell import host as iml_host
 from gspc_trio.iml.shell.host import HostLayers
@@ -107,7 +107,7 @@ async def test_a_host_that_had_no_memory_for_a_server_is_tried_again_for_who_ask
         layers_of(stage, host.hold) as layers,
     ):
         layer = DataLayer(stage.coordinator.address, TOKEN)
-        address = door_of(TOKEN, layer.address, "north")
+        address = socket_address_of(TOKEN, layer.address, "north")
 
         def ask() -> None:
             with closing(LocalClient(address, "")) as client:

@@ -223,7 +223,7 @@ NONSENSE: tuple[tuple[Any, ...], ...] = (
 def test_a_process_that_talks_nonsense_to_its_memory_server_harms_only_itself(servers: Servers) -> None:
     servers.start("a")
     info = read_connection_file(servers.file)
-    address = local.door_of(info.token, info.address, "a")
+    address = local.socket_address_of(info.token, info.address, "a")
     honest = LocalClient(address, "")
     made = honest.write([memoryview(b"honest")])
     for said in NONSENSE:

@@ -17,7 +17,7 @@ from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.core.resources import MEMORY_CLASS, Resource
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import DuplicateData, ImlError, LayerGone
-from gspc_trio.iml.local import door_of
+from gspc_trio.iml.local import socket_address_of
 from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.layer import join_layer
@@ -54,7 +54,7 @@ async def no_arena(host: str, name: str, memory_bytes: int) -> AsyncIterator[Quo
     yield Quota(memory_bytes or platform().memory_bytes())
 
 
-class _Door:
+class _Entry:
     """The way to the server of this host in one layer; whether it is ``ready``, or ``problem``.
 
     ``wanted`` is set when somebody wants the server though there was a problem ``AGAIN_S`` ago, or longer.
@@ -100,24 +100,24 @@ class HostLayers:
         self._platform = platform()
         self._memory_bytes = memory_bytes
         self._arena = arena
-        self._doors: dict[tuple[str, bytes], _Door] = {}
+        self._entries: dict[tuple[str, bytes], _Entry] = {}
         self._links: dict[str, LocalLink] = {}
 
     def prepare(self, layer: DataLayer) -> None:
         """Begin to find or start the server, if that has not begun; again if it did not succeed lately."""
         which = layer.address, layer.token
-        door = self._doors.get(which)
-        if door is None:
-            door = self._doors[which] = _Door(door_of(layer.token, layer.address, self.host))
-            self._nursery.start_soon(self._hold, layer, door)
+        entry = self._entries.get(which)
+        if entry is None:
+            entry = self._entries[which] = _Entry(socket_address_of(layer.token, layer.address, self.host))
+            self._nursery.start_soon(self._hold, layer, entry)
         else:
-            door.want()
+            entry.want()
 
-    def _door(self, layer: DataLayer) -> _Door:
-        return self._doors[layer.address, layer.token]
+    def _entry(self, layer: DataLayer) -> _Entry:
+        return self._entries[layer.address, layer.token]
 
     def _named(self, layer: DataLayer) -> DataLayer:
-        return evolve(layer, local_address=self._door(layer).address, host=self.host)
+        return evolve(layer, local_address=self._entry(layer).address, host=self.host)
 
     async def settle(self, layer: DataLayer) -> DataLayer:
         """Return the layer with the address of this host's server in it, once that is there.
@@ -126,10 +126,10 @@ class HostLayers:
             ImlError: there is none, and none could be started.
         """
         self.prepare(layer)
-        door = self._door(layer)
-        await door.ready.wait()
-        if door.problem:
-            raise LayerGone(f"host {self.host} has no memory server: {door.problem}")
+        entry = self._entry(layer)
+        await entry.ready.wait()
+        if entry.problem:
+            raise LayerGone(f"host {self.host} has no memory server: {entry.problem}")
         return self._named(layer)
 
     async def settle_job(self, opening: OpenJob) -> OpenJob:
@@ -156,50 +156,50 @@ class HostLayers:
             self._nursery.start_soon(link.run)
         return link
 
-    async def _hold(self, layer: DataLayer, door: _Door) -> None:
+    async def _hold(self, layer: DataLayer, entry: _Entry) -> None:
         """Keep a server of the layer here; tell why there is none, until somebody wants it tried again."""
         try:
             while True:
                 try:
-                    await self._keep(layer, door)
+                    await self._keep(layer, entry)
                 except (ImlError, ConnectionProblem) as error:
                     log.warning("host %s has no memory server: %s", self.host, error)
-                    door.fail(str(error))
-                    await _refuse_until_wanted(door, error)
+                    entry.fail(str(error))
+                    await _refuse_until_wanted(entry, error)
         finally:
-            door.ready.set()
+            entry.ready.set()
 
-    async def _keep(self, layer: DataLayer, door: _Door) -> None:
+    async def _keep(self, layer: DataLayer, entry: _Entry) -> None:
         """Find the server or start one, and again when it has died: its data is lost, but not its place."""
         tries = 0
         while True:
             try:
                 is_there, tries = await self._is_there(layer), 0
                 if is_there:
-                    await self._watch(door)
+                    await self._watch(entry)
                 else:
                     with suppress(DuplicateData):  # somebody was faster
-                        await self._run_server(layer, door)
+                        await self._run_server(layer, entry)
             except (LayerGone, ConnectionProblem):  # a connection may break, and the layer be there
                 tries += 1
                 if tries == TRIES:
                     raise
             await trio.sleep(PAUSE_S * 2**tries)
 
-    async def _run_server(self, layer: DataLayer, door: _Door) -> None:
+    async def _run_server(self, layer: DataLayer, entry: _Entry) -> None:
         async with (
-            self._arena(self.host, door.address, self._memory_bytes) as quota,
+            self._arena(self.host, entry.address, self._memory_bytes) as quota,
             self._platform.open_server(self.host, quota, layer) as server,
         ):
-            door.ready.set()
+            entry.ready.set()
             await server.wait()
         log.warning("the memory server of host %s has died and is started again", self.host)
 
-    async def _watch(self, door: _Door) -> None:
+    async def _watch(self, entry: _Entry) -> None:
         """Wait until the server, which somebody else has started, is gone."""
         with suppress(LayerGone):  # it has just died
-            link = LocalLink(door.address)
-            door.ready.set()
+            link = LocalLink(entry.address)
+            entry.ready.set()
             await link.run()
 
     async def _is_there(self, layer: DataLayer) -> bool:
@@ -207,10 +207,10 @@ class HostLayers:
             return any(entry.host == self.host for entry in await iml.servers())
 
 
-async def _refuse_until_wanted(door: _Door, error: Exception) -> None:
-    wanted = door.wanted
+async def _refuse_until_wanted(entry: _Entry, error: Exception) -> None:
+    wanted = entry.wanted
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(refuse_all, door.address, type(error).__name__, str(error), door.want)
+        nursery.start_soon(refuse_all, entry.address, type(error).__name__, str(error), entry.want)
         await wanted.wait()
         nursery.cancel_scope.cancel()
 

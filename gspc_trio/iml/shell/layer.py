@@ -17,7 +17,7 @@ from gspc_trio.iml import local
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import LayerGone, error_of
-from gspc_trio.iml.local import door_of
+from gspc_trio.iml.local import socket_address_of
 from gspc_trio.iml.shell.access import FindNear, Near
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.coordinator import CoordinatorService
@@ -61,7 +61,7 @@ def layer_network(layer: DataLayer) -> Network:
 
 
 class _InProcess:
-    """A server in this process, without its door."""
+    """A server in this process, without its socket."""
 
     def __init__(self, server: ImlServer) -> None:
         self._server = server
@@ -169,7 +169,7 @@ async def join_layer(
                 raise error_of(refused.kind, refused.message) from None
             except PeerGone as gone:
                 raise LayerGone(f"the memory layer is gone: {gone}") from gone
-            near: FindNear = _Doors(door_of(network.token, address, host), nursery)
+            near: FindNear = _NearServers(socket_address_of(network.token, address, host), nursery)
             if server is not None:
                 near = _always(_InProcess(server))
             for entry in found.servers:
@@ -186,7 +186,7 @@ def _always(near: Near) -> FindNear:
     return lambda _: near
 
 
-class _Doors:
+class _NearServers:
     """The way to the server of a host that is this very machine: also of one that comes later, or again.
 
     Args:

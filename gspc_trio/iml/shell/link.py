@@ -24,7 +24,7 @@ SOON_S = 0.005
 
 
 class LocalLink:
-    """A client's end of a memory server's door.
+    """A client's end of a memory server's local socket.
 
     Args:
         address: of the server.

@@ -1,4 +1,4 @@
-"""A memory server's door for processes of its machine: descriptors over a Unix socket."""
+"""The local socket of a memory server, for processes of its machine: descriptors over a Unix socket."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Server(Protocol):
         ...
 
 
-class LocalDoor:
+class LocalServer:
     """Listens on a Unix socket without a file.
 
     Args:
@@ -82,17 +82,17 @@ class LocalDoor:
             DuplicateData: this host has a server already.
         """
         try:
-            door = platform().listen(self._address)
+            listener = platform().listen(self._address)
         except OSError as error:
             host = self._server.host
             raise DuplicateData(
                 f"host {host!r} has a memory server already: name this one with --host"
             ) from error
-        with closing(door):
+        with closing(listener):
             task_status.started(self._address)
             async with trio.open_nursery() as nursery:
                 while True:
-                    nursery.start_soon(_Guest(self._server, await door.accept()).run)
+                    nursery.start_soon(_Connection(self._server, await listener.accept()).run)
 
 
 async def refuse_all(address: str, kind: str, problem: str, on_refused: Callable[[], None]) -> None:
@@ -104,13 +104,13 @@ async def refuse_all(address: str, kind: str, problem: str, on_refused: Callable
         on_refused: told that somebody wanted something.
     """
     try:
-        door = platform().listen(address)
+        listener = platform().listen(address)
     except OSError:
         return
-    with closing(door):
+    with closing(listener):
         async with trio.open_nursery() as nursery:
             while True:
-                nursery.start_soon(_refuse, await door.accept(), kind, problem, on_refused)
+                nursery.start_soon(_refuse, await listener.accept(), kind, problem, on_refused)
 
 
 async def _refuse(connection: Any, kind: str, problem: str, on_refused: Callable[[], None]) -> None:
@@ -127,8 +127,8 @@ async def _refuse(connection: Any, kind: str, problem: str, on_refused: Callable
                     on_refused()
 
 
-class _Guest:
-    """A process that has come by the door: what it has pinned and is writing goes with its connection."""
+class _Connection:
+    """A process that has connected: what it has pinned and is writing goes with its connection."""
 
     def __init__(self, server: Server, connection: Any) -> None:
         self._server = server

@@ -40,7 +40,7 @@ def default_memory_bytes() -> int:
     return (read_facts().memory_bytes or int(psutil.virtual_memory().total)) // MEMORY_SHARE
 
 
-class Door:
+class UnixListener:
     """Listens on a Unix socket without a file.
 
     Args:
@@ -106,13 +106,13 @@ class Platform:
         other hosts."""
         return Network(wire_codec, layer.token, credentials=layer.credentials)
 
-    def listen(self, address: str) -> Door:
+    def listen(self, address: str) -> UnixListener:
         """Listen for processes of this machine.
 
         Raises:
             OSError: somebody does already.
         """
-        return Door(address)
+        return UnixListener(address)
 
     def connect(self, address: str) -> Any:
         """Return a connection to a memory server of this machine; it blocks.

@@ -14,9 +14,9 @@ from gspc_trio.core.messages import GetStatus, Status
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, error_of
 from gspc_trio.iml.layout import Layout, extents, part_sizes
-from gspc_trio.iml.local import door_of
+from gspc_trio.iml.local import socket_address_of
 from gspc_trio.iml.shell.bulk import answer_chunks
-from gspc_trio.iml.shell.local import LocalDoor
+from gspc_trio.iml.shell.local import LocalServer
 from gspc_trio.iml.shell.store import StoreShell
 from gspc_trio.iml.shell.transfer import By, Into, ServerLinks, fetch
 from gspc_trio.iml.store import Store
@@ -113,7 +113,7 @@ class ImlServer:
                 self._links = ServerLinks(self._network, nursery, self.host)
                 self.address = await nursery.start(self._listen, listen)
                 if local:
-                    door = LocalDoor(self, door_of(self._network.token, coordinator, self.host))
+                    door = LocalServer(self, socket_address_of(self._network.token, coordinator, self.host))
                     self.local_address = await nursery.start(door.run)
                 connection = self._network.connect(
                     coordinator, role="iml-server", name=self.host, expect="iml"
@@ -142,7 +142,7 @@ class ImlServer:
     async def ask(self, request: Any) -> Any:
         """Ask the coordinator, e.g. for a process of this host.
 
-        Whoever comes by the door before this server has joined its layer waits until it has.
+        Whoever connects locally before this server has joined its layer waits until it has.
 
         Raises:
             ImlError: what it refuses with.

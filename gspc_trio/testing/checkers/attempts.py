@@ -1,4 +1,4 @@
-"""What a worker does with the attempts that it was given: from what it is told, and what it says and orders.
+"""Checker of a worker's attempts: from what the worker is told, and what it says and orders.
 
 Attempts begin in the order in which they came. What is to be stopped is being stopped at any time, what can
 go on goes on, and each attempt is reported once, in a way that fits what it has been through.

@@ -1,4 +1,4 @@
-"""What checkers have in common."""
+"""Base of all checkers: the error they raise, and which resources contain each other."""
 
 from __future__ import annotations
 

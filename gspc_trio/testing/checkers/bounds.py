@@ -1,4 +1,4 @@
-"""What must not grow: invariant 9."""
+"""Checker of bounds: queues, tasks and tables do not grow (invariant 9)."""
 
 from __future__ import annotations
 

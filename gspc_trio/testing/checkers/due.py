@@ -1,4 +1,4 @@
-"""What must happen by some time, and has not."""
+"""Checker of deadlines: what must have happened by some time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a journal must hold, whatever becomes of the job servers that write it: invariants 2 and 13."""
+"""Checker of journals: they hold all results, whatever becomes of job servers (invariants 2 and 13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds which resource: invariants 4, 5, 6 and 7."""
+"""Checker of grants: who holds which resource (invariants 4, 5, 6 and 7)."""
 
 from __future__ import annotations
 

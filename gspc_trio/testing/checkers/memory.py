@@ -1,4 +1,4 @@
-"""What clients of a memory layer put and get: invariant 8."""
+"""Checker of a memory layer: what clients put is what they get (invariant 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recalled for those who wait, and what is put aside for those whom others could starve."""
+"""Checker of recalls and reservations, made for requests that wait or that others could starve."""
 
 from __future__ import annotations
 

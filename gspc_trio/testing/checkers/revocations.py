@@ -1,4 +1,4 @@
-"""What is revoked is: RIFs are told, when they are back at the latest, and have to say that it is over."""
+"""Checker of revocations: RIFs are told, when they are back at the latest, and have to confirm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the RIFs of a run-time system from what it takes and says: the ground of some checkers."""
+"""State of the RIFs of a run-time system, folded from events and actions: other checkers build on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a job uses what it holds: what is sent where, taken back, counted as begun, and asked for."""
+"""Checker of a scheduler's submits: what is sent where, taken back, counted as begun, and asked for."""
 
 from __future__ import annotations
 

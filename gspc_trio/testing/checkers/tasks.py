@@ -1,4 +1,4 @@
-"""What becomes of tasks: invariants 1, 2 and 3.
+"""Checker of tasks, from their start to their end (invariants 1, 2 and 3).
 
 What was never sent has not begun: it never counts as lost or unknown, and never reaches a host later.
 """

@@ -1,4 +1,4 @@
-"""What a RIF lets happen on its host, from what it is told and what it says.
+"""Checker of a RIF's fence: who may use a resource, from what the RIF is told and says.
 
 Who may use a resource follows from all that was used before; what has lapsed is being ended, is said to be
 over just when nothing of it is left, and is no longer claimed.

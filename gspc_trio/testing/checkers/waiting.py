@@ -1,4 +1,4 @@
-"""Who waits for resources, since when, and how much each job has: what turns are judged by."""
+"""State of the requests that wait for resources: the ground on which turns are judged."""
 
 from __future__ import annotations
 

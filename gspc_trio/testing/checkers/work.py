@@ -1,4 +1,4 @@
-"""What runs where: invariants 4 and 5."""
+"""Checker of work: never two at one resource or its relatives (invariants 4 and 5)."""
 
 from __future__ import annotations
 

@@ -153,12 +153,12 @@ class PacketEnd:
         return self._take()
 
 
-class PacketDoor:
+class PacketListener:
     """Listens at a name."""
 
-    def __init__(self, doors: Doors, process: SimulatedProcess, address: str) -> None:
+    def __init__(self, sockets: PacketSockets, process: SimulatedProcess, address: str) -> None:
         self.process = process
-        self._doors = doors
+        self._sockets = sockets
         self._address = address
         self._came: deque[PacketEnd] = deque()
         self._news = trio.Event()
@@ -176,13 +176,13 @@ class PacketDoor:
 
     def close(self) -> None:
         """Listen no more."""
-        if self._doors.listening.get(self._address) is self:
-            del self._doors.listening[self._address]
+        if self._sockets.listening.get(self._address) is self:
+            del self._sockets.listening[self._address]
         for end in self._came:
             end.close()
         self._came.clear()
 
-    def knock(self, process: SimulatedProcess, random: Random) -> PacketEnd:
+    def connect_from(self, process: SimulatedProcess, random: Random) -> PacketEnd:
         """Connect a process; return its end."""
         here, there = PacketEnd(process, random), PacketEnd(self.process, random)
         here.other, there.other = there, here
@@ -191,7 +191,7 @@ class PacketDoor:
         return here
 
 
-class Doors:
+class PacketSockets:
     """Who listens at which name, on all hosts.
 
     Args:
@@ -199,10 +199,10 @@ class Doors:
     """
 
     def __init__(self, random: Random) -> None:
-        self.listening: dict[str, PacketDoor] = {}
+        self.listening: dict[str, PacketListener] = {}
         self._random = random
 
-    def listen(self, process: SimulatedProcess, address: str) -> PacketDoor:
+    def listen(self, process: SimulatedProcess, address: str) -> PacketListener:
         """Listen at a name.
 
         Raises:
@@ -210,8 +210,8 @@ class Doors:
         """
         if address in self.listening:
             raise OSError(errno.EADDRINUSE, f"the name {address} is taken")
-        door = self.listening[address] = PacketDoor(self, process, address)
-        return door
+        listener = self.listening[address] = PacketListener(self, process, address)
+        return listener
 
     def connect(self, process: SimulatedProcess, address: str) -> PacketEnd:
         """Connect to who listens at a name.
@@ -221,10 +221,10 @@ class Doors:
         """
         if in_strand():
             return call_trio(partial(self._connect, process, address))
-        door = self.listening.get(address)
-        if door is None or not process.alive:
+        listener = self.listening.get(address)
+        if listener is None or not process.alive:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
-        return door.knock(process, Random(self._random.getrandbits(64)))
+        return listener.connect_from(process, Random(self._random.getrandbits(64)))
 
     async def _connect(self, process: SimulatedProcess, address: str) -> PacketEnd:
         return self.connect(process, address)

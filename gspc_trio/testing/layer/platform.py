@@ -1,4 +1,4 @@
-"""What a simulated process has of its machine for a memory layer: simulated sockets, real memory."""
+"""Platform of a simulated process in a memory layer: simulated sockets, real memory."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ class SimulatedPlatform(Platform):
 
     def listen(self, address: str) -> Any:
         """Listen for processes of this host."""
-        return self._world.doors.listen(self._process, address)
+        return self._world.sockets.listen(self._process, address)
 
     def connect(self, address: str) -> Any:
         """Return a connection to a server of this host."""
         try:
-            return self._world.doors.connect(self._process, address)
+            return self._world.sockets.connect(self._process, address)
         except OSError as error:
             raise LayerGone(f"no memory server answers at {address}: {error.strerror}") from error
 

@@ -14,7 +14,7 @@ from gspc_trio.iml.shell.coordinator import CoordinatorService
 from gspc_trio.iml.shell.platform import PLATFORM, Sizes
 from gspc_trio.iml.shell.server import ImlServer
 from gspc_trio.nursery.connections.network import Network
-from gspc_trio.testing.layer.packets import Doors
+from gspc_trio.testing.layer.packets import PacketSockets
 from gspc_trio.testing.layer.platform import PoisonedPool, SimulatedPlatform
 from gspc_trio.testing.layer.spill import SpillDisk
 from gspc_trio.testing.layer.strands import Strands
@@ -50,7 +50,7 @@ class LayerWorld:
         coordinator: that of it.
         servers: process -> the memory server that it is.
         owners: process of such a server -> that which has started it.
-        doors, strands: sockets and blocking functions of all processes.
+        sockets, strands: sockets and blocking functions of all processes.
         pools: process -> memory of its servers.
     """
 
@@ -75,7 +75,7 @@ class LayerWorld:
         self.copies = copies
         self.layer: DataLayer | None = None
         self.coordinator: CoordinatorService | None = None
-        self.doors = Doors(Random(random.getrandbits(64)))
+        self.sockets = PacketSockets(Random(random.getrandbits(64)))
         self.strands = Strands()
         self.servers: dict[SimulatedProcess, ImlServer] = {}
         self.owners: dict[SimulatedProcess, SimulatedProcess] = {}

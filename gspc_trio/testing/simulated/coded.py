@@ -114,7 +114,7 @@ def raw_frame(kind: type, fields: Any, *, call_id: int = 0, answers: int = 0) ->
     return packed
 
 
-class Doors:
+class Listeners:
     """Who listens where, and how all speak, for networks that belong together."""
 
     def __init__(self) -> None:
@@ -137,28 +137,32 @@ class CodedNetwork(Network):
 
     Args:
         token: of all of them.
-        doors: of all of them.
+        listeners: of all of them.
         instance: of this one, as every process has its own.
         on_connect: told of each end of a connection of this one's.
     """
 
     def __init__(
-        self, token: bytes, doors: Doors, instance: str, on_connect: Callable[[Peer], object] = lambda _: None
+        self,
+        token: bytes,
+        listeners: Listeners,
+        instance: str,
+        on_connect: Callable[[Peer], object] = lambda _: None,
     ) -> None:
         super().__init__(wire_codec, token)
         self.instance = instance
-        self._doors = doors
+        self._listeners = listeners
         self._on_connect = on_connect
 
     @cached_property
     def codec(self) -> Codec:
         """The codec that all have."""
-        return self._doors.codec
+        return self._listeners.codec
 
     async def _listen_in_memory(
         self, where: MemoryAddress, handler: Handler, role: str, name: str, task_status: trio.TaskStatus[str]
     ) -> None:
-        listeners = self._doors.listeners
+        listeners = self._listeners.listeners
         if where.name in listeners:
             raise OSError(errno.EADDRINUSE, f"another listener has the address {where}")
         async with open_scope() as nursery:
@@ -175,8 +179,8 @@ class CodedNetwork(Network):
         me = Identity(role, name, self.instance, b"", b"", dialer=True)
         here = Peer(Session.opened(me, expect, where.name, self.limits), link, str(where))
         back = CodedLink(self.codec)
-        if where.name in self._doors.liars:
-            liar_handler, nursery = self._doors.liars[where.name]
+        if where.name in self._listeners.liars:
+            liar_handler, nursery = self._listeners.liars[where.name]
             liar = Liar(back, self.codec)
             link.other, back.other = liar, here
             nursery.start_soon(liar_handler, liar)
@@ -195,7 +199,7 @@ class CodedNetwork(Network):
 
     def _ring(self, where: str, role: str, name: str, back: CodedLink) -> Peer:
         """Return the other end of a new connection, which is served from now on."""
-        found = self._doors.listeners.get(where)
+        found = self._listeners.listeners.get(where)
         if found is None:
             raise ConnectFailed(f"memory:{where}", f"nothing listens at memory:{where}")
         there_role, there_name, handler, nursery = found

@@ -1,4 +1,4 @@
-"""What simulated run-time systems leave behind for the next one: ``gspc-rts start --state``."""
+"""State that simulated run-time systems leave for the next one: ``gspc-rts start --state``."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ class Wires:
         listeners: (host, port) -> who listens there.
         dark: hosts that do not answer.
         made: number of connections that were made.
-        on_broken: told of what does not hold at the door of a listener.
+        on_broken: told of what does not hold for the pending connections of a listener.
     """
 
     def __init__(self, random: Random, latency_s: float = 0.0, buffer_bytes: int = BUFFER_BYTES) -> None:
