@@ -3,13 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lab browser style docs screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
+.PHONY: run test quick lab browser style docs screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
 
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -q -n logical
+
+# The machines and all else that is pure, in less than a minute: for after each change. Before a commit: make test.
+QUICK := core protocol policies records workflow iml nursery/scopes $(addprefix components/,job rif rm rts wire worker)
+
+quick: $(VENV)/.test-installed
+	$(BIN)/python -m pytest -q -n logical $(addprefix tests/,test_style.py $(QUICK)) --ignore-glob='*/shell'
 
 # What needs root and the Debian packages openssh-server, iproute2 and nftables; without them it says so and skips.
 lab: $(VENV)/.test-installed
@@ -39,9 +45,9 @@ hunt: $(VENV)/.installed
 	$(BIN)/python -m gspc_trio.testing --seed 1000 --seeds 200 --any-shape
 
 # Looks for every mutant of tests/mutants with its nearest tests and by simulating; hours. For some of them:
-# .venv/bin/python tests/mutants/run.py --only WORDS --seeds 100
+# .venv/bin/python -m tests.mutants.run --only WORDS --seeds 100
 mutants: $(VENV)/.test-installed
-	$(BIN)/python tests/mutants/run.py
+	$(BIN)/python -m tests.mutants.run
 
 DURATION ?= 60
 

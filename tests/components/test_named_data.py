@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from iml_hosts import HANG_S, Servers, open_servers
 
 from gspc_trio import Data, Executor, Named, Net, Program, open_iml, open_job, open_rts
 from gspc_trio.iml.errors import UnknownName
@@ -17,6 +16,7 @@ from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.protocol.values import BadValue
 from gspc_trio.workflow.arcs import WorkflowError
+from tests.iml.shell.servers import HANG_S, Servers, open_servers
 
 pytestmark = pytest.mark.process
 

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_snippets import HANG_S, NOT_RUN, ROOT, Block, blocks
+
+from tests.docs.test_snippets import HANG_S, NOT_RUN, ROOT, Block, blocks
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
 SHOWN = [block for block in blocks(PAGE) if block.language == "console" and block.before != NOT_RUN]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e_world import World, open_world
+
+from tests.e2e.support import World, open_world
 
 
 @pytest.fixture

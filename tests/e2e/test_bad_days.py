@@ -13,13 +13,13 @@ from functools import partial
 import pytest
 import trio
 from attrs import evolve
-from e2e_world import HANG_S, SLEEPERS, World, free_port, one_line, wait_until
 
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.connection_file import ConnectionInfo, write_connection_file
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.nursery.connections.websocket import AcceptPolicy, PendingConnections, serve_stream
+from tests.e2e.support import HANG_S, SLEEPERS, World, free_port, one_line, wait_until
 
 
 def failing(body: str, more: str = "") -> str:

@@ -7,8 +7,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from e2e_world import ROOT, World, completed, wait_until
-from test_short_of_descriptors import marking, quarantined, rifs
+from tests.e2e.support import ROOT, World, completed, wait_until
+from tests.e2e.test_short_of_descriptors import marking, quarantined, rifs
 
 
 def interpreter_of_its_own(folder: Path) -> Path:

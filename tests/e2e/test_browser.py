@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 import trio
-from e2e_world import HANG_S, SLEEPERS, World, wait_until
 from trio_websocket import WebSocketConnection, open_websocket_url
+
+from tests.e2e.support import HANG_S, SLEEPERS, World, wait_until
 
 pytestmark = pytest.mark.process
 

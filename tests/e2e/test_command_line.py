@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from e2e_world import HANG_S, World, one_line, wait_until
+
+from tests.e2e.support import HANG_S, World, one_line, wait_until
 
 pytestmark = pytest.mark.process
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from e2e_world import World
+
+from tests.e2e.support import World
 
 pytestmark = pytest.mark.process
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from e2e_world import SLEEPERS, World, one_line
+from tests.e2e.support import SLEEPERS, World, one_line
 
 
 def test_everything_goes_encrypted_when_asked(world: World) -> None:

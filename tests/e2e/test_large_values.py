@@ -6,9 +6,9 @@ import re
 import subprocess
 
 import pytest
-from e2e_world import World
 
 from gspc_trio.protocol.limits import MIB
+from tests.e2e.support import World
 
 pytestmark = pytest.mark.process
 

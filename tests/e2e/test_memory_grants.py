@@ -6,7 +6,7 @@ import json
 import os
 import signal
 
-from e2e_world import KEEPING, World, completed, wait_until
+from tests.e2e.support import KEEPING, World, completed, wait_until
 
 
 def taken_bytes(world: World) -> int:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_world import World, one_line
+
+from tests.e2e.support import World, one_line
 
 pytestmark = pytest.mark.process
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import psutil
-from e2e_world import HANG_S, World, wait_until
+
+from tests.e2e.support import HANG_S, World, wait_until
 
 FLOW = """
 import os, time

@@ -9,10 +9,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from e2e_world import MARKING, SLEEPERS, World, completed, one_line, wait_until
-from test_resume import traces
-
 from gspc_trio.components.rts.shell.state_files import RESUME_GRACE_S
+from tests.e2e.support import MARKING, SLEEPERS, World, completed, one_line, wait_until
+from tests.e2e.test_resume import traces
 
 
 def kill(process: subprocess.Popen[str]) -> None:

@@ -10,7 +10,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-from e2e_world import MARKING, World, one_line, wait_until
+from tests.e2e.support import MARKING, World, one_line, wait_until
 
 
 def traces(folder: Path) -> Counter[str]:

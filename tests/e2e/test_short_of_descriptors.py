@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define
-from e2e_world import MARKING, World, completed, wait_until
-from test_resume import traces
+
+from tests.e2e.support import MARKING, World, completed, wait_until
+from tests.e2e.test_resume import traces
 
 ENOUGH_FOR_A_CONNECTION = 4
 """Descriptors that are left: a compute process takes more."""

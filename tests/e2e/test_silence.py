@@ -6,8 +6,8 @@ import json
 import os
 import signal
 
-from e2e_world import MARKING, World, completed, wait_until
-from test_resume import traces
+from tests.e2e.support import MARKING, World, completed, wait_until
+from tests.e2e.test_resume import traces
 
 
 def state_of(world: World, host: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from e2e_world import KEEPING, World, completed, wait_until
+from tests.e2e.support import KEEPING, World, completed, wait_until
 
 MIB = 1 << 20
 

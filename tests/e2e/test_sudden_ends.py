@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from e2e_world import GATED, HANG_S, MARKING, SLEEPERS, World, completed, one_line, wait_until
+
+from tests.e2e.support import GATED, HANG_S, MARKING, SLEEPERS, World, completed, one_line, wait_until
 
 
 def start_and_see_a_task_finish(world: World) -> subprocess.Popen[str]:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from e2e_world import GATED, HANG_S, SLEEPERS, World, wait_until
 from textual.pilot import Pilot
 
 from gspc_trio.cli.top import app as command
@@ -22,6 +21,7 @@ from gspc_trio.components.rts.messages import SetWeight
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.live import Follower, LiveSource, connector
 from gspc_trio.tui.model import Model
+from tests.e2e.support import GATED, HANG_S, SLEEPERS, World, wait_until
 
 pytestmark = pytest.mark.process
 

@@ -9,9 +9,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from e2e_world import HANG_S, World, completed, wait_until
-
 from gspc_trio.cli.waiting import describe_waiting
+from tests.e2e.support import HANG_S, World, completed, wait_until
 
 HOLDER = """
 import os, time

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
-
-from e2e_world import World, open_world
+from tests.e2e.support import World, open_world
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e_world import ROOT, World
+
+from tests.e2e.support import ROOT, World
 
 GUIDES = ["getting-started.md", "workflow-files.md"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 
-from e2e_world import ROOT, World
+from tests.e2e.support import ROOT, World
 
 GANG = str(ROOT / "examples" / "gang.py")
 

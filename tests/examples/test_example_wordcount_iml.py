@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from e2e_world import ROOT
+
+from tests.e2e.support import ROOT
 
 pytestmark = pytest.mark.process
 

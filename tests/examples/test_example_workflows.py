@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_world import ROOT, World
+
+from tests.e2e.support import ROOT, World
 
 EXAMPLES = ROOT / "examples"
 

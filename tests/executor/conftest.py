@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
-
-from e2e_world import World, open_world
-
 from gspc_trio import Executor
+from tests.e2e.support import World, open_world
 
 
 @pytest.fixture(scope="module")

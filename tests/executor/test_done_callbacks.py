@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from executor_tasks import double, fail, wait_for
 
 from gspc_trio import Executor, TaskFuture
+from tests.executor.support import double, fail, wait_for
 
 PATIENCE_S = 60.0
 

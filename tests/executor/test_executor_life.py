@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_world import wait_until
-from executor_tasks import double, say_and_hang, wait_for
 
 from gspc_trio import Executor, Requirement, Shape, TaskFailed, TaskOptions, WorkflowError
+from tests.e2e.support import wait_until
+from tests.executor.support import double, say_and_hang, wait_for
 
 PATIENCE_S = 60.0
 

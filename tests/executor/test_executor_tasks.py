@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_world import wait_until
-from executor_tasks import (
+
+from gspc_trio import Executor, TaskFailed, TaskFuture, TaskOptions
+from gspc_trio.executor import RemoteTraceback
+from tests.e2e.support import wait_until
+from tests.executor.support import (
     Holder,
     Stubborn,
     add,
@@ -34,9 +37,6 @@ from executor_tasks import (
     use_memory,
     wait_for,
 )
-
-from gspc_trio import Executor, TaskFailed, TaskFuture, TaskOptions
-from gspc_trio.executor import RemoteTraceback
 
 PATIENCE_S = 60.0
 

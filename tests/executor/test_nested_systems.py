@@ -6,7 +6,8 @@ import sys
 from typing import Any
 
 import pytest
-from e2e_world import one_line
+
+from tests.e2e.support import one_line
 
 pytestmark = pytest.mark.process
 

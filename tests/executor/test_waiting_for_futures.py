@@ -7,10 +7,10 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
-from e2e_world import wait_until
 
 from gspc_trio import TaskFuture
 from gspc_trio.protocol.values import dumps
+from tests.e2e.support import wait_until
 
 PATIENCE_S = 60.0
 WAITING = 3

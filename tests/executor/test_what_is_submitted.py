@@ -21,9 +21,7 @@ from types import ModuleType
 from typing import Any
 
 import cloudpickle
-import executor_tasks
 import pytest
-from executor_tasks import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +30,8 @@ from gspc_trio.compute.functions import Runner
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.snapshot import ELEMENTS_MAX, LEAF_BYTES_MAX, take_snapshot
 from gspc_trio.protocol.values import dumps, loads
+from tests.executor import support as executor_tasks
+from tests.executor.support import Counter
 
 PATIENCE_S = 60.0
 ROUNDS = 5

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from netlab import Lab, missing, open_lab
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
-
-from e2e_world import World, open_world
+from tests.e2e.support import World, open_world
+from tests.lab.support import Lab, missing, open_lab
 
 ASKED = "GSPC_LAB"
 

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from e2e_world import HANG_S, MARKING, World, completed, wait_until
-from netlab import Lab
-from test_hosts import WHO, connection, result_of, rifs, start, stop
-from test_resume import traces
-from test_short_of_descriptors import short_of_descriptors
+from tests.e2e.support import HANG_S, MARKING, World, completed, wait_until
+from tests.e2e.test_resume import traces
+from tests.e2e.test_short_of_descriptors import short_of_descriptors
+from tests.lab.support import Lab
+from tests.lab.test_hosts import WHO, connection, result_of, rifs, start, stop
 
 
 def marking(world: World, number: int, seconds: float) -> tuple[Any, Path]:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_world import ROOT, World, completed, wait_until
-from netlab import HERE, Lab
+
+from tests.e2e.support import ROOT, World, completed, wait_until
+from tests.lab.support import HERE, Lab
 
 WHO = """
 import os, socket, time

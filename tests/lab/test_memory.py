@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from e2e_world import ROOT, World, completed, wait_until
-from netlab import HERE, Lab
-from test_hosts import connection, start, stop
+
+from tests.e2e.support import ROOT, World, completed, wait_until
+from tests.lab.support import HERE, Lab
+from tests.lab.test_hosts import connection, start, stop
 
 TALK = """
 import hashlib, socket, sys, trio

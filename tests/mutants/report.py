@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mutant import ROOT, Mutant
+from tests.mutants.mutant import ROOT, Mutant
 
 FOUND = Path(__file__).parent / "found.json"
 """What ``make mutants`` has found when it was run last."""
@@ -61,7 +61,7 @@ def _test(row: Mapping[str, Any]) -> str:
     """Return the first test that has found it; a dash: they were asked, and have not."""
     if "test" not in row:
         return ""
-    return str(row["test"]).rpartition("/")[2].partition("[")[0].replace("::", ": ") or "-"
+    return str(row["test"]).partition("[")[0].replace("::", ": ") or "-"
 
 
 def _seed(row: Mapping[str, Any]) -> str:

@@ -27,9 +27,9 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from mutant import LINES_MAX, PACKAGE, ROOT, Mutant, probe, read, statement_of
-from report import FOUND, write_page
-from table import MUTANTS, nearest_tests
+from tests.mutants.mutant import LINES_MAX, PACKAGE, ROOT, Mutant, probe, read, statement_of
+from tests.mutants.report import FOUND, write_page
+from tests.mutants.table import MUTANTS, nearest_tests
 
 SEED_CPU_S = 15.0
 """What simulates one seed for longer hangs; most take a third of a second, few more than five."""
@@ -196,7 +196,7 @@ class _Judges:
     """
 
     def __init__(self, number: int) -> None:
-        command = [sys.executable, str(Path(__file__)), "--judge"]
+        command = [sys.executable, "-m", "tests.mutants.run", "--judge"]
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         self._idle: Queue[subprocess.Popen[str]] = Queue()
         for _ in range(number):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from mutant import ROOT, Mutant
+from tests.mutants.mutant import ROOT, Mutant
 
 FILES = ("resources", "scheduler", "hosts", "system", "memory")
 
@@ -21,34 +21,39 @@ def _read(name: str) -> list[Mutant]:
 MUTANTS = [mutant for name in FILES for mutant in _read(name)]
 
 NEAREST = {
-    "components/rm/": ("core/test_rm_*.py", "core/test_job_weights.py"),
-    "components/rif/fence.py": ("core/test_rif_*.py",),
-    "components/rif/at_work.py": ("core/test_rif_*.py",),
-    "components/rif/shell/": ("components/test_rif_*.py", "components/test_orphans.py"),
-    "components/rif/": ("core/test_rif_*.py",),
+    "components/rm/": ("components/rm/test_*.py", "components/rts/test_job_weights.py"),
+    "components/rif/shell/": (
+        "components/rif/shell/test_*.py",
+        "components/rts/shell/test_rif_records.py",
+        "components/worker/shell/test_worker.py",
+    ),
+    "components/rif/host.py": ("components/rif/test_host.py",),
+    "components/rif/": ("components/rif/test_*.py",),
     "core/allocator.py": ("core/test_allocator.py",),
-    "components/job/scheduler/": ("core/test_scheduler_*.py",),
-    "components/worker/machine.py": ("core/test_worker_*.py", "core/test_rif_host.py"),
-    "components/worker/phases.py": ("core/test_worker_*.py", "core/test_rif_host.py"),
-    "components/worker/verdict.py": ("core/test_worker_*.py", "core/test_rif_*.py"),
-    "components/rts/shell/": ("components/test_rts_*.py",),
-    "components/rts/": ("core/test_rts_*.py",),
-    "iml/shell/": ("components/test_iml_*.py",),
-    "iml/": ("core/test_iml_*.py", "components/test_iml_*.py"),
-    "components/rif/host.py": ("core/test_rif_host.py",),
-    "policies/": ("policies/test_*.py", "core/test_scheduler_*.py"),
-    "components/job/journal.py": ("workflow/test_journal*.py", "components/test_job_journal.py"),
-    "components/job/machine.py": ("workflow/test_job*.py", "components/test_job_*.py"),
-    "workflow/": ("workflow/test_*.py",),
-    "components/job/shell/takeover.py": ("components/test_takeover.py",),
-    "components/job/shell/journal": ("components/test_job_journal.py", "workflow/test_journal*.py"),
-    "components/job/shell/scheduler.py": ("components/test_scheduler_sending.py",),
-    "nursery/scopes/collector.py": ("components/test_rif_*.py", "components/test_orphans.py"),
-    "components/job/": ("components/test_job_*.py", "components/test_takeover.py"),
+    "components/job/scheduler/": ("components/job/scheduler/test_*.py",),
+    "components/worker/machine.py": ("components/worker/test_*.py", "components/rif/test_host.py"),
+    "components/worker/phases.py": ("components/worker/test_*.py", "components/rif/test_host.py"),
+    "components/worker/verdict.py": ("components/worker/test_*.py", "components/rif/test_*.py"),
+    "components/rts/shell/": ("components/rts/shell/test_*.py",),
+    "components/rts/": ("components/rts/test_*.py",),
+    "iml/shell/": ("iml/shell/test_*.py",),
+    "iml/": ("iml/test_*.py", "iml/shell/test_*.py"),
+    "policies/": ("policies/test_*.py", "components/job/scheduler/test_*.py"),
+    "components/job/journal.py": ("components/job/test_journal*.py", "components/job/shell/test_journal.py"),
+    "components/job/machine.py": ("components/job/test_*.py", "components/job/shell/test_*.py"),
+    "workflow/": ("workflow/test_*.py", "components/job/test_*.py"),
+    "components/job/shell/takeover.py": ("components/job/shell/test_takeover.py",),
+    "components/job/shell/journal": (
+        "components/job/shell/test_journal.py",
+        "components/job/test_journal*.py",
+    ),
+    "components/job/shell/scheduler.py": ("components/job/shell/test_scheduler_sending.py",),
+    "nursery/scopes/collector.py": ("components/rif/shell/test_*.py",),
+    "components/job/": ("components/job/test_*.py", "components/job/shell/test_*.py"),
     "protocol/session.py": ("protocol/test_session*.py",),
-    "protocol/handshake.py": ("protocol/test_handshake*.py",),
+    "protocol/handshake.py": ("protocol/test_session*.py",),
     "protocol/": ("protocol/test_*.py",),
-    "nursery/": ("nursery/test_*.py",),
+    "nursery/": ("nursery/*/test_*.py",),
 }
 """Beginning of a file's name -> tests; the first that fits counts."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from mutant import Mutant
-from report import FOUND, PAGE, is_found, page
-from table import MUTANTS, SAMPLE, nearest_tests
 
 from gspc_trio.testing.simulation import simulate
+from tests.mutants.mutant import Mutant
+from tests.mutants.report import FOUND, PAGE, is_found, page
+from tests.mutants.table import MUTANTS, SAMPLE, nearest_tests
 
 RESULTS = json.loads(FOUND.read_text())
 BY_NAME = {one.name: one for one in MUTANTS}

@@ -1,6 +1,6 @@
 """Hostile frames by the million: whatever comes, it is messages of ours or one clear refusal.
 
-    python tests/protocol/fuzz_frames.py [--frames 10000000] [--seed 1] [--processes 2]
+    python -m tests.protocol.fuzz_frames [--frames 10000000] [--seed 1] [--processes 2]
 
 The corpus is made up: a frame of each kind of message. Each frame of a run is one of them with bytes or parts
 changed, cut, doubled or put elsewhere. The same seed makes the same frames.
@@ -17,7 +17,6 @@ from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgpack
-from session_world import dialer, listener, open_pair
 
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.wire.registry import WIRE_TYPES
@@ -28,6 +27,7 @@ from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import Session
 from gspc_trio.protocol.signals import Begin, Dead, Garbled, HandshakeReceived, ItemsReceived
+from tests.protocol.support import dialer, listener, open_pair
 
 LIMITS = Limits()
 NASTY: tuple[Any, ...] = (

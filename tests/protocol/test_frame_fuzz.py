@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fuzz_frames import fuzz
+
+from tests.protocol.fuzz_frames import fuzz
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from session_world import dialer, open_pair
 
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
@@ -29,6 +28,7 @@ from gspc_trio.protocol.signals import (
     Send,
     Sent,
 )
+from tests.protocol.support import dialer, open_pair
 
 FEW = Limits(calls_max=2, calls_waiting_max=2)
 

@@ -8,13 +8,13 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from session_world import TOKEN, begin, dialer, feed, listener, open_pair, said
 
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.protocol import handshake as shake
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import Phase, Session
 from gspc_trio.protocol.signals import Dead, HandshakeReceived, Lost, Opened, SendHandshake
+from tests.protocol.support import TOKEN, begin, dialer, feed, listener, open_pair, said
 
 
 def conversation(one: Session, other: Session) -> tuple[list[Any], list[Any]]:

@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from session_world import open_pair
 
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.protocol.envelope import Call
@@ -28,6 +27,7 @@ from gspc_trio.protocol.signals import (
     Send,
     Sent,
 )
+from tests.protocol.support import open_pair
 
 LIMITS = Limits(calls_max=3, calls_waiting_max=4)
 SIDES = st.sampled_from((0, 1))

@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 import trio
-from broken_disks import DISKS
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gspc_trio.components.job.shell.journal_files import JournalDirectory, journals_in
@@ -17,6 +16,7 @@ from gspc_trio.testing.hunt import parse_schedule
 from gspc_trio.testing.simulated.disk import ProcessFiles, SimulatedDisk
 from gspc_trio.testing.simulated.process import SimulatedProcess
 from gspc_trio.testing.simulation import Options, simulate
+from tests.simulation.broken_disks import DISKS
 
 # The clock of a test is found among its own arguments.
 # ruff: noqa: ARG001

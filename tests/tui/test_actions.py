@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import pytest
 from textual.pilot import Pilot
-from tui_world import WALL_S, FakeSource, small_run
 
 from gspc_trio.components.job.messages import CancelTask, RetryFailed, StopJob
 from gspc_trio.components.rif.messages import DagReport
@@ -16,6 +15,7 @@ from gspc_trio.components.rts.messages import AddDag, GetResources, RemoveDag, R
 from gspc_trio.core.resources import Resource
 from gspc_trio.tui.app import Severity, TopApp
 from gspc_trio.tui.source import CannotAsk
+from tests.tui.support import WALL_S, FakeSource, small_run
 
 BETA = (
     Resource("r2.node", "node"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tui_world import FAILED, FINISHED, RUNNING, SUBMITTED, task
 
 from gspc_trio.tui.lanes import SENT_MAX, SPANS_MAX, Lanes, Span, busy_share, draw
 from gspc_trio.tui.series import SECONDS_KEPT, Series
+from tests.tui.support import FAILED, FINISHED, RUNNING, SUBMITTED, task
 
 
 def span(begin_s: float, end_s: float | None, task_id: int = 1) -> Span:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from tui_world import (
+from gspc_trio.core.task import TaskState
+from gspc_trio.records.facts import JobChanged, TaskCounts
+from gspc_trio.tui.app import VIEWS, TopApp
+from gspc_trio.tui.model import RTS, Model
+from gspc_trio.tui.once import as_data, as_lines
+from tests.tui.support import (
     FINISHED,
     READY,
     RUNNING,
@@ -17,12 +22,6 @@ from tui_world import (
     screen_text,
     task,
 )
-
-from gspc_trio.core.task import TaskState
-from gspc_trio.records.facts import JobChanged, TaskCounts
-from gspc_trio.tui.app import VIEWS, TopApp
-from gspc_trio.tui.model import RTS, Model
-from gspc_trio.tui.once import as_data, as_lines
 
 JOBS, HOSTS, TASKS = 100, 3_334, 1_000_000
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rich.text import Text
-from test_views import drive, press
 from textual.pilot import Pilot
-from tui_world import screen_text
 
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.dialogs import Choose
 from gspc_trio.tui.lines import Keys, Lines
+from tests.tui.support import screen_text
+from tests.tui.test_views import drive, press
 
 
 def test_lines_are_drawn_and_laid_out_only_when_they_change() -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tui_world import FAILED, FINISHED, READY, RUNNING, WALL_S, host, job_stream, opened, task
 
 from gspc_trio.records.facts import JobChanged, Record, TaskChanged
 from gspc_trio.records.lines import encode_record
 from gspc_trio.tui import replay
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.replay import BadRecordFile, Player
+from tests.tui.support import FAILED, FINISHED, READY, RUNNING, WALL_S, host, job_stream, opened, task
 
 
 def write(path: Path, records: list[Record]) -> Path:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_replay_player import run_of, write
+
+from tests.tui.test_replay_player import run_of, write
 
 pytest.importorskip("textual_serve")
 

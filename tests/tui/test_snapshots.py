@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_views import NET
-from test_views_memory_log import LAYER_STATUS
-from tui_world import WALL_S, FakeSource, screen_text, small_run, styled_page
 
 from gspc_trio.components.job.messages import GetMemory, GetNet
 from gspc_trio.core.messages import Status
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.replay import Player, ReplaySource
+from tests.tui.support import WALL_S, FakeSource, screen_text, small_run, styled_page
+from tests.tui.test_views import NET
+from tests.tui.test_views_memory_log import LAYER_STATUS
 
 HERE = Path(__file__).parent
 RECORDED = HERE.parents[1] / "examples" / "recorded-run.jsonl"

@@ -8,21 +8,6 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tui_world import (
-    CANCELLED,
-    FAILED,
-    FINISHED,
-    READY,
-    RUNNING,
-    SUBMITTED,
-    WALL_S,
-    fold,
-    grant,
-    host,
-    opened,
-    small_run,
-    task,
-)
 
 from gspc_trio.components.job.scheduler.interface import CancelTasks, ResourcesUp, RetryTask, TasksReady
 from gspc_trio.components.rm.events import Added, JobGone, JobJoined
@@ -55,6 +40,21 @@ from gspc_trio.records.facts import (
 from gspc_trio.tui.hierarchy import Use
 from gspc_trio.tui.model import ENDED_MAX, RTS, Model
 from gspc_trio.tui.news import END_SHOWN_S, Level, alerts
+from tests.tui.support import (
+    CANCELLED,
+    FAILED,
+    FINISHED,
+    READY,
+    RUNNING,
+    SUBMITTED,
+    WALL_S,
+    fold,
+    grant,
+    host,
+    opened,
+    small_run,
+    task,
+)
 
 
 def test_a_job_is_put_together_from_both_streams() -> None:

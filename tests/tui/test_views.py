@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from tui_world import FINISHED, RUNNING, WALL_S, FakeSource, fold, host, screen_text, small_run, task
 
 from gspc_trio.components.job.messages import GetNet, GetTask
 from gspc_trio.core.messages import Status
@@ -17,6 +16,7 @@ from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.source import CannotAsk
 from gspc_trio.tui.table import WindowTable
+from tests.tui.support import FINISHED, RUNNING, WALL_S, FakeSource, fold, host, screen_text, small_run, task
 
 NET = {
     "name": "fit",

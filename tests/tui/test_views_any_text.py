@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from test_views import TOLD, drive, press
 from textual.pilot import Pilot
-from tui_world import FAILED, FINISHED, FakeSource, fold, opened, screen_text, small_run, task
 
 from gspc_trio.components.job.messages import GetTask
 from gspc_trio.core.messages import Status
@@ -12,6 +10,8 @@ from gspc_trio.records.facts import JobChanged
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.model import RTS
 from gspc_trio.tui.text import one_line, printable
+from tests.tui.support import FAILED, FINISHED, FakeSource, fold, opened, screen_text, small_run, task
+from tests.tui.test_views import TOLD, drive, press
 
 
 def test_only_what_can_be_seen_is_left_of_a_text() -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from test_views import drive, press, text_of, texts_of
 from textual.pilot import Pilot
-from tui_world import FakeSource, fold, screen_text
 
 from gspc_trio.components.job.messages import GetMemory
 from gspc_trio.core.messages import GetStatus, Status
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.model import RTS
+from tests.tui.support import FakeSource, fold, screen_text
+from tests.tui.test_views import drive, press, text_of, texts_of
 
 
 def test_the_memory_of_hosts_is_shown() -> None:

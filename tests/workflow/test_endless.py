@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from net_driver import engine_for, next_task
 
 from gspc_trio import Net, Workflow, each, farm, map_reduce, take
 from gspc_trio.components.job.machine import TURN_S, TURNS_MAX, Begin, JobEnded, JobMachine
@@ -16,6 +15,7 @@ from gspc_trio.records.facts import JobChanged
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.engine import FIRINGS_MAX, EndlessLoop, WorkflowEngine
 from gspc_trio.workflow.structure import could_fire_for_ever, distances
+from tests.workflow.support import engine_for, next_task
 
 
 def same(number: Any) -> Any:

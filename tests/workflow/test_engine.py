@@ -6,13 +6,13 @@ import pickle
 from typing import Any
 
 import pytest
-from net_driver import CODEC, Driver, compute, engine_for, reloaded
 
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.task import CORE, Task, TaskError, TaskOptions, TaskState
 from gspc_trio.workflow.arcs import WorkflowError, each, forward, take
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
+from tests.workflow.support import CODEC, Driver, compute, engine_for, reloaded
 
 BOOM = TaskError("ValueError", "boom")
 

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from net_driver import CODEC, compute, next_task, reloaded
-from random_nets import PLACES, add_up, flat, marking, nets, observe
 
 from gspc_trio.core.code import split_outputs
 from gspc_trio.core.task import Task, TaskError, TaskState
@@ -19,6 +17,8 @@ from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.runtime import RunningTransition
 from gspc_trio.workflow.search import Binding
+from tests.workflow.model import PLACES, add_up, flat, marking, nets, observe
+from tests.workflow.support import CODEC, compute, next_task, reloaded
 
 TOKENS_MAX = 40
 

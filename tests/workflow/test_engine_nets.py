@@ -4,7 +4,6 @@ import pickle
 from typing import Any
 
 import pytest
-from net_driver import engine_for, next_task, run
 
 from gspc_trio.core.code import Program, SourceFile
 from gspc_trio.core.task import Requirement, Shape, TaskError, TaskOptions
@@ -13,6 +12,7 @@ from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.runtime import TransitionFailed
 from gspc_trio.workflow.tokens import Batch
+from tests.workflow.support import engine_for, next_task, run
 
 BOOM = TaskError("ValueError", "boom")
 

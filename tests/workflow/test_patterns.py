@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from net_driver import Driver, engine_for, reloaded, run
 
 from gspc_trio.core.code import Program, SourceFile
 from gspc_trio.core.task import Requirement
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.patterns import COUNT_BATCH_MAX, farm, map_reduce
+from tests.workflow.support import Driver, engine_for, reloaded, run
 
 
 def square(number: int) -> int:

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from net_driver import engine_for, run
-
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.patterns import farm
 from gspc_trio.workflow.transformations import terminate
+from tests.workflow.support import engine_for, run
 
 
 def search_net() -> Net:

@@ -1,0 +1,365 @@
+"""A host that dies with its memory: what was made there is made again, up the graph (ASP-5)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import get_ident
+from types import SimpleNamespace
+from typing import cast
+
+import psutil
+import pytest
+import trio
+import trio.testing
+
+from gspc_trio import Executor, JobFailed, JobResult, JobSettings, Layout, Named, Net, forward, open_iml
+from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.job.lineage import BYTES_MAX, Lineage, Origin
+from gspc_trio.components.job.shell.recovery import Harvest, Outputs, Recovery
+from gspc_trio.core.task import Requirement, Task
+from gspc_trio.iml.errors import DataLost, NoRoom
+from gspc_trio.iml.shell.client import Iml
+from tests.iml.shell.servers import open_servers
+
+# ruff: noqa: ASYNC110 - jobs are watched from outside
+pytestmark = pytest.mark.process
+
+MIB = 1 << 20
+HANG_S = 100.0
+
+
+def note(path: str, what: str) -> None:
+    with open(path, "a", encoding="ascii") as file:
+        file.write(what + "\n")
+
+
+def make(path: str) -> bytes:
+    note(path, "make")
+    return b"x" * MIB
+
+
+def double(path: str, value: bytes) -> bytes:
+    note(path, "double")
+    return value + value
+
+
+def wait_for(path: str) -> str:
+    begun = time.monotonic()
+    while not os.path.exists(path) and time.monotonic() < begun + HANG_S:
+        time.sleep(0.01)
+    return path
+
+
+def measure(value: bytes, go: str) -> int:
+    del go
+    return len(value)
+
+
+def processes_of_beta(what: str) -> list[psutil.Process]:
+    """Return the RIF that is a process of its own, or the memory server that it has started."""
+    children = psutil.Process().children(recursive=True)
+    [rif] = [child for child in children if "rif_process" in " ".join(child.cmdline())]
+    return [one for one in (rif, *rif.children()) if what in " ".join(one.cmdline())]
+
+
+def recovering(trace: str, gate: str) -> Net:
+    there = Requirement("core", ("r2.node",))
+    here = Requirement("core", ("r1.node",))
+    net = Net("recovery")
+    for name in ("make", "double"):
+        net.input(f"{name}_trace", [trace])
+    net.input("gate", [gate])
+    net.place("made")
+    net.place("doubled")
+    net.place("go")
+    net.output("length")
+    net.transition("make", make, inputs=["make_trace"], outputs=["made"], requires=there)
+    net.transition("double", double, inputs=["double_trace", "made"], outputs=["doubled"], requires=there)
+    net.transition("wait", wait_for, inputs=["gate"], outputs=["go"], requires=here)
+    net.transition("measure", measure, inputs=["doubled", "go"], outputs=["length"])
+    return net
+
+
+@pytest.mark.parametrize("victim", ["rif_process", "iml_process"])
+async def test_lost_data_is_made_again_up_the_graph(tmp_path: Path, victim: str) -> None:
+    """Killed are a whole host, or its memory server alone, which is started again."""
+    trace, gate = tmp_path / "trace", tmp_path / "gate"
+    (tmp_path / "run").mkdir(mode=0o700)
+    opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=tmp_path / "run" / "rts.json")
+    with trio.fail_after(HANG_S):
+        async with opened as rts:
+            report = await rts.bootstrap(["beta"], "local", cores=1)
+            assert not report.failed, report.failed
+            async with open_job(recovering(str(trace), str(gate)), rts=rts) as job:
+                while job.status()["tasks"].get("finished", 0) < 2:
+                    await trio.sleep(0.01)
+                [killed] = processes_of_beta(victim)
+                os.kill(killed.pid, signal.SIGKILL)
+                while victim == "rif_process" and len(await rts.host_to_resource()) > 1:
+                    await trio.sleep(0.01)
+                gate.touch()
+                result = await job.wait()
+    assert result.outputs["length"] == [2 * MIB]
+    assert sorted(trace.read_text().split()) == ["double", "double", "make", "make"]
+
+
+async def lose_a_result(tmp_path: Path, **settings: int) -> JobResult:
+    """Have the last task kill the memory that holds the result of another; nothing else needs that."""
+    there, here = Requirement("core", ("r2.node",)), Requirement("core", ("r1.node",))
+    net = Net("end")
+    net.input("trace", [str(tmp_path / "trace")])
+    net.input("gate", [str(tmp_path / "gate")])
+    made, pid = net.place("made"), net.place("pid")
+    outputs = [net.output("result"), forward(0, made)]
+    net.transition("make", make, inputs=["trace"], outputs=outputs, requires=there)
+    net.transition("end", pid_in, inputs=[made, "gate"], outputs=[pid], requires=here)
+    net.transition("kill", kill, inputs=[pid], outputs=[net.output("killed")], requires=here)
+    (tmp_path / "run").mkdir(mode=0o700)
+    opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=tmp_path / "run" / "rts.json")
+    with trio.fail_after(HANG_S):
+        async with opened as rts:
+            report = await rts.bootstrap(["beta"], "local", cores=1)
+            assert not report.failed, report.failed
+            async with open_job(net, rts=rts, settings=JobSettings(**settings)) as job:
+                while not job.status()["tasks"].get("finished", 0):
+                    await trio.sleep(0.01)
+                [killed] = processes_of_beta("iml_process")
+                (tmp_path / "gate").write_text(str(killed.pid))
+                return await job.wait()
+
+
+async def test_a_result_that_is_lost_at_the_very_end_is_made_again(tmp_path: Path) -> None:
+    result = await lose_a_result(tmp_path)
+    assert result.outputs["result"] == [b"x" * MIB]
+    assert (tmp_path / "trace").read_text().split() == ["make", "make"]
+
+
+async def test_a_result_that_cannot_be_made_again_fails_the_job_by_name(tmp_path: Path) -> None:
+    with pytest.raises(JobFailed, match="a result was lost: data d"):
+        await lose_a_result(tmp_path, lineage_bytes_max=0)
+    assert (tmp_path / "trace").read_text().split() == ["make"]
+
+
+def lose(path: str, value: bytes) -> int:
+    note(path, "begun")
+    raise DataLost(f"data of {len(value)} bytes that the task looked for itself was lost")
+
+
+async def test_a_task_that_may_not_run_again_is_not_excused_once_it_has_begun(tmp_path: Path) -> None:
+    net = Net("once")
+    net.input("trace", [str(tmp_path / "trace")])
+    net.input("value", [b"x" * MIB])
+    net.transition("lose", lose, inputs=["trace", "value"], outputs=[net.output("never")], may_rerun=False)
+    with trio.fail_after(HANG_S), pytest.raises(JobFailed, match="that the task looked for itself was lost"):
+        async with open_rts(cores=1, data_bytes=64 * MIB) as rts, open_job(net, rts=rts) as job:
+            await job.wait()
+    assert (tmp_path / "trace").read_text().split() == ["begun"]
+
+
+def pid_in(_: str, gate: str) -> int:
+    """Return the process to be killed, when it is known."""
+    begun = time.monotonic()
+    while not (found := Path(gate).read_text() if os.path.exists(gate) else ""):
+        assert time.monotonic() < begun + HANG_S
+        time.sleep(0.01)
+    return int(found)
+
+
+def kill(pid: int) -> int:
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def size_and_ends(value: bytes | bytearray, go: str) -> tuple[int, bytes]:
+    del go
+    return len(value), bytes(value[:2] + value[-2:])
+
+
+def test_arguments_of_an_executor_are_put_again(tmp_path: Path) -> None:
+    """The memory server dies in which they lie; what was too large to remember is named."""
+    gate = tmp_path / "gate"
+    (tmp_path / "layer").mkdir()
+    with open_servers(tmp_path / "layer") as servers:
+        servers.start("elsewhere")
+        with Executor(cores=2, iml=servers.file) as executor:
+            waiting = executor.submit(wait_for, str(gate))
+            changed = bytearray(b"ab" + bytes(MIB) + b"cd")
+            results = [executor.submit(size_and_ends, b"12" + bytes(MIB) + b"34", waiting)]
+            results.append(executor.submit(size_and_ends, changed, waiting))
+            changed[:2] = b"xx"
+            too_large = executor.submit(size_and_ends, bytes(BYTES_MAX), waiting)
+            assert not too_large.done()
+            [server] = [
+                child
+                for child in psutil.Process().children(recursive=True)
+                if "iml_process" in " ".join(child.cmdline())
+            ]
+            server.kill()
+            psutil.wait_procs([server])
+            gate.touch()
+            found = [result.result(HANG_S) for result in results]
+            assert found == [(MIB + 4, b"1234"), (MIB + 4, b"abcd")]
+            with pytest.raises(DataLost, match=r"data d\d+ was lost"):
+                too_large.result(HANG_S)
+
+
+def test_published_data_that_is_lost_fails_what_needs_it_by_name(tmp_path: Path) -> None:
+    (tmp_path / "layer").mkdir()
+    gate = tmp_path / "gate"
+
+    async def publish() -> None:
+        async with open_iml(connection_file=servers.file) as iml:
+            await iml.alloc(MIB, layout=Layout(("b",)), name="corpus")
+
+    with open_servers(tmp_path / "layer") as servers:
+        servers.start("a")
+        servers.start("b")
+        trio.run(publish)
+        with Executor(cores=1, iml=servers.file) as executor:
+            waiting = executor.submit(wait_for, str(gate))
+            result = executor.submit(size_and_ends, Named("corpus"), waiting)
+            servers.kill("b")
+            gate.touch()
+            with pytest.raises(DataLost, match=r"data d\d+ was lost"):
+                result.result(HANG_S)
+
+
+async def harvested(recovery: Recovery, read: Callable[[], Outputs]) -> Harvest:
+    """Let a job that is over wait for its results."""
+    looked = trio.Event()
+    recovery.look = looked.set
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            harvest = Harvest(recovery, read, nursery)
+            assert not harvest.may_end(True)
+            await looked.wait()
+    assert harvest.may_end(True)
+    return harvest
+
+
+def recovery() -> Recovery:
+    """Return that of a job whose layer goes on."""
+    return Recovery(cast(Iml, SimpleNamespace(is_over=False)), 0)
+
+
+async def test_results_wait_for_room_to_be_opened_in() -> None:
+    refusals = [NoRoom("host a has no room for 9 bytes"), NoRoom("host a has no room for 9 bytes")]
+
+    def read() -> Outputs:
+        if refusals:
+            raise refusals.pop()
+        return {"port": [1]}
+
+    harvest = await harvested(recovery(), read)
+    assert harvest.outputs() == {"port": [1]}
+
+
+async def test_results_that_could_not_be_opened_are_not_tried_again_while_everything_waits() -> None:
+    reads = []
+
+    def read() -> Outputs:
+        reads.append(1)
+        raise NoRoom("host a has no room for 9 bytes")
+
+    lost = recovery()
+    lost.forgotten["d1"] = "it could not be made again"
+    harvest = await harvested(lost, read)
+    with pytest.raises(NoRoom, match="host a has no room"):
+        harvest.outputs()
+    assert len(reads) == 1
+
+
+async def test_what_a_stopped_job_has_is_opened_once_and_not_in_this_thread() -> None:
+    reads = []
+
+    def read() -> Outputs:
+        reads.append(get_ident())
+        raise DataLost("data d1 was lost")
+
+    looked = trio.Event()
+    losing = recovery()
+    losing.look = looked.set
+    losing.lost(("d1",))  # and nobody makes it again
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            harvest = Harvest(losing, read, nursery)
+            assert not harvest.may_end(True)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not reads
+            assert not harvest.may_end(False)
+            await looked.wait()
+    assert harvest.may_end(False)
+    with pytest.raises(DataLost):
+        harvest.outputs()
+    assert len(reads) == 1
+    assert reads[0] != get_ident()
+
+
+def test_results_that_nobody_opened_are_none() -> None:
+    def read() -> Outputs:
+        raise AssertionError
+
+    async def ends_at_once() -> None:
+        async with trio.open_nursery() as nursery:
+            assert Harvest(recovery(), read, nursery).outputs() == {}
+
+    trio.run(ends_at_once)
+
+
+class Layer:
+    """Knows which data there is."""
+
+    is_over = False
+
+    def __init__(self, *there: str) -> None:
+        self.there = set(there)
+
+    async def data_size(self, data_id: str) -> int:
+        await trio.lowlevel.checkpoint()
+        if data_id not in self.there:
+            raise DataLost(f"data {data_id} was lost")
+        return 1
+
+    async def free(self, data_id: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.there.discard(data_id)
+
+
+class Needed:
+    """Lives as long as data is needed."""
+
+    def __init__(self, data_id: str, origin: Origin | None) -> None:
+        self.data_id = data_id
+        self.origin = origin
+
+
+async def test_what_is_needed_to_make_data_again_is_not_freed_before() -> None:
+    """The task that made d2 from d1 runs again; nothing refers to d1 any more, once that has been seen."""
+    layer = Layer("d1")
+    lost = Recovery(cast(Iml, layer), BYTES_MAX)
+    ready = trio.Event()
+    lost.look = ready.set
+    lineage = Lineage()
+    first = lineage.origin(Task(1, "first", 0, ()), ("d1",), {})
+    second = lineage.origin(Task(2, "second", 0, (b"",)), ("d2",), {"d1": first})
+    kept = Needed("d2", second)
+    lost.kept["d2"] = kept
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lost.run)
+            lost.lost(("d2",))
+            await ready.wait()
+            assert lost.next() is not None
+            task = lost.extract()
+            assert task.name == "second"
+            assert lost.frees_later("d1")
+            layer.there.add("d2")
+            lost.done(task.task_id, well=True)
+            await lost.wait_idle()
+            nursery.cancel_scope.cancel()
+    assert layer.there == {"d2"}
+    assert not lost.frees_later("d1")
