@@ -15,7 +15,7 @@ from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.platform import Sizes
 from gspc_trio.protocol.values import dumps
 from gspc_trio.testing.cluster import open_cluster
-from gspc_trio.testing.determinism import LimitedStream, seeded_trio, simulated_clock
+from gspc_trio.testing.determinism import Gate, seeded_trio, simulated_clock
 from gspc_trio.testing.layer.world import LayerWorld
 from gspc_trio.testing.simulated.backend import Behaviour
 
@@ -49,7 +49,7 @@ def net() -> Net:
 
 
 async def main() -> None:
-    LimitedStream.install()
+    Gate.install()
     layers = LayerWorld(Random(1), quota=Quota(1 << 22), sizes=Sizes(), bytes_min=100)
     async with open_cluster(1, hosts=2, cores=1, behave=behave, layers=layers) as cluster:
         await layers.start_layer()
