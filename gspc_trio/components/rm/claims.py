@@ -14,10 +14,10 @@ from gspc_trio.components.rm.messages import Grant, Lapsed
 from gspc_trio.components.rm.parts import Form, Holding, Job, new_holding
 from gspc_trio.components.rm.search import allocate_all
 from gspc_trio.components.rm.state import State
-from gspc_trio.core.ids import GrantId, JobId
+from gspc_trio.core.ids import GrantId, JobId, host_name
 from gspc_trio.records.facts import GrantChanged
 
-TAKEN = "given to others while this job was away"
+TAKEN = "given to others, or removed, while this job was away"
 
 
 def claimed(state: State, event: Claimed, now: float, actions: list[Any]) -> None:
@@ -36,12 +36,10 @@ def claimed(state: State, event: Claimed, now: float, actions: list[Any]) -> Non
 
 def there(state: State, now: float, actions: list[Any]) -> None:
     """Resources were added: hold what is claimed of them."""
-    claimed_now = list(state.claims.values())
-    for grant in claimed_now:
+    for grant in list(state.claims.values()):
         job = state.jobs[grant.job]
         if not _hold(state, job, grant, now, actions):
             _lapse(job, [grant.grant_id], actions)
-    recall_unwanted(state, [grant.grant_id for grant in claimed_now], actions)
 
 
 def drop(state: State, job: JobId) -> None:
@@ -77,7 +75,7 @@ def _recall_again(state: State, holding: Holding) -> None:
 
 
 def _hold(state: State, job: Job, grant: Grant, now: float, actions: list[Any]) -> bool:
-    """Hold what is there of a grant; return False if that cannot be, for others have it."""
+    """Hold what is there of a grant; return False if that cannot be: others have it, or it was removed."""
     pool, grant_id = state.pool, grant.grant_id
     grant = state.claims.get(grant_id, grant)  # a RIF knows of its own part only
     holding = state.grants.get(grant_id)
@@ -88,7 +86,7 @@ def _hold(state: State, job: Job, grant: Grant, now: float, actions: list[Any]) 
     mine = () if holding is None else holding.vertices
     found = [pool.resources[name] for name in grant.resources if name in pool.resources]
     new = tuple(vertex for vertex in found if vertex not in mine)
-    if not all(pool.is_free(vertex) for vertex in new):
+    if not all(pool.is_free(vertex) for vertex in new) or _was_removed(state, grant):
         state.claims.pop(grant_id, None)
         if holding is not None:
             state.release(holding, holding.vertices, now, actions)
@@ -114,6 +112,12 @@ def _hold(state: State, job: Job, grant: Grant, now: float, actions: list[Any]) 
             sizes = holding.want.form.sizes
             holding.pieces = allocate_all(list(new[0].host.memories.values()), sizes) or ()
     return True
+
+
+def _was_removed(state: State, grant: Grant) -> bool:
+    """Whether a part of the grant will not come: its host is there and, with all it brings, has it not."""
+    pool = state.pool
+    return any(name not in pool.resources and host_name(name) in pool.hosts for name in grant.resources)
 
 
 def _begin(state: State, job: Job, grant: Grant, now: float) -> Holding:

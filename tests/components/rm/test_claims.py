@@ -12,7 +12,6 @@ from gspc_trio.components.rm.claims import TAKEN
 from gspc_trio.components.rm.events import Added, Claimed, JobGone, JobJoined, Removed, Rested, Resumed
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Release, Revoke, Revoked
-from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Requirement, Shape
 from gspc_trio.records.facts import GrantChanged, ResourceChanged
 from tests.components.rm.support import NODE, Driver, any_of, cores, host, several
@@ -65,12 +64,26 @@ def test_what_is_claimed_of_a_host_that_rests_is_held_and_recalled(name: str) ->
     assert held(driver).keys() == {"r1.core0", "r1.core1", "r1.core2", "r1.core3"}
 
 
-def test_what_is_claimed_below_what_rests_is_recalled_when_it_comes() -> None:
-    driver = Driver(Resource("r1.node", "node"))
-    driver.send(Claimed("a", (old("a", 5, "r1.late"),), whole=True))
-    driver.send(Rested(("r1.node",)))
-    late = Resource("r1.late", "core", ("r1.node",))
-    assert driver.send(Added((late,))) == [Recall("a", ((0, 5),))]
+@pytest.mark.parametrize("known", [False, True], ids=["the job", "its host first"])
+def test_what_was_removed_while_its_job_was_away_is_lost_with_all_of_its_grant(known: bool) -> None:
+    driver = Driver(*cores(2, "r1"), *cores(2, "r2"))
+    pair = old("a", 5, "r1.core0", "r2.core0", shape=several("core", "core"))
+    if known:
+        driver.send(Claimed("a", (old("a", 5, "r1.core0"),)))
+    assert driver.send(Removed(("r2.core0",), "wait")) == []
+    assert driver.send(Claimed("a", (pair, old("a", 6, "r1.core1")), whole=True)) == [
+        Lapsed("a", ((0, 5),), TAKEN)
+    ]
+    assert held(driver) == {"r1.core1": (0, 6)}
+    assert driver.take("a", several("core", "core")) == ("r1.core0", "r2.core1"), "nothing is kept from it"
+
+
+def test_what_a_host_does_not_bring_is_lost() -> None:
+    driver = Driver(*cores(1, "r1"))
+    pair = old("a", 5, "r1.core0", "r2.core1", shape=several("core", "core"))
+    assert driver.send(Claimed("a", (pair,), whole=True)) == []
+    assert driver.send(Added(cores(1, "r2"), "r2")) == [Lapsed("a", ((0, 5),), TAKEN)]
+    assert held(driver) == {}
 
 
 @pytest.mark.parametrize(
