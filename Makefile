@@ -11,8 +11,9 @@ run: $(VENV)/.installed
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -q -n logical
 
-# The machines and all else that is pure, in less than a minute: for after each change. Before a commit: make test.
-QUICK := core protocol policies records workflow iml nursery/scopes $(addprefix components/,job rif rm rts wire worker)
+# The machines and all else that is pure, and three seeds, in less than a minute: for after each change. Before a commit: make test.
+QUICK := core protocol policies records workflow iml nursery/scopes $(addprefix components/,job rif rm rts wire worker) \
+	simulation/test_simulation_seeds.py::test_a_seed_replays_event_by_event
 
 quick: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -q -n logical $(addprefix tests/,test_style.py $(QUICK)) --ignore-glob='*/shell'
