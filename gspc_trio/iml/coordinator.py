@@ -12,7 +12,7 @@ from typing import Any
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.iml import events
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.directory import Data, Part, Server, State, located, owner_of, visible
+from gspc_trio.iml.directory import DataEntry, DataState, Part, Server, located, owner_of, visible
 from gspc_trio.iml.errors import (
     BadLayout,
     DuplicateData,
@@ -231,18 +231,18 @@ class Coordinator:
         if own and job is not None and job != own:
             raise WrongJob(f"a client of job {own} asks for job {job or '(none)'}")
 
-    def _visible(self, data_id: str, job: str) -> Data:
+    def _visible(self, data_id: str, job: str) -> DataEntry:
         return visible(self._ledger.data.get(data_id), data_id, job)
 
     def _alloc(self, client: int, ask: int, request: x.Alloc) -> None:
         before = self._ledger.data.get(request.data_id)
-        if before is not None and before.state is State.LOST and before.turns:
+        if before is not None and before.state is DataState.LOST and before.turns:
             # A server that still copies it from who is gone would say that it has it.
             self._ledger.take_turn(before, lambda: self._alloc_again(client, ask, request, before))
         else:
             self._make(client, ask, request)
 
-    def _alloc_again(self, client: int, ask: int, request: x.Alloc, before: Data) -> None:
+    def _alloc_again(self, client: int, ask: int, request: x.Alloc, before: DataEntry) -> None:
         """Nothing is done any more with data that was lost: make it again, if somebody still wants that."""
         try:
             if client not in self._clients and self._rank_at(client) is None:
@@ -270,7 +270,7 @@ class Coordinator:
             raise UnknownName(f"no data is published under the name {request.name!r}")
         self._reply_located(ask, self._visible(data_id, ""))
 
-    def _reply_located(self, ask: int, data: Data) -> None:
+    def _reply_located(self, ask: int, data: DataEntry) -> None:
         self._ledger.reply(ask, located(data, self._ledger.servers))
 
     def _get_servers(self, _client: int, ask: int, _request: x.GetServers) -> None:
@@ -324,7 +324,7 @@ class Coordinator:
     def _free(self, _client: int, ask: int, request: x.Free) -> None:
         ledger = self._ledger
         data = ledger.data.get(request.data_id)
-        if data is None or data.state is not State.LOST or data.target:
+        if data is None or data.state is not DataState.LOST or data.target:
             data = self._visible(request.data_id, request.job)
         # Whoever knows where it lay could still read it: the answer waits for all to have dropped it.
         operation = Operation(lambda _: ledger.reply(ask, x.ImlDone()))
@@ -346,11 +346,11 @@ class Coordinator:
         if request.copies > there:
             raise BadLayout(f"{request.copies} copies were asked for, but the layer has {there} hosts")
 
-    def _copy(self, ask: int, request: x.Replicate, data: Data) -> None:
+    def _copy(self, ask: int, request: x.Replicate, data: DataEntry) -> None:
         """Have it copied, now that nothing else happens to it; again if copies go meanwhile."""
         ledger = self._ledger
         operation = Operation(lambda done: self._copied(ask, request, data, done))
-        if data.state is State.READY:
+        if data.state is DataState.READY:
             named = [rank for rank, server in ledger.servers.items() if server.entry.host in request.hosts]
             others = sorted(ledger.servers, key=lambda rank: (-ledger.servers[rank].free_bytes, rank))
             for number, part in data.parts.items():
@@ -369,15 +369,15 @@ class Coordinator:
                         ledger.tell(rank, x.KeepPart(data.data_id, number))
         ledger.finish_if_done(operation)
 
-    def _copied(self, ask: int, request: x.Replicate, data: Data, operation: Operation) -> None:
+    def _copied(self, ask: int, request: x.Replicate, data: DataEntry, operation: Operation) -> None:
         ledger = self._ledger
         for rank, number in operation.done:
-            if data.state is State.READY and rank in ledger.servers:
+            if data.state is DataState.READY and rank in ledger.servers:
                 ledger.add_holder(data, number, rank, cached=request.cached)
             else:
                 ledger.tell(rank, x.DropPart(data.data_id, number))
         try:
-            if data.state is State.GONE:
+            if data.state is DataState.GONE:
                 raise ledger.why_gone(data)
             visible(data, data.data_id, "")
             for kind, message in operation.failed.values():

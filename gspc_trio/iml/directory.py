@@ -14,7 +14,7 @@ from gspc_trio.iml.layout import Layout, Range, check_layout, extents, part_size
 from gspc_trio.iml.messages import Located, ServerEntry
 
 
-class State(Enum):
+class DataState(Enum):
     """Where data is in its life; only ``READY`` data is seen by others than its maker."""
 
     CREATING = "creating"
@@ -33,7 +33,7 @@ class Part:
 
 
 @define(eq=False)
-class Data:
+class DataEntry:
     """What the directory knows of some data, or of the new bytes of a put.
 
     Attributes:
@@ -41,7 +41,7 @@ class Data:
         parts: by number; a put has only those that it touches.
         client: who makes it; it goes with them until it is committed.
         published: its name, or "".
-        state: see :class:`State`.
+        state: see :class:`DataState`.
         why: why it was lost, also when it is made again.
         again: it is being made again, or has been.
         target: of a put, the data that it changes; "" for data.
@@ -56,7 +56,7 @@ class Data:
     parts: dict[int, Part]
     client: int = 0
     published: str = ""
-    state: State = State.CREATING
+    state: DataState = DataState.CREATING
     why: str = ""
     again: bool = False
     target: str = ""
@@ -122,7 +122,7 @@ def place(
     return [[order[(part + copy) % len(order)] for copy in range(layout.copies)] for part in range(count)]
 
 
-def located(data: Data, servers: Mapping[int, Server]) -> Located:
+def located(data: DataEntry, servers: Mapping[int, Server]) -> Located:
     """Return what a client is told of data."""
     parts = tuple(
         tuple(sorted(data.parts[number].holders, key=lambda rank: (data.parts[number].holders[rank], rank)))
@@ -135,18 +135,22 @@ def located(data: Data, servers: Mapping[int, Server]) -> Located:
     return Located(data.data_id, job, data.published, data.size_bytes, data.block_bytes, parts, entries)
 
 
-def visible(data: Data | None, data_id: str, job: str) -> Data:
+def visible(data: DataEntry | None, data_id: str, job: str) -> DataEntry:
     """Return the data if this job may use it.
 
     Raises:
         UnknownData, DataLost, WrongJob: it may not.
     """
     made_again = data is not None and data.why
-    if data is None or data.target or (data.state in (State.CREATING, State.WRITING) and not made_again):
+    if (
+        data is None
+        or data.target
+        or (data.state in (DataState.CREATING, DataState.WRITING) and not made_again)
+    ):
         raise UnknownData(f"there is no data {data_id}: it was never made, or was freed")
     if job and data.job not in ("", job) and not data.published:
         raise WrongJob(f"data {data_id} belongs to job {data.job}, not to {job}, and is not published")
-    if data.state is not State.READY:
+    if data.state is not DataState.READY:
         raise DataLost(f"data {data_id} was lost: {data.why}")
     return data
 

@@ -10,7 +10,7 @@ from attrs import define, field
 from gspc_trio.core.ids import Counter
 from gspc_trio.iml import events
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.directory import Data, Part, Server, State
+from gspc_trio.iml.directory import DataEntry, DataState, Part, Server
 from gspc_trio.iml.errors import DataLost, ImlError, UnknownData
 
 
@@ -43,7 +43,7 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self.data: dict[str, Data] = {}
+        self.data: dict[str, DataEntry] = {}
         self.names: dict[str, str] = {}
         self.servers: dict[int, Server] = {}
         self.links: dict[int, int] = {}
@@ -129,57 +129,57 @@ class Ledger:
 
     # Holders
 
-    def add_holder(self, data: Data, number: int, rank: int, *, cached: bool) -> None:
+    def add_holder(self, data: DataEntry, number: int, rank: int, *, cached: bool) -> None:
         """The server holds the part from now on."""
         part = data.parts[number]
         if rank not in part.holders:
             self.servers[rank].held_bytes += part.size_bytes
         part.holders[rank] = cached
 
-    def remove_holder(self, data: Data, number: int, rank: int) -> None:
+    def remove_holder(self, data: DataEntry, number: int, rank: int) -> None:
         """The server holds the part no more."""
         part = data.parts[number]
         del part.holders[rank]
         self.servers[rank].held_bytes -= part.size_bytes
 
-    def remove(self, data: Data) -> list[tuple[int, int]]:
+    def remove(self, data: DataEntry) -> list[tuple[int, int]]:
         """Take data out of the directory; return the (rank, part) that are to be dropped."""
         places = [(rank, number) for number, part in data.parts.items() for rank in part.holders]
         for rank, number in places:
             self.remove_holder(data, number, rank)
-        data.state = State.GONE
+        data.state = DataState.GONE
         if self.data.get(data.data_id) is data:
             del self.data[data.data_id]
             if self.names.get(data.published) == data.data_id:
                 del self.names[data.published]
         return places
 
-    def why_gone(self, data: Data) -> ImlError:
+    def why_gone(self, data: DataEntry) -> ImlError:
         """Return why data that is gone cannot be used: it was freed, or was lost and is made again."""
         if data.data_id in self.data:
             return DataLost(f"data {data.data_id} was lost meanwhile, and is made again")
         return UnknownData(f"data {data.data_id} was freed meanwhile")
 
-    def discard(self, data: Data) -> None:
+    def discard(self, data: DataEntry) -> None:
         """Remove data, without waiting for the servers."""
         for rank, number in self.remove(data):
             self.tell(rank, x.DropPart(data.data_id, number))
 
-    def give_up(self, data: Data) -> None:
+    def give_up(self, data: DataEntry) -> None:
         """Remove data that nobody goes on making; what was lost before is lost still."""
         self.discard(data)
         if not data.again:
             return
         parts = {number: Part(part.size_bytes) for number, part in data.parts.items()}
-        lost = Data(data.data_id, data.job, data.size_bytes, data.block_bytes, parts, 0, data.published)
-        lost.state, lost.why = State.LOST, data.why
+        lost = DataEntry(data.data_id, data.job, data.size_bytes, data.block_bytes, parts, 0, data.published)
+        lost.state, lost.why = DataState.LOST, data.why
         self.data[data.data_id] = lost
         if data.published:
             self.names[data.published] = data.data_id
 
-    def note_loss(self, data: Data, reason: str) -> None:
+    def note_loss(self, data: DataEntry, reason: str) -> None:
         """See whether a part of the data has no holder left, or only such as may drop it."""
-        if data.state not in (State.READY, State.WRITING):
+        if data.state not in (DataState.READY, DataState.WRITING):
             return
         if all(part.holders for part in data.parts.values()):
             for number, part in data.parts.items():
@@ -188,9 +188,9 @@ class Ledger:
                     part.holders[rank] = False
                     self.tell(rank, x.KeepPart(data.data_id, number))
             return
-        if data.state is State.READY and not data.target:
+        if data.state is DataState.READY and not data.target:
             self._lost.setdefault(data.job, []).append(data.data_id)
-        data.state, data.why = State.LOST, reason
+        data.state, data.why = DataState.LOST, reason
         for number, part in data.parts.items():
             for rank in list(part.holders):
                 self.remove_holder(data, number, rank)
@@ -203,13 +203,13 @@ class Ledger:
 
     # Turns
 
-    def take_turn(self, data: Data, start: Callable[[], None]) -> None:
+    def take_turn(self, data: DataEntry, start: Callable[[], None]) -> None:
         """Start an operation on the bytes or holders of the data when those before it have ended."""
         data.turns.append(start)
         if len(data.turns) == 1:
             start()
 
-    def end_turn(self, data: Data) -> None:
+    def end_turn(self, data: DataEntry) -> None:
         """The operation whose turn it was has ended."""
         data.turns.popleft()
         if data.turns:
@@ -220,14 +220,14 @@ class Ledger:
         held = dict.fromkeys(self.servers, 0)
         for data_id, data in self.data.items():
             assert data.data_id == data_id, "an entry under another's id"
-            assert data.state is not State.GONE, f"{data_id} is gone, and yet there"
+            assert data.state is not DataState.GONE, f"{data_id} is gone, and yet there"
             for part in data.parts.values():
                 for rank in part.holders:
                     held[rank] += part.size_bytes  # KeyError: held by a server that is gone
-                if data.state is State.READY:
+                if data.state is DataState.READY:
                     assert part.holders, f"nobody holds a part of {data_id}"
                     assert not all(part.holders.values()), f"only cached copies of {data_id} are left"
-            assert data.state is not State.LOST or not data.holders(), f"{data_id} is lost, and yet held"
+            assert data.state is not DataState.LOST or not data.holders(), f"{data_id} is lost, and yet held"
         for rank, server in self.servers.items():
             assert server.held_bytes == held[rank], f"the bytes at rank {rank} are miscounted"
         for name, data_id in self.names.items():

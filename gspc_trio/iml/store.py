@@ -25,6 +25,7 @@ from gspc_trio.iml.store_events import (
     MakeSegment,
     Moved,
     Pin,
+    PinUse,
     Refused,
     Retire,
     Seal,
@@ -32,9 +33,8 @@ from gspc_trio.iml.store_events import (
     SegmentHeld,
     SpillOut,
     Unpin,
-    Use,
 )
-from gspc_trio.iml.store_parts import PAGE_BYTES, Part, Place, Want, in_pages
+from gspc_trio.iml.store_parts import PAGE_BYTES, MemoryRequest, PartPlace, StoredPart, in_pages
 
 
 class Store:
@@ -52,13 +52,13 @@ class Store:
         self.spill_bytes = spill_bytes
         self.used_bytes = 0
         self._spill = Allocator(spill_bytes, PAGE_BYTES) if spill_bytes >= PAGE_BYTES else None
-        self._parts: dict[Key, Part] = {}
-        self._gone: list[Part] = []  # dropped, but still pinned or moved
+        self._parts: dict[Key, StoredPart] = {}
+        self._gone: list[StoredPart] = []  # dropped, but still pinned or moved
         self._segments: dict[int, int] = {}  # -> bytes, also of those that are retired
         self._retired: dict[int, bool] = {}  # -> whether somebody holds it
         self._numbers = Counter()
         self._clock = Counter()
-        self._wants: deque[Want] = deque()
+        self._wants: deque[MemoryRequest] = deque()
         self._actions: list[Any] = []
         self._handlers: dict[type, Callable[[Any], None]] = {
             Create: self._create,
@@ -102,11 +102,11 @@ class Store:
         pieces = sorted(self._spill.pieces) if self._spill is not None else []
         assert offsets == pieces, "room in the spill file that belongs to nobody"
         for part in everything:
-            assert bool(part.segment) == (part.place is not Place.SPILLED), "where is it?"
-            assert (part.offset >= 0) == (part.place is not Place.MEMORY), "where is it?"
+            assert bool(part.segment) == (part.place is not PartPlace.SPILLED), "where is it?"
+            assert (part.offset >= 0) == (part.place is not PartPlace.MEMORY), "where is it?"
             assert part.pins >= part.changing + part.readers, "changed or read, but not pinned"
             assert not (part.changing and part.readers), "read while it is changed"
-            assert not part.gone or part.pins or part.place in (Place.SPILLING, Place.LOADING), (
+            assert not part.gone or part.pins or part.place in (PartPlace.SPILLING, PartPlace.LOADING), (
                 "kept for nothing"
             )
             assert not part.gone or not part.waiting, "somebody waits for a part that is gone"
@@ -115,7 +115,7 @@ class Store:
 
     def status(self) -> dict[str, Any]:
         """Return the state as plain data."""
-        spilled = [part for part in self._parts.values() if part.place is Place.SPILLED]
+        spilled = [part for part in self._parts.values() if part.place is PartPlace.SPILLED]
         return {
             "host": self.host,
             "memory_bytes": self.memory_bytes,
@@ -154,7 +154,7 @@ class Store:
         if event.key in self._parts:
             self._refuse(event.ask, "DuplicateData", f"host {self.host} holds {_name(event.key)} already")
             return
-        self._wants.append(Want(in_pages(event.size_bytes), create=event))
+        self._wants.append(MemoryRequest(in_pages(event.size_bytes), create=event))
 
     def _seal(self, event: Seal) -> None:
         part = self._parts.get(event.key)
@@ -178,8 +178,8 @@ class Store:
         if part is None:
             raise IllegalEvent(f"{_name(event.key)} is not pinned")
         part.pins -= 1
-        part.readers -= event.use is Use.READ
-        if event.use is Use.CHANGE:
+        part.readers -= event.use is PinUse.READ
+        if event.use is PinUse.CHANGE:
             part.changing = False
         if part.gone:
             self._bury(part)
@@ -204,20 +204,20 @@ class Store:
         self._bury(part)
 
     def _moved(self, event: Moved) -> None:
-        moving = (Place.SPILLING, Place.LOADING)
+        moving = (PartPlace.SPILLING, PartPlace.LOADING)
         everything = [*self._gone, *self._parts.values()]
         part = next((part for part in everything if part.key == event.key and part.place in moving), None)
         if part is None:
             raise IllegalEvent(f"{_name(event.key)} is not being moved")
-        spilling = part.place is Place.SPILLING
+        spilling = part.place is PartPlace.SPILLING
         to_disk = spilling and not event.problem and not part.pins and not part.waiting
         if not spilling and event.problem:
             to_disk = True
         if to_disk:
-            part.place = Place.SPILLED
+            part.place = PartPlace.SPILLED
             self._retire(part)
         else:
-            part.place = Place.MEMORY
+            part.place = PartPlace.MEMORY
             self._free_spill(part)
         if part.gone:
             self._bury(part)
@@ -242,26 +242,26 @@ class Store:
 
     # Pins
 
-    def _serve_pins(self, part: Part) -> None:
+    def _serve_pins(self, part: StoredPart) -> None:
         """Grant the pins that wait, in order, until one cannot be granted yet."""
         while part.waiting:
             pin = part.waiting[0]
-            if part.writing or part.place is Place.LOADING:
+            if part.writing or part.place is PartPlace.LOADING:
                 return
-            if part.changing and pin.use is not Use.MAP:
+            if part.changing and pin.use is not PinUse.MAP:
                 return
-            if pin.use is Use.CHANGE and (part.readers or part.place is Place.SPILLING):
+            if pin.use is PinUse.CHANGE and (part.readers or part.place is PartPlace.SPILLING):
                 return
-            if pin.use is Use.MAP and part.place is Place.SPILLED:
+            if pin.use is PinUse.MAP and part.place is PartPlace.SPILLED:
                 if not part.pins and not any(want.part is part for want in self._wants):
-                    self._wants.append(Want(in_pages(part.size_bytes), part=part))
+                    self._wants.append(MemoryRequest(in_pages(part.size_bytes), part=part))
                 return
             part.waiting.popleft()
             part.pins += 1
             part.used = self._clock.next()
-            part.readers += pin.use is Use.READ
-            part.changing = part.changing or pin.use is Use.CHANGE
-            on_disk = part.place is Place.SPILLED
+            part.readers += pin.use is PinUse.READ
+            part.changing = part.changing or pin.use is PinUse.CHANGE
+            on_disk = part.place is PartPlace.SPILLED
             segment, offset = (0, part.offset) if on_disk else (part.segment, 0)
             self._actions.append(Granted(pin.ask, part.key, part.size_bytes, segment, offset))
 
@@ -281,7 +281,7 @@ class Store:
             else:
                 return
 
-    def _give(self, want: Want) -> None:
+    def _give(self, want: MemoryRequest) -> None:
         segment = self._numbers.next()
         self._segments[segment] = want.room_bytes
         self.used_bytes += want.room_bytes
@@ -289,32 +289,34 @@ class Store:
         if want.create is not None:
             event = want.create
             self._actions.append(MakeSegment(segment, event.size_bytes, spare_bytes, event.writing))
-            part = Part(event.key, event.size_bytes, segment, event.writing, event.cached, self._clock.next())
+            part = StoredPart(
+                event.key, event.size_bytes, segment, event.writing, event.cached, self._clock.next()
+            )
             self._parts[event.key] = part
             self._actions.append(Granted(event.ask, event.key, event.size_bytes, segment))
         else:
             assert want.part is not None
             part = want.part
             self._actions.append(MakeSegment(segment, part.size_bytes, spare_bytes, True))
-            part.segment, part.place = segment, Place.LOADING
+            part.segment, part.place = segment, PartPlace.LOADING
             self._actions.append(LoadIn(part.key, segment, part.offset, part.size_bytes))
 
     def _coming(self) -> int:
         """Bytes of memory that are on their way to be free."""
-        spilling = [part for part in (*self._parts.values(), *self._gone) if part.place is Place.SPILLING]
+        spilling = [part for part in (*self._parts.values(), *self._gone) if part.place is PartPlace.SPILLING]
         coming = sum(in_pages(part.size_bytes) for part in spilling if not (part.pins or part.waiting))
         return coming + sum(self._segments[segment] for segment, held in self._retired.items() if not held)
 
-    def _make_room(self, want: Want) -> bool:
+    def _make_room(self, want: MemoryRequest) -> bool:
         """Drop or spill until there will be room; return False, having done nothing, if there cannot be."""
         missing = self.used_bytes + want.room_bytes - self.memory_bytes - self._coming()
         idle = [
             part
             for part in self._parts.values()
-            if part.place is Place.MEMORY and not (part.pins or part.waiting or part.writing)
+            if part.place is PartPlace.MEMORY and not (part.pins or part.waiting or part.writing)
         ]
         idle.sort(key=lambda part: (not part.cached, part.used))
-        chosen: list[tuple[Part, int]] = []
+        chosen: list[tuple[StoredPart, int]] = []
         for part in idle:
             if missing <= 0:
                 break
@@ -337,7 +339,7 @@ class Store:
                 self._actions.append(Evict(part.key))
                 self._drop(Drop(part.key))
             else:
-                part.place, part.offset = Place.SPILLING, offset
+                part.place, part.offset = PartPlace.SPILLING, offset
                 self._actions.append(SpillOut(part.key, part.segment, offset, part.size_bytes))
         return True
 
@@ -364,9 +366,9 @@ class Store:
 
     # Ends
 
-    def _bury(self, part: Part) -> None:
+    def _bury(self, part: StoredPart) -> None:
         """Give back the room of a part that is gone, once nobody uses or moves it."""
-        if part.pins or part.place in (Place.SPILLING, Place.LOADING):
+        if part.pins or part.place in (PartPlace.SPILLING, PartPlace.LOADING):
             return
         self._gone.remove(part)
         if part.segment:
@@ -374,12 +376,12 @@ class Store:
         if part.offset >= 0:
             self._free_spill(part)
 
-    def _retire(self, part: Part) -> None:
+    def _retire(self, part: StoredPart) -> None:
         self._retired[part.segment] = False
         self._actions.append(Retire(part.segment))
         part.segment = 0
 
-    def _free_spill(self, part: Part) -> None:
+    def _free_spill(self, part: StoredPart) -> None:
         assert self._spill is not None
         self._spill.free(part.offset)
         part.offset = -1

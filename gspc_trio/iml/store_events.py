@@ -11,7 +11,7 @@ Key: TypeAlias = tuple[str, int]
 """A part: id of the data, number of the part."""
 
 
-class Use(Enum):
+class PinUse(Enum):
     """What a part is pinned for."""
 
     READ = "read"
@@ -47,14 +47,14 @@ class Pin(Struct, frozen=True):
 
     ask: int
     key: Key
-    use: Use = Use.READ
+    use: PinUse = PinUse.READ
 
 
 class Unpin(Struct, frozen=True):
     """A pin is not needed any more."""
 
     key: Key
-    use: Use = Use.READ
+    use: PinUse = PinUse.READ
 
 
 class Drop(Struct, frozen=True):

@@ -13,7 +13,7 @@ PAGE_BYTES = 4096
 """Memory is taken in pages."""
 
 
-class Place(Enum):
+class PartPlace(Enum):
     """Where a part is."""
 
     MEMORY = "memory"
@@ -23,7 +23,7 @@ class Place(Enum):
 
 
 @define(eq=False)
-class Part:
+class StoredPart:
     """A part of some data on this host.
 
     Attributes:
@@ -48,7 +48,7 @@ class Part:
     cached: bool
     used: int
     offset: int = -1
-    place: Place = Place.MEMORY
+    place: PartPlace = PartPlace.MEMORY
     pins: int = 0
     readers: int = 0
     changing: bool = False
@@ -57,12 +57,12 @@ class Part:
 
 
 @define(eq=False)
-class Want:
+class MemoryRequest:
     """Somebody waits for memory: a part to be made, or one to be loaded."""
 
     room_bytes: int
     create: Create | None = None
-    part: Part | None = None
+    part: StoredPart | None = None
 
 
 def in_pages(size_bytes: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.directory import Data, Part, State, located, place, visible
+from gspc_trio.iml.directory import DataEntry, DataState, Part, located, place, visible
 from gspc_trio.iml.errors import (
     BadLayout,
     DataLost,
@@ -47,7 +47,7 @@ class Writes:
         ledger = self._ledger
         check_size(request.size_bytes)
         before = ledger.data.get(request.data_id) if request.data_id else None
-        if before is not None and (before.state is not State.LOST or before.job != request.job):
+        if before is not None and (before.state is not DataState.LOST or before.job != request.job):
             raise DuplicateData(f"there is data {request.data_id} already")
         layout = request.layout
         if layout.block_bytes > 0 and request.size_bytes // layout.block_bytes > BLOCKS_MAX:
@@ -62,13 +62,13 @@ class Writes:
         name = request.name or (before.published if before is not None else "")
         if before is not None:
             ledger.remove(before)
-        data = Data(data_id, request.job, request.size_bytes, layout.block_bytes, parts, client, name)
+        data = DataEntry(data_id, request.job, request.size_bytes, layout.block_bytes, parts, client, name)
         if before is not None:
             data.again, data.why = True, before.why
 
         def made(operation: Operation) -> None:
             if self._was_made(data, operation, ask):
-                data.state = State.WRITING if request.writing else State.READY
+                data.state = DataState.WRITING if request.writing else DataState.READY
                 data.client = client if request.writing else 0
                 ledger.reply(ask, located(data, ledger.servers))
 
@@ -88,13 +88,13 @@ class Writes:
         touched = spans(data.block_bytes, len(data.parts), request.offset, request.size_bytes)
         parts = {number: Part(size) for number, (_, size) in touched.items()}
         ranks = [list(data.parts[number].holders) for number in parts]
-        staging = Data(ledger.new_id(), data.job, request.size_bytes, data.block_bytes, parts, client)
+        staging = DataEntry(ledger.new_id(), data.job, request.size_bytes, data.block_bytes, parts, client)
         staging.target = data.data_id
         staging.touched = {number: offset for number, (offset, _) in touched.items()}
 
         def made(operation: Operation) -> None:
             if self._was_made(staging, operation, ask):
-                staging.state = State.WRITING
+                staging.state = DataState.WRITING
                 ledger.reply(ask, x.PutBegun(staging.data_id, located(staging, ledger.servers)))
 
         self._create(staging, ranks, True, made)
@@ -107,7 +107,11 @@ class Writes:
         """
         ledger = self._ledger
         data = ledger.data.get(request.data_id)
-        if data is None or not (data.state is State.WRITING or data.state is State.LOST) or data.turns:
+        if (
+            data is None
+            or not (data.state is DataState.WRITING or data.state is DataState.LOST)
+            or data.turns
+        ):
             raise UnknownData(f"nothing is being written under {request.data_id}")
         if data.client and data.client != client:
             raise WrongJob(f"{request.data_id} is being written by another client")
@@ -120,15 +124,15 @@ class Writes:
             else:
                 ledger.take_turn(target, lambda: self._apply(ask, data, target))
             return
-        if data.state is State.LOST:
+        if data.state is DataState.LOST:
             raise DataLost(f"what was written was lost: {data.why}")
-        data.state, data.client = State.READY, 0
+        data.state, data.client = DataState.READY, 0
         for number, part in data.parts.items():
             for rank in part.holders:
                 ledger.tell(rank, x.SealPart(data.data_id, number))
         ledger.reply(ask, x.ImlDone())
 
-    def _leave_out(self, data: Data, ranks: Iterable[int]) -> None:
+    def _leave_out(self, data: DataEntry, ranks: Iterable[int]) -> None:
         """These holders could not be reached and do not have all that was written."""
         ledger = self._ledger
         for rank in ranks:
@@ -148,7 +152,7 @@ class Writes:
     # Making
 
     def _create(
-        self, data: Data, ranks: list[list[int]], writing: bool, made: Callable[[Operation], None]
+        self, data: DataEntry, ranks: list[list[int]], writing: bool, made: Callable[[Operation], None]
     ) -> None:
         ledger = self._ledger
         ledger.data[data.data_id] = data
@@ -158,17 +162,17 @@ class Writes:
                 message = x.CreatePart(data.data_id, number, part.size_bytes, writing)
                 ledger.call(operation, rank, number, message)
 
-    def _was_made(self, data: Data, operation: Operation, ask: int) -> bool:
+    def _was_made(self, data: DataEntry, operation: Operation, ask: int) -> bool:
         """Take note of the parts that were made; refuse if not all were, or nobody wants them any more."""
         ledger = self._ledger
         for rank, number in operation.done:
-            if data.state is State.GONE:
+            if data.state is DataState.GONE:
                 ledger.tell(rank, x.DropPart(data.data_id, number))
             elif rank in ledger.servers:
                 ledger.add_holder(data, number, rank, cached=False)
             else:
                 operation.failed[rank, number] = ("DataLost", "its host is gone")
-        if data.state is State.GONE:
+        if data.state is DataState.GONE:
             ledger.refuse(ask, UnknownData(f"{data.data_id} was dropped while it was made"))
             return False
         if operation.failed:
@@ -179,7 +183,7 @@ class Writes:
 
     # Putting
 
-    def _apply(self, ask: int, staging: Data, target: Data) -> None:
+    def _apply(self, ask: int, staging: DataEntry, target: DataEntry) -> None:
         ledger = self._ledger
         problem = _why_not(staging, target)
         if problem is not None:
@@ -196,7 +200,7 @@ class Writes:
                     ledger.remove_holder(target, number, rank)
                     ledger.call(operation, rank, number, x.DropPart(target.data_id, number))
 
-    def _applied(self, ask: int, staging: Data, target: Data, operation: Operation) -> None:
+    def _applied(self, ask: int, staging: DataEntry, target: DataEntry, operation: Operation) -> None:
         ledger = self._ledger
         for (rank, number), (_, message) in operation.failed.items():
             if rank in target.parts[number].holders:
@@ -204,16 +208,16 @@ class Writes:
                 ledger.tell(rank, x.DropPart(target.data_id, number))
                 ledger.note_loss(target, message)
         error: ImlError | None = None
-        if target.state is State.LOST:
+        if target.state is DataState.LOST:
             error = DataLost(f"data {target.data_id} was lost: {target.why}")
-        elif target.state is not State.READY:
+        elif target.state is not DataState.READY:
             error = UnknownData(f"data {target.data_id} was freed during the put")
         else:
             ledger.note_loss(target, "")
         self._end_put(ask, staging, error)
         ledger.end_turn(target)
 
-    def _end_put(self, ask: int, staging: Data, error: ImlError | None) -> None:
+    def _end_put(self, ask: int, staging: DataEntry, error: ImlError | None) -> None:
         self._ledger.discard(staging)
         if error is not None:
             self._ledger.refuse(ask, error)
@@ -221,14 +225,14 @@ class Writes:
             self._ledger.reply(ask, x.ImlDone())
 
 
-def _why_not(staging: Data, target: Data) -> ImlError | None:
+def _why_not(staging: DataEntry, target: DataEntry) -> ImlError | None:
     """Return why a put cannot be applied now, or None."""
-    if target.state is State.LOST:
+    if target.state is DataState.LOST:
         return DataLost(f"data {target.data_id} was lost: {target.why}")
-    if target.state is not State.READY:
+    if target.state is not DataState.READY:
         return UnknownData(f"data {target.data_id} was freed during the put")
     again = f"the new bytes for {target.data_id} were lost, and nothing was changed: put again"
-    if staging.state is not State.WRITING:
+    if staging.state is not DataState.WRITING:
         return DataLost(again)
     for number, part in staging.parts.items():
         if not part.holders.keys() & target.parts[number].holders.keys():

@@ -14,7 +14,7 @@ from gspc_trio.workflow.arcs import InputArc, WorkflowError
 _PLAIN = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class Call(Struct, frozen=True):
+class FunctionCall(Struct, frozen=True):
     """A function, and which arcs of its transition give its positional arguments.
 
     Attributes:
@@ -65,12 +65,12 @@ def check_run(run: Any, arcs: Sequence[InputArc]) -> None:
         raise WorkflowError(f"{head} does not fit its inputs ({inputs}): {error}") from None
 
 
-def call_of_run(run: Callable[..., Any], arcs: Sequence[InputArc]) -> Call:
+def call_of_run(run: Callable[..., Any], arcs: Sequence[InputArc]) -> FunctionCall:
     """Return how to call what an inline transition runs: with every argument that the arcs pass."""
     return _with_all(run, [index for index, arc in enumerate(arcs) if arc.passed], arcs)
 
 
-def call_of_condition(condition: Callable[..., Any], arcs: Sequence[InputArc]) -> Call:
+def call_of_condition(condition: Callable[..., Any], arcs: Sequence[InputArc]) -> FunctionCall:
     """Return how to call a condition: with those inputs that it names, so that only they are decoded.
 
     Raises:
@@ -98,27 +98,27 @@ def call_of_condition(condition: Callable[..., Any], arcs: Sequence[InputArc]) -
     return _with_all(condition, order, arcs)
 
 
-def _with_all(function: Callable[..., Any], indices: Iterable[int], arcs: Sequence[InputArc]) -> Call:
+def _with_all(function: Callable[..., Any], indices: Iterable[int], arcs: Sequence[InputArc]) -> FunctionCall:
     """Return a call with these arcs: by position where the signature lets us, since that is faster."""
     indices = list(indices)
     positional = [index for index in indices if arcs[index].name.isdigit()]
     named = [index for index in indices if not arcs[index].name.isdigit()]
     if not named:
-        return Call(function, tuple(positional))
+        return FunctionCall(function, tuple(positional))
     signature = _signature(function)
     if signature is not None and not positional:
         kinds = [parameter.kind in _PLAIN for parameter in signature.parameters.values()]
         by_name = {arcs[index].name: index for index in named}
         first = list(signature.parameters)[: len(named)]
         if all(kinds[: len(named)]) and set(first) == set(by_name):
-            return Call(function, tuple(by_name[name] for name in first))
+            return FunctionCall(function, tuple(by_name[name] for name in first))
     names = [arcs[index].name for index in named]
     count = len(positional)
 
     def call(*values: Any) -> Any:
         return function(*values[:count], **dict(zip(names, values[count:], strict=True)))
 
-    return Call(call, (*positional, *named))
+    return FunctionCall(call, (*positional, *named))
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:

@@ -26,7 +26,7 @@ from gspc_trio.workflow.state import (
     load_net,
 )
 from gspc_trio.workflow.structure import could_fire_for_ever, distances
-from gspc_trio.workflow.tokens import Codec, Token
+from gspc_trio.workflow.tokens import Token, TokenCodec
 
 FIRINGS_MAX = 16
 """Inline transitions that fire before :meth:`WorkflowEngine.next` returns None though there is more to do."""
@@ -70,7 +70,7 @@ class WorkflowEngine:
         loads: Callable[[bytes], Any],
         join: Callable[[Sequence[bytes]], bytes] | None = None,
     ) -> None:
-        self._prepare(net, Codec(dumps, loads, join))
+        self._prepare(net, TokenCodec(dumps, loads, join))
         given = input_values(net, values or {})
         for name, place in self.running.places.items():
             for value in given.get(name, place.description.initial):
@@ -78,7 +78,7 @@ class WorkflowEngine:
                     self.named.add(value.name)
                 place.put(Token(value))
 
-    def _prepare(self, net: Net, codec: Codec) -> None:
+    def _prepare(self, net: Net, codec: TokenCodec) -> None:
         self.net = net
         self.codec = codec
         self.running = RunningNet(net, codec)
@@ -389,7 +389,7 @@ class WorkflowEngine:
             WorkflowError: the dump is none, or of another net.
         """
         engine = cls.__new__(cls)
-        codec = Codec(dumps, loads, join)
+        codec = TokenCodec(dumps, loads, join)
         engine._prepare(net, codec)
         check_dump(state, engine.running)
         load_net(engine.running, state["tokens"])

@@ -33,7 +33,7 @@ from gspc_trio.workflow.arcs import (
     place_name,
     places_in,
 )
-from gspc_trio.workflow.calls import Call, call_of_condition, call_of_run, check_run, function_name
+from gspc_trio.workflow.calls import FunctionCall, call_of_condition, call_of_run, check_run, function_name
 from gspc_trio.workflow.settings import TaskSettings, task_settings
 from gspc_trio.workflow.stage import ports_last, stage_of
 
@@ -72,10 +72,10 @@ class Transition(Struct, frozen=True, eq=False):
     parameters: tuple[str, ...] = ()
     outputs: tuple[Output, ...] = ()
     output_arcs: tuple[OutputArc, ...] = ()
-    condition: Call | None = None
+    condition: FunctionCall | None = None
     keys: tuple[Callable[[Any], Any] | None, ...] = ()
     priority: int = 0
-    inline_call: Call | None = None
+    inline_call: FunctionCall | None = None
     is_inline: bool = False
     shape: Shape = CORE
     options: TaskOptions = DEFAULT_OPTIONS

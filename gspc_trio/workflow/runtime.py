@@ -21,7 +21,7 @@ from gspc_trio.workflow.search import (
     SearchPaused,
     search_for,
 )
-from gspc_trio.workflow.tokens import Codec, Token
+from gspc_trio.workflow.tokens import Token, TokenCodec
 
 
 class TransitionFailed(WorkflowError):
@@ -31,7 +31,7 @@ class TransitionFailed(WorkflowError):
         super().__init__(f"transition {transition!r}: {what}: {type(error).__name__}: {error}")
 
 
-class Target(Struct, frozen=True, eq=False):
+class OutputTarget(Struct, frozen=True, eq=False):
     """Where the tokens of one output arc go.
 
     Attributes:
@@ -74,7 +74,7 @@ class RunningTransition:
         description: Transition,
         places: dict[str, AnyPlace],
         queue: deque[RunningTransition],
-        codec: Codec,
+        codec: TokenCodec,
     ) -> None:
         self.description = description
         self.is_ready = False
@@ -83,7 +83,8 @@ class RunningTransition:
         self._codec = codec
         self.bounds = tuple(Bound(arc, places[arc.place]) for arc in description.inputs)
         self.targets = tuple(
-            Target(places[arc.place], arc.output, arc.forwarded, arc.each) for arc in description.output_arcs
+            OutputTarget(places[arc.place], arc.output, arc.forwarded, arc.each)
+            for arc in description.output_arcs
         )
         self._consumed = tuple(
             (index, bound.place, bound.arc.is_batch)
@@ -180,7 +181,7 @@ class RunningTransition:
                     put(Token(data=data))
 
     @staticmethod
-    def _forward(target: Target, binding: Binding) -> None:
+    def _forward(target: OutputTarget, binding: Binding) -> None:
         token = binding[target.forwarded]
         if target.each:
             for part in token.value.tokens:
@@ -204,7 +205,7 @@ class RunningNet:
         stops: places that, with a token, end the workflow.
     """
 
-    def __init__(self, net: Net, codec: Codec) -> None:
+    def __init__(self, net: Net, codec: TokenCodec) -> None:
         net.check()
         watched = {
             arc.place

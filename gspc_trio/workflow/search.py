@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from gspc_trio.workflow.arcs import InputArc
-from gspc_trio.workflow.calls import Call
+from gspc_trio.workflow.calls import FunctionCall
 from gspc_trio.workflow.marking import AnyPlace, first_unused
-from gspc_trio.workflow.tokens import Codec, Token
+from gspc_trio.workflow.tokens import Token, TokenCodec
 
 Binding: TypeAlias = list[Token]
 
@@ -60,7 +60,7 @@ class SingleSearch:
 class PlainSearch:
     """Without a condition: from each place the tokens that are there longest."""
 
-    def __init__(self, bounds: Sequence[Bound], codec: Codec) -> None:
+    def __init__(self, bounds: Sequence[Bound], codec: TokenCodec) -> None:
         self._needs = tuple(
             (bound.place, bound.arc.least, bound.arc.most, bound.arc.is_batch) for bound in bounds
         )
@@ -95,7 +95,7 @@ def shares_places(bounds: Sequence[Bound]) -> bool:
 class Condition:
     """A condition on a binding, looking only at the tokens that it names."""
 
-    def __init__(self, call: Call | None, codec: Codec) -> None:
+    def __init__(self, call: FunctionCall | None, codec: TokenCodec) -> None:
         self._function = call.function if call is not None else None
         self._order = call.order if call is not None else ()
         self._decode = codec.decode
@@ -158,7 +158,7 @@ class JoinSearch:
         bounds: Sequence[Bound],
         condition: Condition,
         keys: Sequence[Callable[[Any], Any] | None],
-        codec: Codec,
+        codec: TokenCodec,
     ) -> None:
         self._condition = condition
         self._codec = codec
@@ -293,7 +293,7 @@ class BatchSearch:
     """
 
     def __init__(
-        self, bounds: Sequence[Bound], condition: Condition, codec: Codec, mark: Callable[[], None]
+        self, bounds: Sequence[Bound], condition: Condition, codec: TokenCodec, mark: Callable[[], None]
     ) -> None:
         self._bounds = tuple(bounds)
         self._condition = condition
@@ -353,9 +353,9 @@ Search: TypeAlias = SingleSearch | PlainSearch | WatchingSearch
 
 def search_for(
     bounds: Sequence[Bound],
-    call: Call | None,
+    call: FunctionCall | None,
     keys: Sequence[Callable[[Any], Any] | None],
-    codec: Codec,
+    codec: TokenCodec,
     mark: Callable[[], None],
 ) -> Search:
     """Return the search that fits a transition's arcs, condition and keys."""

@@ -11,7 +11,7 @@ from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.marking import AnyPlace, WatchedPlace
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition
 from gspc_trio.workflow.search import Binding
-from gspc_trio.workflow.tokens import Codec, Token
+from gspc_trio.workflow.tokens import Token, TokenCodec
 
 FORMAT = 1
 """Version of the dumps that are written and read."""
@@ -46,7 +46,7 @@ class Activity:
         self.error = error
 
 
-def dump_net(running: RunningNet, codec: Codec) -> dict[str, Any]:
+def dump_net(running: RunningNet, codec: TokenCodec) -> dict[str, Any]:
     """Return tokens and ready queues as plain data.
 
     Tokens on watched places are numbered from 1 in the order in which they came: how many there were before
@@ -86,7 +86,7 @@ def load_net(running: RunningNet, state: Mapping[str, Any]) -> None:
         running.transitions[name].mark()
 
 
-def dump_activities(activities: Mapping[TaskId, Activity], codec: Codec) -> list[list[Any]]:
+def dump_activities(activities: Mapping[TaskId, Activity], codec: TokenCodec) -> list[list[Any]]:
     """Return the tasks under way as plain data."""
     return [
         [
@@ -100,7 +100,7 @@ def dump_activities(activities: Mapping[TaskId, Activity], codec: Codec) -> list
     ]
 
 
-def load_activities(rows: list[list[Any]], running: RunningNet, codec: Codec) -> dict[TaskId, Activity]:
+def load_activities(rows: list[list[Any]], running: RunningNet, codec: TokenCodec) -> dict[TaskId, Activity]:
     """Return the tasks under way; those that were extracted are ready again."""
     activities = {}
     for task_id, name, state, taken, error in rows:
@@ -112,13 +112,13 @@ def load_activities(rows: list[list[Any]], running: RunningNet, codec: Codec) ->
     return activities
 
 
-def _dump_taken(token: Token, codec: Codec) -> Any:
+def _dump_taken(token: Token, codec: TokenCodec) -> Any:
     if token.is_batch:
         return [codec.encode(part) for part in token.value.tokens]
     return codec.encode(token)
 
 
-def _load_taken(item: Any, codec: Codec) -> Token:
+def _load_taken(item: Any, codec: TokenCodec) -> Token:
     if isinstance(item, bytes):
         return Token(data=item)
     return codec.batch([Token(data=data) for data in item])

@@ -36,7 +36,7 @@ class Token:
         return Token(self.value, self.data)
 
 
-class Codec(Struct, frozen=True):
+class TokenCodec(Struct, frozen=True):
     """How values become bytes and back; the layer above says how.
 
     Attributes:
@@ -85,7 +85,7 @@ class Batch(Sequence[Any]):
 
     __slots__ = ("_codec", "tokens")
 
-    def __init__(self, tokens: tuple[Token, ...], codec: Codec) -> None:
+    def __init__(self, tokens: tuple[Token, ...], codec: TokenCodec) -> None:
         self.tokens = tokens
         self._codec = codec
 

@@ -21,6 +21,7 @@ from gspc_trio.iml.store_events import (
     MakeSegment,
     Moved,
     Pin,
+    PinUse,
     Refused,
     Retire,
     Seal,
@@ -28,7 +29,6 @@ from gspc_trio.iml.store_events import (
     SegmentHeld,
     SpillOut,
     Unpin,
-    Use,
 )
 
 PAGE = 4096
@@ -75,7 +75,7 @@ def test_what_is_not_used_goes_to_disk_and_comes_back_to_be_mapped() -> None:
     assert feed(store, SegmentFree(2)) == [MakeSegment(3, PAGE, 0), Granted(4, C, PAGE, 3)]
     assert feed(store, Pin(5, B)) == [Granted(5, B, PAGE, 0, 0)]
     assert feed(store, Unpin(B)) == []
-    assert feed(store, Pin(6, B, Use.MAP)) == [SpillOut(A, 1, PAGE, PAGE)]
+    assert feed(store, Pin(6, B, PinUse.MAP)) == [SpillOut(A, 1, PAGE, PAGE)]
     assert feed(store, Moved(A)) == [Retire(1)]
     assert feed(store, SegmentFree(1)) == [MakeSegment(4, PAGE, 0, True), LoadIn(B, 4, 0, PAGE)]
     assert feed(store, Moved(B)) == [Granted(6, B, PAGE, 4)]
@@ -83,7 +83,7 @@ def test_what_is_not_used_goes_to_disk_and_comes_back_to_be_mapped() -> None:
 
 def test_a_part_that_is_mapped_or_written_does_not_move() -> None:
     store = Store("h", 2 * PAGE, 8 * PAGE)
-    feed(store, Create(1, A, PAGE, writing=True), Create(2, B, PAGE), Pin(3, B, Use.MAP))
+    feed(store, Create(1, A, PAGE, writing=True), Create(2, B, PAGE), Pin(3, B, PinUse.MAP))
     [refused] = feed(store, Create(4, C, PAGE))
     assert isinstance(refused, Refused)
     assert feed(store, Seal(A), Create(5, C, PAGE)) == [SpillOut(A, 1, 0, PAGE)]
@@ -92,7 +92,7 @@ def test_a_part_that_is_mapped_or_written_does_not_move() -> None:
 def test_a_part_in_use_again_while_it_is_spilled_stays() -> None:
     store = Store("h", PAGE, 8 * PAGE)
     feed(store, Create(1, A, PAGE), Create(2, B, PAGE))
-    assert feed(store, Pin(3, A, Use.MAP)) == [
+    assert feed(store, Pin(3, A, PinUse.MAP)) == [
         Granted(3, A, PAGE, 1),
         Refused(
             2,
@@ -112,7 +112,7 @@ def test_a_disk_that_is_full_is_told_to_whoever_waits() -> None:
     assert refused == Refused(
         2, "NoRoom", f"host h has no room for {PAGE} bytes: it cannot be made: No space left on device"
     )
-    assert feed(store, Pin(3, A, Use.MAP)) == [Granted(3, A, PAGE, 1)]
+    assert feed(store, Pin(3, A, PinUse.MAP)) == [Granted(3, A, PAGE, 1)]
 
 
 def test_cached_copies_go_first_and_are_told() -> None:
@@ -125,15 +125,15 @@ def test_cached_copies_go_first_and_are_told() -> None:
 def test_a_change_waits_for_readers_and_readers_for_it() -> None:
     store = Store("h", PAGE)
     feed(store, Create(1, A, 10), Pin(2, A))
-    assert feed(store, Pin(3, A, Use.CHANGE), Pin(4, A)) == []
+    assert feed(store, Pin(3, A, PinUse.CHANGE), Pin(4, A)) == []
     assert feed(store, Unpin(A)) == [Granted(3, A, 10, 1)]
-    assert feed(store, Unpin(A, Use.CHANGE)) == [Granted(4, A, 10, 1)]
+    assert feed(store, Unpin(A, PinUse.CHANGE)) == [Granted(4, A, 10, 1)]
 
 
 def test_what_is_mapped_can_be_changed() -> None:
     store = Store("h", PAGE)
     feed(store, Create(1, A, 10))
-    granted = feed(store, Pin(2, A, Use.MAP), Pin(3, A, Use.CHANGE), Pin(4, A, Use.MAP))
+    granted = feed(store, Pin(2, A, PinUse.MAP), Pin(3, A, PinUse.CHANGE), Pin(4, A, PinUse.MAP))
     assert [action.ask for action in granted] == [2, 3, 4]
 
 
@@ -165,7 +165,7 @@ class StoreAgainstBytes(RuleBasedStateMachine):
         self.file: dict[int, bytes] = {}
         self.wanted: dict[Key, bytes] = {}
         self.pins: list[Granted] = []
-        self.uses: dict[int, tuple[Key, Use]] = {}
+        self.uses: dict[int, tuple[Key, PinUse]] = {}
         self.creating: dict[int, Key] = {}
         self.moves: list[SpillOut | LoadIn] = []
         self.retired: list[int] = []
@@ -213,8 +213,8 @@ class StoreAgainstBytes(RuleBasedStateMachine):
         self.creating[self.asks] = key
         self.feed(Create(self.asks, key, pages * PAGE - 1, writing, cached))
 
-    @rule(use=st.sampled_from(Use), data=st.data())
-    def pin(self, use: Use, data: st.DataObject) -> None:
+    @rule(use=st.sampled_from(PinUse), data=st.data())
+    def pin(self, use: PinUse, data: st.DataObject) -> None:
         if self.wanted:
             key = data.draw(st.sampled_from(sorted(self.wanted)))
             self.asks += 1
@@ -236,7 +236,7 @@ class StoreAgainstBytes(RuleBasedStateMachine):
     def unpin(self, data: st.DataObject) -> None:
         pin = self.pins.pop(data.draw(st.integers(0, len(self.pins) - 1)))
         key, use = self.uses.pop(pin.ask)
-        if use is Use.CHANGE and key in self.wanted:
+        if use is PinUse.CHANGE and key in self.wanted:
             self.wanted[key] += b"+"
             if pin.segment:
                 self.segments[pin.segment] = self.wanted[key]

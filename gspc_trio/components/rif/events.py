@@ -76,7 +76,7 @@ class StopWorker(Struct, frozen=True):
     resource_id: ResourceId
 
 
-class Forward(Struct, frozen=True):
+class ForwardToWorker(Struct, frozen=True):
     """Give the event to the worker's machine."""
 
     resource_id: ResourceId

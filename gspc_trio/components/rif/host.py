@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gspc_trio.components.rif.events import AtWorker, Forward, StartFailed, StartWorker, StopWorker, Unfit
+from gspc_trio.components.rif.events import (
+    AtWorker,
+    ForwardToWorker,
+    StartFailed,
+    StartWorker,
+    StopWorker,
+    Unfit,
+)
 from gspc_trio.components.rif.machine import Rif
 from gspc_trio.components.worker.events import Assign, Computed, WorkerIdle, WorkerStopped
 from gspc_trio.components.worker.machine import Worker
@@ -63,7 +70,7 @@ class RifHost:
     def _at_rif(self, event: Any, now: float, actions: list[Any]) -> None:
         for action in self.rif.handle(event, now):
             kind = type(action)
-            if kind is Forward:
+            if kind is ForwardToWorker:
                 self._at_worker(action.resource_id, action.event, now, actions)
                 continue
             if kind is StartWorker:

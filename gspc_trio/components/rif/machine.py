@@ -18,7 +18,7 @@ from gspc_trio.components.rif.events import (
     Called,
     EndJob,
     ForgetJob,
-    Forward,
+    ForwardToWorker,
     Reply,
     ReplyError,
     StartWorker,
@@ -207,7 +207,7 @@ class Rif:
                 work = self.at_work.on(name)
                 if work is not None:
                     self._end(work, Reason.LOST, detail)
-                self._actions.append(Forward(name, EndWork(Reason.LOST, detail, close=True)))
+                self._actions.append(ForwardToWorker(name, EndWork(Reason.LOST, detail, close=True)))
 
     def _endpoint(self, resource: Resource) -> WorkerEndpoint:
         name, its_class = resource.resource_id, resource.resource_class
@@ -287,7 +287,7 @@ class Rif:
             for name in here:
                 self.fence.use(name, event.grant_id)
                 self._held.pop(name, None)
-        self._actions.append(Forward(here[0], Assign(event, job.fate, job.inputs_bytes_max)))
+        self._actions.append(ForwardToWorker(here[0], Assign(event, job.fate, job.inputs_bytes_max)))
 
     def _why_not(self, event: Submit, job: _Job | None, here: Sequence[ResourceId]) -> str:
         """Return why the submit is refused, or ""."""
@@ -328,7 +328,7 @@ class Rif:
     def _pass_on(self, event: Cancel | TakeBack) -> None:
         work = self.at_work.of_worker(event.resource_id)
         if work is not None and work.job == event.job:
-            self._actions.append(Forward(event.resource_id, event))
+            self._actions.append(ForwardToWorker(event.resource_id, event))
 
     def _hold(self, event: Hold) -> None:
         if event.job not in self._jobs:
@@ -358,7 +358,7 @@ class Rif:
     def _end(self, work: Work, reason: Reason, detail: str) -> None:
         if not work.ending or reason is Reason.CANCELLED:
             work.ending = True
-            self._actions.append(Forward(work.resources[0], EndWork(reason, detail)))
+            self._actions.append(ForwardToWorker(work.resources[0], EndWork(reason, detail)))
 
     # Workers have nothing left
 

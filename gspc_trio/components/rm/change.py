@@ -10,13 +10,13 @@ from gspc_trio.components.rm.errors import (
     DuplicateResource,
     UnknownResource,
 )
-from gspc_trio.components.rm.parts import GONE, LEAF, Chunk, ClassQueue, Host, Kinds, Place, Vertex
+from gspc_trio.components.rm.parts import GONE, LEAF, ClassQueue, Host, Kinds, QueueChunk, Siblings, Vertex
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import ResourceId, host_name
 from gspc_trio.core.resources import Resource
 
-ROOT = Place((), (), ())
+ROOT = Siblings((), (), ())
 
 
 class Changer:
@@ -38,7 +38,7 @@ class Changer:
         pool = self.pool
         known = pool.resources
         hosts = pool.hosts
-        places: dict[tuple[ResourceId, ...], Place] = {(): ROOT}
+        places: dict[tuple[ResourceId, ...], Siblings] = {(): ROOT}
         added: list[Vertex] = []
         were_leaves: list[Vertex] = []
         host: Host | None = None
@@ -78,7 +78,7 @@ class Changer:
             pool.host_changed(changed)
         return added
 
-    def _new_place(self, parents: tuple[ResourceId, ...], were_leaves: list[Vertex]) -> Place:
+    def _new_place(self, parents: tuple[ResourceId, ...], were_leaves: list[Vertex]) -> Siblings:
         """Return the place below these, and note which of them had nothing below them so far."""
         above = tuple([self.pool.resources[name] for name in parents])
         for parent in above:
@@ -180,14 +180,14 @@ class Changer:
     def _enqueue(self, added: list[Vertex]) -> None:
         """Add to the queues: what hangs below a new root as one chunk, hidden at once when it is held."""
         new_roots = {vertex for vertex in added if not vertex.place.parents}
-        chunks: dict[tuple[Vertex, ClassQueue], list[Vertex | Chunk]] = {}
+        chunks: dict[tuple[Vertex, ClassQueue], list[Vertex | QueueChunk]] = {}
         for place, queue, run in _runs(added):
             if place.ancestors and place.ancestors[-1] in new_roots:
                 root = place.ancestors[-1]
                 entries = chunks.get((root, queue))
                 if entries is None:
                     entries = chunks[root, queue] = []
-                    queue.entries.append(Chunk(root, entries))
+                    queue.entries.append(QueueChunk(root, entries))
                 entries.extend(run)
             else:
                 queue.entries.extend(run)
@@ -286,13 +286,13 @@ class Changer:
             queue.entries = type(queue.entries)(
                 entry
                 for entry in queue.entries
-                if (entry.vertex if isinstance(entry, Chunk) else entry).holding is not GONE
+                if (entry.vertex if isinstance(entry, QueueChunk) else entry).holding is not GONE
             )
 
 
-def _runs(vertices: list[Vertex]) -> Iterator[tuple[Place, ClassQueue, list[Vertex]]]:
+def _runs(vertices: list[Vertex]) -> Iterator[tuple[Siblings, ClassQueue, list[Vertex]]]:
     """Yield (place, queue, resources) for each run of resources with the same ones."""
-    place: Place | None = None
+    place: Siblings | None = None
     queue: ClassQueue | None = None
     run: list[Vertex] = []
     for vertex in vertices:
@@ -306,11 +306,11 @@ def _runs(vertices: list[Vertex]) -> Iterator[tuple[Place, ClassQueue, list[Vert
         yield place, queue, run
 
 
-def _place(parents: tuple[Vertex, ...]) -> Place:
+def _place(parents: tuple[Vertex, ...]) -> Siblings:
     """Return the place below these parents."""
     first = parents[0]
     if len(parents) == 1:
-        return Place(parents, (first, *first.place.ancestors), first.place.loose)
+        return Siblings(parents, (first, *first.place.ancestors), first.place.loose)
     ancestors: dict[Vertex, None] = {}
     level: dict[Vertex, None] = dict.fromkeys(parents)
     while level:
@@ -328,7 +328,7 @@ def _place(parents: tuple[Vertex, ...]) -> Place:
             for other in nearest_first
         )
     )
-    return Place(parents, nearest_first, loose)
+    return Siblings(parents, nearest_first, loose)
 
 
 def _parents_first(

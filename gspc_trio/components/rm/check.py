@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gspc_trio.components.rm.parts import GONE, Chunk, Entry, Vertex
+from gspc_trio.components.rm.parts import GONE, Entry, QueueChunk, Vertex
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.components.rm.serve import may_starve
-from gspc_trio.components.rm.state import State
+from gspc_trio.components.rm.state import ManagerState
 
 
-def check_state(state: State) -> None:
+def check_state(state: ManagerState) -> None:
     """Assert that everything kept up to date step by step is what it is when counted from the start."""
     _check_tree(state.pool)
     _check_free(state.pool)
@@ -74,7 +74,7 @@ def _check_free(pool: Pool) -> None:
 def _flatten(entries: Iterable[Entry]) -> list[Vertex]:
     found: list[Vertex] = []
     for entry in entries:
-        if isinstance(entry, Chunk):
+        if isinstance(entry, QueueChunk):
             if entry.vertex.holding is not GONE:
                 found.extend(_flatten(entry.entries[entry.at :]))
         elif entry.holding is not GONE:
@@ -108,7 +108,7 @@ def _check_entries(pool: Pool) -> None:
         assert not pool.is_free(vertex) or where == "queue" or (where == "shelf" and pool.is_closed(vertex))
 
 
-def _check_grants(state: State) -> None:
+def _check_grants(state: ManagerState) -> None:
     """Each held resource belongs to one live grant; no two grants hold relatives (invariant 4)."""
     held: dict[Vertex, object] = {}
     for grant_id, holding in state.grants.items():
@@ -136,7 +136,7 @@ def _check_grants(state: State) -> None:
             assert want.recalled == sum(holding.recalled for holding in want.grants.values())
 
 
-def _check_claims(state: State) -> None:
+def _check_claims(state: ManagerState) -> None:
     """What is claimed is of an earlier resource manager, and wholly there under no live grant."""
     for grant_id, grant in state.claims.items():
         assert grant_id == grant.grant_id < (state.epoch, 0), f"{grant_id} is claimed"
@@ -144,7 +144,7 @@ def _check_claims(state: State) -> None:
         assert not all(name in state.pool.resources for name in grant.resources), f"{grant_id} is there"
 
 
-def _check_leaving(state: State) -> None:
+def _check_leaving(state: ManagerState) -> None:
     """What is to leave stays only while somebody uses it or a relative."""
     for vertex in state.pool.leaving:
         below = state.pool.walk(vertex)
@@ -152,7 +152,7 @@ def _check_leaving(state: State) -> None:
     assert not state.freed, "nobody has looked whether what was to leave is free now"
 
 
-def _check_wants(state: State) -> None:
+def _check_wants(state: ManagerState) -> None:
     for job in state.jobs.values():
         latest = job.latest
         assert latest is None or job.wants.get(latest.form.shape) is latest, f"{job.job}: latest"
@@ -191,7 +191,7 @@ def _check_wants(state: State) -> None:
     state.gangs.check(state.pool.is_open, state.pool.resources.values())
 
 
-def _check_memories(state: State) -> None:
+def _check_memories(state: ManagerState) -> None:
     taken: dict[int, list[int]] = {}
     there = {id(memory) for host in state.pool.hosts.values() for memory in host.memories.values()}
     for holding in state.grants.values():

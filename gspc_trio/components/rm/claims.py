@@ -13,14 +13,14 @@ from gspc_trio.components.rm.lapse import recall_unwanted
 from gspc_trio.components.rm.messages import Grant, Lapsed
 from gspc_trio.components.rm.parts import Form, Holding, Job, new_holding
 from gspc_trio.components.rm.search import allocate_all
-from gspc_trio.components.rm.state import State
+from gspc_trio.components.rm.state import ManagerState
 from gspc_trio.core.ids import GrantId, JobId, host_name
 from gspc_trio.records.facts import GrantChanged
 
 TAKEN = "given to others, or removed, while this job was away"
 
 
-def claimed(state: State, event: Claimed, now: float, actions: list[Any]) -> None:
+def claimed(state: ManagerState, event: Claimed, now: float, actions: list[Any]) -> None:
     """Hold what is claimed.
 
     Raises:
@@ -34,7 +34,7 @@ def claimed(state: State, event: Claimed, now: float, actions: list[Any]) -> Non
     recall_unwanted(state, [grant.grant_id for grant in event.grants], actions)
 
 
-def there(state: State, now: float, actions: list[Any]) -> None:
+def there(state: ManagerState, now: float, actions: list[Any]) -> None:
     """Resources were added: hold what is claimed of them."""
     for grant in list(state.claims.values()):
         job = state.jobs[grant.job]
@@ -42,13 +42,15 @@ def there(state: State, now: float, actions: list[Any]) -> None:
             _lapse(job, [grant.grant_id], actions)
 
 
-def drop(state: State, job: JobId) -> None:
+def drop(state: ManagerState, job: JobId) -> None:
     """The job claims nothing any more."""
     for grant_id in [grant_id for grant_id, grant in state.claims.items() if grant.job == job]:
         del state.claims[grant_id]
 
 
-def _begin_anew(state: State, job: Job, grants: tuple[Grant, ...], now: float, actions: list[Any]) -> None:
+def _begin_anew(
+    state: ManagerState, job: Job, grants: tuple[Grant, ...], now: float, actions: list[Any]
+) -> None:
     """Forget what the job demanded, and free what it does not speak of."""
     drop(state, job.job)
     if state.reservation is not None and state.reservation.want.owner is job:
@@ -66,7 +68,7 @@ def _begin_anew(state: State, job: Job, grants: tuple[Grant, ...], now: float, a
         queue.plain.pop(job, None)
 
 
-def _recall_again(state: State, holding: Holding) -> None:
+def _recall_again(state: ManagerState, holding: Holding) -> None:
     """The job may not have heard that this grant was recalled: its connection was over."""
     holding.recalled = False
     holding.want.recalled -= 1
@@ -74,7 +76,7 @@ def _recall_again(state: State, holding: Holding) -> None:
         want.called.pop(holding, None)
 
 
-def _hold(state: State, job: Job, grant: Grant, now: float, actions: list[Any]) -> bool:
+def _hold(state: ManagerState, job: Job, grant: Grant, now: float, actions: list[Any]) -> bool:
     """Hold what is there of a grant; return False if that cannot be: others have it, or it was removed."""
     pool, grant_id = state.pool, grant.grant_id
     grant = state.claims.get(grant_id, grant)  # a RIF knows of its own part only
@@ -114,13 +116,13 @@ def _hold(state: State, job: Job, grant: Grant, now: float, actions: list[Any]) 
     return True
 
 
-def _was_removed(state: State, grant: Grant) -> bool:
+def _was_removed(state: ManagerState, grant: Grant) -> bool:
     """Whether a part of the grant will not come: its host is there and, with all it brings, has it not."""
     pool = state.pool
     return any(name not in pool.resources and host_name(name) in pool.hosts for name in grant.resources)
 
 
-def _begin(state: State, job: Job, grant: Grant, now: float) -> Holding:
+def _begin(state: ManagerState, job: Job, grant: Grant, now: float) -> Holding:
     """Make a grant that holds nothing yet."""
     want = job.wants.get(grant.shape) or state.new_want(job, Form(grant.shape, state.pool.queue))
     holding = new_holding(want, now)

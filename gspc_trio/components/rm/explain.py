@@ -7,7 +7,7 @@ from typing import Any
 
 from gspc_trio.components.rm.parts import ClassQueue, Job, Vertex, Want
 from gspc_trio.components.rm.search import impossible, of_class_below, preferred
-from gspc_trio.components.rm.state import State
+from gspc_trio.components.rm.state import ManagerState
 
 HOLDERS_NAMED = 8
 """How many grants an explanation names."""
@@ -16,7 +16,7 @@ HOSTS_NAMED = 8
 """How many hosts that are on their way it names."""
 
 
-def status(state: State) -> dict[str, Any]:
+def status(state: ManagerState) -> dict[str, Any]:
     """Return plain data: classes, memories, jobs (demand, held, share), what is coming, what is reserved."""
     held: dict[str, int] = {}
     of_job: dict[str, dict[str, int]] = {job: {} for job in state.jobs}
@@ -76,13 +76,13 @@ def _demand(job: Job) -> dict[str, int]:
     return demand
 
 
-def explain(state: State, job: str) -> list[dict[str, Any]]:
+def explain(state: ManagerState, job: str) -> list[dict[str, Any]]:
     """Return one entry for each request of the job that waits, the oldest first."""
     wants = [want for want in state.job(job).wants.values() if want.unmet]
     return [_explain(state, want) for want in sorted(wants, key=lambda want: (want.since, want.number))]
 
 
-def _explain(state: State, want: Want) -> dict[str, Any]:
+def _explain(state: ManagerState, want: Want) -> dict[str, Any]:
     queues = list(want.form.counts)
     holders = []
     for holding in state.grants.values():
@@ -123,7 +123,7 @@ def _concerns(vertex: Vertex, queues: list[ClassQueue]) -> bool:
     return not concerned.isdisjoint(queues)
 
 
-def _place(state: State, want: Want) -> int:
+def _place(state: ManagerState, want: Want) -> int:
     """Return its place among those who wait for one of the same classes: 1 is served next."""
     mine = want.turn
     return 1 + sum(
@@ -133,7 +133,7 @@ def _place(state: State, want: Want) -> int:
     )
 
 
-def _blocking(state: State, want: Want, queue: ClassQueue) -> dict[str, Any] | None:
+def _blocking(state: ManagerState, want: Want, queue: ClassQueue) -> dict[str, Any] | None:
     """Return a resource that would do, the relative (or itself) that is held, and by whom."""
     reservation = state.reservation
     tops: list[Vertex] = [vertex for need in want.form.needs for vertex in preferred(state.pool, need)]
@@ -157,7 +157,7 @@ def _blocking(state: State, want: Want, queue: ClassQueue) -> dict[str, Any] | N
     return None
 
 
-def _reason(state: State, want: Want, blocking: dict[str, Any] | None, awaits: list[str]) -> str:
+def _reason(state: ManagerState, want: Want, blocking: dict[str, Any] | None, awaits: list[str]) -> str:
     form = want.form
     missing = [queue for queue, count in form.counts.items() if queue.total < count]
     if missing:

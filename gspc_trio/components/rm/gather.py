@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from gspc_trio.components.rm.parts import ClassQueue, Form, Holding, Host, Need, Vertex, Want, new_holding
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.components.rm.search import Search, allocate_all, host_has_room, preferred
-from gspc_trio.components.rm.state import Reservation, State
+from gspc_trio.components.rm.state import ManagerState, Reservation
 
 HOSTS_TRIED = 128
 """How many hosts are tried at a time for a request that needs a whole host's worth of something."""
 
 
-def gather(state: State, want: Want, now: float) -> Holding | None:
+def gather(state: ManagerState, want: Want, now: float) -> Holding | None:
     """Return a grant in the making that holds what the want asks for, or None."""
     form = want.form
     pool = state.pool
@@ -208,7 +208,9 @@ def _release_all(pool: Pool, taken: Sequence[Vertex]) -> None:
     pool.version = version
 
 
-def from_reservation(state: State, reservation: Reservation, holding: Holding, now: float) -> Holding | None:
+def from_reservation(
+    state: ManagerState, reservation: Reservation, holding: Holding, now: float
+) -> Holding | None:
     """Let the grant in the making hold what is put aside, if it may; return None if not."""
     if holding.want is reservation.want:
         return holding if _all_of_it(state.pool, reservation, holding) else None

@@ -10,11 +10,11 @@ from gspc_trio.components.rm.events import REMOVE_POLICIES, Awaited, Removed, Re
 from gspc_trio.components.rm.messages import Lapsed, Recall, Revoke, Revoked
 from gspc_trio.components.rm.parts import Holding, Job, Vertex
 from gspc_trio.components.rm.recall import recall_holding
-from gspc_trio.components.rm.state import State
+from gspc_trio.components.rm.state import ManagerState
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 
 
-def job_gone(state: State, job: Job, fenced: bool, now: float, actions: list[Any]) -> None:
+def job_gone(state: ManagerState, job: Job, fenced: bool, now: float, actions: list[Any]) -> None:
     """Forget the job; free what it holds at once, or when its work is known to have stopped."""
     del state.jobs[job.job]
     for want in job.wants.values():
@@ -33,7 +33,7 @@ def job_gone(state: State, job: Job, fenced: bool, now: float, actions: list[Any
             _revoke(state, holding, now, actions)
 
 
-def _revoke(state: State, holding: Holding, now: float, actions: list[Any]) -> None:
+def _revoke(state: ManagerState, holding: Holding, now: float, actions: list[Any]) -> None:
     """Have the work of a grant stopped; its resources stay held until that is confirmed."""
     holding.lease_until = now + state.limits.lease_s
     state.lapsing[holding.grant_id] = holding
@@ -41,7 +41,7 @@ def _revoke(state: State, holding: Holding, now: float, actions: list[Any]) -> N
     actions.append(Revoke(holding.grant_id, names))
 
 
-def revoked(state: State, event: Revoked, now: float, actions: list[Any]) -> None:
+def revoked(state: ManagerState, event: Revoked, now: float, actions: list[Any]) -> None:
     """Free what is confirmed to run no more.
 
     Raises:
@@ -59,21 +59,21 @@ def revoked(state: State, event: Revoked, now: float, actions: list[Any]) -> Non
         state.release(holding, vertices, now, actions)
 
 
-def expire(state: State, now: float, actions: list[Any]) -> None:
+def expire(state: ManagerState, now: float, actions: list[Any]) -> None:
     """Remove the resources of grants whose revocation nobody has confirmed in time."""
     for holding in list(state.lapsing.values()):
         if holding.lease_until is not None and now >= holding.lease_until:
             state.condemn(holding, now, actions)
 
 
-def awaited(state: State, event: Awaited) -> None:
+def awaited(state: ManagerState, event: Awaited) -> None:
     """Give whoever has to confirm a revocation more time."""
     holding = state.lapsing.get(event.grant_id)
     if holding is not None and holding.lease_until is not None:
         holding.lease_until = max(holding.lease_until, event.until_s)
 
 
-def removed(state: State, event: Removed, now: float, actions: list[Any]) -> None:
+def removed(state: ManagerState, event: Removed, now: float, actions: list[Any]) -> None:
     """Take resources out, as the policy says (RM-11).
 
     Raises:
@@ -97,7 +97,7 @@ def removed(state: State, event: Removed, now: float, actions: list[Any]) -> Non
     _wait(state, vertices, now, actions)
 
 
-def memory_lost(state: State, now: float, actions: list[Any]) -> None:
+def memory_lost(state: ManagerState, now: float, actions: list[Any]) -> None:
     """Grants with pieces of memory that has gone lapse; what they hold besides, elsewhere, is revoked."""
     gone = {id(memory) for memory in state.pool.memories_lost}
     for holding in list(state.grants.values()):
@@ -108,7 +108,7 @@ def memory_lost(state: State, now: float, actions: list[Any]) -> None:
     state.pool.memories_lost.clear()
 
 
-def recall_unwanted(state: State, grant_ids: Iterable[GrantId], actions: list[Any]) -> None:
+def recall_unwanted(state: ManagerState, grant_ids: Iterable[GrantId], actions: list[Any]) -> None:
     """Have those of the grants given back that keep something from resting or from leaving.
 
     They were claimed after it was to rest or to leave, or their job was away and may not have heard of it.
@@ -128,7 +128,7 @@ def recall_unwanted(state: State, grant_ids: Iterable[GrantId], actions: list[An
     actions += _recall_actions(chosen)
 
 
-def rested(state: State, event: Rested, actions: list[Any]) -> None:
+def rested(state: ManagerState, event: Rested, actions: list[Any]) -> None:
     """Give out nothing more of these, and have it given back."""
     vertices = _there(state, event.resource_ids)
     state.pool.resting.update(dict.fromkeys(vertices))
@@ -137,18 +137,18 @@ def rested(state: State, event: Rested, actions: list[Any]) -> None:
     actions += _recalls(state, vertices)
 
 
-def resumed(state: State, event: Resumed) -> None:
+def resumed(state: ManagerState, event: Resumed) -> None:
     """These may be given out again."""
     for vertex in _there(state, event.resource_ids):
         state.pool.resting.pop(vertex, None)
     state.close_again()
 
 
-def _there(state: State, names: Iterable[ResourceId]) -> list[Vertex]:
+def _there(state: ManagerState, names: Iterable[ResourceId]) -> list[Vertex]:
     return [state.pool.resources[name] for name in names if name in state.pool.resources]
 
 
-def _recalls(state: State, vertices: Iterable[Vertex]) -> list[Recall]:
+def _recalls(state: ManagerState, vertices: Iterable[Vertex]) -> list[Recall]:
     """Return what has all that is held of these, or related to them, given back."""
     chosen: dict[JobId, list[GrantId]] = {}
     for vertex in vertices:
@@ -161,7 +161,7 @@ def _recall_actions(chosen: dict[JobId, list[GrantId]]) -> list[Recall]:
     return [Recall(job, tuple(sorted(grant_ids))) for job, grant_ids in chosen.items()]
 
 
-def _lose(state: State, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
+def _lose(state: ManagerState, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
     """The resources are gone: grants that hold one of them lapse, and what else they hold is revoked."""
     going = set(vertices)
     lapsed: dict[JobId, list[GrantId]] = {}
@@ -186,7 +186,7 @@ def _lose(state: State, vertices: list[Vertex], now: float, actions: list[Any]) 
         state.end_reservation()
 
 
-def _wait(state: State, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
+def _wait(state: ManagerState, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
     """Remove what is free, give out nothing more of the rest, and have it given back."""
     for vertex in vertices:
         state.pool.leaving[vertex] = None

@@ -44,7 +44,7 @@ from gspc_trio.components.rm.serve import (
     serve,
     start_waiting,
 )
-from gspc_trio.components.rm.state import Limits, State
+from gspc_trio.components.rm.state import Limits, ManagerState
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.task import Shape
@@ -85,7 +85,7 @@ class ResourceManager:
             placement: rates hosts (see ``policies.placement``); without it the queues are served in their
                 order.
         """
-        self._state = State(epoch, limits or Limits(), placement)
+        self._state = ManagerState(epoch, limits or Limits(), placement)
         self._judged_at = -1
         self._handlers: dict[type, Callable[[Any, float, list[Any]], None]] = {
             Demand: self._demand,

@@ -34,7 +34,7 @@ class Kinds:
     """What hangs below a resource: (queue, number) for each class, and the number of leaves. Equal ones
     are one object.
 
-    The number leaves out resources that are below a loose ancestor (see :class:`Place`); it may be 0.
+    The number leaves out resources that are below a loose ancestor (see :class:`Siblings`); it may be 0.
     """
 
     __slots__ = ("counts", "queues", "units")
@@ -48,7 +48,7 @@ class Kinds:
 LEAF = Kinds((), 1)
 
 
-class Place:
+class Siblings:
     """Where siblings hang: shared by all resources with the same parents.
 
     Attributes:
@@ -90,7 +90,7 @@ class Vertex:
         "below", "children", "holding", "host", "kinds", "parked", "place", "queue", "queued", "resource_id",
     )  # fmt: skip
 
-    def __init__(self, resource_id: ResourceId, queue: ClassQueue, place: Place, host: Host) -> None:
+    def __init__(self, resource_id: ResourceId, queue: ClassQueue, place: Siblings, host: Host) -> None:
         self.resource_id = resource_id
         self.queue = queue
         self.place = place
@@ -106,7 +106,7 @@ class Vertex:
         return self.resource_id
 
 
-class Chunk:
+class QueueChunk:
     """Entries that rejoin their queue together, all of them below ``vertex``; taken from ``at`` on."""
 
     __slots__ = ("at", "entries", "vertex")
@@ -117,7 +117,7 @@ class Chunk:
         self.at = 0
 
 
-Entry: TypeAlias = Vertex | Chunk
+Entry: TypeAlias = Vertex | QueueChunk
 
 
 Waiting: TypeAlias = "tuple[int, float, int, Want]"

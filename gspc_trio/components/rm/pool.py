@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gspc_trio.components.rm.parts import GONE, LEAF, Chunk, ClassQueue, Entry, Holding, Host, Vertex
+from gspc_trio.components.rm.parts import GONE, LEAF, ClassQueue, Entry, Holding, Host, QueueChunk, Vertex
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import ResourceId
 
@@ -103,9 +103,9 @@ class Pool:
             return self._take(queue, queue.entries, True)
         entries = queue.entries
         first: Any = entries[0]
-        vertex: Any = first.entries[first.at] if type(first) is Chunk else first
+        vertex: Any = first.entries[first.at] if type(first) is QueueChunk else first
         # Nearly always that one is free: what else there may be at the head is for the loop below.
-        if type(vertex) is Chunk or vertex.holding is not None or vertex.below:
+        if type(vertex) is QueueChunk or vertex.holding is not None or vertex.below:
             return self._take(queue, entries, False)
         for ancestor in vertex.place.ancestors:
             if ancestor.holding is not None:
@@ -128,7 +128,7 @@ class Pool:
     def _take(self, queue: ClassQueue, entries: deque[Entry], mind_closed: bool) -> Vertex | None:
         while entries:
             entry: Any = entries[0]
-            if entry.__class__ is Chunk:
+            if entry.__class__ is QueueChunk:
                 inner = self._next_of_chunk(queue, entries, entry, mind_closed)
                 if inner is None:
                     continue
@@ -152,7 +152,7 @@ class Pool:
         return None
 
     def _next_of_chunk(
-        self, queue: ClassQueue, entries: deque[Entry], chunk: Chunk, mind_closed: bool
+        self, queue: ClassQueue, entries: deque[Entry], chunk: QueueChunk, mind_closed: bool
     ) -> Vertex | None:
         """Take the next resource out of the chunk that comes first; None: look at the first entry again."""
         top = chunk.vertex
@@ -174,7 +174,7 @@ class Pool:
         chunk.at += 1
         if chunk.at == len(chunk.entries):
             entries.popleft()
-        if isinstance(inner, Chunk):
+        if isinstance(inner, QueueChunk):
             entries.appendleft(inner)
             return None
         return inner
@@ -233,7 +233,7 @@ class Pool:
         if parked is not None:
             vertex.parked = None
             for parked_queue, entries in parked.items():
-                chunk = Chunk(vertex, entries)
+                chunk = QueueChunk(vertex, entries)
                 if in_front:
                     parked_queue.entries.appendleft(chunk)
                 else:

@@ -15,7 +15,7 @@ from typing import Any
 from gspc_trio.components.rm.messages import Recall
 from gspc_trio.components.rm.parts import NEVER, ClassQueue, Holding, Job, Vertex, Want
 from gspc_trio.components.rm.search import preferred
-from gspc_trio.components.rm.state import State
+from gspc_trio.components.rm.state import ManagerState
 from gspc_trio.core.ids import GrantId, JobId
 
 GRANTS_AT_ONCE = 256
@@ -34,7 +34,7 @@ LOOKS_PER_QUANTUM = 5
 """How often, at most, new demands make the resource manager look for grants to recall."""
 
 
-def recall(state: State, now: float, actions: list[Any]) -> None:
+def recall(state: ManagerState, now: float, actions: list[Any]) -> None:
     """Recall what those who wait are entitled to, and note when to look again if nothing else happens."""
     state.recalled_at = now
     state.recall_at = None
@@ -54,27 +54,27 @@ def recall(state: State, now: float, actions: list[Any]) -> None:
         actions.append(Recall(job, tuple(sorted(grant_ids))))
 
 
-def soon(state: State, now: float) -> None:
+def soon(state: ManagerState, now: float) -> None:
     """Somebody new waits: look soon, but not at every demand."""
     _look_by(state, max(now, state.recalled_at + pause_s(state) / LOOKS_PER_QUANTUM))
 
 
-def later(state: State, now: float) -> None:
+def later(state: ManagerState, now: float) -> None:
     """Something has happened that may entitle somebody who waits to what others hold."""
     _look_by(state, max(now, state.recalled_at + pause_s(state)))
 
 
-def _look_by(state: State, due: float) -> None:
+def _look_by(state: ManagerState, due: float) -> None:
     if (state.recall_at is None or due < state.recall_at) and may_help(state):
         state.recall_at = due
 
 
-def pause_s(state: State) -> float:
+def pause_s(state: ManagerState) -> float:
     """Return after how long to look again while somebody waits: the more do, the rarer."""
     return max(state.limits.recall_after_s, SHORTEST_PAUSE_S, PAUSE_PER_WANT_S * len(state.waiting))
 
 
-def may_help(state: State) -> bool:
+def may_help(state: ManagerState) -> bool:
     """Whether anybody holds something who is not the only one that waits."""
     holders, waiting = state.holders, state.waiting
     return bool(holders) and (len(holders) > 1 or len(waiting) > 1 or holders.keys() != waiting.keys())
@@ -91,7 +91,7 @@ def recall_holding(holding: Holding, chosen: dict[JobId, list[GrantId]]) -> None
 class _Balance:
     """How many units jobs and wants will hold when everything that has been recalled has changed hands."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ManagerState) -> None:
         self._jobs: dict[Job, int] = {}
         self._wants: dict[Want, int] = {}
         for want in state.waiting:
@@ -122,7 +122,7 @@ class _Look:
             recalled, or at once since not all hosts were looked at, or what was recalled entitles others.
     """
 
-    def __init__(self, state: State, now: float) -> None:
+    def __init__(self, state: ManagerState, now: float) -> None:
         self.state = state
         self.now = now
         self.chosen: dict[JobId, list[GrantId]] = {}

@@ -18,11 +18,11 @@ from gspc_trio.components.rm.messages import Recall
 from gspc_trio.components.rm.parts import GONE, Form, Host, Vertex, Want
 from gspc_trio.components.rm.recall import SHORTEST_PAUSE_S, recall_holding
 from gspc_trio.components.rm.search import Search, host_has_room
-from gspc_trio.components.rm.state import Reservation, State
+from gspc_trio.components.rm.state import ManagerState, Reservation
 from gspc_trio.core.ids import GrantId, JobId
 
 
-def reserve(state: State, now: float, actions: list[Any]) -> None:
+def reserve(state: ManagerState, now: float, actions: list[Any]) -> None:
     """Make a reservation if one is due, and recall what keeps the present one from being used."""
     if state.reserve_at is None or now < state.reserve_at:
         return
@@ -51,7 +51,7 @@ def reserve(state: State, now: float, actions: list[Any]) -> None:
         actions.append(Recall(job, tuple(sorted(grant_ids))))
 
 
-def later(state: State, now: float) -> None:
+def later(state: ManagerState, now: float) -> None:
     """Something has happened that may let something be put aside, or recalled for what has been."""
     if not state.starving:
         return
@@ -62,13 +62,13 @@ def later(state: State, now: float) -> None:
         state.reserve_at = due
 
 
-def _is_sound(state: State, reservation: Reservation) -> bool:
+def _is_sound(state: ManagerState, reservation: Reservation) -> bool:
     if reservation.want not in state.waiting:
         return False
     return not any(_is_hopeless(state, vertex) for vertex in reservation.targets)
 
 
-def _is_hopeless(state: State, vertex: Vertex) -> bool:
+def _is_hopeless(state: ManagerState, vertex: Vertex) -> bool:
     """Whether the resource will not come free, because it goes or rests, or work below cannot be stopped."""
     pool = state.pool
     if pool.resting and any(one in pool.resting for one in (vertex, *vertex.place.ancestors)):
@@ -84,7 +84,7 @@ def _is_its_own(vertex: Vertex, want: Want) -> bool:
     )
 
 
-def _make(state: State, now: float) -> Reservation | None:
+def _make(state: ManagerState, now: float) -> Reservation | None:
     """Reserve for a request that has waited long enough, of a job of the highest priority; else note when to
     look again.
     """
@@ -110,12 +110,12 @@ def _make(state: State, now: float) -> Reservation | None:
     return None
 
 
-def _look_again_s(state: State) -> float:
+def _look_again_s(state: ManagerState) -> float:
     """Return after how long to look whether there is more to be recalled, or another to reserve for."""
     return max(min(state.limits.recall_after_s, state.limits.reserve_after_s), SHORTEST_PAUSE_S)
 
 
-def _choose(state: State, want: Want, form: Form) -> list[Vertex] | None:
+def _choose(state: ManagerState, want: Want, form: Form) -> list[Vertex] | None:
     """Return the resources that should be free for a want in this form soonest, as far as is known."""
     pool = state.pool
 
@@ -139,7 +139,7 @@ def _choose(state: State, want: Want, form: Form) -> list[Vertex] | None:
     return best
 
 
-def _hosts(state: State, form: Form) -> list[Host]:
+def _hosts(state: ManagerState, form: Form) -> list[Host]:
     hosts = state.pool.hosts_in_turn(HOSTS_TRIED)
     sizes = form.sizes
     return [host for host in hosts if not sizes or host_has_room(host, sizes, empty=True)]

@@ -9,13 +9,13 @@ from typing import Any
 
 from gspc_trio.components.rm.gather import any_preferred, could_be_met, gather
 from gspc_trio.components.rm.parts import NEVER, ClassQueue, Job, Turn, Waiting, Want
-from gspc_trio.components.rm.state import State
+from gspc_trio.components.rm.state import ManagerState
 
 SENT_REMEMBERED = 64
 """How long the list of grants underway gets before it is looked through for those known to have arrived."""
 
 
-def start_waiting(state: State, want: Want, now: float) -> None:
+def start_waiting(state: ManagerState, want: Want, now: float) -> None:
     """The want has unmet credit: it waits its turn."""
     fresh = want not in state.waiting
     before = want.since
@@ -37,7 +37,7 @@ def start_waiting(state: State, want: Want, now: float) -> None:
         state.wake(want)
 
 
-def move(state: State, want: Want) -> None:
+def move(state: ManagerState, want: Want) -> None:
     """A want that waits has another priority than before."""
     if want.takes_any:
         _push(state, want)
@@ -53,7 +53,7 @@ def may_starve(want: Want) -> bool:
     return need.hard or not want.form.preferring or bool(need.queue.contains)
 
 
-def _push(state: State, want: Want) -> None:
+def _push(state: ManagerState, want: Want) -> None:
     """Enter the want into its queue's heap; it has at most one entry that is not stale."""
     queue = want.form.queue
     heap = queue.plain.get(want.owner)
@@ -66,14 +66,14 @@ def _push(state: State, want: Want) -> None:
     heappush(heap, (-want.priority, want.since, want.number, want))
 
 
-def _decide_patience(state: State, want: Want, now: float) -> None:
+def _decide_patience(state: ManagerState, want: Want, now: float) -> None:
     """Let the want wait for what it prefers (for ever if it must), or for anything that will do."""
     state.patience.decide(want, now)
     if want.takes_any:
         _push(state, want)
 
 
-def lose_patience(state: State, now: float) -> None:
+def lose_patience(state: ManagerState, now: float) -> None:
     """Wants that have waited long enough for what they prefer take what there is."""
     for want in state.patience.due(now):
         if not want.patient or want not in state.special:
@@ -91,7 +91,7 @@ def lose_patience(state: State, now: float) -> None:
             state.reserve_at = now
 
 
-def look_who_declines(state: State, now: float) -> None:
+def look_who_declines(state: ManagerState, now: float) -> None:
     """Everything that could be given has been: note who could have had others than it prefers."""
     patience, version = state.patience, state.pool.version
     if patience.is_simple and state.reservation is None:
@@ -114,7 +114,7 @@ def look_who_declines(state: State, now: float) -> None:
     patience.look(now)
 
 
-def _declines(state: State, want: Want, now: float) -> bool:
+def _declines(state: ManagerState, want: Want, now: float) -> bool:
     """Whether something lies idle since the want, which is patient, takes only what it prefers."""
     reservation = state.reservation
     mine = reservation.targets if reservation is not None and reservation.want is want else ()
@@ -123,7 +123,7 @@ def _declines(state: State, want: Want, now: float) -> bool:
     return not want.form.preferring and could_be_met(state.pool, want, now)
 
 
-def serve(state: State, now: float, actions: list[Any]) -> None:
+def serve(state: ManagerState, now: float, actions: list[Any]) -> None:
     """Give what is free to those who wait, until nobody who waits can be given anything."""
     passed: set[Want] = set()
     failed: dict[ClassQueue, float] = {}  # wants of such an estimate, or a longer one, get nothing
@@ -162,7 +162,7 @@ class _Woken:
     While resources are given out a turn can only get later, since what a job holds only grows.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ManagerState) -> None:
         self._woken = state.woken
         self._heap = [(*want.turn, want) for want in state.woken]
         heapify(self._heap)
@@ -187,7 +187,7 @@ class _Woken:
         return []
 
 
-def _others(state: State, reserved: Want | None, passed: set[Want]) -> list[Want]:
+def _others(state: ManagerState, reserved: Want | None, passed: set[Want]) -> list[Want]:
     """Return those who wait for several resources, or for those put aside, and are worth a try now."""
     found = []
     if reserved is not None and reserved.takes_any and reserved not in passed:
@@ -214,7 +214,7 @@ def _estimate_s(want: Want) -> float:
     return NEVER if estimate_s is None else estimate_s
 
 
-def give_at_once(state: State, want: Want, credit: int, now: float, actions: list[Any]) -> int:
+def give_at_once(state: ManagerState, want: Want, credit: int, now: float, actions: list[Any]) -> int:
     """Give to a want, of which not any resource of one class will do, while nobody waits, and no more than
     it prefers; return how much credit that leaves.
     """
@@ -228,7 +228,7 @@ def give_at_once(state: State, want: Want, credit: int, now: float, actions: lis
     return credit
 
 
-def give(state: State, want: Want, now: float, actions: list[Any]) -> bool:
+def give(state: ManagerState, want: Want, now: float, actions: list[Any]) -> bool:
     """Give the want one grant if it can be met now."""
     holding = gather(state, want, now)
     if holding is None:
@@ -252,7 +252,7 @@ def give(state: State, want: Want, now: float, actions: list[Any]) -> bool:
     return True
 
 
-def _next_plain(state: State, failed: dict[ClassQueue, float], reserved: Want | None) -> Want | None:
+def _next_plain(state: ManagerState, failed: dict[ClassQueue, float], reserved: Want | None) -> Want | None:
     """Return who comes next of those who take any resource of a class that has one."""
     best: Want | None = None
     first: Turn | None = None

@@ -59,7 +59,7 @@ class Reservation:
         self.made_at = made_at
 
 
-class State:
+class ManagerState:
     """Everything a resource manager knows.
 
     Attributes:

@@ -25,7 +25,7 @@ from gspc_trio.iml.shell.link import LocalLink
 from gspc_trio.iml.shell.platform import default_memory_bytes
 from gspc_trio.iml.shell.server import ImlServer
 from gspc_trio.iml.shell.transfer import ServerLinks
-from gspc_trio.iml.store_events import Use
+from gspc_trio.iml.store_events import PinUse
 from gspc_trio.nursery.connections.connection_file import default_connection_file, read_connection_file
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
@@ -72,7 +72,7 @@ class _InProcess:
             if operation == local.BRING:
                 granted = await self._server.bring(*fields)
             else:
-                granted = await store.pin((fields[0], fields[1]), Use.MAP)
+                granted = await store.pin((fields[0], fields[1]), PinUse.MAP)
             key = granted.key
             return [granted.size_bytes, key[1]], store.segment_of(granted).reader()
         if operation == local.READ:
@@ -93,7 +93,7 @@ class _InProcess:
             self._server.store.drop((fields[0], fields[1]))
             return
         assert operation == local.UNMAP
-        self._server.store.unpin((fields[0], fields[1]), Use.MAP)
+        self._server.store.unpin((fields[0], fields[1]), PinUse.MAP)
 
     async def tell_now(self) -> None:
         """It knows already."""

@@ -19,7 +19,7 @@ from gspc_trio.iml.errors import DuplicateData, ImlError, UnknownData
 from gspc_trio.iml.messages import AbortData, CommitData, Located, LookUp, Replicate
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.iml.shell.store import StoreShell
-from gspc_trio.iml.store_events import Granted, Key, Use
+from gspc_trio.iml.store_events import Granted, Key, PinUse
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class _Connection:
             if operation == local.BRING:
                 granted = self._server.bring_now(*fields)
             elif operation == local.MAP:
-                granted = store.pin_now((fields[0], fields[1]), Use.MAP)
+                granted = store.pin_now((fields[0], fields[1]), PinUse.MAP)
             elif operation == local.READ:
                 data_id, part, offset, size_bytes = fields
                 found = store.read_now((data_id, part), offset, min(size_bytes, local.READ_BYTES_MAX))
@@ -198,7 +198,7 @@ class _Connection:
         try:
             descriptor = store.segment_of(granted).lent()
         except OSError as error:
-            store.unpin(granted.key, Use.MAP)
+            store.unpin(granted.key, PinUse.MAP)
             self._reply([number, *self._no_room(error)])
             return True
         self._pins[granted.key] += 1
@@ -211,7 +211,7 @@ class _Connection:
     def _leave(self) -> None:
         for key, count in self._pins.items():
             for _ in range(count):
-                self._server.store.unpin(key, Use.MAP)
+                self._server.store.unpin(key, PinUse.MAP)
         for _, descriptor in self._outbox:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -255,7 +255,7 @@ class _Connection:
             if operation == local.BRING:
                 granted = await self._server.bring(*fields)
             else:
-                granted = await store.pin((fields[0], fields[1]), Use.MAP)
+                granted = await store.pin((fields[0], fields[1]), PinUse.MAP)
             key = granted.key
             self._pins[key] += 1
             return [granted.size_bytes, key[1]], store.segment_of(granted).reader()
@@ -323,7 +323,7 @@ class _Connection:
         key = (data_id, part)
         if self._pins[key]:
             self._pins[key] -= 1
-            self._server.store.unpin(key, Use.MAP)
+            self._server.store.unpin(key, PinUse.MAP)
 
     async def _send(self) -> None:
         """Send what the socket did not take at once."""

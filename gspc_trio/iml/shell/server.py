@@ -20,7 +20,7 @@ from gspc_trio.iml.shell.local import LocalServer
 from gspc_trio.iml.shell.store import StoreShell
 from gspc_trio.iml.shell.transfer import By, Into, ServerLinks, fetch
 from gspc_trio.iml.store import Store
-from gspc_trio.iml.store_events import Granted, Key, Use
+from gspc_trio.iml.store_events import Granted, Key, PinUse
 from gspc_trio.nursery.connections.bulk import BulkAndCalls
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, RemoteError, drop_offender
@@ -165,7 +165,7 @@ class ImlServer:
             ImlError: there is no such data, or no room here.
         """
         stripes = await self.fetch(job, data_id)
-        return await (self.store.pin((data_id, 0), Use.MAP) if stripes is None else self._gather(stripes))
+        return await (self.store.pin((data_id, 0), PinUse.MAP) if stripes is None else self._gather(stripes))
 
     def bring_now(self, job: str, data_id: str) -> Granted | None:
         """Do as :meth:`bring` with what lies here already and may be read; return None if that takes time.
@@ -173,7 +173,7 @@ class ImlServer:
         Raises:
             ImlError: as :meth:`bring`.
         """
-        return self.store.pin_now((data_id, 0), Use.MAP) if self._is_here(job, data_id) else None
+        return self.store.pin_now((data_id, 0), PinUse.MAP) if self._is_here(job, data_id) else None
 
     def _is_here(self, job: str, data_id: str) -> bool:
         """Return whether all of it is here for the job: what was freed, or is stale, is not any more."""
@@ -219,7 +219,7 @@ class ImlServer:
                         content = bytes(data[begin : begin + piece.size_bytes])
                         self.store.write(key, piece.offset, content)
             self.store.seal(key)
-            return await self.store.pin(key, Use.MAP)
+            return await self.store.pin(key, PinUse.MAP)
         finally:
             self.store.drop(key)
 

@@ -24,6 +24,7 @@ from gspc_trio.iml.store_events import (
     MakeSegment,
     Moved,
     Pin,
+    PinUse,
     Refused,
     Retire,
     Seal,
@@ -31,7 +32,6 @@ from gspc_trio.iml.store_events import (
     SegmentHeld,
     SpillOut,
     Unpin,
-    Use,
 )
 from gspc_trio.nursery.scopes.drive import CHECK_VARIABLE
 from gspc_trio.nursery.scopes.observe import observed
@@ -110,7 +110,7 @@ class StoreShell:
         self._change(key)
         await self._ask(lambda ask: Create(ask, key, size_bytes, writing, cached))
 
-    async def pin(self, key: Key, use: Use) -> Granted:
+    async def pin(self, key: Key, use: PinUse) -> Granted:
         """Let a part stay for some use, until :meth:`unpin`.
 
         Raises:
@@ -119,7 +119,7 @@ class StoreShell:
         """
         return await self._ask(lambda ask: Pin(ask, key, use))
 
-    def pin_now(self, key: Key, use: Use) -> Granted | None:
+    def pin_now(self, key: Key, use: PinUse) -> Granted | None:
         """Pin, or return None if that takes time; then it may be on its way.
 
         Raises:
@@ -131,7 +131,7 @@ class StoreShell:
             return None
         return _granted_of(asked.answer)
 
-    def unpin(self, key: Key, use: Use) -> None:
+    def unpin(self, key: Key, use: PinUse) -> None:
         """End a pin."""
         self._feed(Unpin(key, use))
 
@@ -188,7 +188,7 @@ class StoreShell:
 
     def read_now(self, key: Key, offset: int, size_bytes: int) -> tuple[bytes, int] | None:
         """Do as :meth:`read` with a few bytes, or return None if that takes time."""
-        granted = self.pin_now(key, Use.READ)
+        granted = self.pin_now(key, PinUse.READ)
         if granted is None:
             return None
         try:
@@ -196,17 +196,17 @@ class StoreShell:
             version = self._read(granted, offset, memoryview(data))
             return bytes(data), version
         finally:
-            self.unpin(key, Use.READ)
+            self.unpin(key, PinUse.READ)
 
     async def read_into(self, key: Key, offset: int, target: memoryview) -> int:
         """Do as :meth:`read`, into ``target``; return the part's version."""
-        granted = await self.pin(key, Use.READ)
+        granted = await self.pin(key, PinUse.READ)
         try:
             if granted.segment or len(target) < IN_THREAD_BYTES_MIN:
                 return self._read(granted, offset, target)
             return await self._platform.in_thread(self._read, granted, offset, target)
         finally:
-            self.unpin(key, Use.READ)
+            self.unpin(key, PinUse.READ)
 
     def _read(self, granted: Granted, offset: int, target: memoryview) -> int:
         check_range(granted.key[0], granted.size_bytes, offset, len(target))
@@ -223,9 +223,9 @@ class StoreShell:
             OSError: the disk is full or broken.
         """
         self.seal(source)
-        new = await self.pin(source, Use.READ)
+        new = await self.pin(source, PinUse.READ)
         try:
-            old = await self.pin(key, Use.CHANGE)
+            old = await self.pin(key, PinUse.CHANGE)
             try:
                 here, there = self._where(new), self._where(old)
                 copy = (here[0], here[1], there[0], there[1] + offset, new.size_bytes)
@@ -237,9 +237,9 @@ class StoreShell:
                 if key in self.versions:
                     self._change(key)
             finally:
-                self.unpin(key, Use.CHANGE)
+                self.unpin(key, PinUse.CHANGE)
         finally:
-            self.unpin(source, Use.READ)
+            self.unpin(source, PinUse.READ)
 
     def _change(self, key: Key) -> None:
         """Give the part a version that nothing had before, not even other data under its id."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gspc_trio.components.rif.at_work import TRANSITIONS, Use
-from gspc_trio.components.rif.events import Forward
+from gspc_trio.components.rif.events import ForwardToWorker
 from gspc_trio.components.rif.machine import Rif
 from gspc_trio.components.rif.messages import WorkerEndpoint
 from gspc_trio.components.worker.events import Assign
@@ -68,4 +68,4 @@ class Bench:
         assert self(event) == [refused(event, why)]
 
     def takes(self, event: Submit) -> None:
-        assert self(event) == [Forward(event.resources[0], Assign(event, True))]
+        assert self(event) == [ForwardToWorker(event.resources[0], Assign(event, True))]

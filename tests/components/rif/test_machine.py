@@ -11,7 +11,7 @@ from gspc_trio.components.rif.events import (
     Called,
     EndJob,
     ForgetJob,
-    Forward,
+    ForwardToWorker,
     Reply,
     ReplyError,
     StartWorker,
@@ -79,9 +79,9 @@ def test_remove_answers_when_the_workers_have_stopped(bench: Bench) -> None:
     bench.takes(submit(CORE0, 1))
     closing = EndWork(Reason.LOST, "its resource was removed", close=True)
     assert bench(Called(2, RemoveResources(("r1.core0", "r1.core1")))) == [
-        Forward("r1.core0", EndWork(Reason.LOST, "its resource was removed")),
-        Forward("r1.core0", closing),
-        Forward("r1.core1", closing),
+        ForwardToWorker("r1.core0", EndWork(Reason.LOST, "its resource was removed")),
+        ForwardToWorker("r1.core0", closing),
+        ForwardToWorker("r1.core1", closing),
     ]
     assert bench(Called(3, AddResources((CORE1,)))) == [ReplyError(3, "r1.core1 is still being removed")]
     bench.refuses(submit(CORE1, 2), "r1.core1 is being removed")
@@ -123,7 +123,7 @@ def test_a_parent_can_be_removed_before_its_children_and_come_back(bench: Bench)
         Reply(3, DagReport((endpoint(SOCKET),))),
     ]
     # What works below the new socket still counts as being in its way.
-    assert bench(submit(SOCKET, 2))[0] == Forward(
+    assert bench(submit(SOCKET, 2))[0] == ForwardToWorker(
         "r1.core0", EndWork(Reason.LOST, "grant (1, 1) was overtaken by grant (1, 2)")
     )
 
@@ -165,7 +165,7 @@ def test_a_newer_grant_ends_what_still_runs_under_an_older_one_and_has_to_come_a
     newer = submit(NODE, 6, job="j2")
     in_the_way = refused(newer, "r1.core0 still works for job j1 under grant (1, 5)")
     overtaken = EndWork(Reason.LOST, "grant (1, 5) was overtaken by grant (1, 6)")
-    assert bench(newer) == [Forward("r1.core0", overtaken), in_the_way]
+    assert bench(newer) == [ForwardToWorker("r1.core0", overtaken), in_the_way]
     assert bench(newer) == [in_the_way]
     bench.refuses(submit(CORE0, 5, 2), "r1.core0 still works for job j1 under grant (1, 5)")
     bench(WorkerIdle("r1.core0"))
@@ -186,7 +186,7 @@ def test_a_grant_of_several_resources_takes_them_all(bench: Bench) -> None:
         submit(CORE1, 4), "r1.core1: grant (1, 4) is older than (1, 5), which was used on it or a relative"
     )
     lost = EndWork(Reason.LOST, "grant (1, 5) was revoked")
-    assert bench(Revoke((1, 5), ("r1.core1",))) == [Forward("r1.core0", lost)]
+    assert bench(Revoke((1, 5), ("r1.core1",))) == [ForwardToWorker("r1.core0", lost)]
     assert bench(WorkerIdle("r1.core0")) == [Revoked((1, 5), ("r1.core1",))]
     bench.takes(submit(CORE1, 6))
 
@@ -195,8 +195,8 @@ def test_removal_of_a_part_ends_the_work_and_waits_for_it(bench: Bench) -> None:
     bench.takes(submit(CORE0, 5, more=("r1.core1",)))
     why = "its resource was removed"
     assert bench(Called(2, RemoveResources(("r1.core1",)))) == [
-        Forward("r1.core0", EndWork(Reason.LOST, why)),
-        Forward("r1.core1", EndWork(Reason.LOST, why, close=True)),
+        ForwardToWorker("r1.core0", EndWork(Reason.LOST, why)),
+        ForwardToWorker("r1.core1", EndWork(Reason.LOST, why, close=True)),
     ]
     assert bench(WorkerStopped("r1.core1")) == []
     assert bench(WorkerIdle("r1.core0")) == [StopWorker("r1.core1"), Reply(2, DagReport((endpoint(CORE1),)))]
@@ -212,7 +212,7 @@ def test_held_resources_refuse_other_submits(bench: Bench) -> None:
     assert bench.rif.claims == (Claim("j2", (1, 6), ("r1.core0",)),), "a hold of an old grant holds nothing"
     bench.takes(submit(CORE0, 6, 2, job="j2"))
     overtaken = EndWork(Reason.LOST, "grant (1, 6) was overtaken by grant (1, 7)")
-    assert bench(Hold("j1", (1, 7), ("r1.core0",))) == [Forward("r1.core0", overtaken)]
+    assert bench(Hold("j1", (1, 7), ("r1.core0",))) == [ForwardToWorker("r1.core0", overtaken)]
 
 
 def test_parts_may_be_held_at_the_rif_that_runs_the_task(bench: Bench) -> None:
@@ -247,7 +247,7 @@ def test_revoke_answers_when_the_work_is_gone_and_touches_no_sibling(bench: Benc
     bench.takes(submit(CORE0, 5))
     bench.takes(submit(CORE1, 4, 2))
     lost = EndWork(Reason.LOST, "grant (1, 6) was revoked")
-    assert bench(Revoke((1, 6), ("r1.core0",))) == [Forward("r1.core0", lost)]
+    assert bench(Revoke((1, 6), ("r1.core0",))) == [ForwardToWorker("r1.core0", lost)]
     bench.refuses(submit(CORE0, 6), "r1.core0: grant (1, 6) was revoked, or is older than the resource")
     bench.takes(submit(CORE1, 4, 3))
     assert bench(Revoke((1, 5), ("r1.core0",))) == []
@@ -269,7 +269,7 @@ def test_revoke_of_an_older_grant_leaves_newer_work_alone(bench: Bench) -> None:
 def test_the_end_of_a_job_ends_its_work_and_no_others(bench: Bench, event: Any, why: str) -> None:
     bench.takes(submit(CORE0, 5))
     bench.takes(submit(CORE1, 6, job="j2"))
-    assert bench(event) == [Forward("r1.core0", EndWork(Reason.CANCELLED, why)), ForgetJob("j1")]
+    assert bench(event) == [ForwardToWorker("r1.core0", EndWork(Reason.CANCELLED, why)), ForgetJob("j1")]
     assert bench(event) == []
     assert bench(DefineCode("j1", 8, b"late")) == []
     assert bench(Hold("j1", (1, 9), ("r1.core0",))) == []
@@ -280,7 +280,7 @@ def test_the_end_of_a_job_ends_its_work_and_no_others(bench: Bench, event: Any, 
 def test_a_job_server_that_connects_again_starts_afresh(bench: Bench) -> None:
     bench.takes(submit(CORE0, 5))
     again = "its job server has connected again"
-    assert bench(JOB) == [Forward("r1.core0", EndWork(Reason.CANCELLED, again)), ForgetJob("j1"), JOB]
+    assert bench(JOB) == [ForwardToWorker("r1.core0", EndWork(Reason.CANCELLED, again)), ForgetJob("j1"), JOB]
     with pytest.raises(IllegalEvent, match="not defined"):
         bench(submit(CORE0, 5))
     assert bench(CODE) == [CODE]
@@ -293,7 +293,7 @@ def test_cancel_and_take_back_reach_only_ones_own_work(bench: Bench) -> None:
     bench.takes(submit(CORE0, 5))
     for kind in (Cancel, TakeBack):
         event = kind("j1", "r1.core0", ((1, 1),))
-        assert bench(event) == [Forward("r1.core0", event)]
+        assert bench(event) == [ForwardToWorker("r1.core0", event)]
         assert bench(kind("j2", "r1.core0", ((1, 1),))) == []
         assert bench(kind("j1", "r1.core1", ((1, 1),))) == []
         assert bench(kind("j1", "r9.core1", ((1, 1),))) == []
@@ -304,9 +304,9 @@ def test_stop_closes_every_worker_and_takes_nothing_more(bench: Bench) -> None:
     names = [resource.resource_id for resource in DAG]
     actions = bench(Stop("the RTS is gone"))
     closing = EndWork(Reason.LOST, "the RTS is gone", close=True)
-    assert [a for a in actions if a != Forward("r1.core0", EndWork(Reason.LOST, "the RTS is gone"))] == [
-        Forward(name, closing) for name in names
-    ]
+    assert [
+        a for a in actions if a != ForwardToWorker("r1.core0", EndWork(Reason.LOST, "the RTS is gone"))
+    ] == [ForwardToWorker(name, closing) for name in names]
     assert bench(Stop("again")) == []
     bench.refuses(submit(CORE1, 6), "r1 is stopping: the RTS is gone")
     new = Resource("r1.core2", "core")
@@ -330,4 +330,4 @@ def test_a_job_says_how_much_data_its_tasks_may_have_fetched(bench: Bench) -> No
     bench(OpenJob("j3", stage=StageLimits(inputs_bytes_max=7)))
     bench(DefineCode("j3", 7, b""))
     event = submit(CORE0, 1, job="j3")
-    assert bench(event) == [Forward(event.resources[0], Assign(event, True, 7))]
+    assert bench(event) == [ForwardToWorker(event.resources[0], Assign(event, True, 7))]

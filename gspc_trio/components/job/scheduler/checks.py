@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from gspc_trio.components.job.scheduler.serve import priority_of
-from gspc_trio.components.job.scheduler.state import SHAPES_MAX, Asked, ClassQueue, Held, Place, State
+from gspc_trio.components.job.scheduler.state import (
+    SHAPES_MAX,
+    AskedBack,
+    Held,
+    SchedulerState,
+    ShapeQueue,
+    TaskPlace,
+)
 from gspc_trio.core.ids import host_name
 
 
-def check_state(state: State) -> None:
+def check_state(state: SchedulerState) -> None:
     """Assert every invariant."""
     assert not any((state.out, state.again, state.touched, state.turned)), "an event was left unfinished"
     _check_tasks(state)
@@ -21,7 +28,7 @@ def check_state(state: State) -> None:
     _check_sums(state)
 
 
-def _check_tasks(state: State) -> None:
+def _check_tasks(state: SchedulerState) -> None:
     assert state.tasks.keys().isdisjoint(state.failed), "a task is both live and failed"
     for task_id, entry in state.tasks.items():
         assert entry.task.task_id == task_id, "a task is filed under another id"
@@ -29,21 +36,21 @@ def _check_tasks(state: State) -> None:
         in_waiting = entry in entry.queue.waiting
         in_elsewhere = entry.queue.elsewhere.get(task_id) is entry
         in_sent = entry.held is not None and entry.held.sent.get(task_id) is entry
-        assert in_waiting == (entry.place is Place.WAITING), "waiting tasks and their queue disagree"
-        assert in_elsewhere == (entry.place is Place.ELSEWHERE), "choosy tasks and their queue disagree"
-        assert in_sent == (entry.place is Place.SENT), "submitted tasks and their grant disagree"
+        assert in_waiting == (entry.place is TaskPlace.WAITING), "waiting tasks and their queue disagree"
+        assert in_elsewhere == (entry.place is TaskPlace.ELSEWHERE), "choosy tasks and their queue disagree"
+        assert in_sent == (entry.place is TaskPlace.SENT), "submitted tasks and their grant disagree"
         assert (entry.held is not None) == in_sent, "a task that is not submitted has a grant"
         assert len(entry.lost_at) <= entry.losses, "a host was charged with a loss that does not count"
-        timed = entry.place in (Place.DELAYED, Place.ELSEWHERE)
+        timed = entry.place in (TaskPlace.DELAYED, TaskPlace.ELSEWHERE)
         assert timed == (entry.timer != 0), "a delayed task has no timer, or another one has"
-        assert in_sent or entry.asked is Asked.NO, "a task that is not submitted was asked back"
+        assert in_sent or entry.asked is AskedBack.NO, "a task that is not submitted was asked back"
     numbers = {number for _, number, whose in state.timers if whose.timer == number}
     wanted = {entry.timer for entry in state.tasks.values() if entry.timer}
     wanted |= {held.timer for held in state.grants.values() if held.timer}
     assert numbers == wanted, "a timer is missing or left over"
 
 
-def _check_grant(state: State, held: Held) -> None:
+def _check_grant(state: SchedulerState, held: Held) -> None:
     queue = held.queue
     assert queue.grants.get(held.grant_id) is held, "a grant is not in its queue"
     assert state.queues.get(queue.shape) is queue, "a grant belongs to a queue that is gone"
@@ -53,7 +60,7 @@ def _check_grant(state: State, held: Held) -> None:
     assert held.sent or not held.leaving, "a recalled grant without tasks was kept"
     assert held.head() is held.announced, "the running task was not announced"
     assert len(held.sent) == 1 or not any(entry.alone for entry in held.sent.values()), "a task is not alone"
-    stuck = [entry for entry in held.sent.values() if entry.asked is Asked.NO and not entry.begun]
+    stuck = [entry for entry in held.sent.values() if entry.asked is AskedBack.NO and not entry.begun]
     number = len(stuck) - (held.head() in stuck) if held.slow else 0
     assert held.stuck == number, "tasks behind a slow one are miscounted"
     assert held.level == (len(held.sent) if held.usable else -1), "a grant stands on the wrong level"
@@ -61,14 +68,14 @@ def _check_grant(state: State, held: Held) -> None:
         assert held in queue.levels.by_count[held.level], "a grant is not on its level"
 
 
-def _check_queue(state: State, queue: ClassQueue) -> None:
+def _check_queue(state: SchedulerState, queue: ShapeQueue) -> None:
     assert queue.tasks or queue.grants, "a queue without tasks and grants was kept"
     assert queue.sent == sum(len(held.sent) for held in queue.grants.values()), "submitted tasks"
     assert queue.levels.size == sum(held.usable for held in queue.grants.values()), "usable grants"
     assert all(queue.levels.by_count.values()), "an empty level was kept"
     assert queue.stuck == sum(held.stuck for held in queue.grants.values()), "tasks behind slow ones"
     awaited = sum(
-        entry.asked is Asked.AWAITED for held in queue.grants.values() for entry in held.sent.values()
+        entry.asked is AskedBack.AWAITED for held in queue.grants.values() for entry in held.sent.values()
     )
     assert queue.awaited == awaited, "tasks asked back are miscounted"
     wanted = state.look_ahead.credit(queue.wanted) if queue.live and state.stopping is None else 0
@@ -82,9 +89,9 @@ def _check_queue(state: State, queue: ClassQueue) -> None:
         assert not idle, "a task waits while a grant that could run it is idle"
 
 
-def _check_sums(state: State) -> None:
+def _check_sums(state: SchedulerState) -> None:
     assert set(state.grants) == {grant_id for queue in state.queues.values() for grant_id in queue.grants}
-    delayed = sum(entry.place is Place.DELAYED for entry in state.tasks.values())
+    delayed = sum(entry.place is TaskPlace.DELAYED for entry in state.tasks.values())
     assert delayed == sum(queue.delayed for queue in state.queues.values()), "delayed tasks are miscounted"
     assert sum(queue.tasks for queue in state.queues.values()) == len(state.tasks), "tasks are miscounted"
     assert len(state.queues) - len(state.dormant) <= SHAPES_MAX, "too many shapes are live"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gspc_trio.components.job.scheduler.state import ClassQueue, Entry, Place, State
+from gspc_trio.components.job.scheduler.state import SchedulerState, ShapeQueue, TaskEntry, TaskPlace
 from gspc_trio.core.ids import TaskId
 
 
-def explain_task(state: State, task_id: TaskId) -> str:
+def explain_task(state: SchedulerState, task_id: TaskId) -> str:
     """Return what the task waits for, where it runs, or that it is not there."""
     if task_id in state.failed:
         return f"task {task_id} has failed; it can be retried"
@@ -14,18 +14,18 @@ def explain_task(state: State, task_id: TaskId) -> str:
     if entry is None:
         return f"task {task_id} has ended or was never ready"
     name = f"task {task_id} ({entry.task.name})"
-    if entry.place is Place.SENT:
+    if entry.place is TaskPlace.SENT:
         return f"{name} {_at_worker(entry)}"
     queue = entry.queue
-    if entry.place is Place.DELAYED:
+    if entry.place is TaskPlace.DELAYED:
         due = min(due for due, number, _ in state.timers if number == entry.timer)
         return f"{name} is tried again in {max(0.0, due - state.now):.1f} s, after {_history(entry)}"
-    if entry.place is Place.ELSEWHERE:
+    if entry.place is TaskPlace.ELSEWHERE:
         return f"{name} waits for another {queue.resource_class} than {', '.join(sorted(entry.avoid))}"
     return f"{name} waits for {queue.shape}: {_position(entry)}; {_grants(queue)}"
 
 
-def _at_worker(entry: Entry) -> str:
+def _at_worker(entry: TaskEntry) -> str:
     held = entry.held
     assert held is not None
     position = list(held.sent).index(entry.task.task_id)
@@ -35,7 +35,7 @@ def _at_worker(entry: Entry) -> str:
     return f"is number {position} in the queue of {held.resource_id}{cancelling}"
 
 
-def _history(entry: Entry) -> str:
+def _history(entry: TaskEntry) -> str:
     parts = (
         (entry.failures, "failures"),
         (entry.losses, "losses"),
@@ -46,7 +46,7 @@ def _history(entry: Entry) -> str:
     return ", ".join(f"{number} {what}" for number, what in parts if number)
 
 
-def _position(entry: Entry) -> str:
+def _position(entry: TaskEntry) -> str:
     before = 0
     for other in entry.queue.waiting:
         if other is entry:
@@ -55,7 +55,7 @@ def _position(entry: Entry) -> str:
     return "it is the next" if before == 0 else f"{before} are before it"
 
 
-def _grants(queue: ClassQueue) -> str:
+def _grants(queue: ShapeQueue) -> str:
     if not queue.live:
         return "too many other shapes are asked for; it is asked for when one of them is done"
     away = sum(1 for held in queue.grants.values() if not held.up or held.lost)

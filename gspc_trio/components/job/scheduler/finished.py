@@ -7,7 +7,14 @@ from msgspec.structs import replace
 from gspc_trio.components.job.scheduler.grants import leave
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.scheduler.losses import again_elsewhere, lose
-from gspc_trio.components.job.scheduler.state import Asked, CodeTime, Entry, Held, Place, State
+from gspc_trio.components.job.scheduler.state import (
+    AskedBack,
+    CodeTime,
+    Held,
+    SchedulerState,
+    TaskEntry,
+    TaskPlace,
+)
 from gspc_trio.components.job.scheduler.tasks import again, end, fail, start_timer
 from gspc_trio.components.worker.messages import Begun, Finished
 from gspc_trio.components.worker.verdict import had_begun
@@ -17,11 +24,11 @@ from gspc_trio.records.facts import TaskChanged
 
 _FINISHED = TaskState.FINISHED
 _BY_ITSELF = Reason.FINISHED
-_AWAITED = Asked.AWAITED
-_ENDED = Place.ENDED
+_AWAITED = AskedBack.AWAITED
+_ENDED = TaskPlace.ENDED
 
 
-def finished(state: State, event: Finished) -> None:
+def finished(state: SchedulerState, event: Finished) -> None:
     """Take the outcomes of attempts; unknown and old ones, and those of others, are only counted."""
     tasks, out, now, job = state.tasks, state.out, state.now, state.job
     resource_id = event.resource_id
@@ -87,14 +94,14 @@ def finished(state: State, event: Finished) -> None:
     state.stale += stale
 
 
-def begun(state: State, event: Begun) -> None:
+def begun(state: SchedulerState, event: Begun) -> None:
     """A worker has begun with a task that stages data: it does not come back any more."""
     entry = state.tasks.get(event.task_id)
     if entry is None or entry.held is None or entry.attempt != event.attempt:
         return
     entry.begun = True
     if entry.asked is _AWAITED:
-        entry.asked = Asked.BEGUN
+        entry.asked = AskedBack.BEGUN
         entry.queue.awaited -= 1
     state.touched[entry.held] = state.turned[entry.queue] = None
 
@@ -106,7 +113,7 @@ def _longest_phase_s(outcome: Outcome) -> float:
     return max(outcome.duration_s, *staged_s)
 
 
-def _learn(state: State, held: Held | None, code_id: int, seconds: float, count: int) -> None:
+def _learn(state: SchedulerState, held: Held | None, code_id: int, seconds: float, count: int) -> None:
     """Note that ``count`` tasks of a code took ``seconds`` together."""
     assert held is not None
     if held.fresh:
@@ -121,7 +128,7 @@ def _learn(state: State, held: Held | None, code_id: int, seconds: float, count:
 
 
 def _ended_otherwise(
-    state: State, entry: Entry, held: Held, outcome: Outcome, resource_id: ResourceId
+    state: SchedulerState, entry: TaskEntry, held: Held, outcome: Outcome, resource_id: ResourceId
 ) -> None:
     """An attempt did not finish; the task is no longer at the worker."""
     reason = outcome.reason
@@ -135,14 +142,14 @@ def _ended_otherwise(
         lose(state, entry, replace(outcome, reason=Reason.LOST), resource_id)
     elif entry.cancelling:
         end(state, entry, TaskState.CANCELLED, replace(outcome, reason=Reason.CANCELLED), resource_id)
-    elif entry.asked is not Asked.NO and reason is Reason.RETURNED:
+    elif entry.asked is not AskedBack.NO and reason is Reason.RETURNED:
         state.taken_back += 1
         _came_back(state, entry, outcome, "taken back")
     else:
         _given_back(state, entry, held, outcome, resource_id)
 
 
-def _failed(state: State, entry: Entry, outcome: Outcome, resource_id: ResourceId) -> None:
+def _failed(state: SchedulerState, entry: TaskEntry, outcome: Outcome, resource_id: ResourceId) -> None:
     entry.failures += 1
     delay_s = None
     if not entry.cancelling:
@@ -155,7 +162,9 @@ def _failed(state: State, entry: Entry, outcome: Outcome, resource_id: ResourceI
     again_elsewhere(state, entry, resource_id, detail, delay_s)
 
 
-def _given_back(state: State, entry: Entry, held: Held, outcome: Outcome, resource_id: ResourceId) -> None:
+def _given_back(
+    state: SchedulerState, entry: TaskEntry, held: Held, outcome: Outcome, resource_id: ResourceId
+) -> None:
     """A worker gave a task back unasked: fate, it refuses the grant, or what the task needs is not there."""
     error = outcome.error
     if error is not None and error.kind == "awaited":  # for as long as that takes: it uses up nothing
@@ -177,13 +186,15 @@ def _given_back(state: State, entry: Entry, held: Held, outcome: Outcome, resour
     _came_back(state, entry, outcome, f"returned: {detail}", delay_s)
 
 
-def _came_back(state: State, entry: Entry, outcome: Outcome, detail: str, delay_s: float = 0.0) -> None:
+def _came_back(
+    state: SchedulerState, entry: TaskEntry, outcome: Outcome, detail: str, delay_s: float = 0.0
+) -> None:
     """A task gets another attempt; if it had not begun, people do not count the one that came back."""
     entry.given_back += not had_begun(outcome)
     again(state, entry, detail, delay_s)
 
 
-def _refused(state: State, held: Held) -> None:
+def _refused(state: SchedulerState, held: Held) -> None:
     """A worker takes no tasks under the grant, or kills them: it rests a while, and in the end goes back."""
     if held.timer or held.leaving:
         return

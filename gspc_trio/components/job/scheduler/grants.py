@@ -12,7 +12,7 @@ from gspc_trio.components.job.scheduler.interface import (
 )
 from gspc_trio.components.job.scheduler.losses import end_cancelled, lose
 from gspc_trio.components.job.scheduler.serve import count_stuck, take_back
-from gspc_trio.components.job.scheduler.state import Asked, Held, State
+from gspc_trio.components.job.scheduler.state import AskedBack, Held, SchedulerState
 from gspc_trio.components.job.scheduler.tasks import again, fail, withdraw
 from gspc_trio.components.rif.messages import Hold
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
@@ -22,7 +22,7 @@ from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.records.facts import GrantChanged
 
 
-def grant(state: State, event: Grant) -> None:
+def grant(state: SchedulerState, event: Grant) -> None:
     """Take a grant in hand; with nothing to run on it, it is kept for what comes."""
     if event.grant_id in state.grants:
         raise IllegalEvent(f"job {state.job}: grant {event.grant_id} came twice")
@@ -46,13 +46,13 @@ def grant(state: State, event: Grant) -> None:
         hold_others(state, held)
 
 
-def hold_others(state: State, held: Held) -> None:
+def hold_others(state: SchedulerState, held: Held) -> None:
     """Tell the hosts of a co-allocation's other resources that they are taken."""
     if len(held.resources) > 1:
         state.out.append(Hold(state.job, held.grant_id, held.resources[1:]))
 
 
-def recall(state: State, event: Recall) -> None:
+def recall(state: SchedulerState, event: Recall) -> None:
     """Others wait: take back what has not begun; the grant goes when its running task has ended."""
     for grant_id in event.grant_ids:
         held = state.grants.get(grant_id)
@@ -60,20 +60,20 @@ def recall(state: State, event: Recall) -> None:
             leave(state, held)
 
 
-def leave(state: State, held: Held) -> None:
+def leave(state: SchedulerState, held: Held) -> None:
     """Submit nothing more on a grant, and give it back as soon as nothing runs on it."""
     held.leaving = True
     state.touched[held] = None
     take_back(state, held, len(held.sent))
 
 
-def release(state: State, held: Held) -> None:
+def release(state: SchedulerState, held: Held) -> None:
     """Give an empty grant back."""
     state.out.append(Release(state.job, held.grant_id))
     forget(state, held)
 
 
-def forget(state: State, held: Held) -> None:
+def forget(state: SchedulerState, held: Held) -> None:
     """The grant is no longer ours."""
     queue = held.queue
     del state.grants[held.grant_id], queue.grants[held.grant_id]
@@ -87,7 +87,7 @@ def forget(state: State, held: Held) -> None:
     state.out.append(GrantChanged(state.now, state.job, held.grant_id, held.resources, False))
 
 
-def refuse(state: State, event: Refuse) -> None:
+def refuse(state: SchedulerState, event: Refuse) -> None:
     """No grant of this shape will come: what waits for one has failed.
 
     A demand that crossed the refusal is withdrawn, for whoever waited behind it has failed, too.
@@ -104,7 +104,7 @@ def refuse(state: State, event: Refuse) -> None:
         fail(state, entry, Outcome(entry.task.task_id, entry.attempt, Reason.FAILED, error=error), "")
 
 
-def lapsed(state: State, event: Lapsed) -> None:
+def lapsed(state: SchedulerState, event: Lapsed) -> None:
     """These grants are gone, and what ran there is lost."""
     for grant_id in event.grant_ids:
         held = state.grants.get(grant_id)
@@ -113,7 +113,7 @@ def lapsed(state: State, event: Lapsed) -> None:
             forget(state, held)
 
 
-def resources_up(state: State, event: ResourcesUp) -> None:
+def resources_up(state: SchedulerState, event: ResourcesUp) -> None:
     """Resources can be reached: grants on them that waited for this become usable.
 
     A grant that had lost one of them goes back; the resource manager would not notice otherwise, for to it
@@ -136,7 +136,7 @@ def resources_up(state: State, event: ResourcesUp) -> None:
             state.touched[held] = state.turned[held.queue] = None
 
 
-def resources_lost(state: State, event: ResourcesLost) -> None:
+def resources_lost(state: SchedulerState, event: ResourcesLost) -> None:
     """What was submitted to these resources is lost; their grants stay, unused, until the RM speaks."""
     state.of_host = "", frozenset()
     for resource_id in event.resource_ids:
@@ -157,7 +157,7 @@ def resources_lost(state: State, event: ResourcesLost) -> None:
         lose_all(state, held, f"{resource_id}: {event.reason}")
 
 
-def withheld(state: State, event: Withheld) -> None:
+def withheld(state: SchedulerState, event: Withheld) -> None:
     """Note what was never sent: when it is lost it has not begun."""
     for resource_id in event.resource_ids:
         held = state.by_resource.get(resource_id)
@@ -169,7 +169,7 @@ def withheld(state: State, event: Withheld) -> None:
     state.out.append(GivenUp(event))
 
 
-def reclaim(state: State, _event: Reclaim) -> None:
+def reclaim(state: SchedulerState, _event: Reclaim) -> None:
     """Say what is held, then anew what is wanted; a grant that has lost a resource is given up."""
     for held in [held for held in state.grants.values() if held.lost]:
         forget(state, held)
@@ -182,7 +182,7 @@ def reclaim(state: State, _event: Reclaim) -> None:
         state.turned[queue] = None
 
 
-def lose_all(state: State, held: Held, detail: str) -> None:
+def lose_all(state: SchedulerState, held: Held, detail: str) -> None:
     """All that was submitted under the grant is lost; only the running one may have begun, if it was sent."""
     queue = held.queue
     entries = list(held.sent.values())
@@ -192,7 +192,7 @@ def lose_all(state: State, held: Held, detail: str) -> None:
     queue.sent -= len(entries)
     state.touched[held] = state.turned[queue] = None
     for position, entry in enumerate(entries):
-        if entry.asked is Asked.AWAITED:
+        if entry.asked is AskedBack.AWAITED:
             queue.awaited -= 1
         entry.held = None
         lost = Outcome(entry.task.task_id, entry.attempt, Reason.LOST, error=TaskError("lost", detail))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gspc_trio.components.job.scheduler.state import Entry, State
+from gspc_trio.components.job.scheduler.state import SchedulerState, TaskEntry
 from gspc_trio.components.job.scheduler.tasks import again, end, fail
 from gspc_trio.core.ids import ResourceId, TaskId, host_name
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 
 
-def lose(state: State, entry: Entry, lost: Outcome, resource_id: ResourceId) -> bool:
+def lose(state: SchedulerState, entry: TaskEntry, lost: Outcome, resource_id: ResourceId) -> bool:
     """An attempt that may have begun was lost; the task is no longer at a worker.
 
     Whether the task or its host is to blame nobody knows before something of the job has finished there. Such
@@ -47,7 +47,7 @@ def lose(state: State, entry: Entry, lost: Outcome, resource_id: ResourceId) -> 
 
 
 def again_elsewhere(
-    state: State, entry: Entry, resource_id: ResourceId, detail: str, delay_s: float = 0.0
+    state: SchedulerState, entry: TaskEntry, resource_id: ResourceId, detail: str, delay_s: float = 0.0
 ) -> None:
     """Try a task again, on another resource if possible."""
     state.retries += 1
@@ -55,13 +55,13 @@ def again_elsewhere(
     again(state, entry, detail, delay_s)
 
 
-def end_cancelled(state: State, entry: Entry, lost: Outcome, resource_id: ResourceId) -> None:
+def end_cancelled(state: SchedulerState, entry: TaskEntry, lost: Outcome, resource_id: ResourceId) -> None:
     """A task that was to end anyway was lost."""
     outcome = replace(lost, reason=Reason.CANCELLED, error=None)
     end(state, entry, TaskState.CANCELLED, outcome, resource_id)
 
 
-def _may_run_elsewhere(state: State, entry: Entry, host: str) -> bool:
+def _may_run_elsewhere(state: SchedulerState, entry: TaskEntry, host: str) -> bool:
     """Whether there is a host for the task that has run others, or has not lost it yet."""
     first = entry.queue.shape.requirements[0]
     if first.hard:
@@ -73,7 +73,7 @@ def _may_run_elsewhere(state: State, entry: Entry, host: str) -> bool:
     )
 
 
-def _resources_of(state: State, host: str) -> frozenset[ResourceId]:
+def _resources_of(state: SchedulerState, host: str) -> frozenset[ResourceId]:
     """Return what is known of a host; many tasks are lost there at one time, and few hosts ever asked for."""
     if state.of_host[0] != host:
         state.of_host = host, frozenset(name for name in state.known if host_name(name) == host)

@@ -38,7 +38,7 @@ from gspc_trio.components.job.scheduler.serve import (
     serve,
     tell_demand,
 )
-from gspc_trio.components.job.scheduler.state import ClassQueue, Held, Place, State
+from gspc_trio.components.job.scheduler.state import Held, SchedulerState, ShapeQueue, TaskPlace
 from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
 from gspc_trio.components.worker.messages import Begun, Cancel, Finished
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
@@ -95,7 +95,7 @@ class Scheduler:
         random: Random | None = None,
         failed_max: int | None = None,
     ) -> None:
-        self._state = State(job, retry, work_ahead, look_ahead, random, failed_max)
+        self._state = SchedulerState(job, retry, work_ahead, look_ahead, random, failed_max)
 
     @property
     def job(self) -> JobId:
@@ -172,7 +172,7 @@ class Scheduler:
         entry = self._state.tasks.get(task_id)
         if entry is None:
             return None
-        if entry.place is not Place.SENT or entry.held is None:
+        if entry.place is not TaskPlace.SENT or entry.held is None:
             return TaskState.READY
         return TaskState.RUNNING if entry.held.head() is entry else TaskState.SUBMITTED
 
@@ -221,7 +221,7 @@ class Scheduler:
         )
 
 
-def _status(state: State) -> dict[TaskState, int]:
+def _status(state: SchedulerState) -> dict[TaskState, int]:
     sent = sum(queue.sent for queue in state.queues.values())
     running = sum(1 for held in state.grants.values() if held.sent)
     return {
@@ -234,7 +234,7 @@ def _status(state: State) -> dict[TaskState, int]:
     }
 
 
-def _watched(state: State, event: Watched) -> None:
+def _watched(state: SchedulerState, event: Watched) -> None:
     """Record single tasks from now on, beginning with those there are; or count them only."""
     if event.on is state.recording:
         return
@@ -248,7 +248,7 @@ def _watched(state: State, event: Watched) -> None:
     state.out += [state.sums.counts(state.now, state.job, totals), *named]
 
 
-def _glance(state: State, now: float, named_max: int) -> list[Record]:
+def _glance(state: SchedulerState, now: float, named_max: int) -> list[Record]:
     heads = (head for held in state.grants.values() if (head := held.head()) is not None)
     running = list(islice(heads, named_max))
     resting = (
@@ -262,7 +262,7 @@ def _glance(state: State, now: float, named_max: int) -> list[Record]:
     return [state.sums.counts(now, state.job, totals), *named]
 
 
-def _settle(state: State) -> None:
+def _settle(state: SchedulerState) -> None:
     """After an event: follow what runs, give back, submit, ask for more."""
     if state.again:
         tasks.flush(state)
@@ -287,7 +287,7 @@ def _settle(state: State) -> None:
         state.out.append(Stopped())
 
 
-def _give_up(state: State, queue: ClassQueue) -> None:
+def _give_up(state: SchedulerState, queue: ShapeQueue) -> None:
     """Forget a queue without tasks and grants; it gives its grants back if others may not ask yet."""
     if queue.live and state.dormant:
         for held in list(queue.grants.values()):
@@ -304,53 +304,53 @@ def _give_up(state: State, queue: ClassQueue) -> None:
         state.turned[follower] = None
 
 
-def _grant(state: State, event: Grant) -> None:
+def _grant(state: SchedulerState, event: Grant) -> None:
     _ours(state, event)
     grants.grant(state, event)
 
 
-def _recall(state: State, event: Recall) -> None:
+def _recall(state: SchedulerState, event: Recall) -> None:
     _ours(state, event)
     grants.recall(state, event)
 
 
-def _refuse(state: State, event: Refuse) -> None:
+def _refuse(state: SchedulerState, event: Refuse) -> None:
     _ours(state, event)
     grants.refuse(state, event)
 
 
-def _lapsed(state: State, event: Lapsed) -> None:
+def _lapsed(state: SchedulerState, event: Lapsed) -> None:
     _ours(state, event)
     grants.lapsed(state, event)
 
 
-def _finished(state: State, event: Finished) -> None:
+def _finished(state: SchedulerState, event: Finished) -> None:
     _ours(state, event)
     finished(state, event)
 
 
-def _begun(state: State, event: Begun) -> None:
+def _begun(state: SchedulerState, event: Begun) -> None:
     _ours(state, event)
     begun(state, event)
 
 
-def _ours(state: State, event: Grant | Recall | Refuse | Lapsed | Finished | Begun) -> None:
+def _ours(state: SchedulerState, event: Grant | Recall | Refuse | Lapsed | Finished | Begun) -> None:
     if event.job != state.job:
         raise IllegalEvent(f"{type(event).__name__} of job {event.job} came to job {state.job}")
 
 
-def _cancel(state: State, event: CancelTasks) -> None:
+def _cancel(state: SchedulerState, event: CancelTasks) -> None:
     submitted: dict[Held, list[tuple[TaskId, int]]] = {}
     tasks.cancel(state, event, submitted)
     _cancel_submitted(state, submitted)
 
 
-def _cancel_submitted(state: State, submitted: dict[Held, list[tuple[TaskId, int]]]) -> None:
+def _cancel_submitted(state: SchedulerState, submitted: dict[Held, list[tuple[TaskId, int]]]) -> None:
     for held, attempts in submitted.items():
         state.out.append(Cancel(state.job, held.resource_id, tuple(attempts)))
 
 
-def _stop(state: State, event: Stop) -> None:
+def _stop(state: SchedulerState, event: Stop) -> None:
     if state.stopping is not None and (event.drain or not state.draining):
         return
     state.stopping = event.reason
@@ -368,12 +368,12 @@ def _stop(state: State, event: Stop) -> None:
     state.turned.update(dict.fromkeys(state.queues.values()))
 
 
-def _tick(state: State, _event: Tick) -> None:
+def _tick(state: SchedulerState, _event: Tick) -> None:
     tasks.wake(state)
     patrol(state)
 
 
-_HANDLERS: dict[type, Callable[[State, Any], None]] = {
+_HANDLERS: dict[type, Callable[[SchedulerState, Any], None]] = {
     TasksReady: tasks.add,
     RetryTask: tasks.retry,
     Restored: tasks.restored,

@@ -8,13 +8,13 @@ from math import inf
 
 from gspc_trio.components.job.scheduler.state import (
     CHOOSY_SEEN,
-    Asked,
-    ClassQueue,
+    AskedBack,
     CodeTime,
-    Entry,
     Held,
-    Place,
-    State,
+    SchedulerState,
+    ShapeQueue,
+    TaskEntry,
+    TaskPlace,
     rank_of,
 )
 from gspc_trio.components.rm.messages import Demand
@@ -29,12 +29,12 @@ VICTIMS_MAX = 64
 """Workers from which tasks are taken back in one event."""
 
 _UNMEASURED = CodeTime()
-_SENT = Place.SENT
+_SENT = TaskPlace.SENT
 _SUBMITTED = TaskState.SUBMITTED
 _RUNNING = TaskState.RUNNING
 
 
-def serve(state: State, queue: ClassQueue) -> None:
+def serve(state: SchedulerState, queue: ShapeQueue) -> None:
     """Submit what can be submitted, and see to it that no worker idles while another has much to do."""
     while queue.waiting.size or queue.elsewhere:
         by_count = queue.levels.by_count
@@ -66,7 +66,7 @@ def serve(state: State, queue: ClassQueue) -> None:
     _take_back_for_idle(state, queue)
 
 
-def _goes_ahead_below_s(state: State, queue: ClassQueue, level: int) -> float:
+def _goes_ahead_below_s(state: SchedulerState, queue: ShapeQueue, level: int) -> float:
     """Return with how little work in hand a grant with ``level`` tasks may get the next one, 0 for none.
 
     Most of the time it is not to get any, which is seen sooner here than by filling it.
@@ -84,7 +84,7 @@ def _goes_ahead_below_s(state: State, queue: ClassQueue, level: int) -> float:
     return inf if level < at_least else state.work_ahead.ahead_s / 2
 
 
-def _share(state: State, queue: ClassQueue) -> int:
+def _share(state: SchedulerState, queue: ShapeQueue) -> int:
     """Return how many tasks each grant gets, spread over those in hand and those to be expected."""
     width = queue.levels.size
     if queue.told and state.now - queue.changed_s <= state.work_ahead.settle_s:
@@ -92,7 +92,7 @@ def _share(state: State, queue: ClassQueue) -> int:
     return -(-(queue.unserved + queue.sent) // width)
 
 
-def _fill(state: State, held: Held, share: int) -> bool:
+def _fill(state: SchedulerState, held: Held, share: int) -> bool:
     """Submit tasks to a grant until it has its share or enough work; return whether any was."""
     queue, sent = held.queue, held.sent
     waiting, elsewhere = queue.waiting, queue.elsewhere
@@ -163,7 +163,7 @@ def _fill(state: State, held: Held, share: int) -> bool:
     return True
 
 
-def _is_slow(state: State, held: Held) -> bool:
+def _is_slow(state: SchedulerState, held: Held) -> bool:
     """Whether the task that now runs, and stages data, is known to take long."""
     head = held.head()
     if head is None or not head.staged:
@@ -172,19 +172,19 @@ def _is_slow(state: State, held: Held) -> bool:
     return state.work_ahead.takes_long(time.average_s)
 
 
-def count_stuck(state: State, held: Held) -> None:
+def count_stuck(state: SchedulerState, held: Held) -> None:
     """Count the tasks of a grant that had better be elsewhere: behind a slow one, and not begun."""
     stuck = 0
     if held.slow:
         behind = islice(held.sent.values(), 1, None)
-        stuck = sum(not entry.begun and entry.asked is Asked.NO for entry in behind)
+        stuck = sum(not entry.begun and entry.asked is AskedBack.NO for entry in behind)
     if stuck != held.stuck:
         held.queue.stuck += stuck - held.stuck
         held.stuck = stuck
         state.turned[held.queue] = None
 
 
-def _pick(candidates: Iterable[Entry], held: Held, other: Entry | None) -> Entry | None:
+def _pick(candidates: Iterable[TaskEntry], held: Held, other: TaskEntry | None) -> TaskEntry | None:
     """Return the first of a few candidates that does not avoid the grant's resource, unless ``other`` has
     a lower rank than it.
     """
@@ -195,7 +195,7 @@ def _pick(candidates: Iterable[Entry], held: Held, other: Entry | None) -> Entry
     return None
 
 
-def follow_head(state: State, held: Held) -> None:
+def follow_head(state: SchedulerState, held: Held) -> None:
     """Note which task runs on a grant after some have ended there."""
     head = held.head()
     if head is held.announced:
@@ -207,14 +207,14 @@ def follow_head(state: State, held: Held) -> None:
         return
     if len(held.sent) > 1 and state.patrol_s is None:
         state.patrol_s = state.now + state.work_ahead.patrol_s
-    if head.asked is Asked.AWAITED:
-        head.asked = Asked.BEGUN
+    if head.asked is AskedBack.AWAITED:
+        head.asked = AskedBack.BEGUN
         head.queue.awaited -= 1
     if state.recording:
         state.out.append(record_of(state, head))
 
 
-def record_of(state: State, entry: Entry) -> TaskChanged:
+def record_of(state: SchedulerState, entry: TaskEntry) -> TaskChanged:
     """Return where a live task is."""
     task, held = entry.task, entry.held
     if held is None:
@@ -224,12 +224,12 @@ def record_of(state: State, entry: Entry) -> TaskChanged:
     return TaskChanged(at_s, state.job, task.task_id, its_state, entry.tries, task.name, held.resource_id)
 
 
-def take_back(state: State, held: Held, number: int) -> int:
+def take_back(state: SchedulerState, held: Held, number: int) -> int:
     """Ask the last ``number`` tasks of a grant back that have not begun; return how many were asked."""
     entries = [
         entry
         for entry in held.sent.values()
-        if entry.asked is Asked.NO and not (entry.begun or entry.cancelling)
+        if entry.asked is AskedBack.NO and not (entry.begun or entry.cancelling)
     ]
     if entries and entries[0] is held.head():
         del entries[0]
@@ -237,7 +237,7 @@ def take_back(state: State, held: Held, number: int) -> int:
     if not entries:
         return 0
     for entry in entries:
-        entry.asked = Asked.AWAITED
+        entry.asked = AskedBack.AWAITED
     held.queue.awaited += len(entries)
     attempts = tuple((entry.task.task_id, entry.attempt) for entry in entries)
     state.out.append(TakeBack(state.job, held.resource_id, attempts))
@@ -245,7 +245,7 @@ def take_back(state: State, held: Held, number: int) -> int:
     return len(entries)
 
 
-def _take_back_for_idle(state: State, queue: ClassQueue) -> None:
+def _take_back_for_idle(state: SchedulerState, queue: ShapeQueue) -> None:
     """Nothing waits and some grants are empty: take their share from those that have most."""
     by_count = queue.levels.by_count
     idle = len(by_count.get(0, ()))
@@ -266,7 +266,7 @@ def _take_back_for_idle(state: State, queue: ClassQueue) -> None:
                 missing -= take_back(state, held, max(1, (level - 1) * idle // (idle + 1)))
 
 
-def patrol(state: State) -> None:
+def patrol(state: SchedulerState) -> None:
     """Take back what waits behind a task that has run since the last patrol: nobody foresaw its length.
 
     What it overlaps with stays: to fetch data for the next takes as long beside a long task.
@@ -292,7 +292,7 @@ def patrol(state: State) -> None:
             state.patrol_s = state.now + state.work_ahead.patrol_s
 
 
-def tell_demand(state: State, queue: ClassQueue) -> None:
+def tell_demand(state: SchedulerState, queue: ShapeQueue) -> None:
     """Tell the resource manager how many further grants the queue can use, if that has changed much."""
     if not (queue.told or queue.waiting.size or queue.elsewhere or queue.stuck):
         return  # nothing was asked for, and nothing is wanted
@@ -307,6 +307,6 @@ def tell_demand(state: State, queue: ClassQueue) -> None:
         state.out.append(Demand(state.job, queue.shape, wanted, state.seen, priority))
 
 
-def priority_of(state: State, queue: ClassQueue) -> int:
+def priority_of(state: SchedulerState, queue: ShapeQueue) -> int:
     """Return what the resource manager is told of a queue's priority: it matters beside another one only."""
     return queue.priority if len(state.queues) > 1 else 0

@@ -66,7 +66,7 @@ class Sums:
         return TaskCounts(now, job, dict(totals), self.computed_s, first_s, recent, lately)
 
 
-class Place(IntEnum):
+class TaskPlace(IntEnum):
     """Where a task's entry is; a live task is in one of the first four."""
 
     WAITING = 0
@@ -83,18 +83,18 @@ class Place(IntEnum):
     """It has finished or was cancelled."""
 
 
-TRANSITIONS: dict[Place, frozenset[Place]] = {
-    Place.WAITING: frozenset({Place.SENT, Place.ELSEWHERE, Place.FAILED, Place.ENDED}),
-    Place.ELSEWHERE: frozenset({Place.SENT, Place.WAITING, Place.FAILED, Place.ENDED}),
-    Place.DELAYED: frozenset({Place.WAITING, Place.FAILED, Place.ENDED}),
-    Place.SENT: frozenset({Place.WAITING, Place.DELAYED, Place.FAILED, Place.ENDED}),
-    Place.FAILED: frozenset({Place.WAITING}),
-    Place.ENDED: frozenset(),
+TRANSITIONS: dict[TaskPlace, frozenset[TaskPlace]] = {
+    TaskPlace.WAITING: frozenset({TaskPlace.SENT, TaskPlace.ELSEWHERE, TaskPlace.FAILED, TaskPlace.ENDED}),
+    TaskPlace.ELSEWHERE: frozenset({TaskPlace.SENT, TaskPlace.WAITING, TaskPlace.FAILED, TaskPlace.ENDED}),
+    TaskPlace.DELAYED: frozenset({TaskPlace.WAITING, TaskPlace.FAILED, TaskPlace.ENDED}),
+    TaskPlace.SENT: frozenset({TaskPlace.WAITING, TaskPlace.DELAYED, TaskPlace.FAILED, TaskPlace.ENDED}),
+    TaskPlace.FAILED: frozenset({TaskPlace.WAITING}),
+    TaskPlace.ENDED: frozenset(),
 }
 """Where a task may go from where it is."""
 
 
-class Asked(IntEnum):
+class AskedBack(IntEnum):
     """Whether a submitted task was asked back, and whether the answer is still awaited."""
 
     NO = 0
@@ -103,7 +103,7 @@ class Asked(IntEnum):
 
 
 @define(eq=False)
-class Entry:
+class TaskEntry:
     """A task that has not ended, or has failed and may be retried.
 
     Attributes:
@@ -129,7 +129,7 @@ class Entry:
     """
 
     task: Task
-    queue: ClassQueue
+    queue: ShapeQueue
     alone: bool
     attempt: int = 0
     given_back: int = 0
@@ -137,11 +137,11 @@ class Entry:
     losses: int = 0
     returns: int = 0
     waits: int = 0
-    place: Place = Place.WAITING
+    place: TaskPlace = TaskPlace.WAITING
     held: Held | None = None
     cost_s: float = 0.0
     cancelling: bool = False
-    asked: Asked = Asked.NO
+    asked: AskedBack = AskedBack.NO
     number: int = 0
     unsent: bool = False
     begun: bool = False
@@ -161,7 +161,7 @@ class Entry:
         options = self.task.options
         return options.stage_in or options.stage_out
 
-    def move(self, place: Place) -> None:
+    def move(self, place: TaskPlace) -> None:
         """Go to another place, as :data:`TRANSITIONS` allows."""
         assert place in TRANSITIONS[self.place], f"task {self.task.task_id} from {self.place} to {place}"
         self.place = place
@@ -192,9 +192,9 @@ class Held:
 
     grant_id: GrantId
     resources: tuple[ResourceId, ...]
-    queue: ClassQueue
-    sent: dict[TaskId, Entry] = field(factory=dict)
-    announced: Entry | None = None
+    queue: ShapeQueue
+    sent: dict[TaskId, TaskEntry] = field(factory=dict)
+    announced: TaskEntry | None = None
     since_s: float = 0.0
     work_s: float = 0.0
     up: bool = True
@@ -219,7 +219,7 @@ class Held:
         """Whether tasks may be submitted to it."""
         return self.up and not (self.lost or self.leaving or self.blocked or self.timer)
 
-    def head(self) -> Entry | None:
+    def head(self) -> TaskEntry | None:
         """Return the running task."""
         for entry in self.sent.values():
             return entry
@@ -270,7 +270,7 @@ class CodeTime:
 Rank: TypeAlias = tuple[int, int]
 """Of two tasks that wait, that of the lower rank goes first."""
 
-Row: TypeAlias = "OrderedDict[TaskId, Entry]"
+Row: TypeAlias = "OrderedDict[TaskId, TaskEntry]"
 
 
 def rank_of(task: Task) -> Rank:
@@ -297,11 +297,11 @@ class Waiting:
     def __len__(self) -> int:
         return self.size
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[TaskEntry]:
         for rank in self._ranks:
             yield from self._rows[rank].values()
 
-    def __contains__(self, entry: Entry) -> bool:
+    def __contains__(self, entry: TaskEntry) -> bool:
         row = self._rows.get(rank_of(entry.task))
         return row is not None and row.get(entry.task.task_id) is entry
 
@@ -323,19 +323,19 @@ class Waiting:
             del rows[ranks.pop(0)]
         return None
 
-    def first(self) -> Entry | None:
+    def first(self) -> TaskEntry | None:
         """Return the task that is to go first."""
         row = self.first_row()
         return None if row is None else next(iter(row.values()))
 
-    def put_first(self, entry: Entry) -> None:
+    def put_first(self, entry: TaskEntry) -> None:
         """Let a task that was out wait before the others of its rank."""
         row, task_id = self.row(rank_of(entry.task)), entry.task.task_id
         row[task_id] = entry
         row.move_to_end(task_id, last=False)
         self.size += 1
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: TaskEntry) -> None:
         """Take out a task, wherever it is."""
         del self._rows[rank_of(entry.task)][entry.task.task_id]
         self.size -= 1
@@ -349,7 +349,7 @@ class Waiting:
 
 
 @define(eq=False)
-class ClassQueue:
+class ShapeQueue:
     """The tasks of one shape and the grants for them (SCH-3).
 
     Attributes:
@@ -374,7 +374,7 @@ class ClassQueue:
     resource_class: str
     single: bool
     waiting: Waiting = field(factory=Waiting)
-    elsewhere: OrderedDict[TaskId, Entry] = field(factory=OrderedDict)
+    elsewhere: OrderedDict[TaskId, TaskEntry] = field(factory=OrderedDict)
     delayed: int = 0
     sent: int = 0
     grants: dict[GrantId, Held] = field(factory=dict)
@@ -415,7 +415,7 @@ class ClassQueue:
 
 
 @define(eq=False)
-class State:
+class SchedulerState:
     """Everything one scheduler knows, and the actions of the event it is handling.
 
     Attributes:
@@ -445,8 +445,8 @@ class State:
     look_ahead: LookAheadPolicy
     random: Random | None
     failed_max: int | None = None
-    tasks: dict[TaskId, Entry] = field(factory=dict)
-    failed: dict[TaskId, Entry] = field(factory=dict)
+    tasks: dict[TaskId, TaskEntry] = field(factory=dict)
+    failed: dict[TaskId, TaskEntry] = field(factory=dict)
     dropped: int = 0
     grants: dict[GrantId, Held] = field(factory=dict)
     by_resource: dict[ResourceId, Held] = field(factory=dict)
@@ -455,9 +455,9 @@ class State:
     of_host: tuple[str, frozenset[ResourceId]] = ("", frozenset())
     proven: set[str] = field(factory=set)
     times: dict[tuple[str, int], CodeTime] = field(factory=dict)
-    queues: dict[Shape, ClassQueue] = field(factory=dict)
-    dormant: OrderedDict[Shape, ClassQueue] = field(factory=OrderedDict)
-    timers: list[tuple[float, int, Entry | Held]] = field(factory=list)
+    queues: dict[Shape, ShapeQueue] = field(factory=dict)
+    dormant: OrderedDict[Shape, ShapeQueue] = field(factory=OrderedDict)
+    timers: list[tuple[float, int, TaskEntry | Held]] = field(factory=list)
     timer_count: int = 0
     seen: GrantId = NO_GRANT
     patrol_s: float | None = None
@@ -474,16 +474,16 @@ class State:
     sums: Sums = field(factory=Sums)
     now: float = 0.0
     out: list[Any] = field(factory=list)
-    again: list[Entry] = field(factory=list)
+    again: list[TaskEntry] = field(factory=list)
     touched: dict[Held, None] = field(factory=dict)
-    turned: dict[ClassQueue, None] = field(factory=dict)
+    turned: dict[ShapeQueue, None] = field(factory=dict)
 
-    def queue_for(self, shape: Shape) -> ClassQueue:
+    def queue_for(self, shape: Shape) -> ShapeQueue:
         """Return the queue of a shape, made when the shape first appears."""
         queue = self.queues.get(shape)
         if queue is None:
             first = shape.requirements[0]
-            queue = ClassQueue(shape, first.resource_class, len(shape.requirements) == 1)
+            queue = ShapeQueue(shape, first.resource_class, len(shape.requirements) == 1)
             if len(self.queues) - len(self.dormant) >= SHAPES_MAX:
                 queue.live = False
                 self.dormant[shape] = queue

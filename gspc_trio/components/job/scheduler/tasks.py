@@ -16,13 +16,13 @@ from gspc_trio.components.job.scheduler.interface import (
     TasksReady,
 )
 from gspc_trio.components.job.scheduler.state import (
-    Asked,
-    ClassQueue,
-    Entry,
+    AskedBack,
     Held,
-    Place,
     Row,
-    State,
+    SchedulerState,
+    ShapeQueue,
+    TaskEntry,
+    TaskPlace,
     rank_of,
 )
 from gspc_trio.core.ids import ResourceId, TaskId
@@ -33,7 +33,7 @@ from gspc_trio.records.facts import TaskChanged
 _READY = TaskState.READY
 
 
-def add(state: State, event: TasksReady) -> None:
+def add(state: SchedulerState, event: TasksReady) -> None:
     """Take in tasks that became ready."""
     ids = {task.task_id for task in event.tasks}
     known = not (state.tasks.keys().isdisjoint(ids) and state.failed.keys().isdisjoint(ids))
@@ -42,7 +42,7 @@ def add(state: State, event: TasksReady) -> None:
     tasks, records, now, job = state.tasks, state.out, state.now, state.job
     recording = state.recording
     shape = options = distance = None
-    queue: ClassQueue | None = None
+    queue: ShapeQueue | None = None
     row: Row = OrderedDict()
     before = 0
     for task in event.tasks:
@@ -61,7 +61,7 @@ def add(state: State, event: TasksReady) -> None:
             row = queue.waiting.row(rank_of(task))
             before = len(row)
         task_id = task.task_id
-        tasks[task_id] = row[task_id] = Entry(task, queue, alone)
+        tasks[task_id] = row[task_id] = TaskEntry(task, queue, alone)
         if recording:
             records.append(TaskChanged(now, job, task_id, _READY, 0, task.name))
     if queue is not None:
@@ -71,7 +71,7 @@ def add(state: State, event: TasksReady) -> None:
             cancel_unsent(state, tasks[task.task_id], state.stopping)
 
 
-def retry(state: State, event: RetryTask) -> None:
+def retry(state: SchedulerState, event: RetryTask) -> None:
     """Try a failed task again, with all its attempts."""
     entry = state.failed.pop(event.task_id, None)
     if entry is None:
@@ -86,16 +86,18 @@ def retry(state: State, event: RetryTask) -> None:
     again(state, entry, "retried on request")
 
 
-def restored(state: State, _event: Restored) -> None:
+def restored(state: SchedulerState, _event: Restored) -> None:
     """Try again what waits for lost data."""
     for entry in state.tasks.values():
-        if entry.waits and entry.place is Place.DELAYED:
+        if entry.waits and entry.place is TaskPlace.DELAYED:
             entry.timer = 0
             _wake(state, entry)
     flush(state)
 
 
-def cancel(state: State, event: CancelTasks, submitted: dict[Held, list[tuple[TaskId, int]]]) -> None:
+def cancel(
+    state: SchedulerState, event: CancelTasks, submitted: dict[Held, list[tuple[TaskId, int]]]
+) -> None:
     """Cancel tasks; those at a worker are only noted in ``submitted``."""
     for task_id in event.task_ids:
         entry = state.tasks.get(task_id)
@@ -108,19 +110,19 @@ def cancel(state: State, event: CancelTasks, submitted: dict[Held, list[tuple[Ta
             submitted.setdefault(entry.held, []).append((task_id, entry.attempt))
 
 
-def cancel_unsent(state: State, entry: Entry, detail: str) -> None:
+def cancel_unsent(state: SchedulerState, entry: TaskEntry, detail: str) -> None:
     """End a task that is at no worker as cancelled."""
     withdraw(state, entry)
     outcome = Outcome(entry.task.task_id, entry.attempt, Reason.CANCELLED)
     end(state, entry, TaskState.CANCELLED, outcome, "", detail)
 
 
-def withdraw(state: State, entry: Entry) -> None:
+def withdraw(state: SchedulerState, entry: TaskEntry) -> None:
     """Take a task that is at no worker out of where it waits."""
     queue, task_id = entry.queue, entry.task.task_id
-    if entry.place is Place.WAITING:
+    if entry.place is TaskPlace.WAITING:
         queue.waiting.remove(entry)
-    elif entry.place is Place.ELSEWHERE:
+    elif entry.place is TaskPlace.ELSEWHERE:
         del queue.elsewhere[task_id]
     else:
         queue.delayed -= 1
@@ -129,16 +131,21 @@ def withdraw(state: State, entry: Entry) -> None:
 
 
 def end(
-    state: State, entry: Entry, final: TaskState, outcome: Outcome, resource_id: ResourceId, detail: str = ""
+    state: SchedulerState,
+    entry: TaskEntry,
+    final: TaskState,
+    outcome: Outcome,
+    resource_id: ResourceId,
+    detail: str = "",
 ) -> None:
     """A task that waits nowhere any more has ended; only failed ones are kept, for RetryTask."""
     task = entry.task
     del state.tasks[task.task_id]
     if final is TaskState.CANCELLED:
-        entry.move(Place.ENDED)
+        entry.move(TaskPlace.ENDED)
         state.cancelled += 1
     else:
-        entry.move(Place.FAILED)
+        entry.move(TaskPlace.FAILED)
         state.failed[task.task_id] = entry
         if state.failed_max is not None and len(state.failed) > state.failed_max:
             del state.failed[next(iter(state.failed))]
@@ -155,7 +162,7 @@ def end(
             state.out.append(record)
 
 
-def failed_unsent(state: State, event: FailedUnsent) -> None:
+def failed_unsent(state: SchedulerState, event: FailedUnsent) -> None:
     """Count and record tasks that failed without ever having been ready."""
     state.sums.failed_unsent += len(event.ended)
     for done in event.ended:
@@ -170,7 +177,11 @@ def failed_unsent(state: State, event: FailedUnsent) -> None:
 
 
 def fail(
-    state: State, entry: Entry, outcome: Outcome, resource_id: ResourceId, error: TaskError | None = None
+    state: SchedulerState,
+    entry: TaskEntry,
+    outcome: Outcome,
+    resource_id: ResourceId,
+    error: TaskError | None = None,
 ) -> None:
     """A task has failed for good; ``error`` takes the place of the outcome's."""
     if error is not None:
@@ -179,16 +190,16 @@ def fail(
     end(state, entry, TaskState.FAILED, outcome, resource_id, f"{reported.kind}: {reported.message}")
 
 
-def again(state: State, entry: Entry, detail: str, delay_s: float = 0.0) -> None:
+def again(state: SchedulerState, entry: TaskEntry, detail: str, delay_s: float = 0.0) -> None:
     """A task gets another attempt: at the front of its queue, now or after a delay; not if the job stops."""
-    entry.asked = Asked.NO
+    entry.asked = AskedBack.NO
     queue = entry.queue
     if delay_s > 0.0:
-        entry.move(Place.DELAYED)
+        entry.move(TaskPlace.DELAYED)
         queue.delayed += 1
         start_timer(state, entry, delay_s)
     else:
-        entry.move(Place.WAITING)
+        entry.move(TaskPlace.WAITING)
         state.again.append(entry)
     state.turned[queue] = None
     if state.recording:
@@ -202,12 +213,12 @@ def again(state: State, entry: Entry, detail: str, delay_s: float = 0.0) -> None
         cancel_unsent(state, entry, state.stopping)
 
 
-def flush(state: State) -> None:
+def flush(state: SchedulerState) -> None:
     """Put what is to be tried again at the front of the queues, in the order in which it came."""
     for entry in reversed(state.again):
         task_id, queue = entry.task.task_id, entry.queue
         if entry.avoid and has_alternative(state, entry):
-            entry.move(Place.ELSEWHERE)
+            entry.move(TaskPlace.ELSEWHERE)
             queue.elsewhere[task_id] = entry
             queue.elsewhere.move_to_end(task_id, last=False)
             wait_s = state.retry.after_wait(entry.doubts) if entry.doubts else 0.0
@@ -218,21 +229,21 @@ def flush(state: State) -> None:
     state.again.clear()
 
 
-def has_alternative(state: State, entry: Entry) -> bool:
+def has_alternative(state: SchedulerState, entry: TaskEntry) -> bool:
     """Return whether there may be a resource for the task that has not failed it."""
     first = entry.queue.shape.requirements[0]
     avoided = sum(state.known.get(resource_id) == first.resource_class for resource_id in entry.avoid)
     return not first.hard and state.class_sizes.get(first.resource_class, 0) > avoided
 
 
-def start_timer(state: State, whose: Entry | Held, delay_s: float) -> None:
+def start_timer(state: SchedulerState, whose: TaskEntry | Held, delay_s: float) -> None:
     """Wake a task or a grant after a delay; its earlier timer is void."""
     state.timer_count += 1
     whose.timer = state.timer_count
     heappush(state.timers, (state.now + delay_s, whose.timer, whose))
 
 
-def next_timer(state: State) -> float | None:
+def next_timer(state: SchedulerState) -> float | None:
     """Return the time of the earliest timer that is not void."""
     timers = state.timers
     while timers and timers[0][2].timer != timers[0][1]:
@@ -240,7 +251,7 @@ def next_timer(state: State) -> float | None:
     return timers[0][0] if timers else None
 
 
-def wake(state: State) -> None:
+def wake(state: SchedulerState) -> None:
     """Return to the queues what has waited long enough."""
     while (due := next_timer(state)) is not None and due <= state.now:
         entry = heappop(state.timers)[2]
@@ -252,11 +263,11 @@ def wake(state: State) -> None:
     flush(state)
 
 
-def _wake(state: State, entry: Entry) -> None:
-    if entry.place is Place.DELAYED:
+def _wake(state: SchedulerState, entry: TaskEntry) -> None:
+    if entry.place is TaskPlace.DELAYED:
         entry.queue.delayed -= 1
     else:
         del entry.queue.elsewhere[entry.task.task_id]
         entry.avoid = frozenset()
-    entry.move(Place.WAITING)
+    entry.move(TaskPlace.WAITING)
     state.again.append(entry)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspc_trio.components.job.scheduler.interface import CancelTasks, TasksReady
-from gspc_trio.components.job.scheduler.state import ClassQueue, Entry, Waiting, rank_of
+from gspc_trio.components.job.scheduler.state import ShapeQueue, TaskEntry, Waiting, rank_of
 from gspc_trio.components.rm.messages import Demand
 from gspc_trio.components.worker.messages import Submit
 from gspc_trio.core.machine import Tick
@@ -126,9 +126,9 @@ def test_results_held_stay_few_when_each_is_used_up_by_a_task_nearer_to_the_end(
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-2, 2), st.integers(0, 2)), max_size=60))
 def test_what_waits_is_in_the_order_of_a_sorted_list(steps: list[tuple[int, int, int]]) -> None:
     """Against a list that is sorted anew each time: add, put first, take the first, remove one."""
-    waiting, model, queue = Waiting(), [], ClassQueue(CORE, "core", True)
+    waiting, model, queue = Waiting(), [], ShapeQueue(CORE, "core", True)
     for number, (what, priority, distance) in enumerate(steps):
-        entry = Entry(far(number, distance, TaskOptions(priority=priority)), queue, False)
+        entry = TaskEntry(far(number, distance, TaskOptions(priority=priority)), queue, False)
         model.sort(key=lambda it: rank_of(it.task))
         if what == 0:
             waiting.row(rank_of(entry.task))[number] = entry
