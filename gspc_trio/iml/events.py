@@ -67,14 +67,14 @@ class Answered(Struct, frozen=True):
 # Actions ---------------------------------------------------------------------------------------------------
 
 
-class Reply(Struct, frozen=True):
+class AnswerRequest(Struct, frozen=True):
     """Answer what was asked."""
 
     ask: int
     message: Any
 
 
-class Refuse(Struct, frozen=True):
+class RefuseRequest(Struct, frozen=True):
     """Refuse what was asked: name of the error and its message."""
 
     ask: int

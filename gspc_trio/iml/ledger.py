@@ -64,11 +64,11 @@ class Ledger:
 
     def reply(self, ask: int, message: Any) -> None:
         """Answer."""
-        self.actions.append(events.Reply(ask, message))
+        self.actions.append(events.AnswerRequest(ask, message))
 
     def refuse(self, ask: int, error: ImlError) -> None:
         """Refuse."""
-        self.actions.append(events.Refuse(ask, type(error).__name__, str(error)))
+        self.actions.append(events.RefuseRequest(ask, type(error).__name__, str(error)))
 
     # Servers
 

@@ -26,12 +26,12 @@ from gspc_trio.iml.store_events import (
     Moved,
     Pin,
     PinUse,
-    Refused,
     Retire,
     Seal,
     SegmentFree,
     SegmentHeld,
     SpillOut,
+    StoreRefused,
     Unpin,
 )
 from gspc_trio.iml.store_parts import PAGE_BYTES, MemoryRequest, PartPlace, StoredPart, in_pages
@@ -387,7 +387,7 @@ class Store:
         part.offset = -1
 
     def _refuse(self, ask: int, kind: str, message: str) -> None:
-        self._actions.append(Refused(ask, kind, message))
+        self._actions.append(StoreRefused(ask, kind, message))
 
 
 def _name(key: Key) -> str:

@@ -107,7 +107,7 @@ class Granted(Struct, frozen=True):
     offset: int = 0
 
 
-class Refused(Struct, frozen=True):
+class StoreRefused(Struct, frozen=True):
     """What was asked for cannot be done; ``kind`` names an error of :mod:`gspc_trio.iml.errors`."""
 
     ask: int

@@ -13,7 +13,7 @@ from typing import Any
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.protocol.envelope import Call, Failure, Reply
 from gspc_trio.protocol.limits import Limits
-from gspc_trio.protocol.signals import Action, Answered, CallFailed, Send
+from gspc_trio.protocol.signals import Action, CallAnswered, CallFailed, Send
 
 
 class Calls:
@@ -83,7 +83,7 @@ class Calls:
         elif call_id in self._pending:
             self._pending.discard(call_id)
             if isinstance(answer, Reply):
-                actions.append(Answered(call_id, answer.body))
+                actions.append(CallAnswered(call_id, answer.body))
             else:
                 actions.append(CallFailed(call_id, answer.kind, answer.message))
         else:

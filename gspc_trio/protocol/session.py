@@ -22,7 +22,7 @@ from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.signals import (
     Action,
     AnswerCall,
-    Begin,
+    BeginSession,
     CallAbandoned,
     CallNumbered,
     CallOut,
@@ -120,7 +120,7 @@ class Session:
         self._sent_s = 0.0
         self.calls = Calls(limits)
         self._handlers: dict[type, Callable[[Any, float], list[Action]]] = {
-            Begin: self._begin,
+            BeginSession: self._begin,
             HandshakeReceived: self._handshake_received,
             ItemsReceived: self._items_received,
             Garbled: self._garbled,
@@ -175,7 +175,7 @@ class Session:
 
     # Handshake ----
 
-    def _begin(self, _: Begin, now: float) -> list[Action]:
+    def _begin(self, _: BeginSession, now: float) -> list[Action]:
         self._need(Phase.NEW)
         self._deadline_s = now + self.limits.handshake_s
         me = self.identity

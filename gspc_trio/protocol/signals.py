@@ -11,7 +11,7 @@ from gspc_trio.protocol.envelope import Envelope
 # Events ----
 
 
-class Begin(Struct, frozen=True):
+class BeginSession(Struct, frozen=True):
     """The bytes of the other side can be reached; the handshake's time runs from now."""
 
 
@@ -110,7 +110,7 @@ class Deliver(Struct, frozen=True):
     items: list[Any]
 
 
-class Answered(Struct, frozen=True):
+class CallAnswered(Struct, frozen=True):
     """Our call was answered."""
 
     call_id: int
@@ -138,4 +138,4 @@ class Dead(Struct, frozen=True):
     reason: str
 
 
-Action: TypeAlias = SendHandshake | Opened | CallNumbered | Send | Deliver | Answered | CallFailed | Dead
+Action: TypeAlias = SendHandshake | Opened | CallNumbered | Send | Deliver | CallAnswered | CallFailed | Dead

@@ -6,7 +6,7 @@ from typing import Any
 
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.coordinator import Coordinator
-from gspc_trio.iml.events import Answered, Asked, CallServer, ClientUp, Refuse, Reply, ServerUp
+from gspc_trio.iml.events import Answered, AnswerRequest, Asked, CallServer, ClientUp, RefuseRequest, ServerUp
 
 CLIENT, OTHER = 20, 21
 JOB = "j1"
@@ -20,9 +20,9 @@ class Layer:
         self.asks = 100
         for link, host in enumerate(hosts):
             hello = x.ServerHello(host, f"ws://{host}:1", "", 1000)
-            assert self.feed(ServerUp(link, 0, hello)) == [Reply(0, x.ServerJoined(link))]
+            assert self.feed(ServerUp(link, 0, hello)) == [AnswerRequest(0, x.ServerJoined(link))]
         for client, job in ((CLIENT, JOB), (OTHER, "j2")):
-            assert self.feed(ClientUp(client, 0, x.JoinLayer(job))) == [Reply(0, x.LayerJoined("i"))]
+            assert self.feed(ClientUp(client, 0, x.JoinLayer(job))) == [AnswerRequest(0, x.LayerJoined("i"))]
 
     def feed(self, event: Any) -> list[Any]:
         actions = self.machine.handle(event, 0.0)
@@ -45,10 +45,10 @@ class Layer:
         """Ask, let the servers do all, and return the answer's message, or the refusal."""
         actions = self.ask(request, client)
         actions += self.answer(actions)
-        (answer,) = [action for action in actions if isinstance(action, Reply | Refuse)]
-        return answer.message if isinstance(answer, Reply) else answer
+        (answer,) = [action for action in actions if isinstance(action, AnswerRequest | RefuseRequest)]
+        return answer.message if isinstance(answer, AnswerRequest) else answer
 
     def refusal(self, request: Any, client: int = CLIENT) -> tuple[str, str]:
         answer = self.do(request, client)
-        assert isinstance(answer, Refuse), answer
+        assert isinstance(answer, RefuseRequest), answer
         return answer.kind, answer.message

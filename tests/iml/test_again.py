@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.events import ClientDown, ClientUp, Refuse, Reply, ServerDown
+from gspc_trio.iml.events import AnswerRequest, ClientDown, ClientUp, RefuseRequest, ServerDown
 from gspc_trio.iml.layout import Layout
 from tests.iml.support import CLIENT, JOB, Layer
 
@@ -22,14 +22,14 @@ def test_lost_data_is_made_again_when_nobody_copies_it_any_more(goes: bool) -> N
     if goes:
         layer.feed(ClientDown(CLIENT))
     refused, *more = layer.answer([copy], "LayerGone", "host b is gone")
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, RefuseRequest)
     if goes:
-        assert more == [Refuse(0, "UnknownData", "who was to make data t7.0 again is gone")], (
+        assert more == [RefuseRequest(0, "UnknownData", "who was to make data t7.0 again is gone")], (
             "its data would never go"
         )
     else:
         assert [action.message for action in more] == [x.CreatePart("t7.0", 0, 6)]
-        assert isinstance(layer.answer(more)[0], Reply)
+        assert isinstance(layer.answer(more)[0], AnswerRequest)
 
 
 @pytest.mark.parametrize("how", ["no room", "aborted", "maker gone"])
@@ -44,7 +44,7 @@ def test_lost_data_that_cannot_be_made_again_is_lost_still(how: str) -> None:
     layer.feed(ClientUp(CLIENT + 5, 0, x.JoinLayer(JOB)))
     actions = layer.ask(again, CLIENT + 5)
     if how == "no room":
-        assert layer.answer(actions, "NoRoom", "it is full") == [Refuse(0, "NoRoom", "it is full")]
+        assert layer.answer(actions, "NoRoom", "it is full") == [RefuseRequest(0, "NoRoom", "it is full")]
     elif how == "aborted":
         layer.answer(actions)
         layer.do(x.AbortData("t7.0"), CLIENT + 5)

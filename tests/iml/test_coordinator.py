@@ -11,12 +11,12 @@ from gspc_trio.iml import messages as x
 from gspc_trio.iml.directory import partition
 from gspc_trio.iml.events import (
     Answered,
+    AnswerRequest,
     Asked,
     CallServer,
     ClientDown,
     ClientUp,
-    Refuse,
-    Reply,
+    RefuseRequest,
     ServerDown,
     ServerSays,
     ServerUp,
@@ -54,7 +54,7 @@ def test_data_that_one_host_has_no_room_for_is_made_nowhere() -> None:
     assert layer.feed(Answered(1)) == []
     assert layer.feed(Answered(2, "NoRoom", "host b has no room")) == [
         TellServer(0, x.DropPart("d1", 0)),
-        Refuse(0, "NoRoom", "host b has no room"),
+        RefuseRequest(0, "NoRoom", "host b has no room"),
     ]
     assert layer.refusal(x.Locate(JOB, "d1"))[0] == "UnknownData"
 
@@ -66,7 +66,10 @@ def test_what_is_being_written_is_seen_by_nobody_and_goes_with_its_writer() -> N
     assert layer.feed(ClientDown(CLIENT)) == [TellServer(0, x.DropPart("d1", 0))]
     layer.feed(ClientUp(CLIENT, 0, x.JoinLayer(JOB)))
     layer.do(x.Alloc(JOB, 10, writing=True))
-    assert layer.ask(x.CommitData("d2")) == [TellServer(0, x.SealPart("d2", 0)), Reply(0, x.ImlDone())]
+    assert layer.ask(x.CommitData("d2")) == [
+        TellServer(0, x.SealPart("d2", 0)),
+        AnswerRequest(0, x.ImlDone()),
+    ]
     assert layer.do(x.Locate(JOB, "d2")).size_bytes == 10
     assert layer.refusal(x.CommitData("d2")) == ("UnknownData", "nothing is being written under d2")
 
@@ -74,7 +77,7 @@ def test_what_is_being_written_is_seen_by_nobody_and_goes_with_its_writer() -> N
 def test_a_writer_who_gives_up_leaves_nothing() -> None:
     layer = Layer("a")
     layer.do(x.Alloc(JOB, 10, writing=True))
-    assert layer.ask(x.AbortData("d1")) == [TellServer(0, x.DropPart("d1", 0)), Reply(0, x.ImlDone())]
+    assert layer.ask(x.AbortData("d1")) == [TellServer(0, x.DropPart("d1", 0)), AnswerRequest(0, x.ImlDone())]
     assert layer.do(x.AbortData("d1")) == x.ImlDone()
 
 
@@ -89,7 +92,7 @@ def test_a_put_is_written_aside_and_applied_on_every_holder() -> None:
     assert layer.answer(actions[1:]) == [
         TellServer(0, x.DropPart("d2", 0)),
         TellServer(1, x.DropPart("d2", 0)),
-        Reply(0, x.ImlDone()),
+        AnswerRequest(0, x.ImlDone()),
     ]
 
 
@@ -101,7 +104,7 @@ def test_a_holder_that_cannot_apply_a_put_is_none_any_more() -> None:
     layer.answer(actions[:1])
     after = layer.answer(actions[1:], "NoRoom", "disk full")
     assert after[0] == TellServer(1, x.DropPart("d1", 0))
-    assert after[-1] == Reply(0, x.ImlDone())
+    assert after[-1] == AnswerRequest(0, x.ImlDone())
     assert layer.do(x.Locate(JOB, "d1")).parts == ((0,),)
 
 
@@ -111,7 +114,7 @@ def test_a_holder_that_the_writer_did_not_reach_is_left_out() -> None:
     assert layer.ask(x.CommitData("d1", (1,))) == [
         TellServer(1, x.DropPart("d1", 0)),
         TellServer(0, x.SealPart("d1", 0)),
-        Reply(0, x.ImlDone()),
+        AnswerRequest(0, x.ImlDone()),
     ]
     assert layer.do(x.Locate(JOB, "d1")).parts == ((0,),)
     layer.do(x.Alloc(JOB, 10, replicated(2), writing=True))
@@ -167,7 +170,7 @@ def test_free_hides_at_once_and_answers_when_all_have_dropped() -> None:
     actions = layer.ask(x.Free(JOB, "d1"))
     assert [action.message for action in actions] == [x.DropPart("d1", 0)] * 2
     assert layer.refusal(x.Locate(JOB, "d1"))[0] == "UnknownData"
-    assert layer.answer(actions) == [Reply(0, x.ImlDone())]
+    assert layer.answer(actions) == [AnswerRequest(0, x.ImlDone())]
     assert layer.refusal(x.Free(JOB, "d1"))[0] == "UnknownData"
 
 
@@ -179,7 +182,10 @@ def test_data_freed_during_a_put_or_a_copy_is_unknown_to_both() -> None:
     assert layer.ask(x.Replicate(JOB, "d1", 2)) == []
     layer.do(x.Free(JOB, "d1"))
     after = layer.answer(put)
-    assert [action.kind for action in after if isinstance(action, Refuse)] == ["UnknownData", "UnknownData"]
+    assert [action.kind for action in after if isinstance(action, RefuseRequest)] == [
+        "UnknownData",
+        "UnknownData",
+    ]
 
 
 def test_a_job_takes_its_data_with_it_but_not_what_is_published() -> None:
@@ -215,13 +221,13 @@ def test_nobody_ends_what_another_client_is_writing_and_no_server_answers_for_an
     layer.feed(ClientUp(CLIENT + 5, 0, x.JoinLayer(JOB)))
     wrong = ("WrongJob", "d1 is being written by another client")
     assert layer.refusal(x.CommitData("d1"), CLIENT + 5) == wrong
-    assert layer.ask(x.AbortData("d1"), CLIENT + 5) == [Reply(0, x.ImlDone())]
+    assert layer.ask(x.AbortData("d1"), CLIENT + 5) == [AnswerRequest(0, x.ImlDone())]
     assert layer.do(x.CommitData("d1")) == x.ImlDone()
     (call,) = layer.ask(x.Alloc(JOB, 10, Layout(("a",))))
     with pytest.raises(IllegalEvent, match="was not made to the server at link 1"):
         layer.feed(Answered(call.call, "", "", 1))
     assert layer.feed(Answered(call.call + 1, "", "", 1)) == []  # of nobody: it came too late
-    assert isinstance(layer.feed(Answered(call.call, "", "", 0))[0], Reply)
+    assert isinstance(layer.feed(Answered(call.call, "", "", 0))[0], AnswerRequest)
 
 
 def test_a_name_may_be_any_text() -> None:
@@ -294,7 +300,7 @@ def test_a_call_to_a_host_that_goes_has_failed() -> None:
     assert layer.feed(ServerDown(1, "killed")) == []
     assert layer.feed(Answered(1)) == [
         TellServer(0, x.DropPart("d1", 0)),
-        Refuse(0, "DataLost", "host b is gone (killed)"),
+        RefuseRequest(0, "DataLost", "host b is gone (killed)"),
     ]
     assert layer.feed(Answered(2)) == []  # too late
 
@@ -308,7 +314,7 @@ def test_a_copy_is_fetched_from_a_holder() -> None:
     assert reply.message.parts == ((1, 2),)
     assert layer.ask(x.Replicate(JOB, "d1", 2, ("c",))) == [
         TellServer(2, x.KeepPart("d1", 0)),
-        Reply(0, reply.message),
+        AnswerRequest(0, reply.message),
     ]
     assert layer.refusal(x.Replicate(JOB, "d1", 4))[0] == "BadLayout"
     assert layer.refusal(x.Replicate(JOB, "d1", hosts=("z",)))[0] == "UnknownHost"
@@ -358,7 +364,7 @@ def test_a_host_has_one_server_and_keeps_its_rank() -> None:
     assert (refused.ask, refused.kind) == (5, "DuplicateData")
     assert layer.feed(ServerDown(9, "was never in")) == []
     layer.feed(ServerDown(0, "killed"))
-    assert layer.feed(ServerUp(9, 6, hello)) == [Reply(6, x.ServerJoined(0))]
+    assert layer.feed(ServerUp(9, 6, hello)) == [AnswerRequest(6, x.ServerJoined(0))]
     assert [entry.address for entry in layer.do(x.GetServers()).servers] == ["ws://a:2", "ws://b:1"]
 
 

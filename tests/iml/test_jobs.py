@@ -6,7 +6,7 @@ from typing import Any
 
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.coordinator import Coordinator
-from gspc_trio.iml.events import Asked, CallServer, ClientDown, ClientUp, Refuse, ServerUp
+from gspc_trio.iml.events import Asked, CallServer, ClientDown, ClientUp, RefuseRequest, ServerUp
 
 CLIENT, OTHER = 20, 21
 
@@ -27,7 +27,7 @@ def test_nothing_is_made_for_a_job_that_is_no_client_any_more() -> None:
     assert isinstance(made, CallServer)
     feed(machine, ClientDown(CLIENT))
     (refused,) = feed(machine, asked)
-    assert isinstance(refused, Refuse)
+    assert isinstance(refused, RefuseRequest)
     assert (refused.kind, "j1 is no client" in refused.message) == ("WrongJob", True)
     assert machine.status()["data"] == []
     feed(machine, ClientUp(CLIENT + 9, 0, x.JoinLayer("j1")))

@@ -22,12 +22,12 @@ from gspc_trio.iml.store_events import (
     Moved,
     Pin,
     PinUse,
-    Refused,
     Retire,
     Seal,
     SegmentFree,
     SegmentHeld,
     SpillOut,
+    StoreRefused,
     Unpin,
 )
 
@@ -48,7 +48,7 @@ def test_a_part_is_made_read_and_dropped() -> None:
     assert feed(store, Create(1, A, 5000)) == [MakeSegment(1, 5000, 2 * PAGE), Granted(1, A, 5000, 1)]
     assert feed(store, Pin(2, A)) == [Granted(2, A, 5000, 1)]
     assert feed(store, Drop(A)) == []
-    assert feed(store, Pin(3, A)) == [Refused(3, "UnknownData", "host h does not hold part 0 of data a")]
+    assert feed(store, Pin(3, A)) == [StoreRefused(3, "UnknownData", "host h does not hold part 0 of data a")]
     assert feed(store, Unpin(A)) == [Retire(1)]
     assert store.used_bytes == 2 * PAGE
     assert feed(store, SegmentHeld(1), SegmentFree(1)) == []
@@ -85,7 +85,7 @@ def test_a_part_that_is_mapped_or_written_does_not_move() -> None:
     store = Store("h", 2 * PAGE, 8 * PAGE)
     feed(store, Create(1, A, PAGE, writing=True), Create(2, B, PAGE), Pin(3, B, PinUse.MAP))
     [refused] = feed(store, Create(4, C, PAGE))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, StoreRefused)
     assert feed(store, Seal(A), Create(5, C, PAGE)) == [SpillOut(A, 1, 0, PAGE)]
 
 
@@ -94,7 +94,7 @@ def test_a_part_in_use_again_while_it_is_spilled_stays() -> None:
     feed(store, Create(1, A, PAGE), Create(2, B, PAGE))
     assert feed(store, Pin(3, A, PinUse.MAP)) == [
         Granted(3, A, PAGE, 1),
-        Refused(
+        StoreRefused(
             2,
             "NoRoom",
             f"host h has no room for {PAGE} bytes: 0 of {PAGE} bytes of its memory are free, "
@@ -109,7 +109,7 @@ def test_a_disk_that_is_full_is_told_to_whoever_waits() -> None:
     store = Store("h", PAGE, 8 * PAGE)
     feed(store, Create(1, A, PAGE), Create(2, B, PAGE))
     [refused] = feed(store, Moved(A, "No space left on device"))
-    assert refused == Refused(
+    assert refused == StoreRefused(
         2, "NoRoom", f"host h has no room for {PAGE} bytes: it cannot be made: No space left on device"
     )
     assert feed(store, Pin(3, A, PinUse.MAP)) == [Granted(3, A, PAGE, 1)]
@@ -141,7 +141,7 @@ def test_who_waits_for_what_is_dropped_is_told() -> None:
     store = Store("h", PAGE, 8 * PAGE)
     feed(store, Create(1, A, PAGE, writing=True), Pin(2, A))
     assert feed(store, Drop(A)) == [
-        Refused(2, "UnknownData", "part 0 of data a was dropped meanwhile"),
+        StoreRefused(2, "UnknownData", "part 0 of data a was dropped meanwhile"),
         Retire(1),
     ]
 
@@ -189,7 +189,7 @@ class StoreAgainstBytes(RuleBasedStateMachine):
             del self.wanted[action.key]
         elif isinstance(action, Granted):
             self.granted(action)
-        elif isinstance(action, Refused):
+        elif isinstance(action, StoreRefused):
             self.creating.pop(action.ask, None)
             self.uses.pop(action.ask, None)
         else:

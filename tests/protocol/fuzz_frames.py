@@ -26,7 +26,7 @@ from gspc_trio.protocol.codec import Codec, DecodeError
 from gspc_trio.protocol.envelope import Beat, Call, Failure, Reply
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import Session
-from gspc_trio.protocol.signals import Begin, Dead, Garbled, HandshakeReceived, ItemsReceived
+from gspc_trio.protocol.signals import BeginSession, Dead, Garbled, HandshakeReceived, ItemsReceived
 from tests.protocol.support import dialer, listener, open_pair
 
 LIMITS = Limits()
@@ -152,7 +152,7 @@ def fuzz(frames: int, seed: int, seconds: float = float("inf")) -> dict[str, int
 def shake(data: bytes, source: random.Random) -> None:
     """Give hostile bytes to a new session instead of the handshake: it never opens."""
     session = Session(source.choice((dialer, listener))(), LIMITS)
-    session.handle(Begin(), 0.0)
+    session.handle(BeginSession(), 0.0)
     for _ in range(2):
         actions = session.handle(HandshakeReceived(data), 0.0)
         session.check()

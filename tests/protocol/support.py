@@ -6,7 +6,7 @@ from typing import Any
 
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.session import Identity, Session
-from gspc_trio.protocol.signals import Begin, HandshakeReceived, Opened, SendHandshake
+from gspc_trio.protocol.signals import BeginSession, HandshakeReceived, Opened, SendHandshake
 
 TOKEN = bytes(range(32))
 
@@ -53,7 +53,7 @@ def feed(session: Session, data: bytes, now: float = 0.0) -> list[Any]:
 
 def begin(session: Session, now: float = 0.0) -> list[Any]:
     """Start a session."""
-    actions = session.handle(Begin(), now)
+    actions = session.handle(BeginSession(), now)
     session.check()
     return actions
 

@@ -12,9 +12,9 @@ from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import Session
 from gspc_trio.protocol.signals import (
     AnswerCall,
-    Answered,
-    Begin,
+    BeginSession,
     CallAbandoned,
+    CallAnswered,
     CallFailed,
     CallNumbered,
     CallOut,
@@ -51,7 +51,7 @@ def test_a_call_gets_its_answer() -> None:
     assert do(one, CallOut("question")) == [CallNumbered(1), Send(Call(1, "question"))]
     assert do(other, ItemsReceived([Call(1, "question")])) == [Deliver([Call(1, "question")])]
     assert do(other, AnswerCall(1, "answer")) == [Send(Reply(1, "answer"))]
-    assert do(one, ItemsReceived([Reply(1, "answer")])) == [Answered(1, "answer")]
+    assert do(one, ItemsReceived([Reply(1, "answer")])) == [CallAnswered(1, "answer")]
 
 
 def test_a_refused_call_gets_its_reason() -> None:
@@ -70,7 +70,7 @@ def test_calls_beyond_the_credit_wait_and_go_when_answers_come() -> None:
     assert do(one, CallOut("d")) == [CallNumbered(4)]
     with pytest.raises(IllegalEvent, match="make fewer at a time"):
         do(one, CallOut("e"))
-    assert do(one, ItemsReceived([Reply(2, "B")])) == [Answered(2, "B"), Send(Call(3, "c"))]
+    assert do(one, ItemsReceived([Reply(2, "B")])) == [CallAnswered(2, "B"), Send(Call(3, "c"))]
 
 
 def test_an_abandoned_call_keeps_its_credit_until_its_answer_comes() -> None:
@@ -87,7 +87,7 @@ def test_an_abandoned_call_that_still_waits_is_never_sent() -> None:
     for body in "abc":
         do(one, CallOut(body))
     assert do(one, CallAbandoned(3)) == []
-    assert do(one, ItemsReceived([Reply(1, "A")])) == [Answered(1, "A")]
+    assert do(one, ItemsReceived([Reply(1, "A")])) == [CallAnswered(1, "A")]
     with pytest.raises(IllegalEvent):
         do(one, CallAbandoned(3))
 
@@ -192,7 +192,7 @@ def test_once_over_nothing_is_kept_and_only_ticks_are_taken() -> None:
     assert do(one, Lost("cut")) == [Dead("lost", "cut")]
     assert do(one, Tick(), 50.0) == []
     events = [Lost("again"), CallOut("a"), CallAbandoned(1), AnswerCall(1, "b"), ItemsReceived(["a"])]
-    for event in [*events, Garbled("x"), Begin()]:
+    for event in [*events, Garbled("x"), BeginSession()]:
         with pytest.raises(IllegalEvent):
             do(one, event)
 

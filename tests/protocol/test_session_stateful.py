@@ -14,8 +14,8 @@ from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import Phase, Session
 from gspc_trio.protocol.signals import (
     AnswerCall,
-    Answered,
     CallAbandoned,
+    CallAnswered,
     CallFailed,
     CallNumbered,
     CallOut,
@@ -57,7 +57,7 @@ class Conversation(RuleBasedStateMachine):
             elif isinstance(action, Deliver):
                 self.got[side].extend(item for item in action.items if isinstance(item, int))
                 self.to_answer[side].extend(item for item in action.items if isinstance(item, Call))
-            elif isinstance(action, Answered):
+            elif isinstance(action, CallAnswered):
                 assert self.asked[side].pop(action.call_id) == action.body
             elif isinstance(action, CallFailed):
                 assert self.asked[side].pop(action.call_id) == action.message

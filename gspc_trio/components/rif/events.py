@@ -50,7 +50,7 @@ class StartFailed(Struct, frozen=True):
 # Actions ----------------------------------------------------------------------------------------------------
 
 
-class Reply(Struct, frozen=True):
+class ReplyToCall(Struct, frozen=True):
     """Answer call number ``call`` of the RTS."""
 
     call: int

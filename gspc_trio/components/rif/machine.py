@@ -19,8 +19,8 @@ from gspc_trio.components.rif.events import (
     EndJob,
     ForgetJob,
     ForwardToWorker,
-    Reply,
     ReplyError,
+    ReplyToCall,
     StartWorker,
     Stop,
     Stopped,
@@ -190,14 +190,14 @@ class Rif:
                 self.fence.add(resource)
                 self.at_work.add(resource.resource_id)
                 self._actions.append(StartWorker(resource))
-        self._actions.append(Reply(call, DagReport(tuple(map(self._endpoint, resources)))))
+        self._actions.append(ReplyToCall(call, DagReport(tuple(map(self._endpoint, resources)))))
 
     def _remove(self, call: int, event: RemoveResources) -> None:
         for name in event.resource_ids:
             if name not in self._resources:
                 raise BadResources(f"{self.rif_id} has no resource {name}")
         report = DagReport(tuple(self._endpoint(self._resources[name]) for name in event.resource_ids))
-        self._answer_when_idle(Reply(call, report), event.resource_ids)
+        self._answer_when_idle(ReplyToCall(call, report), event.resource_ids)
         self._close_workers(event.resource_ids, "its resource was removed")
 
     def _close_workers(self, names: Iterable[ResourceId], detail: str) -> None:

@@ -161,7 +161,7 @@ class Answer(Struct, frozen=True):
     result: Result
 
 
-class Refused(Struct, frozen=True):
+class QuestionRefused(Struct, frozen=True):
     """Question number ``ask`` cannot be answered; nothing was changed by it unless the reason says so."""
 
     ask: int

@@ -105,13 +105,13 @@ class RifBack(Struct, frozen=True):
     pid: int = 0
 
 
-class JobEnded(Struct, frozen=True):
+class JobServerEnded(Struct, frozen=True):
     """An earlier run-time system had this job, and its job server is known to have ended."""
 
     job: JobId
 
 
-class Restored(Struct, frozen=True):
+class RifRestored(Struct, frozen=True):
     """An earlier run-time system had this RIF; comes before anything else.
 
     Attributes:

@@ -13,7 +13,7 @@ from gspc_trio.components.rts.actions import (
     AcceptJob,
     Answer,
     CloseJobAt,
-    Refused,
+    QuestionRefused,
     RefuseJob,
     TellRm,
     TellWeight,
@@ -145,7 +145,7 @@ class Jobs:
             there = ", ".join(jobs) or "none"
             refusal = f"there is no job {event.job}; registered: {there}"
         if refusal:
-            out.append(Refused(event.ask, refusal))
+            out.append(QuestionRefused(event.ask, refusal))
             return
         jobs[event.job] = replace(jobs[event.job], weight=event.weight)
         out.append(TellRm(JobWeighed(event.job, event.weight)))
@@ -176,7 +176,7 @@ class Jobs:
         if entry is not None and entry.successor == event.successor:
             self._end_job(entry, events.JobGone(event.job, f"{event.successor} went on for it"), now, out)
 
-    def ended(self, event: events.JobEnded, now: float, out: Actions) -> None:
+    def ended(self, event: events.JobServerEnded, now: float, out: Actions) -> None:
         """Await this job no more than RIFs need to say what they have of it."""
         del now, out
         self._ended.add(event.job)

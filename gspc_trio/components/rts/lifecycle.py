@@ -19,7 +19,7 @@ from gspc_trio.components.rts.actions import (
     Bootstrapped,
     DropLink,
     KillRif,
-    Refused,
+    QuestionRefused,
     StartRif,
     StopRif,
     TellRif,
@@ -97,7 +97,7 @@ class LifeCycle:
         """Start a RIF on each host, or say at once why not."""
         reason = refusal_of(event, self.strategies, len(self.rifs), self.limits.rifs_max)
         if reason:
-            out.append(Refused(event.ask, reason))
+            out.append(QuestionRefused(event.ask, reason))
             return
         batch = self._batches[event.ask] = _Batch(set())
         for host in event.hosts:
@@ -308,7 +308,7 @@ class LifeCycle:
         self._conclude(rif, rif.reason, out)
 
     def _refuse_requests(self, rif: Rif, reason: str, out: Actions) -> None:
-        out.extend(Refused(ask, reason) for ask in rif.drop_requests())
+        out.extend(QuestionRefused(ask, reason) for ask in rif.drop_requests())
 
     def _cut(self, rif: Rif, reason: str, out: Actions) -> None:
         if rif.link is not None:
@@ -390,7 +390,9 @@ class LifeCycle:
         unknown = [rif_id for rif_id in event.rif_ids if rif_id not in self.rifs]
         if unknown:
             there = ", ".join(self.rifs) or "none"
-            out.append(Refused(event.ask, f"there is no RIF {', '.join(unknown)}; there are: {there}"))
+            out.append(
+                QuestionRefused(event.ask, f"there is no RIF {', '.join(unknown)}; there are: {there}")
+            )
             return
         rif_ids = tuple(dict.fromkeys(event.rif_ids))
         self._teardowns[event.ask] = _Teardown(rif_ids, set(rif_ids))

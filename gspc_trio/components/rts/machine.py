@@ -9,7 +9,7 @@ from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
 from gspc_trio.components.rts import events
 from gspc_trio.components.rts.actions import (
     HostToResource,
-    Refused,
+    QuestionRefused,
     Stopped,
     TellRm,
 )
@@ -46,8 +46,8 @@ class Rts:
             events.WeightAsked: self._asked,
             events.RifUp: self._rif_up,
             events.RifBack: self._returns.rif_back,
-            events.Restored: self._returns.restored,
-            events.JobEnded: self._jobs.ended,
+            events.RifRestored: self._returns.restored,
+            events.JobServerEnded: self._jobs.ended,
             events.RifLost: self._lives.link_lost,
             events.RifEnded: self._lives.ended,
             events.RifUnfit: self._lives.unfit,
@@ -139,7 +139,7 @@ class Rts:
 
     def _asked(self, event: Any, now: float, out: Actions) -> None:
         if self._lives.stopping:
-            out.append(Refused(event.ask, "the run-time system is stopping"))
+            out.append(QuestionRefused(event.ask, "the run-time system is stopping"))
         elif isinstance(event, events.BootstrapAsked):
             self._lives.bootstrap(event, now, out)
         elif isinstance(event, events.TeardownAsked):

@@ -6,7 +6,7 @@ from typing import Any
 
 from gspc_trio.components.rif.messages import AddResources, RemoveResources
 from gspc_trio.components.rm.events import REMOVE_POLICIES, Added, Removed
-from gspc_trio.components.rts.actions import Answer, AskRif, Refused, TellRm
+from gspc_trio.components.rts.actions import Answer, AskRif, QuestionRefused, TellRm
 from gspc_trio.components.rts.events import (
     AddAsked,
     RemoveAsked,
@@ -59,7 +59,7 @@ class Requests:
         elif not (event.resources if isinstance(event, AddAsked) else event.resource_ids):
             reason = "no resource was named"
         if rif is None or reason:
-            out.append(Refused(event.ask, reason))
+            out.append(QuestionRefused(event.ask, reason))
         elif isinstance(event, AddAsked):
             rif.waiting.append(Add(event.resources, event.ask))
         else:
@@ -81,7 +81,7 @@ class Requests:
                     self._begin_removal(rif, request, out)
             except BadResources as error:
                 assert request.ask is not None, "what the RTS itself adds was checked before"
-                out.append(Refused(request.ask, str(error)))
+                out.append(QuestionRefused(request.ask, str(error)))
 
     def _ask(
         self, rif: Rif, request: Add | Clear, message: AddResources | RemoveResources, out: Actions
@@ -130,7 +130,7 @@ class Requests:
         request = rif.request
         if isinstance(request, Add) and request.ask is not None:
             rif.request = None
-            out.append(Refused(request.ask, event.reason))
+            out.append(QuestionRefused(request.ask, event.reason))
             self.pump(rif, out)
         else:  # nobody knows what it has now: only a new one is sure to be right
             doing = "add its first" if isinstance(request, Add) else "remove"
@@ -190,7 +190,7 @@ class Requests:
             for removal in [removal for removal in rif.removals if removal.resource_ids == ids]:
                 rif.removals.remove(removal)
                 rif.leaving.difference_update(ids)
-                out.append(Refused(removal.ask, event.refusal))
+                out.append(QuestionRefused(removal.ask, event.refusal))
 
     def _added(self, rif: Rif, told: Added, refusal: str, out: Actions) -> None:
         request, report = rif.request, rif.report
@@ -204,7 +204,7 @@ class Requests:
             rif.left.update(ids)
             rif.waiting.appendleft(Clear(ids, None))
             self.lives.announce(rif, out)
-            out.append(Refused(request.ask, refusal))
+            out.append(QuestionRefused(request.ask, refusal))
         else:
             out.append(Answer(request.ask, report))
         self.pump(rif, out)

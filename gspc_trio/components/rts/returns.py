@@ -12,7 +12,7 @@ from gspc_trio.components.rts.actions import (
     StopRif,
     TellRm,
 )
-from gspc_trio.components.rts.events import Restored, RifBack, RifUp
+from gspc_trio.components.rts.events import RifBack, RifRestored, RifUp
 from gspc_trio.components.rts.jobs import Jobs
 from gspc_trio.components.rts.lifecycle import LifeCycle
 from gspc_trio.components.rts.state import Rif, RifState, checked_dag
@@ -36,7 +36,7 @@ class Returns:
         self.lives = lives
         self._jobs = jobs
 
-    def restored(self, event: Restored, now: float, _: Actions) -> None:
+    def restored(self, event: RifRestored, now: float, _: Actions) -> None:
         """Await a RIF that an earlier run-time system had; start it again at once if it has ended."""
         lives = self.lives
         if event.rif_id in lives.rifs or any(rif.host == event.host for rif in lives.rifs.values()):

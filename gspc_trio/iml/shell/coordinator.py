@@ -49,8 +49,8 @@ class CoordinatorService:
         self._peers: dict[int, Peer] = {}
         self._asks: dict[int, IncomingCall] = {}
         self._performers: dict[type, Callable[[Any], None]] = {
-            events.Reply: lambda action: self._asks.pop(action.ask).reply(action.message),
-            events.Refuse: lambda action: self._asks.pop(action.ask).fail(
+            events.AnswerRequest: lambda action: self._asks.pop(action.ask).reply(action.message),
+            events.RefuseRequest: lambda action: self._asks.pop(action.ask).fail(
                 error_of(action.kind, action.message)
             ),
             events.CallServer: lambda action: self._post(

@@ -25,12 +25,12 @@ from gspc_trio.iml.store_events import (
     Moved,
     Pin,
     PinUse,
-    Refused,
     Retire,
     Seal,
     SegmentFree,
     SegmentHeld,
     SpillOut,
+    StoreRefused,
     Unpin,
 )
 from gspc_trio.nursery.scopes.drive import CHECK_VARIABLE
@@ -52,7 +52,7 @@ class _Asked:
     __slots__ = ("answer", "done")
 
     def __init__(self) -> None:
-        self.answer: Granted | Refused | None = None
+        self.answer: Granted | StoreRefused | None = None
         self.done: trio.Event | None = None
 
 
@@ -91,7 +91,7 @@ class StoreShell:
         self._performers: dict[type, Callable[[Any], None]] = {
             MakeSegment: self._make_segment,
             Granted: self._granted,
-            Refused: self._answer,
+            StoreRefused: self._answer,
             SpillOut: lambda action: self._nursery.start_soon(self._move, action),
             LoadIn: lambda action: self._nursery.start_soon(self._move, action),
             Retire: self._retire,
@@ -309,10 +309,10 @@ class StoreShell:
         if problem is None:
             self._answer(action)
         else:
-            self._answer(Refused(action.ask, "NoRoom", problem))
+            self._answer(StoreRefused(action.ask, "NoRoom", problem))
             self._events.append(Drop(action.key))
 
-    def _answer(self, answer: Granted | Refused) -> None:
+    def _answer(self, answer: Granted | StoreRefused) -> None:
         asked = self._asks.pop(answer.ask)
         abandoned = self._abandoned.pop(answer.ask, None)
         if abandoned is not None:
@@ -388,8 +388,8 @@ class StoreShell:
         return self._spill.descriptor, granted.offset
 
 
-def _granted_of(answer: Granted | Refused) -> Granted:
-    if isinstance(answer, Refused):
+def _granted_of(answer: Granted | StoreRefused) -> Granted:
+    if isinstance(answer, StoreRefused):
         raise error_of(answer.kind, answer.message)
     return answer
 

@@ -14,8 +14,8 @@ from gspc_trio.protocol.session import Phase, Session
 from gspc_trio.protocol.signals import (
     Action,
     AnswerCall,
-    Answered,
     CallAbandoned,
+    CallAnswered,
     CallFailed,
     CallNumbered,
     CallOut,
@@ -355,7 +355,7 @@ class Peer:
             self._tell()
         elif isinstance(action, Send):
             self._link.put(action.envelope)
-        elif isinstance(action, Answered):
+        elif isinstance(action, CallAnswered):
             self._settle(action.call_id, action.body)
         elif isinstance(action, CallFailed):
             self._settle(action.call_id, RemoteError(action.kind, action.message))

@@ -43,7 +43,7 @@ from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.limits import Limits
 from gspc_trio.protocol.session import Identity, Session
-from gspc_trio.protocol.signals import Begin, Dead, HandshakeReceived, Lost, Opened, SendHandshake
+from gspc_trio.protocol.signals import BeginSession, Dead, HandshakeReceived, Lost, Opened, SendHandshake
 
 RECEIVE_BYTES = 256 * 1024
 QUEUED_FRAMES = 16
@@ -314,7 +314,7 @@ def _options(limits: Limits) -> dict[str, Any]:
 
 async def _shake(connection: WebSocketConnection, session: Session) -> Dead | None:
     """Carry out our handshake; return None when the session is open, else why it is over."""
-    actions = session.handle(Begin(), trio.current_time())
+    actions = session.handle(BeginSession(), trio.current_time())
     while True:
         for action in actions:
             if isinstance(action, SendHandshake):

@@ -15,7 +15,7 @@ from gspc_trio.components.rts.actions import (
     AskRif,
     DropLink,
     KillRif,
-    Refused,
+    QuestionRefused,
     StartRif,
     StopRif,
     TellRm,
@@ -198,7 +198,7 @@ class Rifs:
             found = self.at(action.link)
             if found is not None and (kind is DropLink or found.state != STOPPING):
                 found.link = None
-        elif kind is Answer or kind is Refused:
+        elif kind is Answer or kind is QuestionRefused:
             self.asks.pop(action.ask, None)
         elif kind is AskRif and isinstance(action.message, RemoveResources):
             self._clearing[action.link, action.call] = action.message.resource_ids
@@ -222,4 +222,4 @@ class Rifs:
 def is_refused(event: Any, actions: list[Any]) -> bool:
     """Whether a question is refused at once."""
     ask = getattr(event, "ask", None)
-    return any(type(action) is Refused and action.ask == ask for action in actions)
+    return any(type(action) is QuestionRefused and action.ask == ask for action in actions)

@@ -8,7 +8,7 @@ from typing import Any
 from gspc_trio.protocol.handshake import BadHandshake, Hello, decode_handshake
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
 from gspc_trio.protocol.session import SILENT, Phase, Session
-from gspc_trio.protocol.signals import Begin, Dead, HandshakeReceived, Opened
+from gspc_trio.protocol.signals import BeginSession, Dead, HandshakeReceived, Opened
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.simulated.process import SimulatedProcess
 
@@ -56,7 +56,7 @@ class Sessions:
             Broken: somebody is let in who does not know the token, or held to be gone who is not.
         """
         kind = type(event)
-        if kind is Begin:
+        if kind is BeginSession:
             self._tokens[session.identity.nonce] = session.identity.token
         elif kind is HandshakeReceived:
             self._shakes(session, event, actions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.components.rif.events import AtWorker, Called, Reply, StartFailed, StopWorker, Unfit
+from gspc_trio.components.rif.events import AtWorker, Called, ReplyToCall, StartFailed, StopWorker, Unfit
 from gspc_trio.components.rif.host import RifHost
 from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources
 from gspc_trio.components.rm.messages import Revoke, Revoked
@@ -73,7 +73,7 @@ def test_remove_of_a_busy_worker_ends_in_a_report() -> None:
         Finished("j1", "r1.core0", (Outcome(1, 1, Reason.LOST, error=error, duration_s=2.0),)),
         WorkerChanged(2.0, "r1.core0", "stopped"),
         StopWorker("r1.core0"),
-        Reply(2, DagReport((endpoint(CORE0),))),
+        ReplyToCall(2, DagReport((endpoint(CORE0),))),
     ]
     host.check()
     assert host.handle(AtWorker("r1.core0", Computed(())), 3.0) == []

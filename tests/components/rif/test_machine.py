@@ -12,8 +12,8 @@ from gspc_trio.components.rif.events import (
     EndJob,
     ForgetJob,
     ForwardToWorker,
-    Reply,
     ReplyError,
+    ReplyToCall,
     StartWorker,
     Stop,
     Stopped,
@@ -54,11 +54,11 @@ def test_add_starts_a_worker_for_each_resource_and_says_how_to_reach_them() -> N
         StartWorker(NODE),
         StartWorker(SOCKET),
         StartWorker(CORE0),
-        Reply(1, DagReport((endpoint(CORE0), endpoint(SOCKET), endpoint(NODE)))),
+        ReplyToCall(1, DagReport((endpoint(CORE0), endpoint(SOCKET), endpoint(NODE)))),
     ]
     assert bench(Called(2, AddResources((CORE1,)))) == [
         StartWorker(CORE1),
-        Reply(2, DagReport((endpoint(CORE1),))),
+        ReplyToCall(2, DagReport((endpoint(CORE1),))),
     ]
 
 
@@ -72,7 +72,10 @@ def test_a_wrong_add_or_remove_is_refused_and_changes_nothing(bench: Bench) -> N
     assert bench(Called(4, RemoveResources(("r1.core0", "r1.core7")))) == [
         ReplyError(4, "r1 has no resource r1.core7")
     ]
-    assert bench(Called(5, AddResources((new,)))) == [StartWorker(new), Reply(5, DagReport((endpoint(new),)))]
+    assert bench(Called(5, AddResources((new,)))) == [
+        StartWorker(new),
+        ReplyToCall(5, DagReport((endpoint(new),))),
+    ]
 
 
 def test_remove_answers_when_the_workers_have_stopped(bench: Bench) -> None:
@@ -89,7 +92,7 @@ def test_remove_answers_when_the_workers_have_stopped(bench: Bench) -> None:
     assert bench(WorkerIdle("r1.core0")) == []
     assert bench(WorkerStopped("r1.core0")) == [
         StopWorker("r1.core0"),
-        Reply(2, DagReport((endpoint(CORE0), endpoint(CORE1)))),
+        ReplyToCall(2, DagReport((endpoint(CORE0), endpoint(CORE1)))),
     ]
     bench.refuses(submit(CORE0, 3), "r1 has no resource r1.core0")
 
@@ -120,7 +123,7 @@ def test_a_parent_can_be_removed_before_its_children_and_come_back(bench: Bench)
     bench(WorkerStopped("r1.socket0"))
     assert bench(Called(3, AddResources((SOCKET,)))) == [
         StartWorker(SOCKET),
-        Reply(3, DagReport((endpoint(SOCKET),))),
+        ReplyToCall(3, DagReport((endpoint(SOCKET),))),
     ]
     # What works below the new socket still counts as being in its way.
     assert bench(submit(SOCKET, 2))[0] == ForwardToWorker(
@@ -199,7 +202,10 @@ def test_removal_of_a_part_ends_the_work_and_waits_for_it(bench: Bench) -> None:
         ForwardToWorker("r1.core1", EndWork(Reason.LOST, why, close=True)),
     ]
     assert bench(WorkerStopped("r1.core1")) == []
-    assert bench(WorkerIdle("r1.core0")) == [StopWorker("r1.core1"), Reply(2, DagReport((endpoint(CORE1),)))]
+    assert bench(WorkerIdle("r1.core0")) == [
+        StopWorker("r1.core1"),
+        ReplyToCall(2, DagReport((endpoint(CORE1),))),
+    ]
 
 
 def test_held_resources_refuse_other_submits(bench: Bench) -> None:

@@ -13,8 +13,8 @@ from gspc_trio.components.rif.events import (
     AtWorker,
     Called,
     ForgetJob,
-    Reply,
     ReplyError,
+    ReplyToCall,
     StartWorker,
     Stop,
     Stopped,
@@ -128,7 +128,7 @@ class RifModel(RuleBasedStateMachine):
                 back = self.inside[name][1:]
                 del self.inside[name][1:]
                 self.give(AtWorker(name, Retracted(tuple((s.task_id, s.attempt) for s in back))))
-            case Reply(call=call) | ReplyError(call=call):
+            case ReplyToCall(call=call) | ReplyError(call=call):
                 self.answered[call] += 1
             case Revoked(grant_id=grant_id, resources=resources):
                 self.asked[grant_id, resources] -= 1

@@ -19,7 +19,7 @@ from gspc_trio.core.task import CORE
 from gspc_trio.records.facts import JobChanged
 from tests.components.rts.support import CORES
 
-RESTORED = events.Restored("r1", 1, "anna", "local", 0, {})
+RESTORED = events.RifRestored("r1", 1, "anna", "local", 0, {})
 BACK = events.RifBack(5, "r1", 1, "memory:r1", CORES, (Claim("j1", (1, 4), ("r1.core0",)),), pid=7)
 SUCCESSOR = events.JobAsked(19, "flow", 71, "head", grace_s=30.0, adopts="j1")
 SUCCESSOR_BACK = events.JobBack(SUCCESSOR, "j2")

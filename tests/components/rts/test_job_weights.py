@@ -59,7 +59,7 @@ def test_a_weight_is_a_number_more_than_0(weight: float) -> None:
     rts = Rts(frozenset())
     rts.handle(events.JobAsked(1, "fit", 7, "h"), 0.0)
     (answer,) = rts.handle(events.WeightAsked(5, "j1", weight), 0.0)
-    assert isinstance(answer, actions.Refused)
+    assert isinstance(answer, actions.QuestionRefused)
     assert rts.jobs[0].weight == 1.0
 
 
@@ -73,7 +73,7 @@ def test_the_run_time_system_tells_the_resource_manager_and_answers() -> None:
     ]
     assert rts.jobs[0].weight == 2.5
     assert rts.handle(events.WeightAsked(6, "j7", 2.5), 0.0) == [
-        actions.Refused(6, "there is no job j7; registered: j1")
+        actions.QuestionRefused(6, "there is no job j7; registered: j1")
     ]
 
 

@@ -100,7 +100,7 @@ def test_a_host_that_has_a_rif_is_not_given_a_second_one_but_a_failed_one_is_rep
     ],
 )
 def test_what_cannot_be_done_is_refused_with_a_reason(asked, reason):
-    assert run(make(), (0.0, asked)) == [actions.Refused(1, reason)]
+    assert run(make(), (0.0, asked)) == [actions.QuestionRefused(1, reason)]
 
 
 def test_a_rif_that_does_not_come_up_in_time_is_ended_and_the_answer_has_its_last_words():
@@ -350,7 +350,7 @@ def test_stop_takes_everything_down_and_says_when_nothing_is_left():
         actions.StopRif(1),
     ]
     assert run(machine, (4.1, events.BootstrapAsked(2, ("bert",)))) == [
-        actions.Refused(2, "the run-time system is stopping")
+        actions.QuestionRefused(2, "the run-time system is stopping")
     ]
     assert run(machine, (4.1, JOB)) == [actions.RefuseJob(9, "the run-time system is stopping")]
     assert run(machine, (4.2, events.RifEnded("r1", 1))) == [
@@ -372,7 +372,7 @@ def test_jobs_and_rifs_are_limited():
         actions.RefuseJob(10, "there may be 1 jobs at one time, and there are")
     ]
     assert run(machine, (0.0, events.BootstrapAsked(1, ("anna", "bert")))) == [
-        actions.Refused(1, "there may be 1 RIFs; there are 0, 2 more were asked for")
+        actions.QuestionRefused(1, "there may be 1 RIFs; there are 0, 2 more were asked for")
     ]
 
 

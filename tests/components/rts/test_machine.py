@@ -153,7 +153,7 @@ class World:
     def on_Answer(self, action: actions.Answer) -> None:
         self.asks.remove(action.ask)
 
-    def on_Refused(self, action: actions.Refused) -> None:
+    def on_QuestionRefused(self, action: actions.QuestionRefused) -> None:
         assert action.reason
         self.asks.remove(action.ask)
 

@@ -81,12 +81,14 @@ def test_requests_for_one_rif_are_done_one_after_the_other(machine):
     ],
 )
 def test_resources_that_do_not_fit_are_refused(machine, resources, reason):
-    assert run(machine, events.AddAsked(2, "r1", resources)) == [actions.Refused(2, reason)]
+    assert run(machine, events.AddAsked(2, "r1", resources)) == [actions.QuestionRefused(2, reason)]
 
 
 def test_an_add_that_the_rif_refuses_leaves_all_as_it_was(machine):
     run(machine, events.AddAsked(2, "r1", (CORE1,)))
-    assert run(machine, events.RifRefused(1, 2, "no such CPU: 1")) == [actions.Refused(2, "no such CPU: 1")]
+    assert run(machine, events.RifRefused(1, 2, "no such CPU: 1")) == [
+        actions.QuestionRefused(2, "no such CPU: 1")
+    ]
     assert machine.host_to_resource() == {"anna": ("r1.node", "r1.core0")}
 
 
@@ -94,7 +96,7 @@ def test_an_add_that_the_rm_refuses_is_undone_at_the_rif(machine):
     run(machine, events.AddAsked(2, "r1", (CORE1,)), events.RifAnswered(1, 2, report("r1.core1")))
     assert run(machine, events.RmAnswered(Added((CORE1,), "anna"), "r1.node is held")) == [
         announced(NODE, CORE0),
-        actions.Refused(2, "r1.node is held"),
+        actions.QuestionRefused(2, "r1.node is held"),
         actions.AskRif(1, 3, RemoveResources(("r1.core1",))),
     ]
     assert run(machine, events.RifAnswered(1, 3, report("r1.core1"))) == []
@@ -151,7 +153,7 @@ def test_a_removal_that_waits_does_not_hold_up_other_requests_except_below_what_
         events.RmAnswered(Added((CORE1,), "anna")),
     ) == [
         actions.Answer(3, report("r1.core1")),
-        actions.Refused(4, "r1.core0, a parent of r1.half, is being removed"),
+        actions.QuestionRefused(4, "r1.core0, a parent of r1.half, is being removed"),
     ]
 
 
@@ -159,7 +161,7 @@ def test_resources_that_the_rm_keeps_stay_and_may_be_removed_later(machine):
     ids = ("r1.core0",)
     run(machine, events.RemoveAsked(2, "r1", ids, "refuse"))
     assert run(machine, events.RmAnswered(Removed(ids, "refuse"), "r1.core0 is held by j1")) == [
-        actions.Refused(2, "r1.core0 is held by j1")
+        actions.QuestionRefused(2, "r1.core0 is held by j1")
     ]
     assert run(machine, events.RemoveAsked(3, "r1", ids, "lose")) == [actions.TellRm(Removed(ids, "lose"))]
 
@@ -176,13 +178,13 @@ def test_resources_that_the_rm_keeps_stay_and_may_be_removed_later(machine):
     ],
 )
 def test_a_removal_that_makes_no_sense_is_refused(machine, event, reason):
-    assert run(machine, event) == [actions.Refused(2, reason)]
+    assert run(machine, event) == [actions.QuestionRefused(2, reason)]
 
 
 def test_what_is_being_removed_cannot_be_removed_again(machine):
     run(machine, events.RemoveAsked(2, "r1", ("r1.core0",), "wait"))
     assert run(machine, events.RemoveAsked(3, "r1", ("r1.core0",))) == [
-        actions.Refused(3, "r1.core0: being removed already")
+        actions.QuestionRefused(3, "r1.core0: being removed already")
     ]
 
 
@@ -213,12 +215,14 @@ def test_a_lost_rif_answers_whoever_waits_and_comes_back_without_what_was_leavin
         actions.AnnounceGone(("j1",), "r1", 1, "reset"),
         actions.TellRm(Coming("r1", (Resource("r1.node", "node"),), "anna")),
         actions.TellRm(Removed(("r1.node", "r1.core0"), "lose")),
-        actions.Refused(3, "r1 was lost: reset"),
-        actions.Refused(2, "r1 was lost: reset"),
-        actions.Refused(4, "r1 was lost: reset"),
+        actions.QuestionRefused(3, "r1 was lost: reset"),
+        actions.QuestionRefused(2, "r1 was lost: reset"),
+        actions.QuestionRefused(4, "r1 was lost: reset"),
         actions.KillRif("r1", 1),
     ]
-    assert run(machine, events.AddAsked(5, "r1", (CORE1,))) == [actions.Refused(5, "r1 is lost: reset")]
+    assert run(machine, events.AddAsked(5, "r1", (CORE1,))) == [
+        actions.QuestionRefused(5, "r1 is lost: reset")
+    ]
     assert run(machine, events.RifAnswered(1, 2, report("r1.core1"))) == []
 
 
@@ -231,7 +235,7 @@ def test_a_rif_that_cannot_remove_is_replaced(machine):
         actions.AnnounceGone(("j1",), "r1", 1, reason),
         actions.TellRm(Coming("r1", (Resource("r1.node", "node"),), "anna")),
         actions.TellRm(Removed(("r1.node",), "lose")),
-        actions.Refused(2, f"r1 was lost: {reason}"),
+        actions.QuestionRefused(2, f"r1 was lost: {reason}"),
         actions.KillRif("r1", 1),
     ]
 
@@ -248,5 +252,5 @@ def test_waiting_requests_are_limited():
         events.AddAsked(3, "r1", (CORE1,)),
     )
     assert run(machine, events.AddAsked(4, "r1", (CORE1,))) == [
-        actions.Refused(4, "r1 has 1 requests waiting, more than that are not taken")
+        actions.QuestionRefused(4, "r1 has 1 requests waiting, more than that are not taken")
     ]

@@ -39,7 +39,7 @@ from gspc_trio.core.task import CORE
 from gspc_trio.records.facts import JobChanged, RifChanged
 from tests.components.rts.support import BOOT, CORES, HELLO, IDS, JOB, REPORT
 
-RESTORED = events.Restored("r1", 1, "anna", "local", 0, {})
+RESTORED = events.RifRestored("r1", 1, "anna", "local", 0, {})
 BACK = events.RifBack(5, "r1", 1, "memory:r1", CORES, (Claim("j1", (1, 4), ("r1.core0",)),), pid=7)
 HELD = Grant("j1", CORE, (1, 4), ("r1.core0",))
 JOB_BACK = events.JobBack(events.JobAsked(19, "count", 70, "anna", "memory:j", 2.0), "j1", (HELD,))
@@ -208,7 +208,7 @@ def test_what_is_in_use_on_a_rif_that_is_back_is_given_to_nobody() -> None:
 
 
 def test_a_job_whose_job_server_is_known_to_have_ended_is_not_awaited() -> None:
-    machine, out = run((0.0, RESTORED), (0.0, events.JobEnded("j1")))
+    machine, out = run((0.0, RESTORED), (0.0, events.JobServerEnded("j1")))
     assert out == []
     assert machine.handle(BACK, 5.0) == HAS_COME_BACK
     machine.check()
@@ -222,7 +222,7 @@ def test_a_job_whose_job_server_is_known_to_have_ended_is_not_awaited() -> None:
 
 
 def test_a_job_that_comes_back_all_the_same_goes_on() -> None:
-    machine, _ = run((0.0, RESTORED), (0.0, events.JobEnded("j1")), (5.0, BACK), (5.0, Tick()))
+    machine, _ = run((0.0, RESTORED), (0.0, events.JobServerEnded("j1")), (5.0, BACK), (5.0, Tick()))
     assert machine.handle(JOB_BACK, 6.0)[:2] == [
         JobChanged(6.0, "j1", "running", "count"),
         actions.AcceptJob(19, "j1", back=True),
@@ -256,7 +256,7 @@ def test_who_does_not_come_back_is_given_up() -> None:
 
 
 def test_a_rif_that_is_known_to_have_ended_is_started_again_at_once() -> None:
-    gone = events.Restored("r1", 1, "anna", "local", 0, {}, gone=True)
+    gone = events.RifRestored("r1", 1, "anna", "local", 0, {}, gone=True)
     machine, _ = run((0.0, gone))
     assert machine.deadline() == 0.0
     assert machine.handle(Tick(), 0.0)[0] == actions.StartRif("r1", 2, "anna", "local", 0, {})
@@ -265,7 +265,7 @@ def test_a_rif_that_is_known_to_have_ended_is_started_again_at_once() -> None:
         machine.handle(RESTORED, 1.0)
 
 
-FRESH = events.Restored("r1", 1, "anna", "local", 0, {}, fresh=True)
+FRESH = events.RifRestored("r1", 1, "anna", "local", 0, {}, fresh=True)
 
 
 def test_a_rif_that_was_being_started_starts_on() -> None:

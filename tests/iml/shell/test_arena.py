@@ -12,7 +12,7 @@ import trio.testing
 
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.job.shell.handle import JobFailed
-from gspc_trio.components.rts.events import Restored
+from gspc_trio.components.rts.events import RifRestored
 from gspc_trio.components.rts.shell.acquire import AcquireRefused, open_resources
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
@@ -145,10 +145,10 @@ def rifs() -> FakeRifs:
 
 
 LATE_S = 20.0
-SAVED = Restored("r1", 1, "anna", "fake", 2, {}, False)
+SAVED = RifRestored("r1", 1, "anna", "fake", 2, {}, False)
 
 
-def opened(rifs: FakeRifs, epoch: int = 1, *saved: Restored) -> Any:
+def opened(rifs: FakeRifs, epoch: int = 1, *saved: RifRestored) -> Any:
     def prepare(service: RtsService) -> None:
         for one in saved:
             service.restore(one)

@@ -20,8 +20,8 @@ from gspc_trio.components.rif.events import (
     Called,
     EndJob,
     ForgetJob,
-    Reply,
     ReplyError,
+    ReplyToCall,
     StartWorker,
     Stop,
     Stopped,
@@ -136,7 +136,7 @@ class RifService:
             ForgetJob: self._forget_job,
             Unfit: lambda action: self._rts.post(CannotStart(action.reason)),
             Revoked: lambda action: self._rts.post(action),
-            Reply: lambda action: self._calls.pop(action.call).reply(action.report),
+            ReplyToCall: lambda action: self._calls.pop(action.call).reply(action.report),
             ReplyError: lambda action: self._calls.pop(action.call).fail(BadResources(action.message)),
             Stopped: self._stopped,
         }

@@ -99,7 +99,9 @@ class Service(Protocol):
     stopped: trio.Event
 
     def ask(
-        self, event: Callable[[int], Any], answered: Callable[[actions.Answer | actions.Refused], None]
+        self,
+        event: Callable[[int], Any],
+        answered: Callable[[actions.Answer | actions.QuestionRefused], None],
     ) -> None:
         """Put a question to the machine, whose answer comes later."""
         ...
@@ -367,8 +369,8 @@ async def _close_all(peers: list[Peer]) -> None:
                 nursery.start_soon(peer.aclose)
 
 
-def _reply(call: IncomingCall, answer: actions.Answer | actions.Refused) -> None:
-    if isinstance(answer, actions.Refused):
+def _reply(call: IncomingCall, answer: actions.Answer | actions.QuestionRefused) -> None:
+    if isinstance(answer, actions.QuestionRefused):
         call.fail(RtsError(answer.reason))
     else:
         call.reply(as_message(answer.result))

@@ -76,7 +76,7 @@ class RtsService:
         self._runs = StrategyRuns(strategies, network.token, issue, limits.grace_s, self.inbox.put)
         self._started_s = trio.current_time()
         self._asks = Counter()
-        self._answers: dict[int, Callable[[actions.Answer | actions.Refused], None]] = {}
+        self._answers: dict[int, Callable[[actions.Answer | actions.QuestionRefused], None]] = {}
         self._over = trio.Event()
         self._nursery: trio.Nursery
         self._table: dict[type, Callable[[Any], None]] = {
@@ -94,7 +94,7 @@ class RtsService:
             actions.AnnounceGone: self._announce_gone,
             actions.TellRm: lambda action: self.rm.inbox.put(action.event),
             actions.Answer: self._answer,
-            actions.Refused: self._answer,
+            actions.QuestionRefused: self._answer,
             actions.Stopped: lambda _: self._over.set(),
             RifChanged: self._record_rif,
             JobChanged: self.records.append,
@@ -219,7 +219,7 @@ class RtsService:
     def ask(
         self,
         event: Callable[[int], Any],
-        answered: Callable[[actions.Answer | actions.Refused], None],
+        answered: Callable[[actions.Answer | actions.QuestionRefused], None],
     ) -> None:
         """Give a question to the machine; ``answered`` is called once."""
         ask = self._asks.next()
@@ -228,21 +228,21 @@ class RtsService:
 
     async def _asked(self, event: Callable[[int], Any]) -> Any:
         done = trio.Event()
-        answers: list[actions.Answer | actions.Refused] = []
+        answers: list[actions.Answer | actions.QuestionRefused] = []
 
-        def answered(answer: actions.Answer | actions.Refused) -> None:
+        def answered(answer: actions.Answer | actions.QuestionRefused) -> None:
             answers.append(answer)
             done.set()
 
         self.ask(event, answered)
         await done.wait()
-        if isinstance(answers[0], actions.Refused):
+        if isinstance(answers[0], actions.QuestionRefused):
             raise RtsError(answers[0].reason)
         return as_message(answers[0].result)
 
     # Running it ---------------------------------------------------------------------------------------------
 
-    def restore(self, event: events.Restored | events.JobEnded) -> None:
+    def restore(self, event: events.RifRestored | events.JobServerEnded) -> None:
         """Take in what an earlier run-time system had; before this one is started."""
         for action in self.machine.handle(event, trio.current_time()):
             self._perform(action)
@@ -332,7 +332,7 @@ class RtsService:
             if peer is not None:
                 peer.post(message)
 
-    def _answer(self, action: actions.Answer | actions.Refused) -> None:
+    def _answer(self, action: actions.Answer | actions.QuestionRefused) -> None:
         self._answers.pop(action.ask)(action)
 
     def _record_rif(self, record: RifChanged) -> None:

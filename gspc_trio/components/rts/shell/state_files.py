@@ -20,7 +20,7 @@ import trio
 from attrs import asdict, evolve, field, frozen
 from msgspec import Struct, structs
 
-from gspc_trio.components.rts.events import JobEnded, Restored
+from gspc_trio.components.rts.events import JobServerEnded, RifRestored
 from gspc_trio.components.rts.shell.service import RtsService
 from gspc_trio.components.rts.state import Rif, RifState
 from gspc_trio.core.ids import JobId, RifId
@@ -188,10 +188,10 @@ class StateKeeper:
             if host not in self.hosts_to_start:
                 gone = too_late or host.has_ended
                 known = (host.rif_id, host.incarnation, host.host, host.strategy, host.cores, host.options)
-                service.restore(Restored(*known, gone, not host.up))
+                service.restore(RifRestored(*known, gone, not host.up))
         for job in before.jobs:
             if job.has_ended:
-                service.restore(JobEnded(job.job))
+                service.restore(JobServerEnded(job.job))
 
     async def follow(self, service: RtsService) -> None:
         """Save what changes, until cancelled; then that it ended in good order."""
