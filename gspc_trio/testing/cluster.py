@@ -41,6 +41,9 @@ RIF_PORT = 7001
 HOSTS_INTERVAL_S = 2.0
 """Seconds between two looks for hosts that were given up."""
 
+HOSTS_INTERVAL_MAX_S = 30.0
+"""And when one does not come up again and again."""
+
 TOKEN = b"the token of a simulated cluster"
 
 Step = Callable[[SimulatedProcess], None]
@@ -201,15 +204,19 @@ class Cluster:
 
     async def _keep_hosts(self, service: RtsService) -> None:
         """Bootstrap hosts that were taken down, or did not come up at first, as their administrator would."""
+        pause_s = HOSTS_INTERVAL_S
         while True:
-            await trio.sleep(HOSTS_INTERVAL_S)
-            await self._bootstrap_absent(service)
+            await trio.sleep(pause_s)
+            was_absent = await self._bootstrap_absent(service)
+            pause_s = min(2 * pause_s, HOSTS_INTERVAL_MAX_S) if was_absent else HOSTS_INTERVAL_S
 
-    async def _bootstrap_absent(self, service: RtsService) -> None:
+    async def _bootstrap_absent(self, service: RtsService) -> bool:
+        """Bootstrap the hosts that are not there; return whether there were any."""
         there = {rif.host for rif in service.machine.rifs if rif.state is not RifState.FAILED}
         absent = [host for host in self.hosts if host not in there]
         if absent:
             await service.bootstrap(absent, "simulated", self.cores, {})
+        return bool(absent)
 
     def missing(self, rif_id: RifId) -> tuple[Resource, ...]:
         """Return what somebody has removed from a RIF."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gspc_trio.components.rm.events import Coming, Settled
+from gspc_trio.components.rm.events import Added, Coming, Settled
 from gspc_trio.components.rm.machine import Aside
 from gspc_trio.components.rm.messages import Grant, Refuse, Release
 from gspc_trio.components.rm.state import Limits
@@ -39,6 +39,7 @@ class Turns:
         self._grants = grants
         self._waiting = waiting
         self._coming: dict[str, Coming] = {}
+        self._added_s: dict[ResourceId, float] = {}
         self._declined_since: dict[Key, float] = {}
         self._was_simple = True
         self._was_kept: frozenset[ResourceId] = frozenset()
@@ -60,6 +61,8 @@ class Turns:
             self._coming[event.name] = event
         elif type(event) is Settled:
             self._coming.pop(event.name, None)
+        elif type(event) is Added:
+            self._added_s.update(dict.fromkeys((one.resource_id for one in event.resources), now))
         for action in actions:
             if type(action) is Refuse:
                 self._check_refusal(action)
@@ -92,7 +95,11 @@ class Turns:
         first = grant.shape.requirements[0]
         if waiting.is_single(grant.shape) and first.preferences and not first.hard:
             patience_s = LIMITS.patience_s if first.patience_s is None else first.patience_s
-            wanted = any(self._family.is_below(name, first.preferences) for name in self._of_class(first))
+            # Who came when nothing of it was there takes what there is.
+            wanted = any(
+                self._family.is_below(name, first.preferences) and self._added_s.get(name, now) <= since_s
+                for name in self._of_class(first)
+            )
             ill = not self._family.is_below(grant.resources[0], first.preferences)
             if wanted and ill and now < since_s + patience_s - ROUNDING_S:
                 raise Broken(f"{grant.job} waits no {patience_s} s for what it prefers", *grant.resources)
