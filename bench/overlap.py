@@ -27,6 +27,7 @@ from figures import Figures, options_parser
 from gspc_trio import JobSettings, Net
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
@@ -78,7 +79,7 @@ class SlowNetwork(Network):
     """
 
     def __init__(self, network: Network) -> None:
-        super().__init__(network.token)
+        super().__init__(wire_codec, network.token)
         self._fast = network
         self._links: dict[str, tuple[subprocess.Popen[str], str]] = {}
 

@@ -320,6 +320,17 @@ def test_a_copy_is_fetched_from_a_holder() -> None:
     assert layer.refusal(x.Replicate(JOB, "d1", hosts=("z",)))[0] == "UnknownHost"
 
 
+def test_a_copy_of_what_was_lost_meanwhile_is_dropped() -> None:
+    layer = Layer("a", "b")
+    layer.do(x.Alloc(JOB, 10, replicated(1, ("a",))))
+    copying = layer.ask(x.Replicate(JOB, "d1", 2))
+    assert [action.link for action in copying if isinstance(action, CallServer)] == [1]
+    layer.feed(ServerDown(0, "killed"))
+    after = layer.answer(copying)
+    assert TellServer(1, x.DropPart("d1", 0)) in after
+    assert [action.kind for action in after if isinstance(action, RefuseRequest)] == ["DataLost"]
+
+
 def test_there_are_as_many_copies_as_were_asked_for_though_a_host_goes_meanwhile() -> None:
     layer = Layer("a", "b", "c", "d")
     layer.do(x.Alloc(JOB, 10, replicated(1, ("a",))))

@@ -139,3 +139,16 @@ def test_a_job_that_is_stopped_while_it_may_not_end_is_stopped() -> None:
 
 def test_the_table_has_an_entry_for_each_state() -> None:
     assert set(TRANSITIONS) == set(JobState)
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+def test_a_job_that_can_go_no_further_has_failed() -> None:
+    net = Net("half")
+    net.transition("join", add, {"left": net.input("left"), "right": net.input("right")}, net.output("sums"))
+    bench = Bench(net, {"left": [1], "right": []})
+    assert bench.run() == ["new", "running", "stopping", "failed"]
+    assert bench.machine.ended is not None
+    assert "the workflow can go no further" in bench.machine.ended.detail

@@ -236,3 +236,12 @@ def test_whoever_comes_back_first_all_is_as_it_was(data: st.DataObject) -> None:
         name = vertex.resource_id
         holder = next((g for g, it in live.items() if name in it.resources), None)
         assert (vertex.holding.grant_id if vertex.holding else None) == holder, name
+
+
+def test_a_job_that_claims_what_another_holds_is_told_that_it_has_lapsed() -> None:
+    driver = Driver(*cores(1))
+    (grant,) = driver.demand("a", 1)
+    driver.demand("b", 1)
+    claimed = driver.send(Claimed("b", (grant,), whole=True))
+    assert Lapsed("b", (grant.grant_id,), TAKEN) in claimed
+    assert driver.rm._state.pool.resources["r1.core0"].holding.want.owner.job == "a"

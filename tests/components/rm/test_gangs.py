@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.components.rm.events import Added, Coming, Settled
+from gspc_trio.components.rm.events import Added, Coming, Removed, Settled
 from gspc_trio.components.rm.messages import Grant, Recall, Refuse, Release
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
@@ -367,6 +367,19 @@ def test_what_is_done_in_time_backfills_the_gap() -> None:
     assert driver.granted("b") == []
     driver.release("a", "r1.core1")
     assert driver.granted("b") == [("r1.core2", "r1.core0", "r1.core1")]
+
+
+def test_what_is_to_leave_is_not_put_aside() -> None:
+    driver = Driver(*cores(4), reserve_after_s=0.5, recall_after_s=1000)
+    driver.demand("a", 4)
+    driver.demand("b", 1, several("core", "core", "core"))
+    for name in ("r1.core0", "r1.core1", "r1.core2", "r1.core3"):
+        driver.send(Removed((name,), "wait"))
+        driver.wait(1.0)
+        aside = driver.rm.aside
+        assert aside is None or name not in aside.resource_ids
+        if name == "r1.core0":
+            assert aside is not None
 
 
 @pytest.mark.parametrize("shape", [any_of("core", "r1.node", hard=True), NODE, several("core", "core")])

@@ -134,3 +134,10 @@ def test_the_successor_of_a_successor_that_is_away_has_what_that_had_itself() ->
     machine.check()
     assert actions.TellRm(JobGone("j1")) in out
     assert orphans(machine) == [("j2", "j3", math.inf)]
+
+
+def test_who_comes_back_when_another_goes_on_for_it_is_refused() -> None:
+    back = events.JobBack(events.JobAsked(23, "flow", 70, "head", grace_s=30.0), "j1")
+    machine, done = run((1.0, BACK), (5.0, SUCCESSOR), (6.0, back))
+    assert done[-1] == actions.RefuseJob(23, "job j2 has gone on for it")
+    assert orphans(machine) == [KEPT]

@@ -66,6 +66,13 @@ def test_a_revoke_goes_to_the_rifs_concerned_and_its_answer_to_the_rm():
     assert run(machine, (3.3, events.RevokedBy(8, Revoked((1, 4), ("r1.core0",))))) == []
 
 
+def test_a_revoke_of_what_is_being_removed_goes_to_its_rif_too():
+    machine = make()
+    run(machine, *BOOT, (3.0, events.RemoveAsked(2, "r1", ("r1.core0",), "wait")))
+    revoke = Revoke((1, 4), ("r1.core0",))
+    assert run(machine, (3.1, revoke)) == [actions.TellRif(1, revoke)]
+
+
 def test_a_rif_that_does_not_answer_a_revoke_in_time_is_replaced_with_all_it_had():
     machine = make()
     run(machine, *BOOT, (3.0, Revoke((1, 4), IDS)), (4.0, Revoke((1, 5), ("r1.node",))))

@@ -10,8 +10,10 @@ from gspc_trio.components.job.scheduler.interface import (
     RetryTask,
     Stop,
     Stopped,
+    TaskDone,
 )
 from gspc_trio.components.rm.messages import Lapsed, Recall
+from gspc_trio.components.worker.messages import Submit
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, Requirement, Shape, TaskError, TaskOptions
@@ -21,13 +23,16 @@ from tests.components.job.scheduler.support import (
     CANCELLED,
     FAILED,
     FINISHED,
+    GANG,
     JOB,
     READY,
     RUNNING,
+    SUBMITTED,
     World,
     bad,
     cancel,
     changed,
+    core,
     demand,
     done,
     ended,
@@ -394,3 +399,24 @@ def test_a_failure_without_an_error_says_so() -> None:
     actions = world(finished(1, ended(1, Reason.FAILED)), 1.0)
     assert actions[1] == changed(1.0, 1, FAILED, 1, 1, "unknown: the task failed without saying why")
     assert BOOM.kind not in str(actions)
+
+
+def test_a_cancelled_task_behind_another_ends_when_their_resource_is_lost() -> None:
+    world = World(cores=1)
+    world.measured()
+    submitted = world.do(ready(1, 2))
+    assert [one for action in submitted for one in getattr(action, "submissions", ())], submitted
+    assert world.scheduler.state_of(2) is SUBMITTED
+    world(CancelTasks((2,)))
+    ends = [action for action in world(ResourcesLost((core(1),), "gone")) if isinstance(action, TaskDone)]
+    assert [(end.task_id, end.state) for end in ends] == [(2, CANCELLED)]
+    assert world.scheduler.state_of(1) is READY
+
+
+def test_a_grant_that_has_lost_any_part_is_not_used() -> None:
+    world = World(cores=3)
+    world(ready(1, shape=GANG))
+    world(grant(1, 1, 2, shape=GANG))
+    assert cancel(1, (1, 1)) in world.do(ResourcesLost((core(2),), "gone"))
+    assert not [action for action in world.do(ready(2, shape=GANG)) if isinstance(action, Submit)]
+    assert world.scheduler.state_of(2) is READY

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,18 +21,30 @@ from gspc_trio.components.job.scheduler.interface import (
     Withheld,
 )
 from gspc_trio.components.job.shell.scheduler import SchedulerRoutes, _RifLink
+from gspc_trio.components.rif.messages import WorkBack
 from gspc_trio.components.rm.messages import Grant, Lapsed
 from gspc_trio.components.rts.messages import RifEndpoint, RifGone
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.components.worker.messages import Cancel, Finished, OpenJob, Submission, Submit
+from gspc_trio.components.worker.messages import (
+    Cancel,
+    DefineCode,
+    Finished,
+    OpenJob,
+    Submission,
+    Submit,
+)
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Reason, Task, TaskOptions
 from gspc_trio.nursery.connections.memory import memory_pair
 from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer, PeerGone
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.limits import KIB, Limits
+
+HANG_S = 10.0
+TOKEN = b"the token of this test"
 
 
 @define
@@ -195,3 +208,67 @@ async def test_a_task_that_never_left_goes_elsewhere_whatever_is_said_first() ->
         assert not machine.is_running(1)
         take(Grant("j1", CORE, (1, 2), ("r2.core0",)))
         assert machine.is_running(1)
+
+
+class Host:
+    """A RIF that notes what it hears at each connection, and lets a test end them."""
+
+    def __init__(self) -> None:
+        self.heard: list[list[Any]] = []
+        self.peers: list[Peer] = []
+        self._news = trio.Event()
+
+    async def serve(self, peer: Peer) -> None:
+        said: list[Any] = []
+        self.heard.append(said)
+        self.peers.append(peer)
+
+        def hear(message: Any) -> None:
+            said.append(message)
+            self._news.set()
+            self._news = trio.Event()
+
+        with suppress(PeerGone):
+            await peer.listen(hear)
+
+    async def has_heard(self, connection: int, kind: type) -> list[Any]:
+        """Wait for such a message at a connection; return all that came there."""
+        with trio.fail_after(HANG_S):
+            while not (len(self.heard) > connection and kind in map(type, self.heard[connection])):
+                await self._news.wait()
+        return self.heard[connection]
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 30.0])
+async def test_who_can_be_heard_again_is_sent_nothing_twice(grace_s: float) -> None:
+    """One that is awaited is asked for what it has; another one begins anew, and is told the code again."""
+    host = Host()
+    near, _ = memory_pair("job", "job", "rts", "rts")
+    async with trio.open_nursery() as nursery:
+        listen = partial(Network(wire_codec, TOKEN).listen, role="rif", name="r1")
+        address = await nursery.start(listen, "ws://127.0.0.1:0", host.serve)
+        opening, network, events = OpenJob("j1", (), "/", {}), Network(wire_codec, TOKEN), list[Any]()
+        routes = SchedulerRoutes(
+            network,
+            near,
+            opening,
+            lambda _: b"code",
+            lambda event, _by=None: events.append(event),
+            {},
+            nursery,
+        )
+        routes.grace_s, routes.sent_to = grace_s, lambda _ids: ()
+        routes._rif_up(replace(rif(1), address=address))
+        routes.send(to_core(1))
+        assert list(map(type, await host.has_heard(0, Submit))) == [OpenJob, DefineCode, Submit]
+        host.peers[0].drop("cut")
+        again = await host.has_heard(1, WorkBack if grace_s else OpenJob)
+        for event in events:
+            if isinstance(event, Withheld):  # as a scheduler does
+                routes.send(GivenUp(event))
+        routes.send(to_core(2))
+        await host.has_heard(1, Submit)
+        expected = [WorkBack, DefineCode, Submit] if grace_s else [OpenJob, DefineCode, Submit]
+        assert list(map(type, again)) == expected
+        assert [one.submissions[0].task_id for one in again if isinstance(one, Submit)] == [2]
+        nursery.cancel_scope.cancel()
