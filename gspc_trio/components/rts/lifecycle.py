@@ -365,6 +365,8 @@ class LifeCycle:
             for name, one in rif.resources.items()
             if not one.parents and one.resource_class != MEMORY_CLASS and name not in rif.left
         )
+        if not tops:  # all has been removed: should something be added, it will say so again
+            return
         delays_s = self.limits.quarantine_delays_s
         if now - rif.fit_at >= self.limits.stable_after_s:
             rif.quarantines = 0

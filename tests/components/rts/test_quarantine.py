@@ -52,6 +52,14 @@ def test_nothing_of_it_is_given_out_but_its_memory_stays() -> None:
     assert bench.give(10.1, UNFIT) == [], "it is known"
 
 
+def test_a_host_of_which_all_is_being_removed_needs_no_rest() -> None:
+    bench = Bench()
+    bench.give(9.0, events.RemoveAsked(2, "r1", ("r1.node",), "lose"))
+    bench.give(9.1, events.ResourcesLeft(tuple(one.resource_id for one in ALL[:3])))
+    assert bench.give(10.0, UNFIT) == []
+    assert bench.rif.shown[0] == "up"
+
+
 def test_it_is_tried_again_after_a_while() -> None:
     bench = Bench()
     bench.give(10.0, UNFIT)
