@@ -57,7 +57,7 @@ class Grants:
         self._sent: dict[tuple[JobId, Shape], list[GrantId]] = {}
         self._dead: dict[JobId, float] = {}
         self._gone: dict[JobId, float] = {}
-        self._heirs: dict[JobId, JobId] = {}
+        self._successors: dict[JobId, JobId] = {}
         self._resting: set[ResourceId] = set()
         self._leaving: set[ResourceId] = set()
         self._recalled: set[GrantId] = set()
@@ -104,9 +104,9 @@ class Grants:
         self._gone[job] = now
         self._dead[job] = grace_s
 
-    def adopted(self, orphan: JobId, heir: JobId) -> None:
-        """A job goes on for another, whose work may go on for as long as the heir is there."""
-        self._heirs[orphan] = heir
+    def adopted(self, orphan: JobId, successor: JobId) -> None:
+        """A job goes on for another, whose work may go on for as long as the successor is there."""
+        self._successors[orphan] = successor
 
     def saw(self, event: Any, now: float, actions: list[Any]) -> None:
         """The resource manager took an event."""
@@ -373,7 +373,7 @@ class Grants:
     def _look_at_the_dead(self, now: float) -> None:
         for job, grace_s in list(self._dead.items()):
             # The work of a job that another goes on for ends with that one, which may be awaited itself.
-            if not self._is_overdue(self._gone.get(self._heirs.get(job, job)), now, grace_s):
+            if not self._is_overdue(self._gone.get(self._successors.get(job, job)), now, grace_s):
                 continue
             left = [live for live in self._live.values() if live.job == job]
             if left:

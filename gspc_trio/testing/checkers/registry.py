@@ -37,7 +37,7 @@ class _Job:
         weight: as was asked for last; ``said``: as its job server has it; ``managed``: as the manager has it.
         grace_s: for how long it is awaited.
         until_s: when it is given up.
-        heir: who goes on for it, or "".
+        successor: who goes on for it, or "".
     """
 
     link: int | None = None
@@ -46,7 +46,7 @@ class _Job:
     managed: float | None = None
     grace_s: float = 0.0
     until_s: float | None = None
-    heir: JobId = ""
+    successor: JobId = ""
 
 
 class Registry:
@@ -92,8 +92,8 @@ class Registry:
             self._jobs.pop(job, None)
             self._check_closed(job, actions)
         for job, entry in self._jobs.items():
-            if entry.heir and entry.heir not in self._jobs:
-                raise Broken(f"{entry.heir}, which went on for {job}, is over, and {job} is not")
+            if entry.successor and entry.successor not in self._jobs:
+                raise Broken(f"{entry.successor}, which went on for {job}, is over, and {job} is not")
             if entry.link is not None and not entry.weight == entry.said == entry.managed:
                 what = f"{job} is to have the weight {entry.weight}, has been told {entry.said}"
                 raise Broken(f"{what}, and the resource manager gives it {entry.managed}")
@@ -103,7 +103,7 @@ class Registry:
 
     def _things(self) -> Iterator[tuple[float, str]]:
         for job, entry in self._jobs.items():
-            if entry.until_s is not None and not entry.heir:
+            if entry.until_s is not None and not entry.successor:
                 yield entry.until_s, f"{job} was awaited for long enough"
 
     def _check_closed(self, job: JobId, actions: list[Any]) -> None:
@@ -123,14 +123,14 @@ class Registry:
         if type(event) is not events.JobBack:
             return
         entry = self._jobs.get(event.job)
-        if entry is not None and entry.heir and not any(type(action) is RefuseJob for action in actions):
-            raise Broken(f"{event.job} is taken back, and {entry.heir} goes on for it")
+        if entry is not None and entry.successor and not any(type(action) is RefuseJob for action in actions):
+            raise Broken(f"{event.job} is taken back, and {entry.successor} goes on for it")
 
     def _gone(self, event: events.JobGone, now: float, actions: list[Any], ended: set[JobId]) -> None:
         """The connection of a job is over: it is awaited if it may be, and ends if not."""
         job, entry = event.job, self._jobs.get(event.job)
         if entry is None or entry.link is None or (event.link and event.link != entry.link):
-            if job in ended and (entry is None or entry.heir):
+            if job in ended and (entry is None or entry.successor):
                 raise Broken(f"{job} is ended by a connection that is its own no more")
             return
         grace_s = max(entry.grace_s, self._limits.grace_s if event.silent else 0.0)
@@ -173,9 +173,9 @@ class Registry:
         entry.link, entry.said, entry.grace_s, entry.until_s = wish.link, wish.weight, wish.grace_s, None
         orphan = self._jobs.get(accepted.adopted)
         if orphan is not None:
-            if orphan.heir and orphan.heir != job:
-                raise Broken(f"{job} goes on for {accepted.adopted}, and so does {orphan.heir}")
-            orphan.heir, orphan.link, orphan.until_s = job, None, None
+            if orphan.successor and orphan.successor != job:
+                raise Broken(f"{job} goes on for {accepted.adopted}, and so does {orphan.successor}")
+            orphan.successor, orphan.link, orphan.until_s = job, None, None
 
     def _check_claims(self, event: events.RifBack, actions: list[Any]) -> None:
         """What is in use at a RIF of which nobody knew is held, unless its job says so itself."""
