@@ -8,12 +8,11 @@ parts that were dropped count until the shell says that nobody maps them any mor
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import Counter
-from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.iml.errors import UnknownData
 from gspc_trio.iml.store_events import (
     Create,
@@ -31,13 +30,15 @@ from gspc_trio.iml.store_events import (
     SegmentFree,
     SegmentHeld,
     SpillOut,
+    StoreAction,
+    StoreEvent,
     StoreRefused,
     Unpin,
 )
 from gspc_trio.iml.store_parts import PAGE_BYTES, MemoryRequest, PartPlace, StoredPart, in_pages
 
 
-class Store:
+class Store(MachineBase[StoreEvent, StoreAction]):
     """Machine of a host's memory server.
 
     Args:
@@ -46,7 +47,10 @@ class Store:
         spill_bytes: how much may go to the spill file; 0: nothing.
     """
 
+    noun = "a memory server"
+
     def __init__(self, host: str, memory_bytes: int, spill_bytes: int = 0) -> None:
+        super().__init__()
         self.host = host
         self.memory_bytes = memory_bytes
         self.spill_bytes = spill_bytes
@@ -59,31 +63,12 @@ class Store:
         self._numbers = Counter()
         self._clock = Counter()
         self._wants: deque[MemoryRequest] = deque()
-        self._actions: list[Any] = []
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            Create: self._create,
-            Seal: self._seal,
-            Pin: self._pin,
-            Unpin: self._unpin,
-            Drop: self._drop,
-            Moved: self._moved,
-            SegmentFree: self._segment_free,
-            SegmentHeld: self._segment_held,
-            Tick: lambda _: None,
-        }
 
     # The machine's contract
 
-    def handle(self, event: Any, now: float) -> list[Any]:
-        """Take one event; see :class:`~gspc_trio.core.machine.Machine`."""
-        del now
-        handler = self._handlers.get(type(event))
-        if handler is None:
-            raise IllegalEvent(f"{type(event).__name__} is no event of a memory server")
-        handler(event)
+    def settle(self) -> None:
+        """Serve who waits for room: any event may have made some."""
         self._serve()
-        actions, self._actions = self._actions, []
-        return actions
 
     def deadline(self) -> float | None:
         """Nothing here waits for the clock."""
@@ -111,7 +96,7 @@ class Store:
             )
             assert not part.gone or not part.waiting, "somebody waits for a part that is gone"
         assert not self._wants or self._coming(), "somebody waits for room that nobody makes"
-        assert not self._actions, "an action was not returned"
+        assert not self.actions, "an action was not returned"
 
     def status(self) -> dict[str, Any]:
         """Return the state as plain data."""
@@ -150,12 +135,18 @@ class Store:
 
     # Events
 
+    @handles(Tick)
+    def _tick(self, event: Tick) -> None:
+        """Nothing waits for the clock."""
+
+    @handles(Create)
     def _create(self, event: Create) -> None:
         if event.key in self._parts:
             self._refuse(event.ask, "DuplicateData", f"host {self.host} holds {_name(event.key)} already")
             return
         self._wants.append(MemoryRequest(in_pages(event.size_bytes), create=event))
 
+    @handles(Seal)
     def _seal(self, event: Seal) -> None:
         part = self._parts.get(event.key)
         if part is None:
@@ -164,6 +155,7 @@ class Store:
         part.cached = part.cached if event.cached is None else event.cached
         self._serve_pins(part)
 
+    @handles(Pin)
     def _pin(self, event: Pin) -> None:
         part = self._parts.get(event.key)
         if part is None:
@@ -172,6 +164,7 @@ class Store:
         part.waiting.append(event)
         self._serve_pins(part)
 
+    @handles(Unpin)
     def _unpin(self, event: Unpin) -> None:
         candidates = [part for part in (*self._gone, self._parts.get(event.key)) if part is not None]
         part = next((part for part in candidates if part.key == event.key and part.pins), None)
@@ -186,6 +179,7 @@ class Store:
         else:
             self._serve_pins(part)
 
+    @handles(Drop)
     def _drop(self, event: Drop) -> None:
         part = self._parts.pop(event.key, None)
         if part is None:
@@ -203,6 +197,7 @@ class Store:
         self._gone.append(part)
         self._bury(part)
 
+    @handles(Moved)
     def _moved(self, event: Moved) -> None:
         moving = (PartPlace.SPILLING, PartPlace.LOADING)
         everything = [*self._gone, *self._parts.values()]
@@ -230,11 +225,13 @@ class Store:
             self._refuse_first(f"it cannot be made: {event.problem}")
         self._serve_pins(part)
 
+    @handles(SegmentFree)
     def _segment_free(self, event: SegmentFree) -> None:
         if self._retired.pop(event.segment, None) is None:
             raise IllegalEvent(f"segment {event.segment} was not retired")
         self.used_bytes -= self._segments.pop(event.segment)
 
+    @handles(SegmentHeld)
     def _segment_held(self, event: SegmentHeld) -> None:
         if event.segment not in self._retired:
             raise IllegalEvent(f"segment {event.segment} was not retired")
@@ -263,7 +260,7 @@ class Store:
             part.changing = part.changing or pin.use is PinUse.CHANGE
             on_disk = part.place is PartPlace.SPILLED
             segment, offset = (0, part.offset) if on_disk else (part.segment, 0)
-            self._actions.append(Granted(pin.ask, part.key, part.size_bytes, segment, offset))
+            self.actions.append(Granted(pin.ask, part.key, part.size_bytes, segment, offset))
 
     # Room
 
@@ -288,18 +285,18 @@ class Store:
         spare_bytes = self.memory_bytes - self.used_bytes
         if want.create is not None:
             event = want.create
-            self._actions.append(MakeSegment(segment, event.size_bytes, spare_bytes, event.writing))
+            self.actions.append(MakeSegment(segment, event.size_bytes, spare_bytes, event.writing))
             part = StoredPart(
                 event.key, event.size_bytes, segment, event.writing, event.cached, self._clock.next()
             )
             self._parts[event.key] = part
-            self._actions.append(Granted(event.ask, event.key, event.size_bytes, segment))
+            self.actions.append(Granted(event.ask, event.key, event.size_bytes, segment))
         else:
             assert want.part is not None
             part = want.part
-            self._actions.append(MakeSegment(segment, part.size_bytes, spare_bytes, True))
+            self.actions.append(MakeSegment(segment, part.size_bytes, spare_bytes, True))
             part.segment, part.place = segment, PartPlace.LOADING
-            self._actions.append(LoadIn(part.key, segment, part.offset, part.size_bytes))
+            self.actions.append(LoadIn(part.key, segment, part.offset, part.size_bytes))
 
     def _coming(self) -> int:
         """Bytes of memory that are on their way to be free."""
@@ -336,11 +333,11 @@ class Store:
             return False
         for part, offset in chosen:
             if part.cached:
-                self._actions.append(Evict(part.key))
+                self.actions.append(Evict(part.key))
                 self._drop(Drop(part.key))
             else:
                 part.place, part.offset = PartPlace.SPILLING, offset
-                self._actions.append(SpillOut(part.key, part.segment, offset, part.size_bytes))
+                self.actions.append(SpillOut(part.key, part.segment, offset, part.size_bytes))
         return True
 
     def _refuse_first(self, why: str) -> None:
@@ -378,7 +375,7 @@ class Store:
 
     def _retire(self, part: StoredPart) -> None:
         self._retired[part.segment] = False
-        self._actions.append(Retire(part.segment))
+        self.actions.append(Retire(part.segment))
         part.segment = 0
 
     def _free_spill(self, part: StoredPart) -> None:
@@ -387,7 +384,7 @@ class Store:
         part.offset = -1
 
     def _refuse(self, ask: int, kind: str, message: str) -> None:
-        self._actions.append(StoreRefused(ask, kind, message))
+        self.actions.append(StoreRefused(ask, kind, message))
 
 
 def _name(key: Key) -> str:

@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from gspc_trio.core.machine import Tick
+
 Key: TypeAlias = tuple[str, int]
 """A part: id of the data, number of the part."""
 
@@ -82,6 +84,9 @@ class SegmentHeld(Struct, frozen=True):
     segment: int
 
 
+StoreEvent: TypeAlias = Create | Seal | Pin | Unpin | Drop | Moved | SegmentFree | SegmentHeld | Tick
+
+
 # Actions ---------------------------------------------------------------------------------------------------
 
 
@@ -143,3 +148,6 @@ class Evict(Struct, frozen=True):
     """A cached copy was dropped: tell the coordinator."""
 
     key: Key
+
+
+StoreAction: TypeAlias = MakeSegment | Granted | StoreRefused | SpillOut | LoadIn | Retire | Evict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import trio
@@ -15,12 +15,13 @@ from gspc_trio.nursery.connections.rpc import Peer, drop_offender
 from gspc_trio.nursery.scopes.observe import observed
 
 E = TypeVar("E")
+A = TypeVar("A")
 
 
-class Said(Struct, frozen=True):
+class Said(Struct, Generic[E], frozen=True):
     """An event that is what a peer has said."""
 
-    event: Any
+    event: E
     by: Peer
 
 
@@ -47,7 +48,7 @@ class Inbox(Generic[E]):
     """
 
     def __init__(self) -> None:
-        self._events: list[E | Said] = []
+        self._events: list[E | Said[E]] = []
         self._wake: trio.Event | None = None
         self._pump: Callable[[], None] | None = None
         self.closed = False
@@ -91,12 +92,12 @@ class Inbox(Generic[E]):
         if self._wake is not None:
             self._wake.set()
 
-    def take_nowait(self) -> list[E | Said]:
+    def take_nowait(self) -> list[E | Said[E]]:
         """Return all events that have gathered, maybe none."""
         events, self._events = self._events, []
         return events
 
-    async def take(self) -> list[E | Said]:
+    async def take(self) -> list[E | Said[E]]:
         """Wait for at least one event and return all that have gathered.
 
         Raises:
@@ -139,12 +140,12 @@ class Inbox(Generic[E]):
 
 
 async def drive(
-    machine: Machine,
-    inbox: Inbox[Any],
-    perform: Callable[[Any], None],
+    machine: Machine[E | Tick, A],
+    inbox: Inbox[E],
+    perform: Callable[[A], None],
     *,
     check: bool | None = None,
-    refused: Callable[[Any, IllegalEvent], None] | None = None,
+    refused: Callable[[E | Tick, IllegalEvent], None] | None = None,
 ) -> None:
     """Feed the machine until its inbox is closed and empty.
 
@@ -167,16 +168,16 @@ async def drive(
     await _Driver(observed(machine), inbox, perform, check, refused).run()
 
 
-class _Driver:
+class _Driver(Generic[E, A]):
     """Feeds one machine: in a task of its own, and within ``Inbox.put`` while that task waits."""
 
     def __init__(
         self,
-        machine: Machine,
-        inbox: Inbox[Any],
-        perform: Callable[[Any], None],
+        machine: Machine[E | Tick, A],
+        inbox: Inbox[E],
+        perform: Callable[[A], None],
         check: bool,
-        refused: Callable[[Any, IllegalEvent], None] | None,
+        refused: Callable[[E | Tick, IllegalEvent], None] | None,
     ) -> None:
         self._machine = machine
         self._inbox = inbox
@@ -229,7 +230,7 @@ class _Driver:
         if deadline != self._until.deadline:
             self._until.deadline = deadline
 
-    def _feed_all(self, events: list[Any]) -> None:
+    def _feed_all(self, events: Sequence[Any]) -> None:
         """Feed these; what they have put is left."""
         machine, perform, now = self._machine, self._perform, trio.current_time()
         self._feeding = True
