@@ -47,56 +47,100 @@ class Machine(Protocol[_Event, ActionT]):
 
 
 M = TypeVar("M")
+F = TypeVar("F", bound=Callable[..., None])
 First = TypeVar("First")
 Second = TypeVar("Second")
 Third = TypeVar("Third")
+Fourth = TypeVar("Fourth")
 Method: TypeAlias = Callable[[M, EventT], None]
+Table: TypeAlias = dict[type[object], Callable[[Any, Any], None]]
 
 
-@overload
-def handles(first: type[First], /) -> Callable[[Method[M, First]], Method[M, First]]: ...
-@overload
-def handles(
-    first: type[First], second: type[Second], /
-) -> Callable[[Method[M, First | Second]], Method[M, First | Second]]: ...
-@overload
-def handles(
-    first: type[First], second: type[Second], third: type[Third], /
-) -> Callable[[Method[M, First | Second | Third]], Method[M, First | Second | Third]]: ...
-def handles(*kinds: type[object]) -> Callable[[Any], Any]:
-    """Declare that a method of a :class:`MachineBase` handles events of these kinds."""
+class _Mark:
+    """A decorator by which a method says for which kinds of events, or of actions, it is.
 
-    def declare(method: Any) -> Any:
-        method.handles = kinds
-        return method
+    Args:
+        name: attribute of the method that has the kinds.
+    """
 
-    return declare
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __call__(self, first: type[First], /) -> Callable[[Method[M, First]], Method[M, First]]: ...
+    @overload
+    def __call__(
+        self, first: type[First], second: type[Second], /
+    ) -> Callable[[Method[M, First | Second]], Method[M, First | Second]]: ...
+    @overload
+    def __call__(
+        self, first: type[First], second: type[Second], third: type[Third], /
+    ) -> Callable[[Method[M, First | Second | Third]], Method[M, First | Second | Third]]: ...
+    @overload
+    def __call__(
+        self, first: type[First], second: type[Second], third: type[Third], fourth: type[Fourth], /
+    ) -> Callable[
+        [Method[M, First | Second | Third | Fourth]], Method[M, First | Second | Third | Fourth]
+    ]: ...
+    @overload
+    def __call__(
+        self,
+        first: type[object],
+        second: type[object],
+        third: type[object],
+        fourth: type[object],
+        fifth: type[object],
+        /,
+        *more: type[object],
+    ) -> Callable[[F], F]: ...
+    def __call__(self, *kinds: type[object]) -> Callable[[F], F]:
+        def mark(method: F) -> F:
+            setattr(method, self._name, kinds)
+            return method
+
+        return mark
+
+    def table(self, owner: type) -> Table:
+        """Return kind -> method of the methods that a class declares itself."""
+        methods = vars(owner).values()
+        return {kind: method for method in methods for kind in getattr(method, self._name, ())}
 
 
-class MachineBase(Generic[EventT, ActionT]):
-    """A machine whose methods say with :func:`handles` which events they take.
+handles = _Mark("handles")
+"""Declare that a method of a :class:`MachineBase` handles events of these kinds."""
 
-    The table from kind of event to method is made once for each class. A method takes the event, and appends
-    what is to be done to ``actions``.
+performs = _Mark("performs")
+"""Declare that a method of a :class:`Performer` carries out actions of these kinds."""
+
+
+class Turn(Generic[ActionT]):
+    """The event that is being handled, as a machine and its parts see it.
 
     Attributes:
-        actions: what is to be done after the event that is being handled, in order.
-        now: the time of that event.
+        actions: what is to be done after it, in order.
+        now: its time.
+    """
+
+    def __init__(self) -> None:
+        self.actions: list[ActionT] = []
+        self.now = 0.0
+
+
+class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
+    """A machine whose methods say with :data:`handles` which events they take.
+
+    The table from kind of event to method is made once for each class. A method takes the event, and appends
+    what is to be done to ``actions``; the time is ``now``.
     """
 
     noun: ClassVar[str] = "a machine"
     """What it is, for messages."""
 
-    _methods: ClassVar[dict[type[object], Callable[[Any, Any], None]]] = {}
+    _methods: ClassVar[Table] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        declared = {kind: method for method in vars(cls).values() for kind in getattr(method, "handles", ())}
-        cls._methods = cls._methods | declared
-
-    def __init__(self) -> None:
-        self.actions: list[ActionT] = []
-        self.now = 0.0
+        cls._methods = cls._methods | handles.table(cls)
 
     @classmethod
     def event_kinds(cls) -> frozenset[type[object]]:
@@ -116,3 +160,46 @@ class MachineBase(Generic[EventT, ActionT]):
 
     def settle(self) -> None:
         """Do what follows from any event; called after the method that has handled it."""
+
+
+class ComposedMachine(MachineBase[EventT, ActionT]):
+    """A machine of several parts: they share a state, which has the time and takes the actions.
+
+    Args:
+        turn: that state.
+    """
+
+    def __init__(self, turn: Turn[ActionT]) -> None:
+        super().__init__()
+        self._turn = turn
+
+    def handle(self, event: EventT, now: float) -> list[ActionT]:
+        """Take one event; see :class:`Machine`."""
+        method = self._methods.get(event.__class__)
+        if method is None:
+            raise IllegalEvent(f"{type(event).__name__} is no event of {self.noun}")
+        turn = self._turn
+        turn.now = now
+        method(self, event)
+        self.settle()
+        actions, turn.actions = turn.actions, []
+        return actions
+
+
+class Performer(Generic[ActionT]):
+    """A shell whose methods say with :data:`performs` which actions of a machine they carry out."""
+
+    _performers: ClassVar[Table] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._performers = cls._performers | performs.table(cls)
+
+    @classmethod
+    def action_kinds(cls) -> frozenset[type[object]]:
+        """Return the kinds of actions that it carries out."""
+        return frozenset(cls._performers)
+
+    def perform(self, action: ActionT) -> None:
+        """Carry out one action."""
+        self._performers[action.__class__](self, action)
