@@ -1,4 +1,4 @@
-"""The directory's entries, and where new data goes."""
+"""The directory of a memory layer: its data and servers, the calls under way, and where new data goes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from enum import Enum
 
 from attrs import define, field
 
-from gspc_trio.iml.errors import BadLayout, DataLost, UnknownData, UnknownHost, WrongJob
+from gspc_trio.core.ids import Counter
+from gspc_trio.core.machine import Turn
+from gspc_trio.iml import events
+from gspc_trio.iml import messages as x
+from gspc_trio.iml.errors import BadLayout, DataLost, ImlError, UnknownData, UnknownHost, WrongJob
 from gspc_trio.iml.layout import Layout, Range, check_layout, extents, part_sizes
-from gspc_trio.iml.messages import Located, ServerEntry
 
 
 class DataState(Enum):
@@ -71,7 +74,7 @@ class DataEntry:
 class Server:
     """A server that is there: its entry, and how many bytes were put on it."""
 
-    def __init__(self, entry: ServerEntry, spill_bytes: int) -> None:
+    def __init__(self, entry: x.ServerEntry, spill_bytes: int) -> None:
         self.entry = entry
         self.spill_bytes = spill_bytes
         self.held_bytes = 0
@@ -80,6 +83,241 @@ class Server:
     def free_bytes(self) -> int:
         """What is left of its quotas."""
         return self.entry.memory_bytes + self.spill_bytes - self.held_bytes
+
+
+@define(eq=False)
+class Operation:
+    """Calls to servers that belong together.
+
+    Attributes:
+        finish: called when all have answered, or are gone.
+        calls: those not answered: call -> (rank, part).
+        done: (rank, part) of what was done.
+        failed: (rank, part) of what was not -> error and message.
+    """
+
+    finish: Callable[[Operation], None]
+    calls: dict[int, tuple[int, int]] = field(factory=dict)
+    done: list[tuple[int, int]] = field(factory=list)
+    failed: dict[tuple[int, int], tuple[str, str]] = field(factory=dict)
+
+
+class Directory(Turn[events.LayerAction]):
+    """State that the parts of a coordinator share, and the steps that all its operations take.
+
+    Attributes:
+        data: by id, puts that are being written among them.
+        names: name -> id of what was published under it.
+        servers: those that are there, by rank.
+        links: rank -> link.
+        clients: number -> job, or "".
+        jobs: job -> its clients.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data: dict[str, DataEntry] = {}
+        self.names: dict[str, str] = {}
+        self.servers: dict[int, Server] = {}
+        self.links: dict[int, int] = {}
+        self.clients: dict[int, str] = {}
+        self.jobs: dict[str, dict[int, None]] = {}
+        self._ids = Counter("d")
+        self._calls = Counter()
+        self._pending: dict[int, Operation] = {}
+        self._copies: dict[int, tuple[int, x.CopyPart]] = {}
+        self._lost: dict[str, list[str]] = {}
+
+    def rank_at(self, link: int) -> int | None:
+        """Return the rank of the server at a link, None if none is there."""
+        return next((rank for rank, other in self.links.items() if other == link), None)
+
+    def new_id(self) -> str:
+        """Return an id that was never used."""
+        while (name := self._ids.next_name()) in self.data:
+            pass
+        return name
+
+    # Answers
+
+    def reply(self, ask: int, message: x.LayerAnswer) -> None:
+        """Answer."""
+        self.actions.append(events.AnswerRequest(ask, message))
+
+    def refuse(self, ask: int, error: ImlError) -> None:
+        """Refuse."""
+        self.actions.append(events.RefuseRequest(ask, type(error).__name__, str(error)))
+
+    # Servers
+
+    def tell(self, rank: int, message: x.ServerNotice) -> None:
+        """Tell a server, if it is there."""
+        if rank in self.links:
+            self.actions.append(events.TellServer(self.links[rank], message))
+
+    def call(self, operation: Operation, rank: int, part: int, message: x.ServerCall) -> None:
+        """Call a server for an operation."""
+        call = self._calls.next()
+        operation.calls[call] = (rank, part)
+        self._pending[call] = operation
+        if isinstance(message, x.CopyPart):
+            self._copies[call] = (rank, message)
+        self.actions.append(events.CallServer(self.links[rank], call, message))
+
+    def finish_if_done(self, operation: Operation) -> None:
+        """End an operation that has nothing (more) to wait for."""
+        if not operation.calls:
+            operation.finish(operation)
+
+    def asked(self, call: int) -> int | None:
+        """Return the rank of the server that has yet to answer a call, None if nobody has."""
+        operation = self._pending.get(call)
+        return None if operation is None else operation.calls[call][0]
+
+    def answered(self, call: int, kind: str, message: str) -> bool:
+        """Take a server's answer; return False if nobody waits for it."""
+        operation = self._pending.pop(call, None)
+        self._copies.pop(call, None)
+        if operation is None:
+            return False
+        key = operation.calls.pop(call)
+        if kind:
+            operation.failed[key] = (kind, message)
+        else:
+            operation.done.append(key)
+        self.finish_if_done(operation)
+        return True
+
+    def copies_under_way(self) -> list[tuple[int, x.CopyPart]]:
+        """Return what servers are fetching from others now, each with the rank of who fetches."""
+        return list(self._copies.values())
+
+    def server_gone(self, rank: int, reason: str) -> None:
+        """Forget what a server held, and fail the calls that it has not answered."""
+        del self.links[rank]
+        for data in list(self.data.values()):
+            for number, part in data.parts.items():
+                if rank in part.holders:
+                    self.remove_holder(data, number, rank)
+            self.note_loss(data, reason)
+        del self.servers[rank]
+        for call, operation in list(self._pending.items()):
+            if call in self._pending and operation.calls[call][0] == rank:
+                self.answered(call, "DataLost", reason)
+
+    # Holders
+
+    def add_holder(self, data: DataEntry, number: int, rank: int, *, cached: bool) -> None:
+        """The server holds the part from now on."""
+        part = data.parts[number]
+        if rank not in part.holders:
+            self.servers[rank].held_bytes += part.size_bytes
+        part.holders[rank] = cached
+
+    def remove_holder(self, data: DataEntry, number: int, rank: int) -> None:
+        """The server holds the part no more."""
+        part = data.parts[number]
+        del part.holders[rank]
+        self.servers[rank].held_bytes -= part.size_bytes
+
+    def remove(self, data: DataEntry) -> list[tuple[int, int]]:
+        """Take data out of the directory; return the (rank, part) that are to be dropped."""
+        places = [(rank, number) for number, part in data.parts.items() for rank in part.holders]
+        for rank, number in places:
+            self.remove_holder(data, number, rank)
+        data.state = DataState.GONE
+        if self.data.get(data.data_id) is data:
+            del self.data[data.data_id]
+            if self.names.get(data.published) == data.data_id:
+                del self.names[data.published]
+        return places
+
+    def why_gone(self, data: DataEntry) -> ImlError:
+        """Return why data that is gone cannot be used: it was freed, or was lost and is made again."""
+        if data.data_id in self.data:
+            return DataLost(f"data {data.data_id} was lost meanwhile, and is made again")
+        return UnknownData(f"data {data.data_id} was freed meanwhile")
+
+    def discard(self, data: DataEntry) -> None:
+        """Remove data, without waiting for the servers."""
+        for rank, number in self.remove(data):
+            self.tell(rank, x.DropPart(data.data_id, number))
+
+    def give_up(self, data: DataEntry) -> None:
+        """Remove data that nobody goes on making; what was lost before is lost still."""
+        self.discard(data)
+        if not data.again:
+            return
+        parts = {number: Part(part.size_bytes) for number, part in data.parts.items()}
+        lost = DataEntry(data.data_id, data.job, data.size_bytes, data.block_bytes, parts, 0, data.published)
+        lost.state, lost.why = DataState.LOST, data.why
+        self.data[data.data_id] = lost
+        if data.published:
+            self.names[data.published] = data.data_id
+
+    def note_loss(self, data: DataEntry, reason: str) -> None:
+        """See whether a part of the data has no holder left, or only such as may drop it."""
+        if data.state not in (DataState.READY, DataState.WRITING):
+            return
+        if all(part.holders for part in data.parts.values()):
+            for number, part in data.parts.items():
+                if all(part.holders.values()):
+                    rank = next(iter(part.holders))
+                    part.holders[rank] = False
+                    self.tell(rank, x.KeepPart(data.data_id, number))
+            return
+        if data.state is DataState.READY and not data.target:
+            self._lost.setdefault(data.job, []).append(data.data_id)
+        data.state, data.why = DataState.LOST, reason
+        for number, part in data.parts.items():
+            for rank in list(part.holders):
+                self.remove_holder(data, number, rank)
+                self.tell(rank, x.DropPart(data.data_id, number))
+
+    def take_losses(self) -> dict[str, list[str]]:
+        """Return job -> ids of data lost since the last call."""
+        lost, self._lost = self._lost, {}
+        return lost
+
+    # Turns
+
+    def take_turn(self, data: DataEntry, start: Callable[[], None]) -> None:
+        """Start an operation on the bytes or holders of the data when those before it have ended."""
+        data.turns.append(start)
+        if len(data.turns) == 1:
+            start()
+
+    def end_turn(self, data: DataEntry) -> None:
+        """The operation whose turn it was has ended."""
+        data.turns.popleft()
+        if data.turns:
+            data.turns[0]()
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        held = dict.fromkeys(self.servers, 0)
+        for data_id, data in self.data.items():
+            assert data.data_id == data_id, "an entry under another's id"
+            assert data.state is not DataState.GONE, f"{data_id} is gone, and yet there"
+            for part in data.parts.values():
+                for rank in part.holders:
+                    held[rank] += part.size_bytes  # KeyError: held by a server that is gone
+                if data.state is DataState.READY:
+                    assert part.holders, f"nobody holds a part of {data_id}"
+                    assert not all(part.holders.values()), f"only cached copies of {data_id} are left"
+            assert data.state is not DataState.LOST or not data.holders(), f"{data_id} is lost, and yet held"
+        for rank, server in self.servers.items():
+            assert server.held_bytes == held[rank], f"the bytes at rank {rank} are miscounted"
+        for name, data_id in self.names.items():
+            assert self.data[data_id].published == name, f"{name} is the name of something else"
+        for call, operation in self._pending.items():
+            assert operation.calls[call][0] in self.servers, "a call to a server that is gone"
+        assert self._copies.keys() <= self._pending.keys(), "a copy that nobody waits for"
+        assert not self.actions, "an action was not returned"
+        assert not self._lost, "a loss was not told"
+        for job, clients in self.jobs.items():
+            assert clients, f"job {job} has no client"
+            assert all(self.clients[client] == job for client in clients), "a client in two jobs"
 
 
 def owner_of(name: str, ranks: Iterable[int]) -> int:
@@ -122,7 +360,7 @@ def place(
     return [[order[(part + copy) % len(order)] for copy in range(layout.copies)] for part in range(count)]
 
 
-def located(data: DataEntry, servers: Mapping[int, Server]) -> Located:
+def located(data: DataEntry, servers: Mapping[int, Server]) -> x.Located:
     """Return what a client is told of data."""
     parts = tuple(
         tuple(sorted(data.parts[number].holders, key=lambda rank: (data.parts[number].holders[rank], rank)))
@@ -132,7 +370,7 @@ def located(data: DataEntry, servers: Mapping[int, Server]) -> Located:
     )
     entries = tuple(servers[rank].entry for rank in sorted(data.holders()))
     job = "" if data.published else data.job
-    return Located(data.data_id, job, data.published, data.size_bytes, data.block_bytes, parts, entries)
+    return x.Located(data.data_id, job, data.published, data.size_bytes, data.block_bytes, parts, entries)
 
 
 def visible(data: DataEntry | None, data_id: str, job: str) -> DataEntry:
@@ -155,7 +393,7 @@ def visible(data: DataEntry | None, data_id: str, job: str) -> DataEntry:
     return data
 
 
-def partition(found: Located) -> dict[str, list[Range]]:
+def partition(found: x.Located) -> dict[str, list[Range]]:
     """Return host -> ranges that lie there, in order; what has copies is on several hosts (IML-1)."""
     hosts = {entry.rank: entry.host for entry in found.servers}
     ranges: dict[str, list[Range]] = {}

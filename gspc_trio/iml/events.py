@@ -1,12 +1,13 @@
-"""Events and actions of the coordinator's machine, besides ``iml.messages``."""
+"""Events and actions of the coordinator's machine."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from gspc_trio.iml.messages import Evicted, JoinLayer, ServerHello
+from gspc_trio.core.machine import Tick
+from gspc_trio.iml import messages as x
 
 # Events ----------------------------------------------------------------------------------------------------
 
@@ -16,7 +17,7 @@ class ServerUp(Struct, frozen=True):
 
     link: int
     ask: int
-    hello: ServerHello
+    hello: x.ServerHello
 
 
 class ServerDown(Struct, frozen=True):
@@ -30,7 +31,7 @@ class ServerSays(Struct, frozen=True):
     """The server at ``link`` has dropped a cached copy."""
 
     link: int
-    message: Evicted
+    message: x.Evicted
 
 
 class ClientUp(Struct, frozen=True):
@@ -38,7 +39,7 @@ class ClientUp(Struct, frozen=True):
 
     client: int
     ask: int
-    join: JoinLayer
+    join: x.JoinLayer
 
 
 class ClientDown(Struct, frozen=True):
@@ -52,7 +53,7 @@ class Asked(Struct, frozen=True):
 
     client: int
     ask: int
-    request: Any
+    request: x.LayerRequest
 
 
 class Answered(Struct, frozen=True):
@@ -64,6 +65,9 @@ class Answered(Struct, frozen=True):
     link: int | None = None
 
 
+LayerEvent: TypeAlias = ServerUp | ServerDown | ServerSays | ClientUp | ClientDown | Asked | Answered | Tick
+
+
 # Actions ---------------------------------------------------------------------------------------------------
 
 
@@ -71,7 +75,7 @@ class AnswerRequest(Struct, frozen=True):
     """Answer what was asked."""
 
     ask: int
-    message: Any
+    message: x.LayerAnswer
 
 
 class RefuseRequest(Struct, frozen=True):
@@ -87,18 +91,21 @@ class CallServer(Struct, frozen=True):
 
     link: int
     call: int
-    message: Any
+    message: x.ServerCall
 
 
 class TellServer(Struct, frozen=True):
     """Tell the server of this link."""
 
     link: int
-    message: Any
+    message: x.ServerNotice
 
 
 class TellClient(Struct, frozen=True):
     """Tell a client."""
 
     client: int
-    message: Any
+    message: x.LostData
+
+
+LayerAction: TypeAlias = AnswerRequest | RefuseRequest | CallServer | TellServer | TellClient

@@ -6,6 +6,8 @@ Unless said otherwise each is a call, answered by what its text names or refused
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from msgspec import Struct
 
 from gspc_trio.core.ids import Count
@@ -344,3 +346,21 @@ class PutFrom(Struct, frozen=True):
     source: ServerEntry
     lent_id: str
     lent_part: int
+
+
+# What is asked, answered and ordered -----------------------------------------------------------------------
+
+JobRequest: TypeAlias = Alloc | Locate | BeginPut | Free | Replicate | Publish
+"""What a client asks for as one of a job."""
+
+LayerRequest: TypeAlias = JobRequest | LookUp | CommitData | AbortData | GetRank | SetRank | GetServers
+"""What clients, and servers for the processes of their hosts, ask the coordinator for."""
+
+LayerAnswer: TypeAlias = LayerJoined | ServerJoined | Located | PutBegun | RankOf | ServerList | ImlDone
+"""What the coordinator answers."""
+
+ServerCall: TypeAlias = CreatePart | DropPart | ApplyPut | CopyPart
+"""What the coordinator tells a server to do and to answer."""
+
+ServerNotice: TypeAlias = SealPart | DropPart | KeepPart
+"""What the coordinator tells a server without awaiting an answer."""

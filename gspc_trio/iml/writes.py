@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from gspc_trio.core.machine import MachineBase, handles
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.directory import DataEntry, DataState, Part, located, place, visible
+from gspc_trio.iml.directory import DataEntry, DataState, Directory, Operation, Part, located, place, visible
 from gspc_trio.iml.errors import (
     BadLayout,
     DataLost,
@@ -19,34 +20,46 @@ from gspc_trio.iml.errors import (
     WrongJob,
     error_of,
 )
+from gspc_trio.iml.events import LayerAction
 from gspc_trio.iml.layout import check_range, check_size, part_sizes, spans
-from gspc_trio.iml.ledger import Ledger, Operation
 
 BLOCKS_MAX = 1 << 20
 """Most blocks of some data: each operation on it looks at all that it touches."""
 
 
-class Writes:
-    """The part of a coordinator that makes and changes data."""
+class Writes(MachineBase[x.LayerRequest, LayerAction]):
+    """The part of a coordinator that makes and changes data.
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    Args:
+        directory: of all data; it gathers the actions, too.
 
-    def alloc(self, client: int, ask: int, request: x.Alloc, first: int | None) -> None:
+    Attributes:
+        client: who asks.
+        ask: what the answer is for.
+    """
+
+    noun = "a memory layer"
+
+    def __init__(self, directory: Directory) -> None:
+        super().__init__()
+        self.client = self.ask = 0
+        self._directory = directory
+
+    def make(self, request: x.Alloc, client: int, ask: int, first: int | None) -> None:
         """Make data on every host of its layout, or on none.
 
         Args:
-            client: who asks.
-            ask: to reply to.
             request: what for.
+            client: who asks.
+            ask: what the answer is for.
             first: the rank at which it is to begin if the layout names no hosts.
 
         Raises:
             ImlError: it cannot be; nothing was changed.
         """
-        ledger = self._ledger
+        directory = self._directory
         check_size(request.size_bytes)
-        before = ledger.data.get(request.data_id) if request.data_id else None
+        before = directory.data.get(request.data_id) if request.data_id else None
         if before is not None and (before.state is not DataState.LOST or before.job != request.job):
             raise DuplicateData(f"there is data {request.data_id} already")
         layout = request.layout
@@ -54,14 +67,14 @@ class Writes:
             raise BadLayout(
                 f"{request.size_bytes} bytes in blocks of {layout.block_bytes}: more than {BLOCKS_MAX} blocks"
             )
-        ranks = place(ledger.servers, layout, request.size_bytes, first)
-        hosts = len(layout.hosts or ledger.servers)
+        ranks = place(directory.servers, layout, request.size_bytes, first)
+        hosts = len(layout.hosts or directory.servers)
         sizes = part_sizes(request.size_bytes, layout.block_bytes, hosts)
         parts = {number: Part(size) for number, size in enumerate(sizes)}
-        data_id = request.data_id or ledger.new_id()
+        data_id = request.data_id or directory.new_id()
         name = request.name or (before.published if before is not None else "")
         if before is not None:
-            ledger.remove(before)
+            directory.remove(before)
         data = DataEntry(data_id, request.job, request.size_bytes, layout.block_bytes, parts, client, name)
         if before is not None:
             data.again, data.why = True, before.why
@@ -70,159 +83,155 @@ class Writes:
             if self._was_made(data, operation, ask):
                 data.state = DataState.WRITING if request.writing else DataState.READY
                 data.client = client if request.writing else 0
-                ledger.reply(ask, located(data, ledger.servers))
+                directory.reply(ask, located(data, directory.servers))
 
         if name:
-            ledger.names[name] = data_id
+            directory.names[name] = data_id
         self._create(data, ranks, request.writing, made)
 
-    def begin_put(self, client: int, ask: int, request: x.BeginPut) -> None:
-        """Make room for the new bytes of a range wherever it lies.
-
-        Raises:
-            ImlError: there is no such data or range.
-        """
-        ledger = self._ledger
-        data = visible(ledger.data.get(request.data_id), request.data_id, request.job)
+    @handles(x.BeginPut)
+    def _begin_put(self, request: x.BeginPut) -> None:
+        """Make room for the new bytes of a range wherever it lies."""
+        directory, ask = self._directory, self.ask
+        data = visible(directory.data.get(request.data_id), request.data_id, request.job)
         check_range(data.data_id, data.size_bytes, request.offset, request.size_bytes)
         touched = spans(data.block_bytes, len(data.parts), request.offset, request.size_bytes)
         parts = {number: Part(size) for number, (_, size) in touched.items()}
         ranks = [list(data.parts[number].holders) for number in parts]
-        staging = DataEntry(ledger.new_id(), data.job, request.size_bytes, data.block_bytes, parts, client)
+        staging = DataEntry(directory.new_id(), data.job, request.size_bytes, data.block_bytes, parts)
+        staging.client = self.client
         staging.target = data.data_id
         staging.touched = {number: offset for number, (offset, _) in touched.items()}
 
         def made(operation: Operation) -> None:
             if self._was_made(staging, operation, ask):
                 staging.state = DataState.WRITING
-                ledger.reply(ask, x.PutBegun(staging.data_id, located(staging, ledger.servers)))
+                directory.reply(ask, x.PutBegun(staging.data_id, located(staging, directory.servers)))
 
         self._create(staging, ranks, True, made)
 
-    def commit(self, client: int, ask: int, request: x.CommitData) -> None:
-        """Let what was written be seen.
-
-        Raises:
-            ImlError: nothing is being written under this id by this client, or it was lost.
-        """
-        ledger = self._ledger
-        data = ledger.data.get(request.data_id)
+    @handles(x.CommitData)
+    def _commit(self, request: x.CommitData) -> None:
+        """Let what was written be seen."""
+        directory, ask = self._directory, self.ask
+        data = directory.data.get(request.data_id)
         if (
             data is None
             or not (data.state is DataState.WRITING or data.state is DataState.LOST)
             or data.turns
         ):
             raise UnknownData(f"nothing is being written under {request.data_id}")
-        if data.client and data.client != client:
+        if data.client and data.client != self.client:
             raise WrongJob(f"{request.data_id} is being written by another client")
         self._leave_out(data, request.without)
         if data.target:
             data.client = 0
-            target = ledger.data.get(data.target)
+            target = directory.data.get(data.target)
             if target is None:
                 self._end_put(ask, data, UnknownData(f"data {data.target} was freed during the put"))
             else:
-                ledger.take_turn(target, lambda: self._apply(ask, data, target))
+                directory.take_turn(target, lambda: self._apply(ask, data, target))
             return
         if data.state is DataState.LOST:
             raise DataLost(f"what was written was lost: {data.why}")
         data.state, data.client = DataState.READY, 0
         for number, part in data.parts.items():
             for rank in part.holders:
-                ledger.tell(rank, x.SealPart(data.data_id, number))
-        ledger.reply(ask, x.ImlDone())
+                directory.tell(rank, x.SealPart(data.data_id, number))
+        directory.reply(ask, x.ImlDone())
 
     def _leave_out(self, data: DataEntry, ranks: Iterable[int]) -> None:
         """These holders could not be reached and do not have all that was written."""
-        ledger = self._ledger
+        directory = self._directory
         for rank in ranks:
             for number, part in data.parts.items():
                 if rank in part.holders:
-                    ledger.remove_holder(data, number, rank)
-                    ledger.tell(rank, x.DropPart(data.data_id, number))
-        ledger.note_loss(data, "its hosts could not be reached to write it")
+                    directory.remove_holder(data, number, rank)
+                    directory.tell(rank, x.DropPart(data.data_id, number))
+        directory.note_loss(data, "its hosts could not be reached to write it")
 
-    def abort(self, client: int, ask: int, request: x.AbortData) -> None:
+    @handles(x.AbortData)
+    def _abort(self, request: x.AbortData) -> None:
         """Drop what this client is writing."""
-        data = self._ledger.data.get(request.data_id)
-        if data is not None and data.client == client:
-            self._ledger.give_up(data)
-        self._ledger.reply(ask, x.ImlDone())
+        data = self._directory.data.get(request.data_id)
+        if data is not None and data.client == self.client:
+            self._directory.give_up(data)
+        self._directory.reply(self.ask, x.ImlDone())
 
     # Making
 
     def _create(
         self, data: DataEntry, ranks: list[list[int]], writing: bool, made: Callable[[Operation], None]
     ) -> None:
-        ledger = self._ledger
-        ledger.data[data.data_id] = data
+        directory = self._directory
+        directory.data[data.data_id] = data
         operation = Operation(made)
         for (number, part), holders in zip(data.parts.items(), ranks, strict=True):
             for rank in holders:
                 message = x.CreatePart(data.data_id, number, part.size_bytes, writing)
-                ledger.call(operation, rank, number, message)
+                directory.call(operation, rank, number, message)
 
     def _was_made(self, data: DataEntry, operation: Operation, ask: int) -> bool:
         """Take note of the parts that were made; refuse if not all were, or nobody wants them any more."""
-        ledger = self._ledger
+        directory = self._directory
         for rank, number in operation.done:
             if data.state is DataState.GONE:
-                ledger.tell(rank, x.DropPart(data.data_id, number))
-            elif rank in ledger.servers:
-                ledger.add_holder(data, number, rank, cached=False)
+                directory.tell(rank, x.DropPart(data.data_id, number))
+            elif rank in directory.servers:
+                directory.add_holder(data, number, rank, cached=False)
             else:
                 operation.failed[rank, number] = ("DataLost", "its host is gone")
         if data.state is DataState.GONE:
-            ledger.refuse(ask, UnknownData(f"{data.data_id} was dropped while it was made"))
+            directory.refuse(ask, UnknownData(f"{data.data_id} was dropped while it was made"))
             return False
         if operation.failed:
-            ledger.give_up(data)
-            ledger.refuse(ask, _first_failure(operation))
+            directory.give_up(data)
+            directory.refuse(ask, _first_failure(operation))
             return False
         return True
 
     # Putting
 
     def _apply(self, ask: int, staging: DataEntry, target: DataEntry) -> None:
-        ledger = self._ledger
+        directory = self._directory
         problem = _why_not(staging, target)
         if problem is not None:
             self._end_put(ask, staging, problem)
-            ledger.end_turn(target)
+            directory.end_turn(target)
             return
         operation = Operation(lambda done: self._applied(ask, staging, target, done))
         for number, part in staging.parts.items():
             for rank in list(target.parts[number].holders):
                 if rank in part.holders:
                     message = x.ApplyPut(target.data_id, number, staging.data_id, staging.touched[number])
-                    ledger.call(operation, rank, number, message)
+                    directory.call(operation, rank, number, message)
                 else:  # it came after the put had begun, without the new bytes
-                    ledger.remove_holder(target, number, rank)
-                    ledger.call(operation, rank, number, x.DropPart(target.data_id, number))
+                    directory.remove_holder(target, number, rank)
+                    directory.call(operation, rank, number, x.DropPart(target.data_id, number))
 
     def _applied(self, ask: int, staging: DataEntry, target: DataEntry, operation: Operation) -> None:
-        ledger = self._ledger
+        directory = self._directory
         for (rank, number), (_, message) in operation.failed.items():
             if rank in target.parts[number].holders:
-                ledger.remove_holder(target, number, rank)
-                ledger.tell(rank, x.DropPart(target.data_id, number))
-                ledger.note_loss(target, message)
+                directory.remove_holder(target, number, rank)
+                directory.tell(rank, x.DropPart(target.data_id, number))
+                directory.note_loss(target, message)
         error: ImlError | None = None
         if target.state is DataState.LOST:
             error = DataLost(f"data {target.data_id} was lost: {target.why}")
         elif target.state is not DataState.READY:
             error = UnknownData(f"data {target.data_id} was freed during the put")
         else:
-            ledger.note_loss(target, "")
+            directory.note_loss(target, "")
         self._end_put(ask, staging, error)
-        ledger.end_turn(target)
+        directory.end_turn(target)
 
     def _end_put(self, ask: int, staging: DataEntry, error: ImlError | None) -> None:
-        self._ledger.discard(staging)
+        self._directory.discard(staging)
         if error is not None:
-            self._ledger.refuse(ask, error)
+            self._directory.refuse(ask, error)
         else:
-            self._ledger.reply(ask, x.ImlDone())
+            self._directory.reply(ask, x.ImlDone())
 
 
 def _why_not(staging: DataEntry, target: DataEntry) -> ImlError | None:

@@ -15,7 +15,8 @@ from gspc_trio.components.wire.registry import WIRE_TYPES
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.errors import LayerGone
 from gspc_trio.iml.layout import Layout
-from gspc_trio.iml.shell.coordinator import REQUESTS, CoordinatorService
+from gspc_trio.iml.requests import LayerRequests
+from gspc_trio.iml.shell.coordinator import CoordinatorService
 from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.iml.shell.server import ImlServer
@@ -32,7 +33,9 @@ DATA_BYTES = 10_000
 
 _BY_SERVER = (x.PartDone, x.PartDone, x.Evicted, x.ServerHello)
 _TO_SERVER = (x.GetChunk, x.PutChunk, x.PutFrom)
-_ASKED: Sequence[type] = sorted(REQUESTS - {x.Free, x.SetRank}, key=lambda kind: kind.__name__)
+_ASKED: Sequence[type] = sorted(
+    LayerRequests.event_kinds() - {x.Free, x.SetRank}, key=lambda kind: kind.__name__
+)
 """Who speaks for no job may free everything, and make a host the place of every name."""
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import trio
 from msgspec.structs import replace
 
 from gspc_trio.components.rts.messages import StopRts
 from gspc_trio.core.ids import Counter
-from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.machine import IllegalEvent, Performer, performs
 from gspc_trio.core.messages import Done, GetStatus, Status
 from gspc_trio.iml import events
 from gspc_trio.iml import messages as x
@@ -20,16 +17,8 @@ from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 
-REQUESTS = frozenset(
-    {
-        x.Alloc, x.Locate, x.LookUp, x.BeginPut, x.CommitData, x.AbortData, x.Free, x.Replicate, x.Publish,
-        x.GetRank, x.SetRank, x.GetServers,
-    }
-)  # fmt: skip
-"""What clients, and servers for the processes of their hosts, may ask for."""
 
-
-class CoordinatorService:
+class CoordinatorService(Performer[events.LayerAction]):
     """A running coordinator.
 
     Attributes:
@@ -44,21 +33,10 @@ class CoordinatorService:
         self.stopped = trio.Event()
         self._network = network
         self._nursery: trio.Nursery
-        self._inbox: Inbox[Any] = Inbox()
+        self._inbox: Inbox[events.LayerEvent] = Inbox()
         self._numbers = Counter()
         self._peers: dict[int, Peer] = {}
         self._asks: dict[int, IncomingCall] = {}
-        self._performers: dict[type, Callable[[Any], None]] = {
-            events.AnswerRequest: lambda action: self._asks.pop(action.ask).reply(action.message),
-            events.RefuseRequest: lambda action: self._asks.pop(action.ask).fail(
-                error_of(action.kind, action.message)
-            ),
-            events.CallServer: lambda action: self._post(
-                action.link, replace(action.message, call=action.call)
-            ),
-            events.TellServer: lambda action: self._post(action.link, action.message),
-            events.TellClient: lambda action: self._post(action.client, action.message),
-        }
 
     async def run(
         self, listen: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -66,7 +44,7 @@ class CoordinatorService:
         """Serve until cancelled."""
         async with trio.open_nursery() as self._nursery:
             nursery = self._nursery
-            nursery.start_soon(drive, self.machine, self._inbox, self._perform)
+            nursery.start_soon(drive, self.machine, self._inbox, self.perform)
             self.address = await nursery.start(self._listen, listen)
             task_status.started()
 
@@ -75,10 +53,27 @@ class CoordinatorService:
     ) -> None:
         await self._network.listen(address, self._serve, role="iml", name="iml", task_status=task_status)
 
-    def _perform(self, action: Any) -> None:
-        self._performers[type(action)](action)
+    @performs(events.AnswerRequest)
+    def _reply(self, action: events.AnswerRequest) -> None:
+        self._asks.pop(action.ask).reply(action.message)
 
-    def _post(self, number: int, message: Any) -> None:
+    @performs(events.RefuseRequest)
+    def _refuse(self, action: events.RefuseRequest) -> None:
+        self._asks.pop(action.ask).fail(error_of(action.kind, action.message))
+
+    @performs(events.CallServer)
+    def _call(self, action: events.CallServer) -> None:
+        self._post(action.link, replace(action.message, call=action.call))
+
+    @performs(events.TellServer)
+    def _tell_server(self, action: events.TellServer) -> None:
+        self._post(action.link, action.message)
+
+    @performs(events.TellClient)
+    def _tell_client(self, action: events.TellClient) -> None:
+        self._post(action.client, action.message)
+
+    def _post(self, number: int, message: object) -> None:
         peer = self._peers.get(number)
         if peer is not None:  # who is gone hears nothing any more
             peer.post(message)
@@ -115,7 +110,7 @@ class CoordinatorService:
         if isinstance(body, x.JoinLayer) and not is_server and not joined:
             self._inbox.put(events.ClientUp(number, self._ask(call), body), call.peer)
             return True
-        if type(body) in REQUESTS and joined:
+        if isinstance(body, x.LayerRequest) and joined:
             self._inbox.put(events.Asked(number, self._ask(call), body), call.peer)
         elif isinstance(body, GetStatus):
             call.reply(Status(self.machine.status()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -76,15 +76,6 @@ class ImlServer:
         self._gathered = 0
         self._readers: dict[str, str] = {}  # data that lies here whole -> job that may read it
         self.store: StoreShell
-        self._orders: dict[type, Callable[[Any], None]] = {
-            x.CreatePart: lambda order: self._nursery.start_soon(self._create, order),
-            x.SealPart: lambda order: self.store.seal((order.data_id, order.part)),
-            x.KeepPart: lambda order: self.store.seal((order.data_id, order.part), False),
-            x.DropPart: self._drop,
-            x.ApplyPut: lambda order: self._nursery.start_soon(self._apply, order),
-            x.CopyPart: lambda order: self._nursery.start_soon(self._copy, order),
-            x.LostData: lambda _: None,
-        }
 
     async def run(
         self,
@@ -113,8 +104,9 @@ class ImlServer:
                 self._links = ServerLinks(self._network, nursery, self.host)
                 self.address = await nursery.start(self._listen, listen)
                 if local:
-                    door = LocalServer(self, socket_address_of(self._network.token, coordinator, self.host))
-                    self.local_address = await nursery.start(door.run)
+                    address = socket_address_of(self._network.token, coordinator, self.host)
+                    local_server = LocalServer(self, address)
+                    self.local_address = await nursery.start(local_server.run)
                 connection = self._network.connect(
                     coordinator, role="iml-server", name=self.host, expect="iml"
                 )
@@ -139,7 +131,7 @@ class ImlServer:
         self._joined.set()
         return joined
 
-    async def ask(self, request: Any) -> Any:
+    async def ask(self, request: x.LayerRequest) -> Any:
         """Ask the coordinator, e.g. for a process of this host.
 
         Whoever connects locally before this server has joined its layer waits until it has.
@@ -150,7 +142,7 @@ class ImlServer:
         await self._joined.wait()
         return await self._call(request)
 
-    async def _call(self, request: Any) -> Any:
+    async def _call(self, request: x.LayerRequest | x.ServerHello) -> Any:
         try:
             return await self._coordinator.call(request)
         except PeerGone as gone:
@@ -268,13 +260,28 @@ class ImlServer:
         try:
             while True:
                 for message in await self._coordinator.receive():
-                    order = self._orders.get(type(message))
-                    if order is None:
-                        log.warning("the coordinator said %s, which no server understands", message)
-                    else:
-                        order(message)
+                    self._take(message)
         except PeerGone as gone:
             self.reason = f"its coordinator is gone: {gone.reason}"
+
+    def _take(self, message: object) -> None:
+        match message:
+            case x.CreatePart():
+                self._nursery.start_soon(self._create, message)
+            case x.SealPart():
+                self.store.seal((message.data_id, message.part))
+            case x.KeepPart():
+                self.store.seal((message.data_id, message.part), False)
+            case x.DropPart():
+                self._drop(message)
+            case x.ApplyPut():
+                self._nursery.start_soon(self._apply, message)
+            case x.CopyPart():
+                self._nursery.start_soon(self._copy, message)
+            case x.LostData():
+                pass
+            case _:
+                log.warning("the coordinator said %s, which no server understands", message)
 
     def _done(self, call: int, error: Exception | None = None) -> None:
         if not call:

@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from gspc_trio.core.machine import Performer, performs
 from gspc_trio.iml.errors import error_of
 from gspc_trio.iml.layout import check_range
 from gspc_trio.iml.segment import Segment, SpillFile
@@ -30,6 +31,8 @@ from gspc_trio.iml.store_events import (
     SegmentFree,
     SegmentHeld,
     SpillOut,
+    StoreAction,
+    StoreEvent,
     StoreRefused,
     Unpin,
 )
@@ -56,8 +59,12 @@ class _Asked:
         self.done: trio.Event | None = None
 
 
-class StoreShell:
-    """Drives a host's store; its answers come in the same breath when nothing has to be waited for.
+class StoreShell(Performer[StoreAction]):
+    """Drives a host's store.
+
+    It feeds the machine itself instead of having :func:`~gspc_trio.nursery.scopes.drive.drive` do it: whoever
+    asks takes the answer before any other task runs, and that is needed before a driver's task would have
+    begun to wait for events.
 
     Args:
         machine: decides.
@@ -82,21 +89,12 @@ class StoreShell:
         self._pool = self._platform.pool(machine.memory_bytes // POOL_SHARE)
         self._spill: SpillFile | None = None
         self._asks: dict[int, _Asked] = {}
-        self._abandoned: dict[int, Any] = {}  # asks whose asker was cancelled
+        self._abandoned: dict[int, Create | Pin] = {}  # asks whose asker was cancelled
         self._last_ask = 0
-        self._events: deque[Any] = deque()
+        self._events: deque[StoreEvent] = deque()
         self._handling = False
         self._held: dict[int, None] = {}
         self._broken: dict[int, str] = {}  # segments that could not be made
-        self._performers: dict[type, Callable[[Any], None]] = {
-            MakeSegment: self._make_segment,
-            Granted: self._granted,
-            StoreRefused: self._answer,
-            SpillOut: lambda action: self._nursery.start_soon(self._move, action),
-            LoadIn: lambda action: self._nursery.start_soon(self._move, action),
-            Retire: self._retire,
-            Evict: self._evict,
-        }
 
     # What servers ask
 
@@ -261,14 +259,14 @@ class StoreShell:
 
     # The machine
 
-    def _begin(self, event: Callable[[int], Any]) -> tuple[int, _Asked]:
+    def _begin(self, event: Callable[[int], Create | Pin]) -> tuple[int, _Asked]:
         self._last_ask += 1
         number = self._last_ask
         asked = self._asks[number] = _Asked()
         self._feed(event(number))
         return number, asked
 
-    async def _ask(self, event: Callable[[int], Any]) -> Granted:
+    async def _ask(self, event: Callable[[int], Create | Pin]) -> Granted:
         number, asked = self._begin(event)
         if asked.answer is None:
             asked.done = trio.Event()
@@ -283,13 +281,13 @@ class StoreShell:
         assert asked.answer is not None
         return _granted_of(asked.answer)
 
-    def _give_back(self, granted: Granted, event: Any) -> None:
+    def _give_back(self, granted: Granted, event: Create | Pin) -> None:
         if isinstance(event, Pin):
             self._feed(Unpin(granted.key, event.use))
         else:
             self._feed(Drop(granted.key))
 
-    def _feed(self, event: Any) -> None:
+    def _feed(self, event: StoreEvent) -> None:
         """Give an event to the machine; one that an action leads to waits for its turn."""
         self._events.append(event)
         if self._handling:
@@ -298,12 +296,13 @@ class StoreShell:
         try:
             while self._events:
                 for action in self._handle(self._events.popleft(), trio.current_time()):
-                    self._performers[type(action)](action)
+                    self.perform(action)
                 if self._check:
                     self.machine.check()
         finally:
             self._handling = False
 
+    @performs(Granted)
     def _granted(self, action: Granted) -> None:
         problem = self._broken.pop(action.segment, None)
         if problem is None:
@@ -311,6 +310,10 @@ class StoreShell:
         else:
             self._answer(StoreRefused(action.ask, "NoRoom", problem))
             self._events.append(Drop(action.key))
+
+    @performs(StoreRefused)
+    def _refused(self, action: StoreRefused) -> None:
+        self._answer(action)
 
     def _answer(self, answer: Granted | StoreRefused) -> None:
         asked = self._asks.pop(answer.ask)
@@ -323,6 +326,7 @@ class StoreShell:
         if asked.done is not None:
             asked.done.set()
 
+    @performs(MakeSegment)
     def _make_segment(self, action: MakeSegment) -> None:
         try:
             self._segments[action.segment] = self._pool.make(
@@ -332,6 +336,7 @@ class StoreShell:
             host = self.machine.host
             self._broken[action.segment] = f"host {host} has no room: {error.strerror}"
 
+    @performs(Retire)
     def _retire(self, action: Retire) -> None:
         segment = self._segments.get(action.segment)
         if segment is None:
@@ -361,9 +366,14 @@ class StoreShell:
                 segment.close()
                 self._feed(SegmentFree(number))
 
+    @performs(Evict)
     def _evict(self, action: Evict) -> None:
         self.versions.pop(action.key, None)
         self._evicted(action.key)
+
+    @performs(SpillOut, LoadIn)
+    def _start_move(self, action: SpillOut | LoadIn) -> None:
+        self._nursery.start_soon(self._move, action)
 
     async def _move(self, action: SpillOut | LoadIn) -> None:
         problem = ""

@@ -139,7 +139,7 @@ class Model:
 
     async def is_whole(self, data: Allocation) -> bool:
         """Return whether the data is still there and lies in one part."""
-        located = self.stage.coordinator.machine._ledger.data.get(data.data_id)
+        located = self.stage.coordinator.machine._directory.data.get(data.data_id)
         return located is not None and len(located.parts) == 1
 
     async def get(self, number: int, begin: float, length: float) -> None:

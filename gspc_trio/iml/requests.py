@@ -1,0 +1,220 @@
+"""What is asked of a memory layer, and how the coordinator answers it."""
+
+from __future__ import annotations
+
+from gspc_trio.core.machine import handles
+from gspc_trio.iml import messages as x
+from gspc_trio.iml.directory import DataEntry, DataState, Directory, Operation, located, owner_of, visible
+from gspc_trio.iml.errors import (
+    BadLayout,
+    DuplicateData,
+    ImlError,
+    UnknownData,
+    UnknownHost,
+    UnknownName,
+    WrongJob,
+    error_of,
+)
+from gspc_trio.iml.writes import Writes
+
+
+class LayerRequests(Writes):
+    """The part of a coordinator that answers requests.
+
+    A request that cannot be met raises an ImlError; nothing was changed then. The actions gather in the
+    directory.
+
+    Args:
+        directory: of all data.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        super().__init__(directory)
+        self._set_ranks: dict[str, int] = {}
+
+    def answer(self, request: x.LayerRequest, client: int, ask: int) -> None:
+        """Answer a request of a client, now or when all servers that it takes have answered."""
+        try:
+            self._check_job(client, request)
+            self.client, self.ask = client, ask
+            self.handle(request, self._directory.now)
+        except ImlError as error:
+            self._directory.refuse(ask, error)
+
+    def _check_job(self, client: int, request: x.LayerRequest) -> None:
+        """See that a client that speaks for a job speaks for no other."""
+        own = self._directory.clients.get(client, "")
+        if own and isinstance(request, x.JobRequest) and request.job != own:
+            raise WrongJob(f"a client of job {own} asks for job {request.job or '(none)'}")
+
+    def _visible(self, data_id: str, job: str) -> DataEntry:
+        return visible(self._directory.data.get(data_id), data_id, job)
+
+    @handles(x.Alloc)
+    def _alloc(self, request: x.Alloc) -> None:
+        client, ask = self.client, self.ask
+        before = self._directory.data.get(request.data_id)
+        if before is not None and before.state is DataState.LOST and before.turns:
+            # A server that still copies it from who is gone would say that it has it.
+            self._directory.take_turn(before, lambda: self._make_again(request, client, ask, before))
+        else:
+            self._make(request, client, ask)
+
+    def _make_again(self, request: x.Alloc, client: int, ask: int, before: DataEntry) -> None:
+        """Nothing is done any more with data that was lost: make it again, if somebody still wants that."""
+        try:
+            if client not in self._directory.clients and self._directory.rank_at(client) is None:
+                raise UnknownData(f"who was to make data {request.data_id} again is gone")
+            self._make(request, client, ask)
+        except ImlError as error:
+            self._directory.refuse(ask, error)
+        self._directory.end_turn(before)
+
+    def _make(self, request: x.Alloc, client: int, ask: int) -> None:
+        if request.job and request.job not in self._directory.jobs:
+            # For example, its task has not heard yet that the job has ended.
+            raise WrongJob(f"job {request.job} is no client, or not any more: its data would never go")
+        first = None
+        if request.name:
+            self._check_name(request.name, request.data_id)
+            first = self._rank_of(request.name)
+        self.make(request, client, ask, first)
+
+    @handles(x.Locate)
+    def _locate(self, request: x.Locate) -> None:
+        self._reply_located(self.ask, self._visible(request.data_id, request.job))
+
+    @handles(x.LookUp)
+    def _look_up(self, request: x.LookUp) -> None:
+        data_id = self._directory.names.get(request.name)
+        if data_id is None:
+            raise UnknownName(f"no data is published under the name {request.name!r}")
+        self._reply_located(self.ask, self._visible(data_id, ""))
+
+    def _reply_located(self, ask: int, data: DataEntry) -> None:
+        self._directory.reply(ask, located(data, self._directory.servers))
+
+    @handles(x.GetServers)
+    def _get_servers(self, _: x.GetServers) -> None:
+        servers = self._directory.servers
+        self._directory.reply(self.ask, x.ServerList(tuple(servers[rank].entry for rank in sorted(servers))))
+
+    # Names and ranks (ASP-7)
+
+    @handles(x.Publish)
+    def _publish(self, request: x.Publish) -> None:
+        data = self._visible(request.data_id, request.job)
+        self._check_name(request.name, request.data_id)
+        if data.published and data.published != request.name:
+            raise DuplicateData(f"data {data.data_id} is published under the name {data.published!r} already")
+        data.published = request.name
+        self._directory.names[request.name] = data.data_id
+        self._directory.reply(self.ask, x.ImlDone())
+
+    def _check_name(self, name: str, data_id: str) -> None:
+        if not name:
+            raise UnknownName("publish under a name that is not empty")
+        other = self._directory.names.get(name, data_id)
+        if other != data_id:
+            raise DuplicateData(f"the name {name!r} is that of data {other} already")
+
+    @handles(x.GetRank)
+    def _get_rank(self, request: x.GetRank) -> None:
+        rank = self._rank_of(request.name)
+        self._directory.reply(self.ask, x.RankOf(rank, self._directory.servers[rank].entry.host))
+
+    def _rank_of(self, name: str) -> int:
+        """Where data of the name lies, or else was told to, or else belongs by its hash."""
+        servers = self._directory.servers
+        data = self._directory.data.get(self._directory.names.get(name, ""))
+        if data is not None and data.parts[0].holders:
+            return next(iter(data.parts[0].holders))
+        rank = self._set_ranks.get(name, -1)
+        if rank in servers:
+            return rank
+        if not servers:
+            raise UnknownHost("the memory layer has no server: start one with gspc-iml start")
+        return owner_of(name, servers)
+
+    @handles(x.SetRank)
+    def _set_rank(self, request: x.SetRank) -> None:
+        if request.rank not in self._directory.servers:
+            there = ", ".join(map(str, sorted(self._directory.servers))) or "none"
+            raise UnknownHost(f"no memory server has the rank {request.rank}; there are: {there}")
+        self._set_ranks[request.name] = request.rank
+        self._directory.reply(self.ask, x.ImlDone())
+
+    # The end of data, and copies
+
+    @handles(x.Free)
+    def _free(self, request: x.Free) -> None:
+        directory, ask = self._directory, self.ask
+        data = directory.data.get(request.data_id)
+        if data is None or data.state is not DataState.LOST or data.target:
+            data = self._visible(request.data_id, request.job)
+        # Whoever knows where it lay could still read it: the answer waits for all to have dropped it.
+        operation = Operation(lambda _: directory.reply(ask, x.ImlDone()))
+        for rank, number in directory.remove(data):
+            directory.call(operation, rank, number, x.DropPart(data.data_id, number))
+        directory.finish_if_done(operation)
+
+    @handles(x.Replicate)
+    def _replicate(self, request: x.Replicate) -> None:
+        ask = self.ask
+        data = self._visible(request.data_id, request.job)
+        self._check_copies(request)
+        by_host = {server.entry.host: rank for rank, server in self._directory.servers.items()}
+        for host in request.hosts:
+            if host not in by_host:
+                raise UnknownHost(f"no memory server on host {host!r}; there are: {', '.join(by_host)}")
+        self._directory.take_turn(data, lambda: self._copy(ask, request, data))
+
+    def _check_copies(self, request: x.Replicate) -> None:
+        there = len(self._directory.servers)
+        if request.copies > there:
+            raise BadLayout(f"{request.copies} copies were asked for, but the layer has {there} hosts")
+
+    def _copy(self, ask: int, request: x.Replicate, data: DataEntry) -> None:
+        """Have it copied, now that nothing else happens to it; again if copies go meanwhile."""
+        directory = self._directory
+        operation = Operation(lambda done: self._copied(ask, request, data, done))
+        if data.state is DataState.READY:
+            named = [rank for rank, server in directory.servers.items() if server.entry.host in request.hosts]
+            others = sorted(directory.servers, key=lambda rank: (-directory.servers[rank].free_bytes, rank))
+            for number, part in data.parts.items():
+                wanted = list(named)
+                missing = request.copies - len(part.holders.keys() | set(named))
+                wanted += [rank for rank in others if rank not in part.holders and rank not in named][
+                    : max(missing, 0)
+                ]
+                source = directory.servers[next(iter(part.holders))].entry
+                for rank in wanted:
+                    if rank not in part.holders:
+                        message = x.CopyPart(data.data_id, number, part.size_bytes, source, request.cached)
+                        directory.call(operation, rank, number, message)
+                    elif part.holders[rank] and not request.cached:
+                        part.holders[rank] = False
+                        directory.tell(rank, x.KeepPart(data.data_id, number))
+        directory.finish_if_done(operation)
+
+    def _copied(self, ask: int, request: x.Replicate, data: DataEntry, operation: Operation) -> None:
+        directory = self._directory
+        for rank, number in operation.done:
+            if data.state is DataState.READY and rank in directory.servers:
+                directory.add_holder(data, number, rank, cached=request.cached)
+            else:
+                directory.tell(rank, x.DropPart(data.data_id, number))
+        try:
+            if data.state is DataState.GONE:
+                raise directory.why_gone(data)
+            visible(data, data.data_id, "")
+            for kind, message in operation.failed.values():
+                raise error_of(kind, message)
+            if any(len(part.holders) < request.copies for part in data.parts.values()):
+                self._check_copies(request)
+                self._copy(ask, request, data)
+                return
+            self._reply_located(ask, data)
+        except ImlError as error:
+            directory.refuse(ask, error)
+        directory.end_turn(data)
