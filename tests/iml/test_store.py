@@ -271,11 +271,15 @@ class StoreAgainstBytes(RuleBasedStateMachine):
             if pin.key in self.wanted:
                 assert self.bytes_of(pin) == self.wanted[pin.key]
 
-    def teardown(self) -> None:
-        """When all are unpinned, moved and dropped, nothing is left."""
-        for key in list(self.wanted):
+    def drop_all(self) -> None:
+        while self.wanted:  # a drop makes room, for which something cached may have to go
+            key = next(iter(self.wanted))
             del self.wanted[key]
             self.feed(Drop(key))
+
+    def teardown(self) -> None:
+        """When all are unpinned, moved and dropped, nothing is left."""
+        self.drop_all()
         while self.pins or self.moves or self.retired or self.creating:
             if self.pins:
                 pin = self.pins.pop()
@@ -286,9 +290,7 @@ class StoreAgainstBytes(RuleBasedStateMachine):
                 self.feed(SegmentFree(self.retired.pop()))
             else:
                 raise AssertionError("somebody waits for ever")
-            for key in list(self.wanted):
-                del self.wanted[key]
-                self.feed(Drop(key))
+            self.drop_all()
         assert self.store.used_bytes == 0
         assert self.store.status()["parts"] == 0
 
