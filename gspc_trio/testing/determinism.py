@@ -20,6 +20,7 @@ from gspc_trio.components.job.scheduler.interface import TasksReady
 from gspc_trio.components.rif.events import AtWorker
 from gspc_trio.components.rm.messages import Demand, Grant, Release
 from gspc_trio.components.rts import events
+from gspc_trio.components.worker.events import Computed
 from gspc_trio.components.worker.messages import Cancel, Finished, OpenJob, Submit, TakeBack
 from gspc_trio.core.machine import Tick
 from gspc_trio.protocol.signals import CallOut, Heard, ItemsReceived, Sent
@@ -232,14 +233,13 @@ class EventHash:
         return self._hash.hexdigest()
 
 
-def _outcomes(event: Finished) -> list[Any]:
+def _outcomes(event: Finished | Computed) -> list[Any]:
     return [(outcome.task_id, outcome.attempt, outcome.reason.value) for outcome in event.outcomes]
 
 
 def _at_worker(event: AtWorker) -> tuple[Any, ...]:
     inner = event.event
-    brief = getattr(inner, "outcomes", None)
-    return event.resource_id, type(inner).__name__, _outcomes(inner) if brief is not None else ""
+    return event.resource_id, type(inner).__name__, _outcomes(inner) if isinstance(inner, Computed) else ""
 
 
 _PLAIN = frozenset({Heard, Sent, Tick})

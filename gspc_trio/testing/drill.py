@@ -18,13 +18,12 @@ from zlib import crc32
 import trio
 from msgspec.structs import replace
 
-from gspc_trio.components.rif.messages import AddResources, Hold, RemoveResources, StopRif
+from gspc_trio.components.rif.messages import AddResources, CloseJobEverywhere, Hold, RemoveResources, StopRif
 from gspc_trio.components.rif.shell.service import open_rif
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
 from gspc_trio.components.worker.events import AttemptKey
 from gspc_trio.components.worker.messages import (
     Cancel,
-    CloseJob,
     DefineCode,
     Finished,
     OpenJob,
@@ -435,10 +434,10 @@ class Drill:
         self._nursery.start_soon(self._be_job, job)
 
     def _close(self) -> None:
-        """A job is over at this host, and then begins there anew."""
+        """A job is over at this host: it is sent away, and then begins there anew."""
         job = self._some_job()
-        self._post(job, CloseJob(job))
-        self._nursery.start_soon(self._be_job, job)
+        if self._rif is not None:
+            self._rif.post(CloseJobEverywhere(job))
 
     # The host -----------------------------------------------------------------------------------------------
 

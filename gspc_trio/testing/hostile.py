@@ -71,7 +71,6 @@ from gspc_trio.components.wire.registry import WIRE_TYPES
 from gspc_trio.components.worker.messages import (
     AttemptStatus,
     Cancel,
-    CloseJob,
     DefineCode,
     Finished,
     GetAttempt,
@@ -389,7 +388,7 @@ _SAID_BY: dict[str, Sequence[type]] = {
     "rif to job": (Finished, Finished, Orphans, AttemptStatus, ReadFile, WriteFile, DropFile),
     "job to rts": (Demand, Demand, Release, Interrupt, LeaveJob, RegisterJob, JobBack),
     "job to rif": (
-        OpenJob, WorkBack, DefineCode, Submit, Submit, Submit, Cancel, TakeBack, Hold, CloseJob, GetAttempt,
+        OpenJob, WorkBack, DefineCode, Submit, Submit, Submit, Cancel, TakeBack, Hold, GetAttempt,
     ),
     "control to rts": (
         GetStatus, Teardown, AddDag, RemoveDag, ListJobs,

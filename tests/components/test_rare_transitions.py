@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gspc_trio.components.rif.at_work import Use
-from gspc_trio.components.rif.events import Called
+from gspc_trio.components.rif.events import Called, EndJob
 from gspc_trio.components.rif.messages import AddResources, Hold, RemoveResources
 from gspc_trio.components.rm.messages import Revoke
 from gspc_trio.components.rm.parts import DemandState
 from gspc_trio.components.worker.events import Retracted, WorkerIdle
-from gspc_trio.components.worker.messages import Cancel, CloseJob
+from gspc_trio.components.worker.messages import Cancel
 from gspc_trio.components.worker.phases import AttemptPhase
 from tests.components.rif import support as rif_driver
 from tests.components.rif.support import CODE, CORE0, DAG, JOB, submit
@@ -59,7 +59,7 @@ def test_the_end_of_a_job_ends_what_it_runs_and_what_it_holds() -> None:
     bench = rif()
     bench(submit(CORE0, 1))
     bench(Hold("j1", (1, 2), ("r1.core1",)))
-    bench(CloseJob("j1"))
+    bench(EndJob("j1", "its job is over"))
     assert bench.rif.use_of(R) is Use.ENDING
     assert bench.rif.use_of("r1.core1") is Use.IDLE
 

@@ -7,10 +7,21 @@ from typing import TypeAlias, get_args
 import pytest
 from msgspec import Struct
 
+from gspc_trio.components.rif.events import HostAction, HostEvent, RifEvent
+from gspc_trio.components.rif.host import RifHost
+from gspc_trio.components.rif.machine import Rif
+from gspc_trio.components.rif.shell.service import RifService
+from gspc_trio.components.worker.events import ComputeAction, WorkerEvent
+from gspc_trio.components.worker.machine import Worker
+from gspc_trio.components.worker.shell.worker import WorkerShell
 from gspc_trio.core.machine import (
+    ComposedMachine,
     IllegalEvent,
     MachineBase,
+    Performer,
+    Turn,
     handles,
+    performs,
 )
 from gspc_trio.iml.coordinator import Coordinator
 from gspc_trio.iml.events import LayerEvent
@@ -74,15 +85,68 @@ def test_an_unknown_event_is_illegal_and_changes_nothing() -> None:
     assert (door.actions, door.now) == ([], 0.0)
 
 
+class DoorWithBell(ComposedMachine[Open, str]):
+    noun = "a door with a bell"
+
+    def __init__(self) -> None:
+        self.state = Turn[str]()
+        super().__init__(self.state)
+
+    @handles(Open)
+    def _open(self, event: Open) -> None:
+        self.state.actions.append(f"ring for {event.name} at {self.state.now}")
+
+
+def test_parts_share_the_time_and_the_actions() -> None:
+    door = DoorWithBell()
+    assert door.handle(Open("a"), 2.0) == ["ring for a at 2.0"]
+    assert (door.state.actions, door.state.now) == ([], 2.0)
+
+
+class Porter(Performer[Event]):
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    @performs(Open, Shut)
+    def _move(self, action: Open | Shut) -> None:
+        self.done.append(f"{type(action).__name__} {action.name}")
+
+    @performs(Lock)
+    def _lock(self, action: Lock) -> None:
+        self.done.append(f"lock {action.name}")
+
+
+def test_an_action_goes_to_the_method_that_performs_it() -> None:
+    porter = Porter()
+    for action in (Open("a"), Lock("b")):
+        porter.perform(action)
+    assert porter.done == ["Open a", "lock b"]
+    assert Porter.action_kinds() == frozenset(get_args(Event))
+
+
 @pytest.mark.parametrize(
     ("machine", "union"),
     [
         (Store, StoreEvent),
         (Coordinator, LayerEvent),
         (LayerRequests, LayerRequest),
+        (Worker, WorkerEvent),
+        (Rif, RifEvent),
+        (RifHost, HostEvent),
     ],
 )
 def test_handlers_cover_the_union_of_events(
     machine: type[MachineBase[object, object]], union: object
 ) -> None:
     assert machine.event_kinds() == frozenset(get_args(union))
+
+
+@pytest.mark.parametrize(
+    ("shell", "union"),
+    [
+        (RifService, HostAction),
+        (WorkerShell, ComputeAction),
+    ],
+)
+def test_performers_cover_the_union_of_actions(shell: type[Performer[object]], union: object) -> None:
+    assert shell.action_kinds() == frozenset(get_args(union))

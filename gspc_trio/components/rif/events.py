@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources
+from gspc_trio.components.rif.messages import AddResources, DagReport, Hold, RemoveResources
+from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
+from gspc_trio.components.worker.events import (
+    Assign,
+    ComputeAction,
+    EndWork,
+    WorkerEvent,
+    WorkerIdle,
+    WorkerStopped,
+)
+from gspc_trio.components.worker.messages import Cancel, DefineCode, Finished, OpenJob, Submit, TakeBack
 from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
+from gspc_trio.records.facts import WorkerChanged
 
 # Events -----------------------------------------------------------------------------------------------------
 
 
 class Called(Struct, frozen=True):
-    """The RTS asks for this; answered by Reply or ReplyError with the same number."""
+    """The RTS asks for this; answered by ReplyToCall or ReplyError with the same number."""
 
     call: int
     body: AddResources | RemoveResources
@@ -34,10 +46,10 @@ class Stop(Struct, frozen=True):
 
 
 class AtWorker(Struct, frozen=True):
-    """An event of one worker (``components.worker.events``), from its shell."""
+    """An event of one worker, from its shell."""
 
     resource_id: ResourceId
-    event: Any
+    event: WorkerEvent
 
 
 class StartFailed(Struct, frozen=True):
@@ -46,6 +58,17 @@ class StartFailed(Struct, frozen=True):
     detail: str
     died: bool = False
 
+
+FromOthers: TypeAlias = (
+    OpenJob | DefineCode | Submit | Cancel | TakeBack | EndJob | Hold | Revoke | GrantsAhead | Called | Stop
+)
+"""What job servers, the RTS and the shell say to a RIF."""
+
+RifEvent: TypeAlias = FromOthers | WorkerIdle | WorkerStopped
+"""What the machine of a RIF takes; workers say the rest."""
+
+HostEvent: TypeAlias = FromOthers | AtWorker | StartFailed | Tick
+"""What the machine of a host takes."""
 
 # Actions ----------------------------------------------------------------------------------------------------
 
@@ -80,7 +103,7 @@ class ForwardToWorker(Struct, frozen=True):
     """Give the event to the worker's machine."""
 
     resource_id: ResourceId
-    event: Any
+    event: Assign | EndWork | Cancel | TakeBack
 
 
 class Unfit(Struct, frozen=True):
@@ -99,3 +122,36 @@ class Stopped(Struct, frozen=True):
     """No worker is left: the shell may go."""
 
     reason: str
+
+
+RifAction: TypeAlias = (
+    ReplyToCall
+    | ReplyError
+    | Revoked
+    | Finished
+    | StartWorker
+    | StopWorker
+    | ForwardToWorker
+    | OpenJob
+    | DefineCode
+    | ForgetJob
+    | Stopped
+)
+"""What the machine of a RIF decides."""
+
+HostAction: TypeAlias = (
+    ReplyToCall
+    | ReplyError
+    | Revoked
+    | Finished
+    | StartWorker
+    | StopWorker
+    | OpenJob
+    | DefineCode
+    | ForgetJob
+    | Stopped
+    | Unfit
+    | WorkerChanged
+    | ComputeAction
+)
+"""What the machine of a host decides, for the shell to carry out."""

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gspc_trio.components.rif.events import (
     AtWorker,
+    Called,
+    EndJob,
     ForwardToWorker,
+    HostAction,
+    HostEvent,
+    RifEvent,
     StartFailed,
     StartWorker,
+    Stop,
     StopWorker,
     Unfit,
 )
 from gspc_trio.components.rif.machine import Rif
-from gspc_trio.components.worker.events import Assign, Computed, WorkerIdle, WorkerStopped
+from gspc_trio.components.rif.messages import Hold
+from gspc_trio.components.rm.messages import GrantsAhead, Revoke
+from gspc_trio.components.worker.events import Assign, Computed, WorkerEvent, WorkerIdle, WorkerStopped
 from gspc_trio.components.worker.machine import Worker
+from gspc_trio.components.worker.messages import Cancel, DefineCode, OpenJob, Submit, TakeBack
 from gspc_trio.core.ids import ResourceId, RifId
-from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 
 
-class RifHost:
+class RifHost(MachineBase[HostEvent, HostAction]):
     """Passes events and actions between the machines of a RIF and of its workers.
 
     Args:
@@ -28,29 +35,27 @@ class RifHost:
         address: where schedulers reach it.
     """
 
+    noun = "a RIF"
+
     def __init__(self, rif_id: RifId, host: str, address: str) -> None:
+        super().__init__()
         self.rif = Rif(rif_id, host, address)
         self.workers: dict[ResourceId, Worker] = {}
         self._due: dict[ResourceId, float] = {}
         self._fitness = Fitness()
 
-    def handle(self, event: Any, now: float) -> list[Any]:
-        """Take an :class:`AtWorker`, a StartFailed, a Tick, or an event of the RIF.
+    @handles(AtWorker)
+    def _from_shell(self, event: AtWorker) -> None:
+        self._at_worker(event.resource_id, event.event)
 
-        Raises:
-            IllegalEvent: as the machines say.
-        """
-        actions: list[Any] = []
-        if type(event) is AtWorker:
-            self._at_worker(event.resource_id, event.event, now, actions)
-        elif type(event) is Tick:
-            for resource_id in [name for name, due_s in self._due.items() if due_s <= now]:
-                self._at_worker(resource_id, event, now, actions)
-        elif type(event) is StartFailed:
-            actions += self._fitness.start_failed(event)
-        else:
-            self._at_rif(event, now, actions)
-        return actions
+    @handles(Tick)
+    def _tick(self, event: Tick) -> None:
+        for resource_id in [name for name, due_s in self._due.items() if due_s <= self.now]:
+            self._at_worker(resource_id, event)
+
+    @handles(StartFailed)
+    def _start_failed(self, event: StartFailed) -> None:
+        self.actions += self._fitness.start_failed(event)
 
     def deadline(self) -> float | None:
         """Return the earliest deadline of a worker."""
@@ -67,20 +72,20 @@ class RifHost:
                 assert (work.job, work.grant_id) == (worker.job, worker.grant_id)
         assert set(self._due) <= set(self.workers), "a deadline of nobody"
 
-    def _at_rif(self, event: Any, now: float, actions: list[Any]) -> None:
-        for action in self.rif.handle(event, now):
-            kind = type(action)
-            if kind is ForwardToWorker:
-                self._at_worker(action.resource_id, action.event, now, actions)
+    @handles(Submit, Cancel, TakeBack, OpenJob, DefineCode, EndJob, Hold, Revoke, GrantsAhead, Called, Stop)
+    def _at_rif(self, event: RifEvent) -> None:
+        for action in self.rif.handle(event, self.now):
+            if isinstance(action, ForwardToWorker):
+                self._at_worker(action.resource_id, action.event)
                 continue
-            if kind is StartWorker:
+            if type(action) is StartWorker:
                 self.workers[action.resource.resource_id] = Worker(action.resource)
-            elif kind is StopWorker:
+            elif type(action) is StopWorker:
                 del self.workers[action.resource_id]
                 self._due.pop(action.resource_id, None)
-            actions.append(action)
+            self.actions.append(action)
 
-    def _at_worker(self, resource_id: ResourceId, event: Any, now: float, actions: list[Any]) -> None:
+    def _at_worker(self, resource_id: ResourceId, event: WorkerEvent) -> None:
         worker = self.workers.get(resource_id)
         if worker is None:
             # Its last compute process may tell of its end when the resource has been removed.
@@ -88,9 +93,9 @@ class RifHost:
         if type(event) is Computed:
             self._fitness.deaths = 0
         try:
-            results = worker.handle(event, now)
+            results = worker.handle(event, self.now)
         except IllegalEvent:
-            self._note_unused(worker, event, now, actions)
+            self._note_unused(worker, event)
             raise
         due_s = worker.deadline()
         if due_s is not None:
@@ -98,17 +103,17 @@ class RifHost:
         elif self._due:
             self._due.pop(resource_id, None)
         for action in results:
-            if type(action) is WorkerIdle or type(action) is WorkerStopped:
-                self._at_rif(action, now, actions)
+            if isinstance(action, WorkerIdle | WorkerStopped):
+                self._at_rif(action)
             else:
-                actions.append(action)
+                self.actions.append(action)
         if type(event) is Assign:
-            self._note_unused(worker, event, now, actions)
+            self._note_unused(worker, event)
 
-    def _note_unused(self, worker: Worker, event: Any, now: float, actions: list[Any]) -> None:
+    def _note_unused(self, worker: Worker, event: WorkerEvent) -> None:
         """The worker took nothing of what the RIF has noted as its work."""
         if type(event) is Assign and not worker.busy:
-            self._at_rif(WorkerIdle(worker.resource.resource_id), now, actions)
+            self._at_rif(WorkerIdle(worker.resource.resource_id))
 
 
 DEATHS = 2

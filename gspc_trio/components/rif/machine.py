@@ -6,8 +6,7 @@ refused, what runs under one is ended, and the RTS learns that a grant is revoke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from attrs import define, field
 from msgspec import Struct
@@ -21,6 +20,8 @@ from gspc_trio.components.rif.events import (
     ForwardToWorker,
     ReplyError,
     ReplyToCall,
+    RifAction,
+    RifEvent,
     StartWorker,
     Stop,
     Stopped,
@@ -37,10 +38,10 @@ from gspc_trio.components.rif.messages import (
 )
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
 from gspc_trio.components.worker.events import Assign, EndWork, WorkerIdle, WorkerStopped
-from gspc_trio.components.worker.messages import Cancel, CloseJob, DefineCode, OpenJob, Submit, TakeBack
+from gspc_trio.components.worker.messages import Cancel, DefineCode, OpenJob, Submit, TakeBack
 from gspc_trio.components.worker.verdict import refusal
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
-from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.machine import IllegalEvent, MachineBase, handles
 from gspc_trio.core.resources import BadResources, Resource, ResourceDag
 from gspc_trio.core.task import Reason
 
@@ -64,11 +65,11 @@ class _Hold(Struct, frozen=True):
 class _Pending(Struct, eq=False):
     """An answer that waits for workers to have nothing left."""
 
-    answer: Any
+    answer: ReplyToCall | Revoked
     waiting: set[ResourceId]
 
 
-class Rif:
+class Rif(MachineBase[RifEvent, RifAction]):
     """Machine of one RIF; the workers' own machines are beside it, in :mod:`gspc_trio.components.rif.host`.
 
     Args:
@@ -77,7 +78,10 @@ class Rif:
         address: where schedulers reach it.
     """
 
+    noun = "a RIF"
+
     def __init__(self, rif_id: RifId, host: str, address: str) -> None:
+        super().__init__()
         self.rif_id = rif_id
         self.host = host
         self.address = address
@@ -90,38 +94,8 @@ class Rif:
         self._held: dict[ResourceId, _Hold] = {}
         self._pending: list[_Pending] = []
         self._stopping: str | None = None
-        self._actions: list[Any] = []
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            Submit: self._submit,
-            WorkerIdle: self._worker_idle,
-            Cancel: self._pass_on,
-            TakeBack: self._pass_on,
-            DefineCode: self._define_code,
-            OpenJob: self._open_job,
-            CloseJob: self._close_job,
-            EndJob: self._end_job,
-            Hold: self._hold,
-            Revoke: self._revoke,
-            GrantsAhead: lambda event: self.fence.allow(event.newest),
-            Called: self._called,
-            WorkerStopped: self._worker_stopped,
-            Stop: self._stop,
-        }
 
     # The machine's contract
-
-    def handle(self, event: Any, now: float) -> list[Any]:  # noqa: ARG002
-        """Take one event; see :class:`gspc_trio.core.machine.Machine`.
-
-        Raises:
-            IllegalEvent: the event is unknown, or a submit uses code that was not defined.
-        """
-        handler = self._handlers.get(type(event))
-        if handler is None:
-            raise IllegalEvent(f"{type(event).__name__} is no event of a RIF")
-        handler(event)
-        actions, self._actions = self._actions, []
-        return actions
 
     def deadline(self) -> float | None:
         """Return None: a RIF waits for nothing but its workers."""
@@ -161,10 +135,11 @@ class Rif:
         assert self._stopping is None or self._removing == set(self._resources), (
             "a worker is not being stopped"
         )
-        assert not self._actions, "an action was not returned"
+        assert not self.actions, "an action was not returned"
 
     # Resources
 
+    @handles(Called)
     def _called(self, event: Called) -> None:
         try:
             if isinstance(event.body, AddResources):
@@ -172,7 +147,7 @@ class Rif:
             else:
                 self._remove(event.call, event.body)
         except BadResources as error:
-            self._actions.append(ReplyError(event.call, str(error)))
+            self.actions.append(ReplyError(event.call, str(error)))
 
     def _add(self, call: int, resources: tuple[Resource, ...]) -> None:
         for resource in resources:
@@ -189,8 +164,8 @@ class Rif:
                 self._resources[resource.resource_id] = resource
                 self.fence.add(resource)
                 self.at_work.add(resource.resource_id)
-                self._actions.append(StartWorker(resource))
-        self._actions.append(ReplyToCall(call, DagReport(tuple(map(self._endpoint, resources)))))
+                self.actions.append(StartWorker(resource))
+        self.actions.append(ReplyToCall(call, DagReport(tuple(map(self._endpoint, resources)))))
 
     def _remove(self, call: int, event: RemoveResources) -> None:
         for name in event.resource_ids:
@@ -207,12 +182,13 @@ class Rif:
                 work = self.at_work.on(name)
                 if work is not None:
                     self._end(work, Reason.LOST, detail)
-                self._actions.append(ForwardToWorker(name, EndWork(Reason.LOST, detail, close=True)))
+                self.actions.append(ForwardToWorker(name, EndWork(Reason.LOST, detail, close=True)))
 
     def _endpoint(self, resource: Resource) -> WorkerEndpoint:
         name, its_class = resource.resource_id, resource.resource_class
         return WorkerEndpoint(name, its_class, self.rif_id, self.host, self.address)
 
+    @handles(WorkerStopped)
     def _worker_stopped(self, event: WorkerStopped) -> None:
         name = event.resource_id
         if self.at_work.on(name) is not None:
@@ -228,28 +204,28 @@ class Rif:
         self._held.pop(name, None)
         self.at_work.remove(name)
         self.fence.remove(name)
-        self._actions.append(StopWorker(name))
+        self.actions.append(StopWorker(name))
         self._answer_pending(name)
         if self._stopping is not None and not self._resources:
-            self._actions.append(Stopped(self._stopping))
+            self.actions.append(Stopped(self._stopping))
 
     # Jobs
 
+    @handles(OpenJob)
     def _open_job(self, event: OpenJob) -> None:
         if event.job in self._jobs:
             self._end_job(EndJob(event.job, "its job server has connected again"))
         self._jobs[event.job] = _Job(event.fate, event.stage.inputs_bytes_max)
-        self._actions.append(event)
+        self.actions.append(event)
 
+    @handles(DefineCode)
     def _define_code(self, event: DefineCode) -> None:
         job = self._jobs.get(event.job)
         if job is not None:
             job.codes.add(event.code_id)
-            self._actions.append(event)
+            self.actions.append(event)
 
-    def _close_job(self, event: CloseJob) -> None:
-        self._end_job(EndJob(event.job, "its job is over"))
-
+    @handles(EndJob)
     def _end_job(self, event: EndJob) -> None:
         if self._jobs.pop(event.job, None) is None:
             return
@@ -258,10 +234,11 @@ class Rif:
                 self._end(work, Reason.CANCELLED, event.reason)
         for name in [name for name, hold in self._held.items() if hold.job == event.job]:
             del self._held[name]
-        self._actions.append(ForgetJob(event.job))
+        self.actions.append(ForgetJob(event.job))
 
     # Work
 
+    @handles(Submit)
     def _submit(self, event: Submit) -> None:
         job = self._jobs.get(event.job)
         if job is not None and not job.codes.issuperset([s.code_id for s in event.submissions]):
@@ -279,7 +256,7 @@ class Rif:
         )
         why = "" if goes_on else self._why_not(event, job, here) or self._conflict(event, here)
         if why:
-            self._actions.append(refusal(event, why))
+            self.actions.append(refusal(event, why))
             return
         assert job is not None
         if at_work is None:
@@ -287,7 +264,7 @@ class Rif:
             for name in here:
                 self.fence.use(name, event.grant_id)
                 self._held.pop(name, None)
-        self._actions.append(ForwardToWorker(here[0], Assign(event, job.fate, job.inputs_bytes_max)))
+        self.actions.append(ForwardToWorker(here[0], Assign(event, job.fate, job.inputs_bytes_max)))
 
     def _why_not(self, event: Submit, job: _Job | None, here: Sequence[ResourceId]) -> str:
         """Return why the submit is refused, or ""."""
@@ -325,11 +302,13 @@ class Rif:
             conflict = f"{work.resources[0]} still works for job {work.job} under grant {work.grant_id}"
         return conflict
 
+    @handles(Cancel, TakeBack)
     def _pass_on(self, event: Cancel | TakeBack) -> None:
         work = self.at_work.of_worker(event.resource_id)
         if work is not None and work.job == event.job:
-            self._actions.append(ForwardToWorker(event.resource_id, event))
+            self.actions.append(ForwardToWorker(event.resource_id, event))
 
+    @handles(Hold)
     def _hold(self, event: Hold) -> None:
         if event.job not in self._jobs:
             return
@@ -340,6 +319,7 @@ class Rif:
                 self.fence.use(name, event.grant_id)
                 self._held[name] = _Hold(event.job, event.grant_id)
 
+    @handles(Revoke)
     def _revoke(self, event: Revoke) -> None:
         here = [name for name in event.resources if name in self._resources]
         waiting = set()
@@ -355,13 +335,18 @@ class Rif:
                 waiting.add(work.resources[0])
         self._answer_when_idle(Revoked(event.grant_id, event.resources), waiting)
 
+    @handles(GrantsAhead)
+    def _grants_ahead(self, event: GrantsAhead) -> None:
+        self.fence.allow(event.newest)
+
     def _end(self, work: Work, reason: Reason, detail: str) -> None:
         if not work.ending or reason is Reason.CANCELLED:
             work.ending = True
-            self._actions.append(ForwardToWorker(work.resources[0], EndWork(reason, detail)))
+            self.actions.append(ForwardToWorker(work.resources[0], EndWork(reason, detail)))
 
     # Workers have nothing left
 
+    @handles(WorkerIdle)
     def _worker_idle(self, event: WorkerIdle) -> None:
         work = self.at_work.of_worker(event.resource_id)
         if work is not None:
@@ -372,24 +357,25 @@ class Rif:
         if event.resource_id not in self._removing:
             self._answer_pending(event.resource_id)
 
-    def _answer_when_idle(self, answer: Any, names: Iterable[ResourceId]) -> None:
+    def _answer_when_idle(self, answer: ReplyToCall | Revoked, names: Iterable[ResourceId]) -> None:
         pending = _Pending(answer, set(names))
         if pending.waiting:
             self._pending.append(pending)
         else:
-            self._actions.append(answer)
+            self.actions.append(answer)
 
     def _answer_pending(self, name: ResourceId) -> None:
         if not self._pending:
             return
         for pending in self._pending:
             pending.waiting.discard(name)
-        self._actions += [pending.answer for pending in self._pending if not pending.waiting]
+        self.actions += [pending.answer for pending in self._pending if not pending.waiting]
         self._pending = [pending for pending in self._pending if pending.waiting]
 
+    @handles(Stop)
     def _stop(self, event: Stop) -> None:
         if self._stopping is None:
             self._stopping = event.reason
             self._close_workers(list(self._resources), event.reason)
             if not self._resources:
-                self._actions.append(Stopped(event.reason))
+                self.actions.append(Stopped(event.reason))

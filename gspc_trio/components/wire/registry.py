@@ -70,7 +70,6 @@ from gspc_trio.components.worker.messages import (
     AttemptStatus,
     Begun,
     Cancel,
-    CloseJob,
     DefineCode,
     Finished,
     GetAttempt,
@@ -122,7 +121,7 @@ from gspc_trio.records.facts import RECORD_TYPES, Record
 from gspc_trio.records.messages import RecordBatch, Watch
 
 WIRE_TYPES: tuple[type, ...] = (
-    Demand, Release, Interrupt, Grant, Recall, Refuse, Lapsed, OpenJob, CloseJob, DefineCode, Submit,
+    Demand, Release, Interrupt, Grant, Recall, Refuse, Lapsed, OpenJob, DefineCode, Submit,
     Cancel, TakeBack, Hold, Finished, AddResources, RemoveResources, Revoke, Revoked, DagReport,
     RegisterJob, JobRegistered, LeaveJob, RifUp, RifGone, Done, GetStatus, Status, Bootstrap,
     BootstrapReport, Teardown, TeardownReport, AddDag, RemoveDag, GetHostToResource, HostToResource,

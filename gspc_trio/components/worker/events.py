@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from gspc_trio.components.worker.messages import Submission, Submit
+from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit, TakeBack
 from gspc_trio.components.worker.verdict import Verdict
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.staging import DEFAULT_LIMITS
 from gspc_trio.core.task import Outcome, Reason, TaskError
+from gspc_trio.records.facts import WorkerChanged
 
 AttemptKey: TypeAlias = tuple[TaskId, Attempt]
 """Which try of which task, within one job."""
@@ -122,6 +124,25 @@ class EndWork(Struct, frozen=True):
     close: bool = False
 
 
+WorkerEvent: TypeAlias = (
+    Assign
+    | Cancel
+    | TakeBack
+    | StagedIn
+    | StagedOut
+    | StagingFailed
+    | Aborted
+    | ComputeOpening
+    | ComputeReady
+    | Computed
+    | ComputeLost
+    | ComputeKilled
+    | Retracted
+    | EndWork
+    | Tick
+)
+"""What a worker's machine takes."""
+
 # Actions ---------------------------------------------------------------------------------------------------
 
 
@@ -193,7 +214,14 @@ class WorkerStopped(Struct, frozen=True):
     resource_id: ResourceId
 
 
-def begins_staged(action: Any) -> Submission | None:
+ComputeAction: TypeAlias = Compute | Retract | Kill | ForgetCompute | StageIn | StageOut | Abort
+"""What the shell of a worker carries out."""
+
+WorkerAction: TypeAlias = ComputeAction | Finished | WorkerChanged | WorkerIdle | WorkerStopped
+"""What a worker's machine decides."""
+
+
+def begins_staged(action: ComputeAction) -> Submission | None:
     """Return the attempt that stages data and begins with this action of a worker; None: there is none."""
     if type(action) is StageIn:
         return action.submission

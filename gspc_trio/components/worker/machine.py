@@ -6,16 +6,15 @@ be stopped gets a verdict, which becomes its outcome when nothing of it runs any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from gspc_trio.components.worker import events as work
-from gspc_trio.components.worker.events import AttemptKey
+from gspc_trio.components.worker.events import AttemptKey, WorkerAction, WorkerEvent
 from gspc_trio.components.worker.messages import Cancel, Finished, Submission, TakeBack
 from gspc_trio.components.worker.phases import AttemptPhase, Phases, Slot, key_of
 from gspc_trio.components.worker.verdict import CANCELLED, FATE, TAKEN_BACK, Verdict, refusal
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId
-from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.records.facts import WorkerChanged
@@ -24,7 +23,7 @@ QUEUE_ITEMS_MAX = 16_384
 """Most attempts that a worker takes at one time; more are refused."""
 
 
-class Worker:
+class Worker(MachineBase[WorkerEvent, WorkerAction]):
     """Machine of one worker.
 
     It serves one job at a time, under one grant; its shell carries out the actions and answers.
@@ -36,7 +35,10 @@ class Worker:
         closed: whether it takes no more work for good.
     """
 
+    noun = "a worker"
+
     def __init__(self, resource: Resource) -> None:
+        super().__init__()
         self.resource = resource
         self.grant_id: GrantId = NO_GRANT
         self.closed = False
@@ -50,56 +52,26 @@ class Worker:
         self._loss: work.ComputeLost | None = None
         self._stopped = False
         self._ended: list[Outcome] = []
-        self._actions: list[Any] = []
-        self._now = 0.0
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            work.Assign: self._assign,
-            work.Computed: self._on_computed,
-            Cancel: self._cancel,
-            TakeBack: self._take_back,
-            work.StagedIn: self._staged_in,
-            work.StagedOut: self._staged_out,
-            work.StagingFailed: self._staging_failed,
-            work.Aborted: self._aborted,
-            work.ComputeOpening: self._compute_opening,
-            work.ComputeReady: self._compute_opening,
-            work.ComputeLost: self._compute_lost,
-            work.ComputeKilled: self._compute_killed,
-            work.Retracted: self._retracted,
-            work.EndWork: self._end_work,
-            Tick: self._tick,
-        }
 
     # The machine's contract
 
-    def handle(self, event: Any, now: float) -> list[Any]:
-        """Take one event; see :class:`gspc_trio.core.machine.Machine`.
-
-        Raises:
-            IllegalEvent: the event is unknown, names an attempt twice, or answers what was not asked.
-        """
-        handler = self._handlers.get(type(event))
-        if handler is None:
-            raise IllegalEvent(f"{type(event).__name__} is no event of a worker")
+    def settle(self) -> None:
+        """Report what has ended, let others enter the phases that are free, and say when nothing is left."""
         phases = self._phases
-        was_busy = bool(phases.present) or self.busy
-        self._now = now
-        handler(event)
-        actions, self._actions = self._actions, []
         if self._ended:
-            actions.insert(0, Finished(self.job, self.resource.resource_id, tuple(self._ended)))
+            # Whoever hears of the end hears of it before anything that follows from it.
+            self.actions.insert(0, Finished(self.job, self.resource.resource_id, tuple(self._ended)))
             self._ended.clear()
         if self._verdicts and not self._killing and key_of(phases.handed[0]) in self._verdicts:
             self._killing = True
-            actions.append(work.Kill(self.resource.resource_id, self.job))
-        actions += phases.advance(not (self._killing or self._retracting), self._killing, now)
-        if was_busy and not phases.present and not self.busy:
-            actions += self._become_idle(now)
+            self.actions.append(work.Kill(self.resource.resource_id, self.job))
+        self.actions += phases.advance(not (self._killing or self._retracting), self._killing, self.now)
+        if phases.job and not self.busy:
+            self._become_idle()
         if self.closed and not self._stopped and not self.busy:
             self._stopped = True
-            actions.append(WorkerChanged(now, self.resource.resource_id, "stopped"))
-            actions.append(work.WorkerStopped(self.resource.resource_id))
-        return actions
+            self.actions.append(WorkerChanged(self.now, self.resource.resource_id, "stopped"))
+            self.actions.append(work.WorkerStopped(self.resource.resource_id))
 
     def deadline(self) -> float | None:
         """Return when the attempt in compute has used up its ``timeout_s``, or None."""
@@ -135,21 +107,23 @@ class Worker:
         assert not self._loss or self._retracting, "a loss was not seen to"
         assert bool(self.job) == self.busy, "it has a job exactly while it is busy"
         assert not self._ended, "an outcome was not reported"
-        assert not self._actions, "an action was not returned"
+        assert not self.actions, "an action was not returned"
         assert self._stopped == (self.closed and not self.busy), "it stops when it has nothing left"
 
-    def _become_idle(self, now: float) -> list[Any]:
+    def _become_idle(self) -> None:
         self._phases.job, self.grant_id = "", NO_GRANT
-        idle = work.WorkerIdle(self.resource.resource_id)
-        return [idle] if self.closed else [WorkerChanged(now, self.resource.resource_id, "idle"), idle]
+        if not self.closed:
+            self.actions.append(WorkerChanged(self.now, self.resource.resource_id, "idle"))
+        self.actions.append(work.WorkerIdle(self.resource.resource_id))
 
     # Work comes
 
+    @handles(work.Assign)
     def _assign(self, event: work.Assign) -> None:
         submit = event.submit
         why = self._why_not(event)
         if why:
-            self._actions.append(refusal(submit, f"{self.resource.resource_id} {why}"))
+            self.actions.append(refusal(submit, f"{self.resource.resource_id} {why}"))
             return
         new = {(s.task_id, s.attempt): s for s in submit.submissions}
         phases = self._phases
@@ -161,7 +135,7 @@ class Worker:
             phases.job, self.grant_id = submit.job, submit.grant_id
             self._fate, phases.inputs_bytes_max = event.fate, event.inputs_bytes_max
             phases.alone = len(submit.resources) > 1
-            self._actions.append(WorkerChanged(self._now, self.resource.resource_id, "busy", submit.job))
+            self.actions.append(WorkerChanged(self.now, self.resource.resource_id, "busy", submit.job))
         phases.present.update(new)
         phases.waiting.extend(submit.submissions)
 
@@ -181,6 +155,7 @@ class Worker:
 
     # Attempts end by themselves
 
+    @handles(work.Computed)
     def _on_computed(self, event: work.Computed) -> None:
         phases, handed = self._phases, self._phases.handed
         outcomes = event.outcomes
@@ -204,8 +179,9 @@ class Worker:
             self._end(outcome)
             if outcome.reason is not Reason.FINISHED:
                 self._share_fate(outcome, from_compute=True)
-        phases.head_since_s = self._now
+        phases.head_since_s = self.now
 
+    @handles(work.StagedIn)
     def _staged_in(self, event: work.StagedIn) -> None:
         slot = self._staging_slot(event.key)
         if slot is not self._phases.incoming or slot.staged:
@@ -214,6 +190,7 @@ class Worker:
         if event.submission is not None:
             slot.submission = event.submission
 
+    @handles(work.StagedOut)
     def _staged_out(self, event: work.StagedOut) -> None:
         slot = self._staging_slot(event.key)
         if slot is not self._phases.outgoing:
@@ -224,6 +201,7 @@ class Worker:
             self._phases.outgoing = None
             self._end(outcome)
 
+    @handles(work.StagingFailed)
     def _staging_failed(self, event: work.StagingFailed) -> None:
         slot = self._staging_slot(event.key)
         if slot.staged:
@@ -231,6 +209,7 @@ class Worker:
         if slot.verdict is None:
             self._leave_slot(slot, Verdict(event.reason, event.error))
 
+    @handles(work.Aborted)
     def _aborted(self, event: work.Aborted) -> None:
         slot = self._staging_slot(event.key)
         if slot.verdict is None:
@@ -245,6 +224,7 @@ class Worker:
 
     # Attempts are stopped
 
+    @handles(Cancel)
     def _cancel(self, event: Cancel) -> None:
         phases = self._phases
         keys = {key for key in event.attempts if key in phases.present}
@@ -258,6 +238,7 @@ class Worker:
         if handed and key_of(phases.handed[0]) not in self._verdicts:
             self._retract()
 
+    @handles(TakeBack)
     def _take_back(self, event: TakeBack) -> None:
         phases = self._phases
         keys = {key for key in event.attempts if key in phases.present}
@@ -267,6 +248,7 @@ class Worker:
             self._wanted_back |= handed
             self._retract()
 
+    @handles(work.EndWork)
     def _end_work(self, event: work.EndWork) -> None:
         self.closed = self.closed or event.close
         error = TaskError(event.reason.value, event.detail)
@@ -280,10 +262,11 @@ class Worker:
         for submission in phases.handed:
             self._condemn(key_of(submission), begun if submission is head else queued)
 
+    @handles(Tick)
     def _tick(self, _event: Tick) -> None:
         due_s = self.deadline()
         head = self._phases.head
-        if due_s is not None and head is not None and due_s <= self._now:
+        if due_s is not None and head is not None and due_s <= self.now:
             error = TaskError("timeout", f"it ran longer than its timeout of {head.options.timeout_s:g} s")
             self._condemn(key_of(head), Verdict(Reason.FAILED, error))
 
@@ -295,23 +278,25 @@ class Worker:
             self._leave_slot(slot, verdict)
             return
         if slot.verdict is None:
-            self._actions.append(work.Abort(self.resource.resource_id, slot.key))
+            self.actions.append(work.Abort(self.resource.resource_id, slot.key))
         slot.verdict = verdict.after(slot.verdict)
 
     def _retract(self) -> None:
         if not (self._retracting or self._killing):
             self._retracting = True
-            self._actions.append(work.Retract(self.resource.resource_id, self.job))
+            self.actions.append(work.Retract(self.resource.resource_id, self.job))
 
     # The compute process answers
 
+    @handles(work.ComputeOpening, work.ComputeReady)
     def _compute_opening(self, event: work.ComputeOpening | work.ComputeReady) -> None:
         self._opening = type(event) is work.ComputeOpening
         if not self._opening:
-            self._phases.head_since_s = self._now
+            self._phases.head_since_s = self.now
 
+    @handles(work.Retracted)
     def _retracted(self, event: work.Retracted) -> None:
-        back = self._phases.take_back(event.keys, self._now) if self._retracting else None
+        back = self._phases.take_back(event.keys, self.now) if self._retracting else None
         if back is None:
             raise IllegalEvent(f"{self.resource.resource_id} did not ask to take back {event.keys}")
         self._retracting = False
@@ -322,19 +307,19 @@ class Worker:
         if loss is not None:
             self._compute_lost(loss)
 
+    @handles(work.ComputeLost)
     def _compute_lost(self, event: work.ComputeLost) -> None:
         """The loss counts for the one in compute alone; what is being taken back was not there."""
         handed = self._phases.handed
         if self._retracting:
             self._loss = event
         elif handed and not self._killing:
-            record = WorkerChanged(
-                self._now, self.resource.resource_id, "lost", self.job, detail=event.detail
-            )
-            self._actions += (record, work.ForgetCompute(self.resource.resource_id, self.job))
+            record = WorkerChanged(self.now, self.resource.resource_id, "lost", self.job, detail=event.detail)
+            self.actions += (record, work.ForgetCompute(self.resource.resource_id, self.job))
             self._condemn(key_of(handed[0]), event.verdict)
             self._empty_compute()
 
+    @handles(work.ComputeKilled)
     def _compute_killed(self, _event: work.ComputeKilled) -> None:
         if not self._killing:
             raise IllegalEvent(f"nobody asked to kill the compute process of {self.resource.resource_id}")
@@ -352,7 +337,7 @@ class Worker:
         head = handed[0]
         verdict = self._verdicts.pop(key_of(head), None)
         if verdict is not None:
-            outcome = verdict.outcome_of(handed.pop(0), self._now - phases.head_since_s)
+            outcome = verdict.outcome_of(handed.pop(0), self.now - phases.head_since_s)
             self._end(outcome)
             self._share_fate(outcome, from_compute=True)
         self._queue_again(handed)

@@ -51,12 +51,6 @@ class OpenJob(Struct, frozen=True):
     process_key: ProcessKey | None = None
 
 
-class CloseJob(Struct, frozen=True):
-    """The job is over: what it still runs is stopped, its compute processes go."""
-
-    job: JobId
-
-
 class DefineCode(Struct, frozen=True):
     """Entry ``code_id`` of a job's code table (``compute.code``), opaque to all but the compute process."""
 

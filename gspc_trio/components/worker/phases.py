@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Any
+from typing import TypeAlias
 
 from attrs import define
 
@@ -22,6 +22,9 @@ from gspc_trio.components.worker.verdict import Verdict
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.staging import DEFAULT_LIMITS
 from gspc_trio.core.task import Outcome
+
+PhaseAction: TypeAlias = StageIn | Compute | StageOut
+"""An attempt enters a phase."""
 
 
 class AttemptPhase(StrEnum):
@@ -172,7 +175,7 @@ class Phases:
             self.handed = deque(each for each in self.handed if key_of(each) not in taken)
         return back
 
-    def advance(self, may_hand: bool, blocked: bool, now: float) -> list[Any]:
+    def advance(self, may_hand: bool, blocked: bool, now: float) -> list[PhaseAction]:
         """Let every attempt enter the phase that is free for it.
 
         Args:
@@ -183,7 +186,7 @@ class Phases:
         Returns:
             StageOut, Compute and StageIn actions.
         """
-        actions: list[Any] = []
+        actions: list[PhaseAction] = []
         if self.computed is not None and self.outgoing is None:
             slot, self.computed = self.computed, None
             assert slot.outcome is not None
@@ -196,11 +199,12 @@ class Phases:
             slot, self.incoming = self.incoming, None
             actions.append(self._hand([slot.submission], now))
         if self.waiting or self.again:
-            self._enter(may_hand, blocked, now, actions)
+            actions += self._enter(may_hand, blocked, now)
         return actions
 
-    def _enter(self, may_hand: bool, blocked: bool, now: float, actions: list[Any]) -> None:
+    def _enter(self, may_hand: bool, blocked: bool, now: float) -> list[PhaseAction]:
         """Let those that wait enter in order, until one cannot."""
+        actions: list[PhaseAction] = []
         run: list[Submission] = []
         if may_hand and self.again:
             run.extend(self.again)
@@ -231,6 +235,7 @@ class Phases:
             actions.append(self._hand(run, now))
         if stage_in is not None:
             actions.append(stage_in)
+        return actions
 
     def _plain_may_enter(self) -> bool:
         """Whether what is handed over, and what is in stage-out, can have a plain attempt beside it."""

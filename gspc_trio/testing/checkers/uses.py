@@ -23,7 +23,7 @@ from gspc_trio.components.rif.events import (
 from gspc_trio.components.rif.messages import Claim, Hold, RemoveResources
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
 from gspc_trio.components.worker.machine import QUEUE_ITEMS_MAX
-from gspc_trio.components.worker.messages import Cancel, CloseJob, Finished, OpenJob, Submit, TakeBack
+from gspc_trio.components.worker.messages import Cancel, Finished, OpenJob, Submit, TakeBack
 from gspc_trio.components.worker.verdict import is_refusal
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
 from gspc_trio.core.machine import Tick
@@ -176,7 +176,7 @@ class Uses:
         elif kind is OpenJob:
             self._end_job(event.job, now)
             self._jobs[event.job] = event
-        elif kind is CloseJob or kind is EndJob:
+        elif kind is EndJob:
             self._end_job(event.job, now)
         elif kind is Stop:
             self._is_stopping = True

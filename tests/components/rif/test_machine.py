@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
@@ -22,7 +20,7 @@ from gspc_trio.components.rif.events import (
 from gspc_trio.components.rif.messages import AddResources, Claim, DagReport, Hold, RemoveResources
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
 from gspc_trio.components.worker.events import Assign, EndWork, WorkerIdle, WorkerStopped
-from gspc_trio.components.worker.messages import Cancel, CloseJob, DefineCode, OpenJob, Submit, TakeBack
+from gspc_trio.components.worker.messages import Cancel, DefineCode, OpenJob, Submit, TakeBack
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import StageLimits
@@ -240,7 +238,7 @@ def test_a_hold_ends_with_its_job_or_its_grant(bench: Bench) -> None:
     held = "r1.core0 is held for a task of job j1 that runs elsewhere"
     bench(Hold("j1", (1, 5), ("r1.core0",)))
     bench.refuses(submit(CORE0, 5, job="j2"), held)
-    bench(CloseJob("j1"))
+    bench(EndJob("j1", "its job is over"))
     bench.takes(submit(CORE0, 5, job="j2"))
     bench(Hold("j2", (1, 6), ("r1.core1",)))
     assert bench(Revoke((1, 6), ("r1.core1",))) == [Revoked((1, 6), ("r1.core1",))]
@@ -268,11 +266,9 @@ def test_revoke_of_an_older_grant_leaves_newer_work_alone(bench: Bench) -> None:
     bench.takes(submit(CORE0, 5, 2))
 
 
-@pytest.mark.parametrize(
-    ("event", "why"),
-    [(CloseJob("j1"), "its job is over"), (EndJob("j1", "its job server is gone"), "its job server is gone")],
-)
-def test_the_end_of_a_job_ends_its_work_and_no_others(bench: Bench, event: Any, why: str) -> None:
+def test_the_end_of_a_job_ends_its_work_and_no_others(bench: Bench) -> None:
+    why = "its job server is gone"
+    event = EndJob("j1", why)
     bench.takes(submit(CORE0, 5))
     bench.takes(submit(CORE1, 6, job="j2"))
     assert bench(event) == [ForwardToWorker("r1.core0", EndWork(Reason.CANCELLED, why)), ForgetJob("j1")]

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from gspc_trio.components.rif.events import (
     AtWorker,
     Called,
+    EndJob,
     ForgetJob,
     ReplyError,
     ReplyToCall,
@@ -35,7 +36,6 @@ from gspc_trio.components.worker.events import (
 )
 from gspc_trio.components.worker.messages import (
     Cancel,
-    CloseJob,
     DefineCode,
     Finished,
     OpenJob,
@@ -196,7 +196,7 @@ class RifModel(RuleBasedStateMachine):
 
     @rule(job=st.sampled_from(JOBS))
     def end_and_open_job(self, job: str) -> None:
-        self.give(CloseJob(job))
+        self.give(EndJob(job, "its job is over"))
         self.give(OpenJob(job))
         self.give(DefineCode(job, 7, b""))
 

@@ -17,7 +17,6 @@ from gspc_trio.components.worker.machine import Worker
 from gspc_trio.components.worker.messages import (
     Begun,
     Cancel,
-    CloseJob,
     DefineCode,
     Finished,
     OpenJob,
@@ -30,9 +29,8 @@ from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.protocol.envelope import EncodeError
 
-FIRST_OF_SCHEDULER = frozenset({OpenJob, WorkBack})
-FROM_SCHEDULER = FIRST_OF_SCHEDULER | {DefineCode, Submit, Cancel, TakeBack, Hold, CloseJob}
-"""What a job's scheduler may say, and with what it may begin."""
+FROM_SCHEDULER = (Submit, Cancel, TakeBack, DefineCode, Hold)
+"""What a job's scheduler may say, after the OpenJob or WorkBack with which it begins."""
 
 KEPT_BYTES_MAX = 64 * 2**20
 """Results that are kept for one job; with more its work is ended."""
@@ -76,6 +74,11 @@ class _Lately:
 
 def _size_bytes(outcome: Outcome) -> int:
     return sum(len(data) for part in outcome.values for data in part)
+
+
+def job_of(first: OpenJob | WorkBack) -> JobId:
+    """Return which job begins with this."""
+    return first.job if isinstance(first, OpenJob) else first.opening.job
 
 
 class ResultRouter:
@@ -133,8 +136,7 @@ class ResultRouter:
 
     def is_anothers(self, first: OpenJob | WorkBack, peer: Peer) -> bool:
         """Return whether the job that a connection begins with is there from another process."""
-        job = first.job if isinstance(first, OpenJob) else first.opening.job
-        before = self.peers.get(job)
+        before = self.peers.get(job_of(first))
         return before is not None and before.is_held_by_another(peer)
 
     @staticmethod

@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from typing import Any
 
 import trio
@@ -122,7 +123,7 @@ async def run_rif(order: Order) -> str:
     return reason
 
 
-async def _stop_on_signal(rif: RifService, signals: Any) -> None:
+async def _stop_on_signal(rif: RifService, signals: AsyncIterator[int]) -> None:
     async for number in signals:
         rif.stop(f"it got {signal.Signals(number).name}")
 

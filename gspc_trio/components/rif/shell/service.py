@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 import trio
 from msgspec.structs import replace
@@ -20,6 +19,8 @@ from gspc_trio.components.rif.events import (
     Called,
     EndJob,
     ForgetJob,
+    HostAction,
+    HostEvent,
     ReplyError,
     ReplyToCall,
     StartWorker,
@@ -38,13 +39,24 @@ from gspc_trio.components.rif.messages import (
     RifBack,
     RifHello,
     StopRif,
+    WorkBack,
 )
 from gspc_trio.components.rif.shell.host_staging import HostStaging, make_layers, measured
 from gspc_trio.components.rif.shell.load import LoadReport, report_load
-from gspc_trio.components.rif.shell.result_router import FIRST_OF_SCHEDULER, FROM_SCHEDULER, ResultRouter
+from gspc_trio.components.rif.shell.result_router import FROM_SCHEDULER, ResultRouter, job_of
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
 from gspc_trio.components.rts.shell.contact import RtsContact
-from gspc_trio.components.worker.events import begins_staged
+from gspc_trio.components.worker.events import (
+    Abort,
+    Compute,
+    ComputeAction,
+    ForgetCompute,
+    Kill,
+    Retract,
+    StageIn,
+    StageOut,
+    begins_staged,
+)
 from gspc_trio.components.worker.machine import Worker
 from gspc_trio.components.worker.messages import (
     AttemptStatus,
@@ -58,8 +70,9 @@ from gspc_trio.components.worker.messages import (
 from gspc_trio.components.worker.phases import AttemptPhase
 from gspc_trio.components.worker.shell.compute import ComputeBackend
 from gspc_trio.components.worker.shell.staging import Staging
-from gspc_trio.components.worker.shell.worker import WORKER_ACTIONS, JobCode, WorkerShell
+from gspc_trio.components.worker.shell.worker import JobCode, WorkerShell
 from gspc_trio.core.ids import NO_GRANT, JobId, ResourceId, RifId
+from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.messages import Done
 from gspc_trio.core.resources import BadResources, Resource
 from gspc_trio.nursery.connections.network import Network
@@ -82,7 +95,7 @@ RECORDS_INTERVAL_S = 0.2
 """Seconds between two batches of records; of what changes more often only the last state is sent."""
 
 
-class RifService:
+class RifService(Performer[HostAction]):
     """A running RIF; made by :func:`open_rif`.
 
     Attributes:
@@ -113,7 +126,7 @@ class RifService:
         self._staging = HostStaging(staging)
         self._clock = clock
         self._report_load = report_load
-        self._inbox: Inbox[Any] = Inbox()
+        self._inbox: Inbox[HostEvent] = Inbox()
         self._contact: RtsContact
         self._nursery: trio.Nursery
         self._router = ResultRouter(lambda job, why: self._inbox.put(EndJob(job, why)))
@@ -126,21 +139,6 @@ class RifService:
         self._news = trio.Event()
         self._ended = trio.Event()
         self._reason = ""
-        self._performers: dict[type, Callable[[Any], None]] = {
-            Finished: self._deliver,
-            WorkerChanged: self._note_record,
-            StartWorker: self._start_worker,
-            StopWorker: self._stop_worker,
-            OpenJob: self._open_job,
-            DefineCode: self._define_code,
-            ForgetJob: self._forget_job,
-            Unfit: lambda action: self._rts.post(CannotStart(action.reason)),
-            Revoked: lambda action: self._rts.post(action),
-            ReplyToCall: lambda action: self._calls.pop(action.call).reply(action.report),
-            ReplyError: lambda action: self._calls.pop(action.call).fail(BadResources(action.message)),
-            Stopped: self._stopped,
-        }
-        self._performers |= dict.fromkeys(WORKER_ACTIONS, self._perform_at_worker)
 
     def stop(self, reason: str = "its scope was left") -> None:
         """Have the RIF end all work and then itself."""
@@ -178,7 +176,7 @@ class RifService:
                     nursery.start_soon(self._listen_to_rts, peer)
                     nursery.start_soon(self._send_records)
                     task_status.started(self)
-                    await drive(self.machine, self._inbox, self._perform)
+                    await drive(self.machine, self._inbox, self.perform)
                     self._post_records()
                 nursery.cancel_scope.cancel()
         finally:
@@ -217,29 +215,23 @@ class RifService:
         job: JobId | None = None
         put = self._inbox.put
 
-        def take(message: Any) -> None:
+        def take(message: object) -> None:
             nonlocal job
-            kind = type(message)
-            if kind is IncomingCall:
+            if isinstance(message, FROM_SCHEDULER):
+                if message.job != job:
+                    what = type(message).__name__
+                    drop_offender(peer, f"{what} of job {message.job} instead of {job}")
+                    return
+                if type(message) is Submit:
+                    message = measured(message)
+                    self._router.submitted(message)
+                put(message, peer)
+            elif isinstance(message, OpenJob | WorkBack):
+                job = self._begin_job(message, peer, job)
+            elif isinstance(message, IncomingCall):
                 self._nursery.start_soon(answer_job, message, job, self.machine.workers, self._shells)
-                return
-            if kind not in FROM_SCHEDULER:
-                drop_offender(peer, f"a RIF does not understand {kind.__name__}")
-                return
-            if job is None and kind in FIRST_OF_SCHEDULER:
-                if self._router.is_anothers(message, peer):
-                    drop_offender(peer, f"{kind.__name__} of a job that is connected from another process")
-                    return
-                job, message = self._router.enter(message, peer, self._jobs, self.machine.workers)
-                if message is None:
-                    return
-            elif kind in FIRST_OF_SCHEDULER or message.job != job:
-                drop_offender(peer, f"{kind.__name__} of job {getattr(message, 'job', '?')} instead of {job}")
-                return
-            elif kind is Submit:
-                message = measured(message)
-                self._router.submitted(message)
-            put(message, peer)
+            else:
+                drop_offender(peer, f"a RIF does not understand {type(message).__name__}")
 
         try:
             await peer.listen(take)
@@ -247,13 +239,27 @@ class RifService:
             if job is not None:
                 self._router.detach(job, peer, self._nursery)
 
+    def _begin_job(self, first: OpenJob | WorkBack, peer: Peer, job: JobId | None) -> JobId | None:
+        """Take the first word of a job server; return which job it is, ``job`` if that was clear."""
+        if job is not None:
+            drop_offender(peer, f"{type(first).__name__} of job {job_of(first)} instead of {job}")
+            return job
+        if self._router.is_anothers(first, peer):
+            what = type(first).__name__
+            drop_offender(peer, f"{what} of a job that is connected from another process")
+            return None
+        entered, opening = self._router.enter(first, peer, self._jobs, self.machine.workers)
+        if opening is not None:
+            self._inbox.put(opening, peer)
+        return entered
+
     async def _listen_to_rts(self, peer: Peer) -> None:
         """Do what the RTS says; without it a RIF ends, in the end."""
         gone = await self._contact.run(peer)
         self._inbox.put(Stop(f"its run-time system is gone: {gone}"))
         self._nursery.start_soon(self._cancel_later)
 
-    def _take_from_rts(self, message: Any) -> None:
+    def _take_from_rts(self, message: object) -> None:
         if isinstance(message, IncomingCall):
             if isinstance(message.body, AddResources | RemoveResources):
                 self._contact.grace_s = max(0.0, self._router.grace_s - STOP_S)
@@ -281,23 +287,44 @@ class RifService:
         log.warning("%s: its workers did not end within %g s", self.rif_id, STOP_S)
         self._nursery.cancel_scope.cancel()
 
-    def _perform(self, action: Any) -> None:
-        self._performers[type(action)](action)
+    # Actions
 
-    def _perform_at_worker(self, action: Any) -> None:
+    @performs(Compute, Retract, Kill, ForgetCompute, StageIn, StageOut, Abort)
+    def _perform_at_worker(self, action: ComputeAction) -> None:
         self._shells[action.resource_id].perform(action)
-        if (first := begins_staged(action)) is not None:
-            self._router.begun(Begun(action.job, action.resource_id, first.task_id, first.attempt))
+        if type(action) is StageIn or type(action) is Compute:
+            first = begins_staged(action)
+            if first is not None:
+                self._router.begun(Begun(action.job, action.resource_id, first.task_id, first.attempt))
 
+    @performs(Unfit)
+    def _unfit(self, action: Unfit) -> None:
+        self._rts.post(CannotStart(action.reason))
+
+    @performs(Revoked)
+    def _revoked(self, action: Revoked) -> None:
+        self._rts.post(action)
+
+    @performs(ReplyToCall)
+    def _reply_to_call(self, action: ReplyToCall) -> None:
+        self._calls.pop(action.call).reply(action.report)
+
+    @performs(ReplyError)
+    def _reply_error(self, action: ReplyError) -> None:
+        self._calls.pop(action.call).fail(BadResources(action.message))
+
+    @performs(StartWorker)
     def _start_worker(self, action: StartWorker) -> None:
         put, nursery = self._inbox.put, self._nursery
         shell = WorkerShell(action.resource, self._jobs, self._backend, put, nursery, self._clock, put)
         self._shells[action.resource.resource_id] = shell
 
+    @performs(Finished)
     def _deliver(self, finished: Finished) -> None:
         shell = self._shells.get(finished.resource_id)
         self._router.deliver(finished if shell is None else shell.reported(finished))
 
+    @performs(StopWorker)
     def _stop_worker(self, action: StopWorker) -> None:
         shell = self._shells.pop(action.resource_id)
         self._closing[shell] = None
@@ -307,25 +334,30 @@ class RifService:
         await shell.aclose()
         del self._closing[shell]
 
+    @performs(OpenJob)
     def _open_job(self, opening: OpenJob) -> None:
         server = partial(self._router.peers.get, opening.job)
         self._jobs[opening.job] = self._staging.open_job(opening, server)
 
+    @performs(DefineCode)
     def _define_code(self, define: DefineCode) -> None:
         self._jobs[define.job].codes[define.code_id] = define.data
 
+    @performs(ForgetJob)
     def _forget_job(self, action: ForgetJob) -> None:
         del self._jobs[action.job]
         self._router.forget(action.job)
         for shell in self._shells.values():
             shell.forget_job(action.job)
 
+    @performs(Stopped)
     def _stopped(self, action: Stopped) -> None:
         self._reason = action.reason
         self._inbox.close()
 
     # Records
 
+    @performs(WorkerChanged)
     def _note_record(self, record: WorkerChanged) -> None:
         before = self._records.get(record.resource_id)
         if before is not None and before.state == "lost":

@@ -126,7 +126,7 @@ class TaskChannel:
 
     def _send_some(self) -> bool:
         """Send one packet made of the head of the queue; return False if there is no room for it now."""
-        items: list[tuple[Any, ...]] = []
+        items: list[tuple[object, ...]] = []
         count = 0
         defined: list[int] = []
         size_bytes = 0

@@ -250,7 +250,7 @@ class Template:
             if self._jobs.get(file.job.job) is file:
                 del self._jobs[file.job.job]
 
-    async def _send(self, message: list[Any], descriptors: Sequence[int] = ()) -> bool:
+    async def _send(self, message: Sequence[object], descriptors: Sequence[int] = ()) -> bool:
         """Send a packet; return False, once all is gone, if the template has died."""
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
         async with self._sending:

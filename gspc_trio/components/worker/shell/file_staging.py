@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from gspc_trio.components.worker.shell.staging import StagedInput, StagingError
 from gspc_trio.compute.channel import unpack
 from gspc_trio.compute.folders import BadFile, Folder, Folders
 from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.messages import Done
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import (
     CHUNK_BYTES,
@@ -43,6 +44,9 @@ if TYPE_CHECKING:  # a job without a memory layer needs nothing of that
 
 VALUE_BYTES_MAX = 32 << 20
 """A file that becomes a value of a job without memory layer has no more bytes: it travels in a message."""
+
+
+AnswerT = TypeVar("AnswerT")
 
 
 class _Work:
@@ -168,7 +172,7 @@ class JobStaging:
     async def _fetch_file(self, target: int, path: str, bytes_max: int) -> int:
         """Write what is in a file of the job's host; that must not change meanwhile."""
         _parts(path)
-        first: FilePiece = await self._ask(ReadFile(path, 0, CHUNK_BYTES))
+        first = await self._ask(ReadFile(path, 0, CHUNK_BYTES), FilePiece)
         size_bytes = first.size_bytes
         _check_size(size_bytes, bytes_max)
         await trio.to_thread.run_sync(_write, target, first.data, 0)
@@ -178,7 +182,7 @@ class JobStaging:
 
         async def fetch_pieces() -> None:
             for offset in offsets:
-                piece: FilePiece = await self._ask(ReadFile(path, offset, CHUNK_BYTES))
+                piece = await self._ask(ReadFile(path, offset, CHUNK_BYTES), FilePiece)
                 if piece.mark != first.mark:
                     raise StagingError(f"the file {path} has changed while it was fetched")
                 if len(piece.data) != min(CHUNK_BYTES, size_bytes - offset):
@@ -261,7 +265,8 @@ class JobStaging:
                     count = min(CHUNK_BYTES, size_bytes - offset)
                     data = await trio.to_thread.run_sync(_read, source, offset, count)
                 # From here to the call nothing waits: the pieces go out in their order.
-                await self._ask(WriteFile(transfer, path, offset, offset + count >= size_bytes, data))
+                is_last = offset + count >= size_bytes
+                await self._ask(WriteFile(transfer, path, offset, is_last, data), Done)
 
         try:
             await _side_by_side(STORED_AHEAD, send_pieces)
@@ -271,16 +276,19 @@ class JobStaging:
                 server.post(DropFile(transfer))
             raise
 
-    async def _ask(self, message: Any) -> Any:
+    async def _ask(self, message: ReadFile | WriteFile, answer: type[AnswerT]) -> AnswerT:
         server = self._server()
         try:
             if server is None:
                 raise PeerGone("not there")
-            return await server.call(message)
+            found: object = await server.call(message)
         except PeerGone as gone:
             raise StagingError(f"its job server is gone: {gone}", returned=True) from None
         except RemoteError as refused:
             raise StagingError(refused.message) from None
+        if not isinstance(found, answer):
+            raise StagingError(f"its job server answered {type(found).__name__}, not {answer.__name__}")
+        return found
 
     async def _release(self, key: tuple[ResourceId, AttemptKey]) -> None:
         staged = self._works.pop(key, None)

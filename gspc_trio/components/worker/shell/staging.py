@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
 import trio
 from msgspec import Struct
@@ -108,7 +109,9 @@ class Stagings:
         clock: seconds since 1970, as compute processes of this host count them.
     """
 
-    def __init__(self, put: Callable[[Any], None], nursery: trio.Nursery, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, put: Callable[[work.WorkerEvent], None], nursery: trio.Nursery, clock: Callable[[], float]
+    ) -> None:
         self._put = put
         self._nursery = nursery
         self._clock = clock
@@ -117,11 +120,11 @@ class Stagings:
 
     def begin_in(self, key: AttemptKey, run: Callable[[], Awaitable[StagedInput | None]]) -> None:
         """Begin stage-in of an attempt."""
-        self._begin(self._in, key, run)
+        self._begin(key, partial(self._in, key, run))
 
     def begin_out(self, key: AttemptKey, run: Callable[[], Awaitable[Outcome | None]]) -> None:
         """Begin stage-out of an attempt."""
-        self._begin(self._out, key, run)
+        self._begin(key, partial(self._out, key, run))
 
     def abort(self, key: AttemptKey) -> None:
         """End the staging of an attempt; also one that has just ended is answered for."""
@@ -151,23 +154,25 @@ class Stagings:
             outcomes.append(outcome)
         return replace(finished, outcomes=tuple(outcomes))
 
-    def _begin(self, way: Any, key: AttemptKey, run: Callable[[], Awaitable[Any]]) -> None:
+    def _begin(self, key: AttemptKey, stage: Callable[[], Awaitable[work.StagedIn | work.StagedOut]]) -> None:
         self._running[key] = trio.CancelScope()
         self._staged.setdefault(key, _Staged())
-        self._nursery.start_soon(self._run, way, key, run)
+        self._nursery.start_soon(self._run, key, stage)
 
-    async def _run(self, way: Any, key: AttemptKey, run: Callable[[], Awaitable[Any]]) -> None:
-        event: Any = None
+    async def _run(
+        self, key: AttemptKey, stage: Callable[[], Awaitable[work.StagedIn | work.StagedOut]]
+    ) -> None:
+        event: work.WorkerEvent = work.Aborted(key)
         with self._running[key] as scope:
             try:
-                event = await way(key, run)
+                event = await stage()
             except (StagingError, OSError) as error:
                 returned = isinstance(error, StagingError) and error.returned
                 event = work.StagingFailed(key, TaskError("staging", str(error)), returned)
         del self._running[key]
         self._put(work.Aborted(key) if scope.cancel_called else event)
 
-    async def _in(self, key: AttemptKey, run: Callable[[], Awaitable[StagedInput | None]]) -> Any:
+    async def _in(self, key: AttemptKey, run: Callable[[], Awaitable[StagedInput | None]]) -> work.StagedIn:
         staged = self._staged[key]
         staged.times_s[0] = self._clock()
         try:
@@ -179,7 +184,7 @@ class Stagings:
         staged.found = found
         return work.StagedIn(key, found.submission)
 
-    async def _out(self, key: AttemptKey, run: Callable[[], Awaitable[Outcome | None]]) -> Any:
+    async def _out(self, key: AttemptKey, run: Callable[[], Awaitable[Outcome | None]]) -> work.StagedOut:
         staged = self._staged[key]
         staged.times_s[2] = self._clock()
         try:

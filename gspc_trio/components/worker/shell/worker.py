@@ -9,32 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
 
 import trio
 from attrs import define, field
 
 from gspc_trio.components.rif.events import AtWorker, StartFailed
 from gspc_trio.components.worker import events as work
-from gspc_trio.components.worker.events import AttemptKey
+from gspc_trio.components.worker.events import AttemptKey, ComputeAction, WorkerEvent
 from gspc_trio.components.worker.messages import Finished, OpenJob, Submission
 from gspc_trio.components.worker.shell.compute import Compute, ComputeBackend, ComputeError
 from gspc_trio.components.worker.shell.staging import NoStaging, Staging, Stagings
 from gspc_trio.core.ids import JobId
+from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome
 from gspc_trio.iml.errors import ImlError
-
-WORKER_ACTIONS = (
-    work.Compute,
-    work.Retract,
-    work.Kill,
-    work.ForgetCompute,
-    work.StageIn,
-    work.StageOut,
-    work.Abort,
-)
-"""What the shell of a worker carries out."""
 
 
 @define(eq=False)
@@ -64,7 +53,7 @@ class JobCompute:
         resource: Resource,
         job: JobCode,
         backend: ComputeBackend,
-        put: Callable[[Any], None],
+        put: Callable[[WorkerEvent], None],
         start_failed: Callable[[StartFailed], None],
     ) -> None:
         self._start_failed = start_failed
@@ -183,7 +172,7 @@ class JobCompute:
             gone.set()
 
 
-class WorkerShell:
+class WorkerShell(Performer[ComputeAction]):
     """Carries out the actions of one worker's machine.
 
     Args:
@@ -215,19 +204,6 @@ class WorkerShell:
         self._computes: dict[JobId, JobCompute] = {}
         self._living: dict[JobCompute, None] = {}  # in order, for simulations
         self._stagings = Stagings(self._put, nursery, clock)
-        self._performers: dict[type, Callable[[Any], None]] = {
-            work.Compute: self._compute,
-            work.Retract: self._retract,
-            work.Kill: self._kill,
-            work.ForgetCompute: self._forget_compute,
-            work.StageIn: self._stage_in,
-            work.StageOut: self._stage_out,
-            work.Abort: self._abort,
-        }
-
-    def perform(self, action: Any) -> None:
-        """Carry out an action, one of :data:`WORKER_ACTIONS`."""
-        self._performers[type(action)](action)
 
     def pid_for(self, job: JobId) -> int:
         """Return the process that computes for the job here, or 0."""
@@ -253,9 +229,10 @@ class WorkerShell:
 
     # Actions
 
-    def _put(self, event: Any) -> None:
+    def _put(self, event: WorkerEvent) -> None:
         self._put_at_worker(AtWorker(self.resource.resource_id, event))
 
+    @performs(work.Compute)
     def _compute(self, action: work.Compute) -> None:
         compute = self._computes.get(action.job)
         if compute is None or (compute.over and not compute.lost_work):
@@ -270,10 +247,12 @@ class WorkerShell:
             self._put(work.ComputeOpening())
         compute.hand(action.submissions)
 
+    @performs(work.Retract)
     def _retract(self, action: work.Retract) -> None:
         compute = self._computes.get(action.job)
         self._put(work.Retracted(compute.retract() if compute is not None else ()))
 
+    @performs(work.Kill)
     def _kill(self, action: work.Kill) -> None:
         compute = self._computes.get(action.job)
         if compute is None:
@@ -290,21 +269,25 @@ class WorkerShell:
         await compute.kill()
         self._living.pop(compute, None)
 
+    @performs(work.ForgetCompute)
     def _forget_compute(self, action: work.ForgetCompute) -> None:
         compute = self._computes.pop(action.job, None)
         if compute is not None:
             self._living.pop(compute, None)
 
+    @performs(work.StageIn)
     def _stage_in(self, action: work.StageIn) -> None:
         staging = self._jobs[action.job].staging
         run = partial(staging.stage_in, self.resource, action.job, action.submission)
         self._stagings.begin_in(_key(action), run)
 
+    @performs(work.StageOut)
     def _stage_out(self, action: work.StageOut) -> None:
         staging = self._jobs[action.job].staging
         run = partial(staging.stage_out, self.resource, action.job, action.submission, action.outcome)
         self._stagings.begin_out(_key(action), run)
 
+    @performs(work.Abort)
     def _abort(self, action: work.Abort) -> None:
         self._stagings.abort(action.key)
 

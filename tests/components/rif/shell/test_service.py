@@ -19,7 +19,7 @@ from gspc_trio.components.rm.messages import Revoke, Revoked
 from gspc_trio.components.worker.messages import (
     AttemptStatus,
     Cancel,
-    CloseJob,
+    DefineCode,
     GetAttempt,
     OpenJob,
     Submission,
@@ -77,7 +77,7 @@ async def test_each_job_has_compute_of_its_own_which_goes_with_the_job(autojump_
                 two.submit("r1.core0", 1, grant=5)
                 await two.wait(1)
                 assert [compute.job.job for compute in backend.computes] == ["j1", "j2"]
-                two.peer.post(CloseJob("j2"))
+                stage.rts.peer.post(CloseJobEverywhere("j2"))
                 await trio.sleep(1)
                 assert [compute.job.job for compute in backend.computes] == ["j1"]
             stage.rts.peer.post(CloseJobEverywhere("j1"))
@@ -262,9 +262,9 @@ async def test_what_a_scheduler_must_not_say_ends_its_connection_and_nothing_els
             job.peer.post(StopRif())
             await job.peer.lost.wait()
         async with stage.job() as job:
-            job.peer.post(CloseJob("j2"))
+            job.peer.post(DefineCode("j2", 1, b""))
             await job.peer.lost.wait()
-            assert job.peer.reason == "CloseJob of job j2 instead of j1"
+            assert job.peer.reason == "DefineCode of job j2 instead of j1"
         async with stage.job() as job:
             job.peer.post(OpenJob("j1"))
             await job.peer.lost.wait()
