@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the parts of the documentation that come from the code: diagrams, commands, packages, requirements.
+"""Write the parts of the documentation that come from the code: diagrams, commands, public names and more.
 
 Run as ``make docs``. A test compares what is committed with what this would write.
 """
@@ -345,7 +345,16 @@ def requirements() -> str:
     return "\n".join([*lines, *missing]) + "\n"
 
 
+def api() -> str:
+    """Return the page of public names."""
+    if str(DOCS) not in sys.path:  # when this file itself was loaded by its path
+        sys.path.insert(0, str(DOCS))
+    page: str = importlib.import_module("api_page").api()
+    return page
+
+
 PAGES = {
+    "api.md": api,
     "state-diagrams.md": state_diagrams,
     "commands.md": commands,
     "concepts.md": concepts,

@@ -120,7 +120,7 @@ def _serve(rts: Path | None, replay: Path | None, port: int, *, light: bool, con
         from gspc_trio.tui.serve import TopServer, top_command
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"--serve needs {error.name}, which is not installed: pip install textual-serve"
+            f"--serve needs {error.name}, which is not installed: pip install 'gspc-trio[serve]'"
         ) from error
     shown = ["--replay", str(replay)] if replay is not None else ["--rts", str(running_connection(rts))]
     options = [*([] if control else ["--read-only"]), *(["--light"] if light else [])]

@@ -52,19 +52,19 @@ def _ids(preferences: Iterable[ResourceId]) -> tuple[ResourceId, ...]:
 
 @frozen
 class Requirement:
-    """One resource that a task needs (GSPC19 2.4: ``(RClass, [Preference])``).
+    """One resource that a task needs (GSPC19 2.4).
 
     Attributes:
-        resource_class: the class.
-        preferences: ids in order of preference; an id of an ancestor stands for any resource of the class
-            below it.
-        hard: only preferred resources will do.
-        patience_s: how long a request leaves others free for the sake of those that it prefers here; 0: not
-            at all, None: as the resource manager has it (0.05 s).
+        resource_class: ``core``, ``socket``, ``node``, ``gpu``, or a class that you have added.
+        preferences: ids of preferred resources, the best first. The id of a node or socket stands for every
+            resource of the class below it.
+        hard: True: take only a preferred resource, and wait for it.
+        patience_s: seconds to wait for a preferred resource while others are free; 0: do not wait, None: as
+            the resource manager does (0.05 s).
 
     Raises:
-        TypeError: preferences are a single id.
-        ValueError: the patience is no finite number of seconds, 0 or more.
+        TypeError: ``preferences`` is a single id instead of a tuple of ids.
+        ValueError: ``patience_s`` is negative or not finite.
     """
 
     resource_class: str = "core"
@@ -79,15 +79,16 @@ class Requirement:
 
 
 class Shape(Struct, frozen=True, cache_hash=True):
-    """What a grant is asked for: equal shapes share one queue in scheduler and RM.
+    """The resources that a task needs; tasks of equal shape wait in the same queue.
 
     Attributes:
-        requirements: one resource for each, all or nothing; the task runs on the worker of the first.
-        memory_bytes: memory needed on the first resource's host.
-        memories: sizes of several pieces of memory there, each given whole (RM-8), besides ``memory_bytes``.
-        estimate_s: expected seconds of a task, rounded up to a power of two, or None.
-        wait: wait for resources that may be added later instead of being refused.
-        same_host: all resources from one host.
+        requirements: the resources, all granted together. The task runs on the first one.
+        memory_bytes: memory that the task needs on the host of the first resource.
+        memories: sizes of further blocks of memory there, besides ``memory_bytes``; each block is contiguous
+            (RM-8).
+        estimate_s: expected run time in seconds, or None. It is rounded up to a power of two.
+        wait: True: wait for resources that do not exist yet. False: fail at once if there are not enough.
+        same_host: True: take all resources from one host.
     """
 
     requirements: Annotated[tuple[Requirement, ...], Meta(min_length=1)] = (Requirement(),)
@@ -118,19 +119,19 @@ CORE = Shape()
 
 
 class TaskOptions(Struct, frozen=True):
-    """What a task states about itself.
+    """Options of a task: retries, time-out, memory limit, priority.
 
     Attributes:
-        attempts: how often it may be tried when it fails by its own error.
-        loss_attempts: how often it may be tried when the process or host that computes it is lost.
-        timeout_s: seconds of compute after which it is stopped and has failed, or None.
-        may_rerun: whether it may run again once it may have started; if not, it is never overlapped with
-            others.
-        memory_bytes: memory that its compute may take, 0 for no limit.
-        estimate_s: expected seconds of compute, or None.
-        stage_in: whether its worker has to fetch data before compute.
-        stage_out: whether its worker has to store data after compute.
-        priority: of the tasks of a job that wait, those with the highest get resources first.
+        attempts: how often the task is tried if it raises an error, the first time included.
+        loss_attempts: how often it is tried if its process or host is lost, the first time included.
+        timeout_s: seconds after which the task is stopped and fails with the kind ``timeout``; None: never.
+        may_rerun: False: never run the task again once it may have started. If it is lost then, it fails with
+            the kind ``unknown``. Such a task has its worker to itself.
+        memory_bytes: the most memory that the task may use; 0: no limit.
+        estimate_s: expected run time in seconds, or None.
+        stage_in: whether the worker fetches data for the task before it runs; set by nets.
+        stage_out: whether the worker stores data of the task after it ran; set by nets.
+        priority: of the waiting tasks of a job, those with the highest priority get resources first.
     """
 
     attempts: Count = 1
@@ -174,11 +175,11 @@ class TaskError(Struct, frozen=True):
     """Why an attempt did not finish.
 
     Attributes:
-        kind: name of the exception's type, or ``lost``, ``timeout``, ``exit status``, ``refused``,
-            ``awaited`` (what the task needs is being made), ``unknown``.
-        message: one line for people.
-        traceback: the user's frames, or "".
-        pickled: the exception itself, opened only in the user's own processes, or b"".
+        kind: the type of the exception, or ``lost``, ``timeout``, ``exit status``, ``refused``,
+            ``staging``, ``awaited`` (data that the task needs is being made again), ``unknown``.
+        message: what happened, in one line.
+        traceback: the traceback, with the frames of the user's code only, or "".
+        pickled: the exception itself, or b"". Only the user's own processes unpickle it.
     """
 
     kind: str
@@ -191,16 +192,17 @@ class Outcome(Struct, frozen=True):
     """How one attempt ended, as a worker reports it.
 
     Attributes:
-        task_id, attempt: whose.
+        task_id: id of the task.
+        attempt: number of the attempt, from 1.
         reason: finished, failed, cancelled, lost or returned.
-        values: for each output of the task's code, the encoded values that it put there.
-        error: why, when it did not finish.
-        stdout, stderr: the last part of what it printed.
-        started_s: wall-clock time (seconds since 1970) at which compute began, 0 if it did not.
-        duration_s: seconds of compute.
-        staged_s: wall-clock times at which stage-in began and ended, and stage-out did; 0 for what was not.
-            Empty if nothing was staged.
-        moved: (host, bytes, seconds) of data that stage-in fetched from another host.
+        values: for each output of the task, the encoded values for it.
+        error: why the attempt did not finish, or None.
+        stdout, stderr: the last part of its output, at most 64 KiB each.
+        started_s: when the code of the task began to run, in seconds since 1970; 0 if it did not.
+        duration_s: for how many seconds it ran.
+        staged_s: begin and end of stage-in, begin and end of stage-out, in seconds since 1970; 0 where there
+            was none. Empty if nothing was staged.
+        moved: (host, bytes, seconds) for data that was fetched from another host.
     """
 
     task_id: TaskId

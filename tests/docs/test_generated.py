@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import inspect
 import re
 import sys
 import tomllib
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from gspc_trio import JobSettings
+from gspc_trio.workflow.settings import TaskSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -89,3 +92,34 @@ def test_every_setting_of_a_job_is_told_with_its_default() -> None:
     told = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", table.partition("\n\n")[0], re.MULTILINE))
     defaults = {name: repr(getattr(JobSettings(), name)) for name in JobSettings.__struct_fields__}
     assert told == {name: default.replace("'", '"') for name, default in defaults.items()}
+
+
+def test_every_setting_of_tasks_is_told_on_the_page_of_workflow_files() -> None:
+    text = (DOCS / "workflow-files.md").read_text(encoding="utf-8").partition("| option | means |")[2]
+    told = re.findall(r"^\| `(\w+)` \|", text.partition("\n\n")[0], re.MULTILINE)
+    assert sorted(told) == sorted(TaskSettings.__annotations__)
+
+
+def test_a_field_without_explanation_is_noticed() -> None:
+    made = generator()
+    made.api()  # which puts the folder of its module among those that are searched
+    page = importlib.import_module("api_page")
+    with pytest.raises(LookupError, match=r"Thing does not explain size"):
+        page.table("field", [page.Entry("size", "int", "0")], {}, "Thing")
+
+
+def test_methods_that_are_hidden_from_the_page_of_names_exist() -> None:
+    generator().api()
+    page = importlib.import_module("api_page")
+    for name, hidden in page.API_INTERNAL.items():
+        home = next((path.rpartition(".")[0] for paths in page.API_MORE.values() for path in paths
+                     if path.endswith(f".{name}")), "gspc_trio")  # fmt: skip
+        members = inspect.getsource(getattr(importlib.import_module(home), name))
+        assert [one for one in hidden if not re.search(rf"\b{one}\b", members)] == []
+
+
+def test_every_environment_variable_is_told_on_the_page_of_commands() -> None:
+    told = set(re.findall(r"^\| `(GSPC_\w+)` \|", (DOCS / "commands.md").read_text(), re.MULTILINE))
+    product = (ROOT / "gspc_trio").rglob("*.py")
+    code = "".join(path.read_text(encoding="utf-8") for path in product if "testing" not in path.parts)
+    assert told == set(re.findall(r'"(GSPC_[A-Z_]+)"', code))

@@ -160,7 +160,14 @@ class JobEnded(Struct, frozen=True):
 
 
 class TaskFailure(Struct, frozen=True):
-    """A task that failed for good; its outcome has the number of its attempt as people count them."""
+    """A task that failed for good.
+
+    Attributes:
+        task_id: its id, counted from 1 in its job.
+        name: of its transition or function.
+        outcome: how its last attempt ended; the number of the attempt counts those that began.
+        resource_id: where it ran, or "".
+    """
 
     task_id: TaskId
     name: str

@@ -37,7 +37,9 @@ class Authority:
             from cryptography.hazmat.primitives import hashes, serialization
             from cryptography.hazmat.primitives.asymmetric import ec
         except ImportError:
-            raise CertificateError("--tls needs a package: pip install cryptography") from None
+            raise CertificateError(
+                "--tls needs the package cryptography: pip install 'gspc-trio[tls]'"
+            ) from None
         self._x509, self._ec, self._hashes, self._serialization = x509, ec, hashes, serialization
         path = folder / "authority.pem"
         if path.exists():

@@ -31,11 +31,11 @@ class JobResult(Struct, frozen=True):
 
     Attributes:
         state: ``finished``, ``failed`` or ``stopped``.
-        outputs: output port -> list of values.
+        outputs: output port -> list of its values, in the order in which they came.
         tasks: state -> number of tasks.
-        elapsed_s: seconds from the job's begin to its end.
-        failures: of the first tasks that failed, with what they printed.
-        detail: why it did not finish.
+        elapsed_s: seconds from the begin of the job to its end.
+        failures: the first tasks that failed, at most 100, with their errors and output.
+        detail: why the job did not finish, or "".
     """
 
     state: str
@@ -91,7 +91,7 @@ class RtsLost(JobFailed):
 
 
 class Job:
-    """A running job: the handle that ``run_job`` yields."""
+    """A running job; :func:`open_job` returns it."""
 
     def __init__(
         self,
