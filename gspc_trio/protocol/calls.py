@@ -8,12 +8,11 @@ side still works on it.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.protocol.envelope import Call, Failure, Reply
 from gspc_trio.protocol.limits import Limits
-from gspc_trio.protocol.signals import Action, CallAnswered, CallFailed, Send
+from gspc_trio.protocol.signals import CallAnswered, CallFailed, Send, SessionAction
 
 
 class Calls:
@@ -40,7 +39,7 @@ class Calls:
 
     # Ours ----
 
-    def make(self, body: Any) -> tuple[Call, bool]:
+    def make(self, body: object) -> tuple[Call, bool]:
         """Number a call; return it and whether it may go at once.
 
         Raises:
@@ -75,7 +74,7 @@ class Calls:
                 return
         raise IllegalEvent(f"no call {call_id} awaits its answer")
 
-    def take_answer(self, answer: Reply | Failure, actions: list[Action]) -> str:
+    def take_answer(self, answer: Reply | Failure, actions: list[SessionAction]) -> str:
         """Match an answer to its call, add what follows to the actions; return what is wrong, or ""."""
         call_id = answer.call_id
         if call_id in self._abandoned:

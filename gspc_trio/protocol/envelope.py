@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -15,14 +15,14 @@ class Call(Struct, frozen=True):
     """A message that wants an answer; ``call_id`` is counted by the caller from 1 on each connection."""
 
     call_id: int
-    body: Any
+    body: object
 
 
 class Reply(Struct, frozen=True):
     """The answer to a call."""
 
     call_id: int
-    body: Any
+    body: object
 
 
 class Failure(Struct, frozen=True):

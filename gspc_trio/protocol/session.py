@@ -7,20 +7,17 @@ shell. What a peer sends can be wrong in any way: that ends in :class:`Dead`, ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
-from typing import Any
 
 from attrs import field, frozen
 
-from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.protocol import handshake as shake
 from gspc_trio.protocol.calls import Calls
 from gspc_trio.protocol.envelope import ENVELOPE_TYPES, Beat, Call, Failure, Reply
 from gspc_trio.protocol.handshake import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.protocol.signals import (
-    Action,
     AnswerCall,
     BeginSession,
     CallAbandoned,
@@ -38,6 +35,8 @@ from gspc_trio.protocol.signals import (
     Send,
     SendHandshake,
     Sent,
+    SessionAction,
+    SessionEvent,
 )
 
 
@@ -97,15 +96,22 @@ class Identity:
     version_max: int = PROTOCOL_VERSION
 
 
-class Session:
+class Session(MachineBase[SessionEvent, SessionAction]):
     """One side of a connection.
+
+    Its peer and its link feed it, not :func:`~gspc_trio.nursery.scopes.drive.drive`: a call needs its number
+    at once, the two ends of a connection in memory have no task of their own, and the link tells the time
+    when nothing else happens.
 
     Args:
         identity: of this side.
         limits: of this side; heartbeats come into play once the session is open.
     """
 
+    noun = "a session"
+
     def __init__(self, identity: Identity, limits: Limits = DEFAULT_LIMITS) -> None:
+        super().__init__()
         self.identity = identity
         self.limits = limits
         self.phase = Phase.NEW
@@ -119,20 +125,6 @@ class Session:
         self._heard_s = 0.0
         self._sent_s = 0.0
         self.calls = Calls(limits)
-        self._handlers: dict[type, Callable[[Any, float], list[Action]]] = {
-            BeginSession: self._begin,
-            HandshakeReceived: self._handshake_received,
-            ItemsReceived: self._items_received,
-            Garbled: self._garbled,
-            Heard: self._heard,
-            Sent: self._sent,
-            CallOut: self._call_out,
-            CallAbandoned: self._call_abandoned,
-            AnswerCall: self._answer_call,
-            RefuseCall: self._refuse_call,
-            Lost: self._lost,
-            Tick: self._tick,
-        }
 
     @classmethod
     def opened(
@@ -148,13 +140,6 @@ class Session:
         return session
 
     # The contract of a machine ----
-
-    def handle(self, event: Any, now: float) -> list[Action]:
-        """Take one event; see :class:`~gspc_trio.core.machine.Machine`."""
-        handler = self._handlers.get(type(event))
-        if handler is None:
-            raise IllegalEvent(f"a session knows no {type(event).__name__}")
-        return handler(event, now)
 
     def deadline(self) -> float | None:
         """Return when the handshake ends, a heartbeat is due or the lease ends, whichever is next."""
@@ -175,13 +160,14 @@ class Session:
 
     # Handshake ----
 
-    def _begin(self, _: BeginSession, now: float) -> list[Action]:
+    @handles(BeginSession)
+    def _begin(self, _: BeginSession) -> None:
         self._need(Phase.NEW)
-        self._deadline_s = now + self.limits.handshake_s
+        self._deadline_s = self.now + self.limits.handshake_s
         me = self.identity
         if not me.dialer:
             self._move(Phase.AWAITS_HELLO)
-            return []
+            return
         self._move(Phase.HELLO_SENT)
         hello = shake.Hello(
             version_min=me.version_min,
@@ -194,42 +180,47 @@ class Session:
             call_credit=self.limits.calls_max,
         )
         self._hello = shake.encode_hello(hello)
-        return [SendHandshake(self._hello)]
+        self.actions.append(SendHandshake(self._hello))
 
-    def _handshake_received(self, event: HandshakeReceived, now: float) -> list[Action]:
+    @handles(HandshakeReceived)
+    def _handshake_received(self, event: HandshakeReceived) -> None:
         if self.phase not in _SHAKING:
             raise IllegalEvent(f"no handshake message is awaited: {self.phase.value}")
         try:
             message = shake.decode_handshake(event.data, self.limits)
         except shake.BadHandshake as error:
-            return self._refuse("protocol", f"the other side sent {error}")
+            self._refuse("protocol", f"the other side sent {error}")
+            return
         if type(message) is shake.Refused:
-            return self._refused(message)
-        if self.phase is Phase.AWAITS_HELLO and type(message) is shake.Hello:
-            return self._take_hello(message, event.data)
-        if self.phase is Phase.HELLO_SENT and type(message) is shake.Welcome:
-            return self._take_welcome(message, now)
-        if self.phase is Phase.WELCOME_SENT and type(message) is shake.Proof:
-            return self._take_proof(message, now)
-        return self._refuse("protocol", f"the other side sent a {type(message).__name__.lower()} out of turn")
+            self._refused(message)
+        elif self.phase is Phase.AWAITS_HELLO and type(message) is shake.Hello:
+            self._take_hello(message, event.data)
+        elif self.phase is Phase.HELLO_SENT and type(message) is shake.Welcome:
+            self._take_welcome(message)
+        elif self.phase is Phase.WELCOME_SENT and type(message) is shake.Proof:
+            self._take_proof(message)
+        else:
+            self._refuse("protocol", f"the other side sent a {type(message).__name__.lower()} out of turn")
 
-    def _take_hello(self, hello: shake.Hello, data: bytes) -> list[Action]:
+    def _take_hello(self, hello: shake.Hello, data: bytes) -> None:
         me = self.identity
         version = min(me.version_max, hello.version_max)
         if version < me.version_min or version < hello.version_min:
             theirs = _versions(hello.version_min, hello.version_max)
             mine = _versions(me.version_min, me.version_max)
-            return self._refuse("version", f"the dialer speaks {theirs}, the listener {mine}")
+            self._refuse("version", f"the dialer speaks {theirs}, the listener {mine}")
+            return
         if hello.expect and hello.expect != me.role:
-            return self._refuse(
+            self._refuse(
                 "role", f"the dialer looks for the role {hello.expect!r}, the listener is {me.role!r}"
             )
+            return
         if me.expect and hello.role != me.expect:
-            return self._refuse(
-                "role", f"the dialer is {hello.role!r}, the listener takes {me.expect!r} only"
-            )
+            self._refuse("role", f"the dialer is {hello.role!r}, the listener takes {me.expect!r} only")
+            return
         if not hello.role or len(hello.nonce) != shake.NONCE_BYTES:
-            return self._refuse("protocol", "the dialer gave no role or a nonce of a wrong length")
+            self._refuse("protocol", "the dialer gave no role or a nonce of a wrong length")
+            return
         self._hello = data
         self.version = version
         self._remember(hello.role, hello.name, hello.instance, hello.call_credit)
@@ -238,149 +229,165 @@ class Session:
         )
         self._move(Phase.WELCOME_SENT)
         proof = shake.prove(me.token, shake.LISTENER_LABEL, data, self._welcome_signed)
-        return [SendHandshake(shake.encode_welcome(self._welcome_signed, proof))]
+        self.actions.append(SendHandshake(shake.encode_welcome(self._welcome_signed, proof)))
 
-    def _take_welcome(self, welcome: shake.Welcome, now: float) -> list[Action]:
+    def _take_welcome(self, welcome: shake.Welcome) -> None:
         me = self.identity
         if not shake.proof_holds(me.token, shake.LISTENER_LABEL, self._hello, welcome.signed, welcome.proof):
-            return self._refuse("token", "dialer and listener have different tokens")
+            self._refuse("token", "dialer and listener have different tokens")
+            return
         if not me.version_min <= welcome.version <= me.version_max:
             mine = _versions(me.version_min, me.version_max)
-            return self._refuse(
-                "version", f"the listener chose version {welcome.version}, the dialer speaks {mine}"
-            )
+            self._refuse("version", f"the listener chose version {welcome.version}, the dialer speaks {mine}")
+            return
         if me.expect and welcome.role != me.expect:
-            return self._refuse(
+            self._refuse(
                 "role", f"the dialer looks for the role {me.expect!r}, the listener is {welcome.role!r}"
             )
+            return
         self.version = welcome.version
         self._remember(welcome.role, welcome.name, welcome.instance, welcome.call_credit)
         proof = shake.prove(me.token, shake.DIALER_LABEL, self._hello, welcome.signed)
-        return [SendHandshake(shake.encode_proof(proof)), self._open(now)]
+        self.actions.append(SendHandshake(shake.encode_proof(proof)))
+        self._open()
 
-    def _take_proof(self, proof: shake.Proof, now: float) -> list[Action]:
+    def _take_proof(self, proof: shake.Proof) -> None:
         if not shake.proof_holds(
             self.identity.token, shake.DIALER_LABEL, self._hello, self._welcome_signed, proof.proof
         ):
-            return self._refuse("token", "dialer and listener have different tokens")
-        return [self._open(now)]
+            self._refuse("token", "dialer and listener have different tokens")
+            return
+        self._open()
 
     def _remember(self, role: str, name: str, instance: str, credit: int) -> None:
         self.peer_role, self.peer_name, self.peer_instance = role, name, instance
         self.calls.credit = credit
 
-    def _open(self, now: float) -> Opened:
+    def _open(self) -> None:
         self._move(Phase.OPEN)
-        self._heard_s = self._sent_s = now
-        return Opened(self.version, self.peer_role, self.peer_name, self.peer_instance)
+        self._heard_s = self._sent_s = self.now
+        self.actions.append(Opened(self.version, self.peer_role, self.peer_name, self.peer_instance))
 
-    def _refuse(self, kind: str, reason: str) -> list[Action]:
+    def _refuse(self, kind: str, reason: str) -> None:
         """End the handshake and tell the other side why."""
         me = self.identity
         said = shake.encode_refused(shake.Refused(kind, reason, me.version_min, me.version_max))
-        return [SendHandshake(said), self._end(kind, reason)]
+        self.actions.append(SendHandshake(said))
+        self._end(kind, reason)
 
-    def _refused(self, message: shake.Refused) -> list[Action]:
+    def _refused(self, message: shake.Refused) -> None:
         kind = message.kind if message.kind in ("version", "token", "role") else "protocol"
         reason = " ".join(message.message.split()) or "the other side refused without a reason"
-        return [self._end(kind, reason)]
+        self._end(kind, reason)
 
     # The open session ----
 
-    def _items_received(self, event: ItemsReceived, now: float) -> list[Action]:
+    @handles(ItemsReceived)
+    def _items_received(self, event: ItemsReceived) -> None:
         self._need(Phase.OPEN)
-        self._heard_s = max(self._heard_s, now)
-        if event.items and ENVELOPE_TYPES.isdisjoint(map(type, event.items)):
-            return [Deliver(event.items)]
-        deliver: list[Any] = []
-        actions: list[Action] = []
-        for item in event.items:
-            kind = type(item)
+        if self.now > self._heard_s:
+            self._heard_s = self.now
+        items, actions = event.items, self.actions
+        if items and ENVELOPE_TYPES.isdisjoint(map(type, items)):
+            actions.append(Deliver(items))
+            return
+        deliver: list[object] = []
+        for item in items:
             wrong = ""
-            if kind is Call:
+            if type(item) is Call:
                 wrong = self.calls.take_call(item)
                 deliver.append(item)
-            elif kind is Reply or kind is Failure:
+            elif type(item) is Reply or type(item) is Failure:
                 wrong = self.calls.take_answer(item, actions)
-            elif kind is not Beat:
+            elif type(item) is not Beat:
                 deliver.append(item)
             if wrong:
-                return [*actions, self._end("protocol", f"the other side sent {wrong}")]
+                self._end("protocol", f"the other side sent {wrong}")
+                return
         if deliver:
             actions.append(Deliver(deliver))
-        return actions
 
-    def _garbled(self, event: Garbled, _: float) -> list[Action]:
+    @handles(Garbled)
+    def _garbled(self, event: Garbled) -> None:
         if self.phase in (Phase.NEW, Phase.OVER):
             raise IllegalEvent(f"nothing can have arrived: {self.phase.value}")
-        return [self._end("protocol", f"the other side sent {event.reason}")]
+        self._end("protocol", f"the other side sent {event.reason}")
 
-    def _heard(self, _: Heard, now: float) -> list[Action]:
-        self._heard_s = max(self._heard_s, now)
-        return []
+    @handles(Heard)
+    def _heard(self, _: Heard) -> None:
+        if self.now > self._heard_s:
+            self._heard_s = self.now
 
-    def _sent(self, _: Sent, now: float) -> list[Action]:
-        self._notice_stop(now)
-        self._sent_s = max(self._sent_s, now)
-        return []
+    @handles(Sent)
+    def _sent(self, _: Sent) -> None:
+        self._notice_stop()
+        if self.now > self._sent_s:
+            self._sent_s = self.now
 
     # Calls ----
 
-    def _call_out(self, event: CallOut, _: float) -> list[Action]:
+    @handles(CallOut)
+    def _call_out(self, event: CallOut) -> None:
         self._need(Phase.OPEN)
         call, may_go = self.calls.make(event.body)
-        return [CallNumbered(call.call_id), Send(call)] if may_go else [CallNumbered(call.call_id)]
+        self.actions.append(CallNumbered(call.call_id))
+        if may_go:
+            self.actions.append(Send(call))
 
-    def _call_abandoned(self, event: CallAbandoned, _: float) -> list[Action]:
+    @handles(CallAbandoned)
+    def _call_abandoned(self, event: CallAbandoned) -> None:
         self._need(Phase.OPEN)
         self.calls.abandon(event.call_id)
-        return []
 
-    def _answer_call(self, event: AnswerCall, _: float) -> list[Action]:
+    @handles(AnswerCall)
+    def _answer_call(self, event: AnswerCall) -> None:
         self._need(Phase.OPEN)
         self.calls.answer(event.call_id)
-        return [Send(Reply(event.call_id, event.body))]
+        self.actions.append(Send(Reply(event.call_id, event.body)))
 
-    def _refuse_call(self, event: RefuseCall, _: float) -> list[Action]:
+    @handles(RefuseCall)
+    def _refuse_call(self, event: RefuseCall) -> None:
         self._need(Phase.OPEN)
         self.calls.answer(event.call_id)
-        return [Send(Failure(event.call_id, event.kind, event.message))]
+        self.actions.append(Send(Failure(event.call_id, event.kind, event.message)))
 
     # The end ----
 
-    def _lost(self, event: Lost, _: float) -> list[Action]:
+    @handles(Lost)
+    def _lost(self, event: Lost) -> None:
         if self.phase is Phase.OVER:
             raise IllegalEvent("the session is over already")
-        return [self._end("lost", event.reason)]
+        self._end("lost", event.reason)
 
-    def _tick(self, _: Tick, now: float) -> list[Action]:
+    @handles(Tick)
+    def _tick(self, _: Tick) -> None:
+        now, limits = self.now, self.limits
         if self.phase in _SHAKING and now >= self._deadline_s:
-            return [self._end("silent", f"no handshake within {self.limits.handshake_s:g} s")]
-        if self.phase is not Phase.OPEN:
-            return []
-        if not self._notice_stop(now) and now >= self._heard_s + self.limits.lease_s:
-            return [self._end("silent", f"{SILENT} for {self.limits.lease_s:g} s")]
-        if now >= self._sent_s + self.limits.heartbeat_s:
+            self._end("silent", f"no handshake within {limits.handshake_s:g} s")
+        elif self.phase is not Phase.OPEN:
+            pass
+        elif not self._notice_stop() and now >= self._heard_s + limits.lease_s:
+            self._end("silent", f"{SILENT} for {limits.lease_s:g} s")
+        elif now >= self._sent_s + limits.heartbeat_s:
             self._sent_s = now
-            return [Send(Beat())]
-        return []
+            self.actions.append(Send(Beat()))
 
-    def _notice_stop(self, now: float) -> bool:
+    def _notice_stop(self) -> bool:
         """Return whether we were stopped ourselves just now, and have not read what came meanwhile.
 
         Then the other side is held to be gone a heartbeat later at the earliest.
         """
         limits = self.limits
-        due_s = min(self._heard_s + limits.lease_s, self._sent_s + limits.heartbeat_s)
-        if now - due_s <= limits.heartbeat_s:
+        late_s = self.now - limits.heartbeat_s
+        if late_s <= self._heard_s + limits.lease_s and late_s <= self._sent_s + limits.heartbeat_s:
             return False
-        self._heard_s = max(self._heard_s, now - limits.lease_s + limits.heartbeat_s)
+        self._heard_s = max(self._heard_s, self.now - limits.lease_s + limits.heartbeat_s)
         return True
 
-    def _end(self, kind: str, reason: str) -> Dead:
+    def _end(self, kind: str, reason: str) -> None:
         self._move(Phase.OVER)
         self.calls.clear()
-        return Dead(kind, reason)
+        self.actions.append(Dead(kind, reason))
 
     def _move(self, phase: Phase) -> None:
         assert phase in TRANSITIONS[self.phase], f"from {self.phase.value} to {phase.value}"

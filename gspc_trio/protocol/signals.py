@@ -1,11 +1,12 @@
-"""Events and actions of a session; see ``protocol/session.py``."""
+"""Events and actions of a session."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
+from gspc_trio.core.machine import Tick
 from gspc_trio.protocol.envelope import Envelope
 
 # Events ----
@@ -24,7 +25,7 @@ class HandshakeReceived(Struct, frozen=True):
 class ItemsReceived(Struct, frozen=True):
     """The messages and envelopes of a frame arrived."""
 
-    items: list[Any]
+    items: list[object]
 
 
 class Garbled(Struct, frozen=True):
@@ -44,7 +45,7 @@ class Sent(Struct, frozen=True):
 class CallOut(Struct, frozen=True):
     """Call the other side."""
 
-    body: Any
+    body: object
 
 
 class CallAbandoned(Struct, frozen=True):
@@ -57,7 +58,7 @@ class AnswerCall(Struct, frozen=True):
     """Answer a call of the other side."""
 
     call_id: int
-    body: Any
+    body: object
 
 
 class RefuseCall(Struct, frozen=True):
@@ -72,6 +73,12 @@ class Lost(Struct, frozen=True):
     """The connection is over, for a reason seen outside."""
 
     reason: str
+
+
+SessionEvent: TypeAlias = (
+    BeginSession | HandshakeReceived | ItemsReceived | Garbled | Heard | Sent | CallOut | CallAbandoned
+    | AnswerCall | RefuseCall | Lost | Tick
+)  # fmt: skip
 
 
 # Actions ----
@@ -107,14 +114,14 @@ class Send(Struct, frozen=True):
 class Deliver(Struct, frozen=True):
     """Give these to the receiver, in order: messages, and calls as :class:`Call`."""
 
-    items: list[Any]
+    items: list[object]
 
 
 class CallAnswered(Struct, frozen=True):
     """Our call was answered."""
 
     call_id: int
-    body: Any
+    body: object
 
 
 class CallFailed(Struct, frozen=True):
@@ -138,4 +145,6 @@ class Dead(Struct, frozen=True):
     reason: str
 
 
-Action: TypeAlias = SendHandshake | Opened | CallNumbered | Send | Deliver | CallAnswered | CallFailed | Dead
+SessionAction: TypeAlias = (
+    SendHandshake | Opened | CallNumbered | Send | Deliver | CallAnswered | CallFailed | Dead
+)

@@ -29,6 +29,8 @@ from gspc_trio.iml.messages import LayerRequest
 from gspc_trio.iml.requests import LayerRequests
 from gspc_trio.iml.store import Store
 from gspc_trio.iml.store_events import StoreEvent
+from gspc_trio.protocol.session import Session
+from gspc_trio.protocol.signals import SessionEvent
 
 
 class Open(Struct, frozen=True):
@@ -133,6 +135,7 @@ def test_an_action_goes_to_the_method_that_performs_it() -> None:
         (Worker, WorkerEvent),
         (Rif, RifEvent),
         (RifHost, HostEvent),
+        (Session, SessionEvent),
     ],
 )
 def test_handlers_cover_the_union_of_events(

@@ -199,5 +199,5 @@ def test_once_over_nothing_is_kept_and_only_ticks_are_taken() -> None:
 
 def test_an_unknown_event_is_illegal() -> None:
     one, _ = open_pair()
-    with pytest.raises(IllegalEvent, match="no str"):
+    with pytest.raises(IllegalEvent, match="str is no event of a session"):
         one.handle("hello", 0)

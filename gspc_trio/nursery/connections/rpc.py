@@ -12,7 +12,6 @@ import trio
 from gspc_trio.protocol.envelope import Call
 from gspc_trio.protocol.session import Phase, Session
 from gspc_trio.protocol.signals import (
-    Action,
     AnswerCall,
     CallAbandoned,
     CallAnswered,
@@ -24,6 +23,7 @@ from gspc_trio.protocol.signals import (
     Lost,
     RefuseCall,
     Send,
+    SessionAction,
 )
 
 log = logging.getLogger(__name__)
@@ -343,7 +343,7 @@ class Peer:
         elif self._arrived is not None:
             self._arrived.set()
 
-    def _perform(self, action: Action) -> None:
+    def _perform(self, action: SessionAction) -> None:
         if isinstance(action, Deliver):
             items = action.items
             if Call in map(type, items):
