@@ -24,11 +24,13 @@ from gspc_trio.core.machine import (
     performs,
 )
 from gspc_trio.iml.coordinator import Coordinator
-from gspc_trio.iml.events import LayerEvent
+from gspc_trio.iml.events import LayerAction, LayerEvent
 from gspc_trio.iml.messages import LayerRequest
 from gspc_trio.iml.requests import LayerRequests
+from gspc_trio.iml.shell.coordinator import CoordinatorService
+from gspc_trio.iml.shell.store import StoreShell
 from gspc_trio.iml.store import Store
-from gspc_trio.iml.store_events import StoreEvent
+from gspc_trio.iml.store_events import StoreAction, StoreEvent
 from gspc_trio.protocol.session import Session
 from gspc_trio.protocol.signals import SessionEvent
 
@@ -149,6 +151,8 @@ def test_handlers_cover_the_union_of_events(
     [
         (RifService, HostAction),
         (WorkerShell, ComputeAction),
+        (CoordinatorService, LayerAction),
+        (StoreShell, StoreAction),
     ],
 )
 def test_performers_cover_the_union_of_actions(shell: type[Performer[object]], union: object) -> None:
