@@ -3,20 +3,26 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Without compiled modules every process that a test starts would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test quick lab browser style docs screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
 
+# As many as tests/conftest.py says, each with few tests at a time, so that none has many left when the others have none.
+WORKERS := -n logical --maxschedchunk 8
+
 test: $(VENV)/.test-installed
-	$(BIN)/python -m pytest -q -n logical
+	$(BIN)/python -m pytest -q $(WORKERS)
 
 # The machines and all else that is pure, and three seeds, in less than a minute: for after each change. Before a commit: make test.
 QUICK := core protocol policies records workflow iml nursery/scopes $(addprefix components/,job rif rm rts wire worker) \
 	simulation/test_simulation_seeds.py::test_a_seed_replays_event_by_event
 
 quick: $(VENV)/.test-installed
-	$(BIN)/python -m pytest -q -n logical $(addprefix tests/,test_style.py $(QUICK)) --ignore-glob='*/shell'
+	$(BIN)/python -m pytest -q $(WORKERS) $(addprefix tests/,test_style.py $(QUICK)) --ignore-glob='*/shell'
 
 # What needs root and the Debian packages openssh-server, iproute2 and nftables; without them it says so and skips.
 lab: $(VENV)/.test-installed

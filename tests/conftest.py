@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+
+import pytest
 
 from gspc_trio.components.worker.shell.compute import GROUP_VARIABLE
+
+LONG = ("e2e", "simulation", "examples", "mutants")
+"""Folders whose tests take seconds."""
+
+SHORT = ("core", "policies", "protocol", "workflow", "test_style.py")
+"""Those whose tests take milliseconds, with few exceptions."""
 
 
 def pytest_configure() -> None:
@@ -16,3 +25,25 @@ def pytest_configure() -> None:
     os.environ[GROUP_VARIABLE] = f"tests-{os.getpid()}"
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Have three workers for two cores: tests of processes wait for these as often as they compute."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + (cores + 1) // 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long: at the end there are only short tests, which all workers share."""
+    items.sort(key=_how_short)
+
+
+def _how_short(item: pytest.Item) -> int:
+    path = item.path.relative_to(Path(__file__).parent)
+    is_machine = item.name == "runTest"  # a state machine of Hypothesis
+    if path.parts[0] in LONG or is_machine:
+        return 0
+    if "shell" in path.parts or item.get_closest_marker("process") is not None:
+        return 1
+    return 3 if path.parts[0] in SHORT else 2
