@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import TextIO
 
 import trio
 from cyclopts import App, CycloptsError
@@ -298,7 +298,7 @@ def running_connection(given: Path | None) -> Path:
     return path
 
 
-def print_json(data: Any, file: TextIO | None = None) -> None:
+def print_json(data: object, file: TextIO | None = None) -> None:
     """Print one JSON object, by default on standard output; what JSON does not have becomes its text.
 
     Raises:
@@ -311,7 +311,7 @@ def print_json(data: Any, file: TextIO | None = None) -> None:
     print(text, file=file or sys.stdout, flush=True)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {key if isinstance(key, str) else _text(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -325,7 +325,7 @@ def _plain(value: Any) -> Any:
     return _text(value)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, int):
         return hex(value)  # Python refuses to write so many decimal digits
     try:

@@ -9,7 +9,8 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from types import TracebackType
+from typing import Annotated
 
 import trio
 from cyclopts import App, Parameter
@@ -26,6 +27,7 @@ from gspc_trio.cli.common import (
 )
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.errors import ImlError
+from gspc_trio.iml.messages import LayerStatus
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.coordinator import CoordinatorService
 from gspc_trio.iml.shell.layer import default_iml_file, join_layer
@@ -43,6 +45,7 @@ from gspc_trio.nursery.connections.connection_file import (
 from gspc_trio.nursery.connections.errors import ConnectFailed
 from gspc_trio.nursery.connections.network import Network, address_towards
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
+from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 
 app = App(name="gspc-iml", help="Run a memory layer, and look after the data in it.", version=VERSION)
@@ -201,7 +204,9 @@ class _Plainly:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
         if error is None:
             return
         for each in flatten(error):
@@ -225,26 +230,26 @@ async def _joined(connection_file: Path | None) -> AsyncIterator[Iml]:
 async def status(*, connection_file: File = None, json: Json = False) -> None:
     """Show the hosts of a running layer and the data in it."""
     async with _joined(connection_file) as iml:
-        data = await iml.status()
+        layer = await iml.status()
     if json:
-        print_json(data)
+        print_json(to_plain(layer))
     else:
-        print("\n".join(describe_status(data)))
+        print("\n".join(describe_status(layer)))
 
 
-def describe_status(data: dict[str, Any]) -> list[str]:
+def describe_status(layer: LayerStatus) -> list[str]:
     """Return the state of a layer as lines for people."""
     lines = [f"{'RANK':<6}{'HOST':<24}{'MEMORY':>16}{'DISK':>16}{'HELD':>16}"]
     lines += [
-        f"{server['rank']:<6}{server['host']:<24}{server['memory_bytes']:>16}{server['spill_bytes']:>16}"
-        f"{server['held_bytes']:>16}"
-        for server in data["servers"]
+        f"{server.rank:<6}{server.host:<24}{server.memory_bytes:>16}{server.spill_bytes:>16}"
+        f"{server.held_bytes:>16}"
+        for server in layer.servers
     ]
     lines += ["", f"{'DATA':<20}{'BYTES':>16}  {'STATE':<10}{'JOB':<12}{'NAME':<20}HOSTS"]
     lines += [
-        f"{entry['data_id']:<20}{entry['size_bytes']:>16}  {entry['state']:<10}{entry['job']:<12}"
-        f"{entry['name']:<20}{', '.join(entry['hosts'])}"
-        for entry in data["data"]
+        f"{entry.data_id:<20}{entry.size_bytes:>16}  {entry.state:<10}{entry.job:<12}"
+        f"{entry.name:<20}{', '.join(entry.hosts)}"
+        for entry in layer.data
     ]
     return lines
 

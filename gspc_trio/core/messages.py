@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
+
+AnswerT = TypeVar("AnswerT")
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+
+
+class Question(Struct, Generic[AnswerT_co], frozen=True):
+    """A call; its type names that of the answer."""
 
 
 class Done(Struct, frozen=True):

@@ -7,12 +7,11 @@ operations that change the bytes or the holders of some data take turns.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from gspc_trio.core.machine import ComposedMachine, IllegalEvent, Tick, handles
 from gspc_trio.iml import events
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.directory import Directory, Part, Server
+from gspc_trio.iml.directory import DataEntry, Directory, Part, Server
 from gspc_trio.iml.errors import DuplicateData
 from gspc_trio.iml.requests import LayerRequests
 
@@ -52,52 +51,28 @@ class Coordinator(ComposedMachine[events.LayerEvent, events.LayerAction]):
         for rank, server in self._directory.servers.items():
             assert self._ranks[server.entry.host] == rank, "a host under another's rank"
 
-    def status(self) -> dict[str, Any]:
-        """Return the state as plain data: ``servers``, ``data`` with its parts, and ``transfers``."""
+    def status(self) -> x.LayerStatus:
+        """Return the state of the layer."""
         directory = self._directory
         host_of = {rank: server.entry.host for rank, server in directory.servers.items()}
         servers = [
-            {
-                "rank": rank,
-                "host": server.entry.host,
-                "address": server.entry.address,
-                "memory_bytes": server.entry.memory_bytes,
-                "spill_bytes": server.spill_bytes,
-                "held_bytes": server.held_bytes,
-            }
+            x.ServerStatus(
+                rank,
+                server.entry.host,
+                server.entry.address,
+                server.entry.memory_bytes,
+                server.spill_bytes,
+                server.held_bytes,
+            )
             for rank, server in sorted(directory.servers.items())
         ]
-        data = [
-            {
-                "data_id": entry.data_id,
-                "job": entry.job,
-                "name": entry.published,
-                "size_bytes": entry.size_bytes,
-                "state": entry.state.value,
-                "hosts": sorted(host_of[rank] for rank in entry.holders()),
-                "block_bytes": entry.block_bytes,
-                "parts": [_describe_part(part, host_of) for part in entry.parts.values()],
-            }
-            for entry in directory.data.values()
-            if not entry.target
-        ]
+        data = [_status_of(entry, host_of) for entry in directory.data.values() if not entry.target]
         transfers = [
-            {
-                "data_id": copy.data_id,
-                "part": copy.part,
-                "size_bytes": copy.size_bytes,
-                "source": copy.source.host,
-                "host": host_of[rank],
-            }
+            x.TransferStatus(copy.data_id, copy.part, copy.size_bytes, copy.source.host, host_of[rank])
             for rank, copy in directory.copies_under_way()
         ]
-        return {
-            "instance": self.instance,
-            "servers": servers,
-            "data": data,
-            "transfers": transfers,
-            "jobs": sorted(directory.jobs),
-        }
+        jobs = tuple(sorted(directory.jobs))
+        return x.LayerStatus(self.instance, tuple(servers), tuple(data), tuple(transfers), jobs)
 
     @property
     def size(self) -> int:
@@ -187,10 +162,20 @@ class Coordinator(ComposedMachine[events.LayerEvent, events.LayerAction]):
         """Nothing waits for the clock."""
 
 
-def _describe_part(part: Part, host_of: Mapping[int, str]) -> dict[str, object]:
-    """Return size and hosts of a part; ``cached`` are those that may drop it again."""
-    return {
-        "size_bytes": part.size_bytes,
-        "hosts": [host_of[rank] for rank, cached in part.holders.items() if not cached],
-        "cached": [host_of[rank] for rank, cached in part.holders.items() if cached],
-    }
+def _status_of(entry: DataEntry, host_of: Mapping[int, str]) -> x.DataStatus:
+    return x.DataStatus(
+        entry.data_id,
+        entry.job,
+        entry.published,
+        entry.size_bytes,
+        entry.state,
+        tuple(sorted(host_of[rank] for rank in entry.holders())),
+        entry.block_bytes,
+        tuple([_part_status(part, host_of) for part in entry.parts.values()]),
+    )
+
+
+def _part_status(part: Part, host_of: Mapping[int, str]) -> x.PartStatus:
+    hosts = tuple([host_of[rank] for rank, cached in part.holders.items() if not cached])
+    cached = tuple([host_of[rank] for rank, cached in part.holders.items() if cached])
+    return x.PartStatus(part.size_bytes, hosts, cached)

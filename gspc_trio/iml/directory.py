@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 
 from attrs import define, field
 
@@ -15,16 +14,7 @@ from gspc_trio.iml import events
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.errors import BadLayout, DataLost, ImlError, UnknownData, UnknownHost, WrongJob
 from gspc_trio.iml.layout import Layout, Range, check_layout, extents, part_sizes
-
-
-class DataState(Enum):
-    """Where data is in its life; only ``READY`` data is seen by others than its maker."""
-
-    CREATING = "creating"
-    WRITING = "writing"
-    READY = "ready"
-    LOST = "lost"
-    GONE = "gone"
+from gspc_trio.iml.messages import DataState
 
 
 @define(eq=False)

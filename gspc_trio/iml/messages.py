@@ -6,11 +6,13 @@ Unless said otherwise each is a call, answered by what its text names or refused
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from gspc_trio.core.ids import Count
+from gspc_trio.core.messages import Question
 from gspc_trio.iml.layout import ONE_HOST, Layout
 
 # Client to coordinator -------------------------------------------------------------------------------------
@@ -205,6 +207,95 @@ class LostData(Struct, frozen=True):
     job: str
     data_ids: tuple[str, ...]
     reason: str
+
+
+# State of the layer ----------------------------------------------------------------------------------------
+
+
+class DataState(StrEnum):
+    """Where data is in its life; only ``READY`` data is seen by others than its maker."""
+
+    CREATING = "creating"
+    WRITING = "writing"
+    READY = "ready"
+    LOST = "lost"
+    GONE = "gone"
+
+
+class ServerStatus(Struct, frozen=True):
+    """A memory server.
+
+    Attributes:
+        rank, host, address: which one it is, and where.
+        memory_bytes, spill_bytes: what it may use of memory and of disk.
+        held_bytes: size of the parts that it has.
+    """
+
+    rank: int
+    host: str
+    address: str
+    memory_bytes: Count
+    spill_bytes: Count
+    held_bytes: Count
+
+
+class PartStatus(Struct, frozen=True):
+    """A part of some data: its size, hosts that hold it, and hosts that may drop their copy again."""
+
+    size_bytes: Count
+    hosts: tuple[str, ...]
+    cached: tuple[str, ...]
+
+
+class DataStatus(Struct, frozen=True):
+    """Some data.
+
+    Attributes:
+        data_id, job, name: which it is, whose, and under which name it is published, or "".
+        hosts: those that hold any of it.
+        block_bytes: of a layout by blocks, or 0.
+    """
+
+    data_id: str
+    job: str
+    name: str
+    size_bytes: Count
+    state: DataState
+    hosts: tuple[str, ...]
+    block_bytes: Count
+    parts: tuple[PartStatus, ...]
+
+
+class TransferStatus(Struct, frozen=True):
+    """A part that is being copied from the host ``source`` to ``host``."""
+
+    data_id: str
+    part: Count
+    size_bytes: Count
+    source: str
+    host: str
+
+
+class LayerStatus(Struct, frozen=True):
+    """The state of a memory layer.
+
+    Attributes:
+        instance: names the layer.
+        servers: by rank.
+        data: all that it knows of.
+        transfers: copies under way.
+        jobs: those that are connected.
+    """
+
+    instance: str
+    servers: tuple[ServerStatus, ...] = ()
+    data: tuple[DataStatus, ...] = ()
+    transfers: tuple[TransferStatus, ...] = ()
+    jobs: tuple[str, ...] = ()
+
+
+class GetLayerStatus(Question[LayerStatus], frozen=True):
+    """Ask the coordinator for the state of the layer."""
 
 
 # Server to coordinator -------------------------------------------------------------------------------------

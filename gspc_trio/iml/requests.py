@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gspc_trio.core.machine import handles
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.directory import DataEntry, DataState, Directory, Operation, located, owner_of, visible
+from gspc_trio.iml.directory import DataEntry, Directory, Operation, located, owner_of, visible
 from gspc_trio.iml.errors import (
     BadLayout,
     DuplicateData,
@@ -15,6 +15,7 @@ from gspc_trio.iml.errors import (
     WrongJob,
     error_of,
 )
+from gspc_trio.iml.messages import DataState
 from gspc_trio.iml.writes import Writes
 
 

@@ -8,7 +8,8 @@ parts that were dropped count until the shell says that nobody maps them any mor
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+
+from attrs import frozen
 
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import Counter
@@ -36,6 +37,23 @@ from gspc_trio.iml.store_events import (
     Unpin,
 )
 from gspc_trio.iml.store_parts import PAGE_BYTES, MemoryRequest, PartPlace, StoredPart, in_pages
+
+
+@frozen
+class StoreStatistics:
+    """What a memory server has.
+
+    Attributes:
+        parts: their number.
+        used_bytes: memory in use.
+        mapped_after_free_bytes: the part of it that was freed, and that somebody still has mapped.
+        spilled_bytes: size of the parts that are in the spill file.
+    """
+
+    parts: int
+    used_bytes: int
+    mapped_after_free_bytes: int
+    spilled_bytes: int
 
 
 class Store(MachineBase[StoreEvent, StoreAction]):
@@ -98,19 +116,15 @@ class Store(MachineBase[StoreEvent, StoreAction]):
         assert not self._wants or self._coming(), "somebody waits for room that nobody makes"
         assert not self.actions, "an action was not returned"
 
-    def status(self) -> dict[str, Any]:
-        """Return the state as plain data."""
+    def statistics(self) -> StoreStatistics:
+        """Return what it has now."""
         spilled = [part for part in self._parts.values() if part.place is PartPlace.SPILLED]
-        return {
-            "host": self.host,
-            "memory_bytes": self.memory_bytes,
-            "used_bytes": self.used_bytes,
-            "mapped_after_free_bytes": sum(self._segments[segment] for segment in self._retired),
-            "spill_bytes": self.spill_bytes,
-            "spilled_bytes": sum(part.size_bytes for part in spilled),
-            "parts": len(self._parts),
-            "pinned": sum(part.pins > 0 for part in self._parts.values()),
-        }
+        return StoreStatistics(
+            parts=len(self._parts),
+            used_bytes=self.used_bytes,
+            mapped_after_free_bytes=sum(self._segments[segment] for segment in self._retired),
+            spilled_bytes=sum(part.size_bytes for part in spilled),
+        )
 
     @property
     def size(self) -> int:

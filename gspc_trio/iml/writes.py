@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from gspc_trio.core.machine import MachineBase, handles
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.directory import DataEntry, DataState, Directory, Operation, Part, located, place, visible
+from gspc_trio.iml.directory import DataEntry, Directory, Operation, Part, located, place, visible
 from gspc_trio.iml.errors import (
     BadLayout,
     DataLost,
@@ -22,6 +22,7 @@ from gspc_trio.iml.errors import (
 )
 from gspc_trio.iml.events import LayerAction
 from gspc_trio.iml.layout import check_range, check_size, part_sizes, spans
+from gspc_trio.iml.messages import DataState
 
 BLOCKS_MAX = 1 << 20
 """Most blocks of some data: each operation on it looks at all that it touches."""

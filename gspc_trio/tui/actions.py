@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from gspc_trio.components.job.messages import CancelTask, RetryFailed, StopJob
 from gspc_trio.components.rts.messages import AddDag, GetResources, RemoveDag, SetWeight
 from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.tui.dialogs import Ask, Choose
@@ -54,7 +55,7 @@ class Actions:
     async def _choose(self, question: str, detail: str, *answers: tuple[str, str]) -> str | None:
         return await self.top.push_screen_wait(Choose(question, detail, (BACK, *answers)))
 
-    async def _do(self, job: JobId | None, message: Any, done: str) -> Any:
+    async def _do(self, job: JobId | None, message: Question[AnswerT], done: str) -> AnswerT | None:
         """Ask for it and tell what became of it; return the answer, None if it was refused."""
         answer, trouble = await self.top.ask_quietly(job, message)
         self.top.say(trouble or done, "error" if trouble else "information")

@@ -18,6 +18,7 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
 from gspc_trio.core.ids import JobId
+from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.records.facts import TaskChanged
 from gspc_trio.tui.actions import Actions
 from gspc_trio.tui.details import TaskPage
@@ -359,8 +360,8 @@ class TopApp(App[None]):
         """Whether something can be changed from here."""
         return not self.why_not
 
-    async def ask_quietly(self, job: JobId | None, message: Any) -> tuple[Any, str]:
-        """Return the answer of a job or (None) of the RTS, or None and why there is none."""
+    async def ask_quietly(self, job: JobId | None, message: Question[AnswerT]) -> tuple[AnswerT | None, str]:
+        """Return the answer of a source, see :meth:`Source.ask`, or None and why there is none."""
         try:
             return await self.source.ask(job, message), ""
         except CannotAsk as error:

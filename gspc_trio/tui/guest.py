@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TypeVar, TypeVarTuple
 
 import trio
 from outcome import Error, Outcome
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class TrioGuest:
@@ -46,7 +49,7 @@ class TrioGuest:
             self._token.run_sync_soon(self._scope.cancel)
         await asyncio.wait([self._ended])
 
-    async def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    async def call(self, function: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
         """Run a trio function from an asyncio task and return what it returns.
 
         Raises:
@@ -58,9 +61,10 @@ class TrioGuest:
         await self._ready.wait()
         if self._ended.done() or self._token is None or self._nursery is None:
             raise RuntimeError("the connection has been closed")
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._token.run_sync_soon(self._nursery.start_soon, self._answer, answer, function, args)
-        await asyncio.wait([answer, self._ended], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[T] | asyncio.Future[None]] = [answer, self._ended]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             raise RuntimeError("the connection has been closed")
         return answer.result()
@@ -75,7 +79,7 @@ class TrioGuest:
                 nursery.cancel_scope.cancel()
 
     async def _answer(
-        self, answer: asyncio.Future[Any], function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+        self, answer: asyncio.Future[T], function: Callable[[*Ts], Awaitable[T]], args: tuple[*Ts]
     ) -> None:
         try:
             result = await function(*args)
@@ -86,7 +90,7 @@ class TrioGuest:
             if not answer.done():
                 answer.set_result(result)
 
-    def _over(self, how: Outcome[Any]) -> None:
+    def _over(self, how: Outcome[None]) -> None:
         assert self._ended is not None
         assert self._ready is not None
         self._nursery = self._token = None

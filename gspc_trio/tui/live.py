@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
 
 import trio
 
 from gspc_trio.components.rts.messages import Explain
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.ids import JobId
-from gspc_trio.core.messages import GetStatus, Status
+from gspc_trio.core.messages import AnswerT, GetStatus, Question
 from gspc_trio.iml.messages import JoinLayer
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError, read_connection_file
 from gspc_trio.nursery.connections.network import ConnectionProblem, Network
@@ -92,27 +91,14 @@ class Follower:
             self._changed = trio.Event()
             await self._changed.wait()
 
-    async def ask_layer(self) -> dict[str, Any]:
-        """Return the state of the memory layer that stands alone; empty if there is none."""
-        if self._layer is None:
-            return {}
-        try:
-            async with self._layer() as peer:
-                await peer.call(JoinLayer("", "gspc-top"), CALL_TIMEOUT_S)
-                answer = await peer.call(GetStatus(), CALL_TIMEOUT_S)
-        except (ConnectionFileError, ConnectionProblem, PeerGone, RemoteError, BadAddress, OSError):
-            return {}
-        except trio.TooSlowError:
-            return {}
-        data: dict[str, Any] = answer.data
-        return data
-
-    async def ask(self, job: JobId | None, message: Any) -> Any:
-        """Return the answer of a job server, or (None) of the RTS.
+    async def ask(self, job: JobId | None, message: Question[AnswerT]) -> AnswerT:
+        """Return the answer of a job server, of the RTS (None), or of the memory layer that stands alone.
 
         Raises:
             CannotAsk: there is no connection to it, or it ended, or it refused.
         """
+        if job == LAYER:
+            return await self._ask_layer(message)
         peer = self._peers.get(RTS if job is None else job)
         if peer is None:
             who = "the run-time system" if job is None else f"job {job}"
@@ -125,6 +111,18 @@ class Follower:
             raise CannotAsk(error.message) from error
         except trio.TooSlowError:
             raise CannotAsk(f"no answer within {CALL_TIMEOUT_S:g} s") from None
+
+    async def _ask_layer(self, message: Question[AnswerT]) -> AnswerT:
+        if self._layer is None:
+            raise CannotAsk("no memory layer stands alone")
+        try:
+            async with self._layer() as peer:
+                await peer.call(JoinLayer("", "gspc-top"), CALL_TIMEOUT_S)
+                return await peer.call(message, CALL_TIMEOUT_S)
+        except trio.TooSlowError:
+            raise CannotAsk(f"no answer within {CALL_TIMEOUT_S:g} s") from None
+        except (ConnectionFileError, ConnectionProblem, PeerGone, RemoteError, BadAddress, OSError) as error:
+            raise CannotAsk(str(error)) from error
 
     # The run-time system ------------------------------------------------------------------------------------
 
@@ -292,11 +290,9 @@ class LiveSource:
             return f"connecting to {self._where} …", "warning"
         return f"live  {clock(self.model.now_s)}", "good"
 
-    async def ask(self, job: JobId | None, message: Any) -> Any:
-        """Return the answer of a job server, or (None) of the RTS; see :class:`Follower`."""
+    async def ask(self, job: JobId | None, message: Question[AnswerT]) -> AnswerT:
+        """Return the answer of a job server, of the RTS (None), or of the memory layer (LAYER)."""
         try:
-            if job == LAYER:
-                return Status(await self._guest.call(self.follower.ask_layer))
             return await self._guest.call(self.follower.ask, job, message)
         except RuntimeError as error:
             raise CannotAsk(str(error)) from error

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from attrs import define
 
 from gspc_trio.core.ids import JobId
+from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.records.facts import Record, StreamOpened
 from gspc_trio.records.lines import BadRecordLine, decode_record
 from gspc_trio.tui.model import Model
@@ -253,7 +253,7 @@ class ReplaySource:
         bad = f"  {player.skipped} lines could not be read" if player.skipped else ""
         return f"replay {state} {'━' * done}{'─' * (10 - done)} {where}{bad}", "ready"
 
-    async def ask(self, job: JobId | None, message: Any) -> Any:
+    async def ask(self, job: JobId | None, message: Question[AnswerT]) -> AnswerT:
         """Refuse: nobody can be asked."""
         del job, message
         raise CannotAsk(self.why_not)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from gspc_trio.core.ids import JobId
+from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.tui.model import Model
 
 LAYER = "iml"
@@ -42,8 +43,8 @@ class Source(Protocol):
         """Return what it shows, for the first line, and the name of a style."""
         ...
 
-    async def ask(self, job: JobId | None, message: Any) -> Any:
-        """Return the answer of a job server, or (None) of the RTS.
+    async def ask(self, job: JobId | None, message: Question[AnswerT]) -> AnswerT:
+        """Return the answer of a job server, of the RTS (None), or of the memory layer (LAYER).
 
         Raises:
             CannotAsk: there is nobody to ask, or it refused.

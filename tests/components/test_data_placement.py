@@ -107,7 +107,7 @@ async def test_bandwidths_between_hosts_are_measured(tmp_path: Path) -> None:
             values[name] = [await iml.placed(data)] * 3
         async with open_job(net, rts=rts, values=values) as job:
             await job.wait()
-            measured = (await job.memory_status())["bandwidths"]
+            measured = (await job.memory_status()).bandwidths
         assert set(measured) == {"alpha -> beta", "beta -> alpha"}
         assert all(1e5 < bytes_per_s < 1e11 for bytes_per_s in measured.values())
 

@@ -101,7 +101,7 @@ async def test_it_is_given_as_memory_and_as_file_wherever_it_lies() -> None:
                 async with open_job(net, rts=rts, values=values) as job:
                     outputs = (await job.wait()).outputs
                 assert outputs == {"counts": [100_000, 100_000], "sizes": [b"%d\n" % len(TEXT)]}
-                left = {entry["name"] for entry in (await iml.status())["data"]}
+                left = {entry.name for entry in (await iml.status()).data}
                 assert left == {"corpus", "stripes"}
 
 

@@ -64,8 +64,8 @@ async def test_tasks_fill_ranges_which_later_tasks_see(size_bytes: int) -> None:
         content = bytes(await iml.get(data))
         rows = [content[n * size_bytes : (n + 1) * size_bytes] for n in range(4)]
         assert sorted(rows) == [letter * size_bytes for letter in (b"a", b"b", b"c", b"d")]
-        left = (await iml.status())["data"]
-        assert [entry["data_id"] for entry in left] == [data.data_id]  # what the tasks returned was freed
+        left = (await iml.status()).data
+        assert [entry.data_id for entry in left] == [data.data_id]  # what the tasks returned was freed
 
 
 async def test_a_result_that_is_a_range_can_be_read() -> None:

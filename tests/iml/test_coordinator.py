@@ -403,20 +403,20 @@ def test_the_state_tells_where_each_part_lies_and_what_is_being_copied() -> None
     layer = Layer("a", "b", "c")
     data_id = layer.do(x.Alloc(JOB, 10, striped(4, ("a", "b")))).data_id
 
-    def told() -> dict[str, Any]:
-        (entry,) = layer.machine.status()["data"]
+    def told() -> x.DataStatus:
+        (entry,) = layer.machine.status().data
         return entry
 
-    assert [(part["size_bytes"], part["hosts"]) for part in told()["parts"]] == [(6, ["a"]), (4, ["b"])]
+    assert [(part.size_bytes, part.hosts) for part in told().parts] == [(6, ("a",)), (4, ("b",))]
     calls = layer.ask(x.Replicate(JOB, data_id, hosts=("c",), cached=True))
-    assert layer.machine.status()["transfers"] == [
-        {"data_id": data_id, "part": 0, "size_bytes": 6, "source": "a", "host": "c"},
-        {"data_id": data_id, "part": 1, "size_bytes": 4, "source": "b", "host": "c"},
-    ]
+    assert layer.machine.status().transfers == (
+        x.TransferStatus(data_id, 0, 6, source="a", host="c"),
+        x.TransferStatus(data_id, 1, 4, source="b", host="c"),
+    )
     layer.answer(calls)
-    assert layer.machine.status()["transfers"] == []
-    assert (told()["hosts"], told()["block_bytes"]) == (["a", "b", "c"], 4)
-    assert [(part["hosts"], part["cached"]) for part in told()["parts"]] == [(["a"], ["c"]), (["b"], ["c"])]
+    assert layer.machine.status().transfers == ()
+    assert (told().hosts, told().block_bytes) == (("a", "b", "c"), 4)
+    assert [(part.hosts, part.cached) for part in told().parts] == [(("a",), ("c",)), (("b",), ("c",))]
 
 
 def test_what_is_no_event_is_illegal() -> None:

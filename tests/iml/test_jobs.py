@@ -29,6 +29,6 @@ def test_nothing_is_made_for_a_job_that_is_no_client_any_more() -> None:
     (refused,) = feed(machine, asked)
     assert isinstance(refused, RefuseRequest)
     assert (refused.kind, "j1 is no client" in refused.message) == ("WrongJob", True)
-    assert machine.status()["data"] == []
+    assert machine.status().data == ()
     feed(machine, ClientUp(CLIENT + 9, 0, x.JoinLayer("j1")))
     assert isinstance(feed(machine, asked)[0], CallServer)

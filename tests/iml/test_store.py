@@ -102,7 +102,7 @@ def test_a_part_in_use_again_while_it_is_spilled_stays() -> None:
         ),
     ]
     assert feed(store, Moved(A)) == []
-    assert store.status()["spilled_bytes"] == 0
+    assert store.statistics().spilled_bytes == 0
 
 
 def test_a_disk_that_is_full_is_told_to_whoever_waits() -> None:
@@ -292,7 +292,7 @@ class StoreAgainstBytes(RuleBasedStateMachine):
                 raise AssertionError("somebody waits for ever")
             self.drop_all()
         assert self.store.used_bytes == 0
-        assert self.store.status()["parts"] == 0
+        assert self.store.statistics().parts == 0
 
 
 TestStoreAgainstBytes = StoreAgainstBytes.TestCase

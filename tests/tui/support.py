@@ -9,9 +9,10 @@ from rich.style import Style
 from textual.app import App
 from textual.strip import Strip
 
-from gspc_trio.components.job.messages import GetMemory, GetNet, GetTask
-from gspc_trio.core.messages import Done, GetStatus, Status
+from gspc_trio.components.job.messages import GetMemory, GetNet, GetTask, MemoryStatus
+from gspc_trio.core.messages import Done, Status
 from gspc_trio.core.task import TaskState
+from gspc_trio.iml.messages import GetLayerStatus, LayerStatus
 from gspc_trio.records.facts import (
     GrantChanged,
     HostLoad,
@@ -159,8 +160,8 @@ class FakeSource:
         self.answers: dict[type, Any] = {
             GetNet: nothing,
             GetTask: empty,
-            GetStatus: empty,
-            GetMemory: empty,
+            GetLayerStatus: LayerStatus(""),
+            GetMemory: MemoryStatus(),
         }
 
     def start(self) -> None:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from textual.pilot import Pilot
 
-from gspc_trio.components.job.messages import GetMemory
-from gspc_trio.core.messages import GetStatus, Status
+from gspc_trio.components.job.messages import GetMemory, MemoryStatus
+from gspc_trio.iml.messages import (
+    DataState,
+    DataStatus,
+    GetLayerStatus,
+    LayerStatus,
+    PartStatus,
+    ServerStatus,
+    TransferStatus,
+)
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.model import RTS
@@ -20,32 +28,22 @@ def test_the_memory_of_hosts_is_shown() -> None:
     assert "no memory layer" in text
 
 
-SERVERS = [
-    {"rank": 0, "host": "alpha", "memory_bytes": 5 * 2**30, "spill_bytes": 0, "held_bytes": 2**28},
-    {"rank": 1, "host": "beta", "memory_bytes": 5 * 2**30, "spill_bytes": 2**30, "held_bytes": 0},
-]
-STRIPED = {
-    "data_id": "d1", "job": "j1@x", "name": "", "size_bytes": 2**27, "state": "ready",
-    "hosts": ["alpha", "beta"], "block_bytes": 2**25,
-    "parts": [
-        {"size_bytes": 2**26, "hosts": ["alpha"], "cached": ["beta"]},
-        {"size_bytes": 2**26, "hosts": ["beta"], "cached": []},
-    ],
-}  # fmt: skip
-UNDER_WAY = {
-    "data_id": "d2", "job": "j1@x", "name": "mesh", "size_bytes": 2**20, "state": "writing",
-    "hosts": ["beta"], "block_bytes": 0, "parts": [{"size_bytes": 2**20, "hosts": ["beta"], "cached": []}],
-}  # fmt: skip
-COPY = {"data_id": "d1", "part": 1, "size_bytes": 2**26, "source": "beta", "host": "alpha"}
-LAYER_STATUS = {
-    "instance": "i1", "servers": SERVERS, "data": [STRIPED, UNDER_WAY], "transfers": [COPY],
-}  # fmt: skip
+SERVERS = (
+    ServerStatus(0, "alpha", "ws://alpha:1", 5 * 2**30, 0, 2**28),
+    ServerStatus(1, "beta", "ws://beta:1", 5 * 2**30, 2**30, 0),
+)
+PARTS = (PartStatus(2**26, ("alpha",), ("beta",)), PartStatus(2**26, ("beta",), ()))
+STRIPED = DataStatus("d1", "j1@x", "", 2**27, DataState.READY, ("alpha", "beta"), 2**25, PARTS)
+WRITTEN = (PartStatus(2**20, ("beta",), ()),)
+UNDER_WAY = DataStatus("d2", "j1@x", "mesh", 2**20, DataState.WRITING, ("beta",), 0, WRITTEN)
+COPY = TransferStatus("d1", 1, 2**26, source="beta", host="alpha")
+LAYER_STATUS = LayerStatus("i1", SERVERS, (STRIPED, UNDER_WAY), (COPY,))
 
 
 def test_what_lies_in_a_memory_layer_is_shown_once_and_found() -> None:
     async def steps(pilot: Pilot[None], app: TopApp) -> None:
         assert isinstance(app.source, FakeSource)
-        app.source.answers |= {GetMemory: Status(LAYER_STATUS), GetStatus: Status(LAYER_STATUS)}
+        app.source.answers |= {GetMemory: MemoryStatus(LAYER_STATUS), GetLayerStatus: LAYER_STATUS}
         await press(pilot, "7")
         await app.workers.wait_for_complete()
         app.draw()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gspc_trio.core.ids import Count, TaskId
+from gspc_trio.core.messages import Done, Question, Status
+from gspc_trio.iml.messages import LayerStatus
 
 
 class GetJobStatus(Struct, frozen=True):
@@ -15,8 +17,8 @@ class WaitJob(Struct, frozen=True):
     """Answered by a Status when the job is over."""
 
 
-class StopJob(Struct, frozen=True):
-    """Stop the job: start nothing more, and cancel what runs or (``drain``) let it end. Answered by Done."""
+class StopJob(Question[Done], frozen=True):
+    """Stop the job: start nothing more, and cancel what runs or (``drain``) let it end."""
 
     drain: bool = False
 
@@ -34,7 +36,7 @@ class ApplicationReply(Struct, frozen=True):
     value: bytes
 
 
-class GetTask(Struct, frozen=True):
+class GetTask(Question[Status], frozen=True):
     """Job server: everything about one task. Answered by a Status."""
 
     task_id: TaskId
@@ -54,21 +56,33 @@ class FindTasks(Struct, frozen=True):
     limit: Count = 200
 
 
-class GetNet(Struct, frozen=True):
+class GetNet(Question[Status], frozen=True):
     """Job server: the workflow and how far it is. Answered by a Status."""
 
 
-class GetMemory(Struct, frozen=True):
-    """Job server: state of the memory layer that holds its data. Answered by a Status, empty if none."""
+class MemoryStatus(Struct, frozen=True):
+    """Where a job's data is.
+
+    Attributes:
+        layer: state of the memory layer that holds it; None: there is none, or it does not answer.
+        bandwidths: ``source -> target`` of hosts -> bytes per second that the job has measured.
+    """
+
+    layer: LayerStatus | None = None
+    bandwidths: dict[str, float] = field(default_factory=dict)
 
 
-class CancelTask(Struct, frozen=True):
-    """Job server: cancel these tasks, wherever they are. Answered by Done."""
+class GetMemory(Question[MemoryStatus], frozen=True):
+    """Job server: state of the memory layer that holds its data."""
+
+
+class CancelTask(Question[Done], frozen=True):
+    """Job server: cancel these tasks, wherever they are."""
 
     task_ids: tuple[TaskId, ...]
 
 
-class RetryFailed(Struct, frozen=True):
-    """Job server: give a failed task a new attempt. Answered by Done."""
+class RetryFailed(Question[Done], frozen=True):
+    """Job server: give a failed task a new attempt."""
 
     task_id: TaskId

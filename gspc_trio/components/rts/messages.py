@@ -7,8 +7,10 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct, field
 
+from gspc_trio.components.rif.messages import DagReport
 from gspc_trio.components.rm.messages import Grant
 from gspc_trio.core.ids import Count, JobId, ResourceId, RifId, Seconds
+from gspc_trio.core.messages import Done, Question
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import TaskState
 
@@ -37,7 +39,19 @@ class JobEnd(Struct, frozen=True):
     elapsed_s: Seconds = 0.0
 
 
-class RegisterJob(Struct, frozen=True):
+class JobRegistered(Struct, frozen=True):
+    """The job's id, and whether there is anything to adopt; the RIFs follow as RifUp.
+
+    Attributes:
+        rifs: those that may have something of what was adopted; for each a RifUp follows, or a RifGone.
+    """
+
+    job: JobId
+    adopted: bool = False
+    rifs: tuple[RifId, ...] = ()
+
+
+class RegisterJob(Question[JobRegistered], frozen=True):
     """A job server joins (call, answered by JobRegistered).
 
     Attributes:
@@ -70,19 +84,7 @@ class RifEndpoint(Struct, frozen=True):
     resources: tuple[Resource, ...]
 
 
-class JobRegistered(Struct, frozen=True):
-    """The job's id, and whether there is anything to adopt; the RIFs follow as RifUp.
-
-    Attributes:
-        rifs: those that may have something of what was adopted; for each a RifUp follows, or a RifGone.
-    """
-
-    job: JobId
-    adopted: bool = False
-    rifs: tuple[RifId, ...] = ()
-
-
-class LeaveJob(Struct, frozen=True):
+class LeaveJob(Question[Done], frozen=True):
     """The job, or the one it has adopted, is over (call, answered by Done): what it holds is given back.
 
     Attributes:
@@ -108,7 +110,14 @@ class RifGone(Struct, frozen=True):
     reason: str
 
 
-class Bootstrap(Struct, frozen=True):
+class BootstrapReport(Struct, frozen=True):
+    """host -> RIF id of those that came up, host -> reason of those that failed; none is missing (RTS-1)."""
+
+    started: dict[str, RifId]
+    failed: dict[str, str]
+
+
+class Bootstrap(Question[BootstrapReport], frozen=True):
     """Start a RIF on each host (RTS-1, answered by a BootstrapReport).
 
     Attributes:
@@ -124,33 +133,26 @@ class Bootstrap(Struct, frozen=True):
     options: dict[str, str] = field(default_factory=dict)
 
 
-class BootstrapReport(Struct, frozen=True):
-    """host -> RIF id of those that came up, host -> reason of those that failed; none is missing (RTS-1)."""
-
-    started: dict[str, RifId]
-    failed: dict[str, str]
-
-
-class Teardown(Struct, frozen=True):
-    """Stop these RIFs (RTS-1, answered by a TeardownReport)."""
-
-    rif_ids: tuple[RifId, ...]
-
-
 class TeardownReport(Struct, frozen=True):
     """Ids of the RIFs that were taken down."""
 
     stopped: tuple[RifId, ...]
 
 
-class AddDag(Struct, frozen=True):
+class Teardown(Question[TeardownReport], frozen=True):
+    """Stop these RIFs (RTS-1, answered by a TeardownReport)."""
+
+    rif_ids: tuple[RifId, ...]
+
+
+class AddDag(Question[DagReport], frozen=True):
     """Add resources to a RIF (RTS-2, answered by a DagReport)."""
 
     rif_id: RifId
     resources: tuple[Resource, ...]
 
 
-class RemoveDag(Struct, frozen=True):
+class RemoveDag(Question[DagReport], frozen=True):
     """Remove resources from a RIF (RTS-2, answered by a DagReport).
 
     Attributes:
@@ -162,18 +164,14 @@ class RemoveDag(Struct, frozen=True):
     policy: str = "lose"
 
 
-class GetHostToResource(Struct, frozen=True):
-    """Answered by a HostToResource (RTS-3)."""
-
-
 class HostToResource(Struct, frozen=True):
     """host -> ids of its resources."""
 
     hosts: dict[str, tuple[ResourceId, ...]]
 
 
-class ListJobs(Struct, frozen=True):
-    """Answered by a JobList."""
+class GetHostToResource(Question[HostToResource], frozen=True):
+    """Answered by a HostToResource (RTS-3)."""
 
 
 class JobEntry(Struct, frozen=True):
@@ -212,7 +210,11 @@ class JobList(Struct, frozen=True):
     ended: tuple[EndedJob, ...] = ()
 
 
-class StopRts(Struct, frozen=True):
+class ListJobs(Question[JobList], frozen=True):
+    """Answered by a JobList."""
+
+
+class StopRts(Question[Done], frozen=True):
     """Take the run-time system down (answered by Done before it goes)."""
 
 
@@ -222,23 +224,23 @@ class Explain(Struct, frozen=True):
     job: JobId
 
 
-class SetWeight(Struct, frozen=True):
+class SetWeight(Question[Done], frozen=True):
     """RTS: change a job's share of the resources. Answered by Done."""
 
     job: JobId
     weight: float
 
 
-class GetResources(Struct, frozen=True):
-    """RTS: what a RIF has. Answered by a ResourceList."""
-
-    rif_id: RifId
-
-
 class ResourceList(Struct, frozen=True):
     """Resources, parents before children."""
 
     resources: tuple[Resource, ...]
+
+
+class GetResources(Question[ResourceList], frozen=True):
+    """RTS: what a RIF has. Answered by a ResourceList."""
+
+    rif_id: RifId
 
 
 class JobBack(Struct, frozen=True):

@@ -11,6 +11,7 @@ from gspc_trio.components.job.messages import (
     GetMemory,
     GetNet,
     GetTask,
+    MemoryStatus,
     RetryFailed,
     StopJob,
     WaitJob,
@@ -92,12 +93,14 @@ from gspc_trio.iml.messages import (
     Evicted,
     Free,
     GetChunk,
+    GetLayerStatus,
     GetRank,
     GetServers,
     ImlDone,
     JoinLayer,
     KeepPart,
     LayerJoined,
+    LayerStatus,
     Locate,
     Located,
     LookUp,
@@ -132,7 +135,8 @@ WIRE_TYPES: tuple[type, ...] = (
     CommitData, AbortData, Free, Replicate, Publish, GetRank, SetRank, RankOf, GetServers, ServerList,
     ImlDone, LostData, ServerHello, ServerJoined, Evicted, CreatePart, SealPart, DropPart, ApplyPut,
     CopyPart, KeepPart, PartDone, GetChunk, Chunk, PutChunk, PutFrom, ReadFile, FilePiece, WriteFile,
-    DropFile, RifBack, JobBack, Await, WorkBack, NewWeight, GrantsAhead,
+    DropFile, RifBack, JobBack, Await, WorkBack, NewWeight, GrantsAhead, GetLayerStatus, LayerStatus,
+    MemoryStatus,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

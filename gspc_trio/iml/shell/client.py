@@ -11,7 +11,6 @@ import trio
 from msgspec import Struct
 
 from gspc_trio.components.rts.messages import StopRts
-from gspc_trio.core.messages import GetStatus, Status
 from gspc_trio.iml import local
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.directory import partition
@@ -281,10 +280,10 @@ class Iml:
         found: x.ServerList = await self._ask(x.GetServers())
         return found.servers
 
-    async def status(self) -> dict[str, Any]:
-        """Return the state of the layer as plain data."""
-        found: Status = await self._ask(GetStatus())
-        return found.data
+    async def status(self) -> x.LayerStatus:
+        """Return the state of the layer: its servers, the data in them, and what is being copied."""
+        found: x.LayerStatus = await self._ask(x.GetLayerStatus())
+        return found
 
     def bandwidth_of(self, host: str) -> float:
         """Return the measured bytes per second from a host, 0 if none was measured yet."""

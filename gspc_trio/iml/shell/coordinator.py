@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gspc_trio.components.rts.messages import StopRts
 from gspc_trio.core.ids import Counter
 from gspc_trio.core.machine import IllegalEvent, Performer, performs
-from gspc_trio.core.messages import Done, GetStatus, Status
+from gspc_trio.core.messages import Done
 from gspc_trio.iml import events
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.coordinator import Coordinator
@@ -112,8 +112,8 @@ class CoordinatorService(Performer[events.LayerAction]):
             return True
         if isinstance(body, x.LayerRequest) and joined:
             self._inbox.put(events.Asked(number, self._ask(call), body), call.peer)
-        elif isinstance(body, GetStatus):
-            call.reply(Status(self.machine.status()))
+        elif isinstance(body, x.GetLayerStatus):
+            call.reply(self.machine.status())
         elif isinstance(body, StopRts):
             call.reply(Done())
             self._nursery.start_soon(self._stop_after, call.peer)

@@ -10,7 +10,6 @@ from typing import Any
 
 import trio
 
-from gspc_trio.core.messages import GetStatus, Status
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, error_of
 from gspc_trio.iml.layout import Layout, extents, part_sizes
@@ -371,8 +370,6 @@ class ImlServer:
                     self._links.to(body.source), body.lent_id, body.lent_part, 0, body.size_bytes, sink
                 )
                 call.reply(x.ImlDone())
-            elif isinstance(body, GetStatus):
-                call.reply(Status(self.store.status()))
             else:
                 call.fail(TypeError(f"a memory server cannot be asked for {type(body).__name__}"))
         except ImlError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import trio
 
@@ -253,9 +252,10 @@ class StoreShell(Performer[StoreAction]):
         if self._spill is not None:
             self._spill.close()
 
-    def status(self) -> dict[str, Any]:
-        """Return the state as plain data."""
-        return self.machine.status() | {"pooled_bytes": self._pool.size_bytes}
+    @property
+    def pooled_bytes(self) -> int:
+        """Bytes of the segments that are kept for the next parts."""
+        return self._pool.size_bytes
 
     # The machine
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, overload
 
 import trio
 
+from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.protocol.envelope import Call
 from gspc_trio.protocol.session import Phase, Session
 from gspc_trio.protocol.signals import (
@@ -183,7 +184,13 @@ class Peer:
         if not self.reason:
             self._link.put(message)
 
-    async def call(self, message: Any, timeout_s: float | None = None) -> Any:
+    @overload
+    async def call(self, message: Question[AnswerT], timeout_s: float | None = None) -> AnswerT: ...
+
+    @overload
+    async def call(self, message: object, timeout_s: float | None = None) -> Any: ...
+
+    async def call(self, message: object, timeout_s: float | None = None) -> Any:
         """Send a message and return its answer.
 
         Args:

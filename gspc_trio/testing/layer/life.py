@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import trio
+from attrs import astuple
 
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.quota import Quota
@@ -47,9 +48,6 @@ SMALL_BYTES = 1 << 18
 
 SMALL_SIZES = (Sizes(), Sizes(1_000, 500, 3_000))
 """How bytes go from host to host in these."""
-
-OF_STORE = ("parts", "used_bytes", "pinned", "spilled_bytes")
-"""What of a server's state is nothing at rest."""
 
 SMALL = 0.7
 """So many of the runs with a layer are such runs."""
@@ -170,10 +168,10 @@ class LayerLife:
         if self.world.layer is None or self.world.coordinator is None:
             return []
         status = self.world.coordinator.machine.status()
-        found = [f"data {entry['data_id']} of {entry['job']}" for entry in status["data"]]
+        found = [f"data {entry.data_id} of {entry.job}" for entry in status.data]
         for process, server in self.world.servers.items():
-            store = server.machine.status()
-            if process.alive and any(store[name] for name in OF_STORE):
+            store = server.machine.statistics()
+            if process.alive and any(astuple(store)):
                 found.append(f"{process.name} has {store}")
         return found
 

@@ -229,6 +229,6 @@ async def free_published(world: LayerWorld, layer: DataLayer, process: Simulated
     """Free all data that has a name."""
     network = world.network(process, layer.token)
     async with join_layer(network, layer.address, host="desk") as iml:
-        for entry in (await iml.status())["data"]:
-            if entry["name"]:
-                await iml.free(entry["data_id"])
+        for entry in (await iml.status()).data:
+            if entry.name:
+                await iml.free(entry.data_id)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from textual.app import ComposeResult
 
 from gspc_trio.components.job.messages import GetMemory
-from gspc_trio.core.messages import GetStatus
 from gspc_trio.iml.layout import extents
+from gspc_trio.iml.messages import (
+    DataState,
+    DataStatus,
+    GetLayerStatus,
+    LayerStatus,
+    PartStatus,
+    TransferStatus,
+)
 from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.source import LAYER
 from gspc_trio.tui.table import Cell, Column, Part, WindowTable
@@ -25,7 +31,7 @@ ASKED_PER_S = 10_000
 ASKED_MAX = 8
 """Jobs that are asked for the layer in which their data is."""
 
-STATE_STYLES = {"ready": "finished", "lost": "failed", "gone": "dim"}
+STATE_STYLES = {DataState.READY: "finished", DataState.LOST: "failed", DataState.GONE: "dim"}
 """State of data -> name of a style; the other states are those of data under way."""
 
 ROWS_MAX = 2_000
@@ -59,7 +65,7 @@ class Memory(View):
 
     def __init__(self) -> None:
         super().__init__()
-        self._layers: dict[str, dict[str, Any]] = {}
+        self._layers: dict[str, LayerStatus] = {}
         self._asked_s = 0.0
         self._interval_s = ASK_INTERVAL_S
         self._data_rows: list[Row] = []
@@ -95,9 +101,9 @@ class Memory(View):
         self._rows = [row for row in rows if self.fits(row[0])][:ROWS_MAX]
         shown = self._rows
         self.table.show([" ".join(words) for words, _, _ in shown], lambda at: shown[at][1])
-        number = sum(len(layer["data"]) for layer in self._layers.values())
+        number = sum(len(layer.data) for layer in self._layers.values())
         told = f"   {plural(number, 'piece')} of data in {plural(len(self._layers), 'memory layer')}"
-        under_way = sum(len(layer.get("transfers", ())) for layer in self._layers.values())
+        under_way = sum(len(layer.transfers) for layer in self._layers.values())
         if under_way:
             told += f", {plural(under_way, 'transfer')} under way"
         if not self._layers:
@@ -119,15 +125,13 @@ class Memory(View):
 
     async def _ask(self) -> None:
         """Ask the layer that stands alone, and jobs for theirs; several may have the same."""
-        found: dict[str, dict[str, Any]] = {}
-        questions: list[tuple[str, Any]] = [(LAYER, GetStatus())]
-        questions += [(job, GetMemory()) for job in sorted(self.model.connected)[:ASKED_MAX]]
-        for who, question in questions:
-            answer, _ = await self.top.ask_quietly(who, question)
-            if answer is not None and answer.data.get("servers"):
-                found[answer.data["instance"]] = answer.data
-        self._layers = found
-        number = sum(len(layer["data"]) for layer in found.values())
+        alone, _ = await self.top.ask_quietly(LAYER, GetLayerStatus())
+        layers = [alone]
+        for job in sorted(self.model.connected)[:ASKED_MAX]:
+            memory, _ = await self.top.ask_quietly(job, GetMemory())
+            layers.append(memory.layer if memory is not None else None)
+        self._layers = {layer.instance: layer for layer in layers if layer is not None and layer.servers}
+        number = sum(len(layer.data) for layer in self._layers.values())
         self._interval_s = max(ASK_INTERVAL_S, number / ASKED_PER_S)
         self._cells = 0
         self.top.draw()
@@ -146,44 +150,45 @@ class Memory(View):
     def _servers(self, width: int) -> Iterator[Row]:
         for instance, layer in self._layers.items():
             marks = _marks(layer)
-            for server in layer["servers"]:
-                held, total = server["held_bytes"], server["memory_bytes"]
-                what = "memory server" if not server["spill_bytes"] else "memory + disk"
-                letter, style = marks[server["host"]]
-                name: list[Part] = [(f"{letter} ", style), (server["host"], "bold")]
+            for server in layer.servers:
+                held, total = server.held_bytes, server.memory_bytes
+                what = "memory server" if not server.spill_bytes else "memory + disk"
+                letter, style = marks[server.host]
+                name: list[Part] = [(f"{letter} ", style), (server.host, "bold")]
                 cells: list[Cell] = [name, what, size(held), size(total), _share(held, total, width)]
-                yield (server["host"], instance, "server"), cells, ""
+                yield (server.host, instance, "server"), cells, ""
 
 
-def _data_rows(layer: Mapping[str, Any], map_cells: int) -> Iterator[Row]:
+def _data_rows(layer: LayerStatus, map_cells: int) -> Iterator[Row]:
     """Yield the rows of the data in a layer, and of the copies that are being made of it."""
     marks = _marks(layer)
-    copies: dict[str, list[Mapping[str, Any]]] = {}
-    for copy in layer.get("transfers", ()):
-        copies.setdefault(copy["data_id"], []).append(copy)
-    for entry in layer["data"]:
-        state = str(entry["state"])
-        name = f"  {entry['data_id']} {entry['name'] or ''}".rstrip()
-        job = str(entry["job"]).partition("@")[0]
-        where: list[Part] = [*picture(entry, marks, map_cells), (f"  {', '.join(entry['hosts'])}", "")]
-        cells: list[Cell] = [name, (state, STATE_STYLES.get(state, "ready")), size(entry["size_bytes"]), job]
-        yield (entry["data_id"], job, state, *entry["hosts"]), [*cells, where], ranges_of(entry)
-        for copy in copies.get(entry["data_id"], ()):
-            words = (entry["data_id"], job, "copying", str(copy["part"]), copy["source"], copy["host"])
-            label = f"    ↳ part {copy['part']}"
-            told = f"{copy['source']} → {copy['host']}"
-            yield words, [label, ("copying", "running"), size(copy["size_bytes"]), job, told], ""
+    copies: dict[str, list[TransferStatus]] = {}
+    for copy in layer.transfers:
+        copies.setdefault(copy.data_id, []).append(copy)
+    for entry in layer.data:
+        state = entry.state
+        name = f"  {entry.data_id} {entry.name}".rstrip()
+        job = entry.job.partition("@")[0]
+        where: list[Part] = [*picture(entry, marks, map_cells), (f"  {', '.join(entry.hosts)}", "")]
+        shown_state = (state.value, STATE_STYLES.get(state, "ready"))
+        cells: list[Cell] = [name, shown_state, size(entry.size_bytes), job]
+        yield (entry.data_id, job, state, *entry.hosts), [*cells, where], ranges_of(entry)
+        for copy in copies.get(entry.data_id, ()):
+            words = (entry.data_id, job, "copying", str(copy.part), copy.source, copy.host)
+            label = f"    ↳ part {copy.part}"
+            told = f"{copy.source} → {copy.host}"
+            yield words, [label, ("copying", "running"), size(copy.size_bytes), job, told], ""
 
 
-def _marks(layer: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def _marks(layer: LayerStatus) -> dict[str, tuple[str, str]]:
     """Return letter and style of each host of a layer."""
     return {
-        server["host"]: (LETTERS[rank % len(LETTERS)], HOST_STYLES[rank % len(HOST_STYLES)])
-        for rank, server in enumerate(layer["servers"])
+        server.host: (LETTERS[rank % len(LETTERS)], HOST_STYLES[rank % len(HOST_STYLES)])
+        for rank, server in enumerate(layer.servers)
     }
 
 
-def picture(entry: Mapping[str, Any], marks: Mapping[str, tuple[str, str]], cells: int) -> list[Part]:
+def picture(entry: DataStatus, marks: Mapping[str, tuple[str, str]], cells: int) -> list[Part]:
     """Return where the bytes of some data lie, from the first to the last: a letter for each cell.
 
     Args:
@@ -191,36 +196,35 @@ def picture(entry: Mapping[str, Any], marks: Mapping[str, tuple[str, str]], cell
         marks: host -> letter and style.
         cells: width of the picture.
     """
-    parts, total = entry.get("parts", ()), entry["size_bytes"]
+    parts, total = entry.parts, entry.size_bytes
     shown: list[tuple[str, str]] = []
     for cell in range(cells if parts else 0):
         part = _part_at(entry, cell * total // cells)
-        holders = [*part["hosts"], *part["cached"]]
+        holders = [*part.hosts, *part.cached]
         letter, style = marks.get(holders[0], ("?", "dim")) if holders else ("·", "dim")
         shown.append((letter.upper() if len(holders) > 1 else letter, style))
     return shown
 
 
-def _part_at(entry: Mapping[str, Any], offset: int) -> Mapping[str, Any]:
-    parts, block_bytes = entry["parts"], entry["block_bytes"]
-    part: Mapping[str, Any] = parts[offset // block_bytes % len(parts)] if block_bytes else parts[0]
-    return part
+def _part_at(entry: DataStatus, offset: int) -> PartStatus:
+    parts, block_bytes = entry.parts, entry.block_bytes
+    return parts[offset // block_bytes % len(parts)] if block_bytes else parts[0]
 
 
-def ranges_of(entry: Mapping[str, Any]) -> str:
+def ranges_of(entry: DataStatus) -> str:
     """Return the ranges of some data as lines: from where to where, how many bytes, on which hosts."""
-    parts = entry.get("parts", ())
+    parts = entry.parts
     if not parts:
         return ""
-    lines = [f"{size(entry['size_bytes'])}, {entry['state']}", ""]
+    lines = [f"{size(entry.size_bytes)}, {entry.state}", ""]
     lines.append(f"{'FROM':>16}{'BYTES':>16}  HOSTS")
-    for number, extent in enumerate(extents(entry["block_bytes"], len(parts), 0, entry["size_bytes"])):
+    for number, extent in enumerate(extents(entry.block_bytes, len(parts), 0, entry.size_bytes)):
         if number == RANGES_MAX:
             lines.append("… and more")
             break
         part = parts[extent.part]
-        cached = [f"{host} (cached)" for host in part["cached"]]
-        where = ", ".join([*part["hosts"], *cached]) or "being made"
+        cached = [f"{host} (cached)" for host in part.cached]
+        where = ", ".join([*part.hosts, *cached]) or "being made"
         lines.append(f"{extent.offset:>16}{extent.size_bytes:>16}  {where}")
     return "\n".join(lines)
 

@@ -72,7 +72,7 @@ class Stage:
         server = self.servers.pop(host)
         self._scopes.pop(host).cancel()
         await server.gone.wait()
-        while any(entry["host"] == host for entry in self.coordinator.machine.status()["servers"]):
+        while any(entry.host == host for entry in self.coordinator.machine.status().servers):
             await trio.lowlevel.checkpoint()
 
     @asynccontextmanager

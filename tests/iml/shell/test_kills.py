@@ -45,8 +45,8 @@ class ProcessModel(Model):
     """The model over processes; the first host has the coordinator, and stays."""
 
     async def is_whole(self, data: Allocation) -> bool:
-        entries = (await self.iml.status())["data"]
-        return any(it["data_id"] == data.data_id and not it["block_bytes"] for it in entries)
+        entries = (await self.iml.status()).data
+        return any(it.data_id == data.data_id and not it.block_bytes for it in entries)
 
     async def kill(self, number: int) -> None:
         if number % len(HOSTS):
@@ -65,7 +65,7 @@ async def run_steps(running: Servers, steps: list[Any], near: bool) -> None:
             with suppress(DataLost):
                 assert await iml.get(data) == content
             await iml.free(data)
-        while any(it["held_bytes"] for it in (await iml.status())["servers"]):
+        while any(it.held_bytes for it in (await iml.status()).servers):
             await trio.lowlevel.checkpoint()
 
 

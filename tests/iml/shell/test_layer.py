@@ -101,8 +101,8 @@ async def test_what_lies_in_stripes_is_mapped_as_a_copy() -> None:
         data = await iml.alloc(len(BYTES), BYTES, layout=striped(100))
         async with iml.map(data.range(50, 500)) as view:
             assert view == BYTES[50:550]
-            assert stage.servers["a"].store.status()["used_bytes"] > len(BYTES)
-        assert stage.servers["a"].store.status()["parts"] == 1
+            assert stage.servers["a"].store.machine.statistics().used_bytes > len(BYTES)
+        assert stage.servers["a"].store.machine.statistics().parts == 1
 
 
 async def get_unless_it_changed(iml: Iml, data: Allocation) -> bytes:
@@ -199,7 +199,7 @@ async def test_what_goes_to_another_host_is_fetched_from_this_one() -> None:
             expected = content[:100] + bytes(LENT_BYTES_MIN) + content[100 + LENT_BYTES_MIN :]
             assert await iml.get(data) == expected
             await iml.free(data)
-        assert here.store.status()["pooled_bytes"] > 0  # what it has lent
+        assert here.store.pooled_bytes > 0  # what it has lent
         await until(lambda: not here.machine.used_bytes)
 
 
@@ -250,12 +250,14 @@ async def test_freed_memory_stays_as_it_is_while_it_is_mapped() -> None:
                 await iml.free(other)
             assert view == b"1" * size_bytes
             kept = memoryview(view)
-        assert store.status()["mapped_after_free_bytes"] == size_bytes  # somebody still has a view of it
+        assert (
+            store.machine.statistics().mapped_after_free_bytes == size_bytes
+        )  # somebody still has a view of it
         other = await iml.alloc(size_bytes, b"2" * size_bytes)
         assert kept == b"1" * size_bytes
         del kept
         with trio.fail_after(60):
-            while store.status()["mapped_after_free_bytes"]:
+            while store.machine.statistics().mapped_after_free_bytes:
                 await trio.lowlevel.checkpoint()
 
 
@@ -320,7 +322,7 @@ async def test_a_full_memory_goes_to_disk_and_comes_back(tmp_path: Path) -> None
         server = await stage.add("a", 2 * size_bytes, 4 * size_bytes, str(tmp_path))
         async with stage.client(host="a") as iml:
             data = [await iml.alloc(size_bytes, bytes([n]) * size_bytes) for n in range(6)]
-            assert server.store.status()["spilled_bytes"] == 4 * size_bytes
+            assert server.store.machine.statistics().spilled_bytes == 4 * size_bytes
             with pytest.raises(NoRoom, match="host a has no room for 1048576 bytes"):
                 await iml.alloc(size_bytes)
             for number, each in enumerate(data):
@@ -340,7 +342,7 @@ async def test_without_spilling_a_full_memory_says_so_and_changes_nothing() -> N
         small = await iml.alloc(1000)
         with pytest.raises(NoRoom, match=r"host a has no room for 16777216 bytes: 167\d+ of 16777216 bytes"):
             await iml.alloc(1 << 24)
-        assert [entry["data_id"] for entry in (await iml.status())["data"]] == [small.data_id]
+        assert [entry.data_id for entry in (await iml.status()).data] == [small.data_id]
 
 
 async def test_what_cannot_be_is_refused_with_its_own_error() -> None:

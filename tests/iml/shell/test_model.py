@@ -208,9 +208,9 @@ async def run_steps(steps: list[Any], near: bool, scale: int, listen: str, direc
                 except ImlError as error:
                     raise AssertionError(error) from error
         for server in stage.servers.values():
-            assert server.store.status()["parts"] == 0
+            assert server.store.machine.statistics().parts == 0
             # What was on its way to the spill file when it was freed has its memory until it is there.
-            await until(lambda store=server.store: store.status()["used_bytes"] == 0)
+            await until(lambda store=server.store: store.machine.statistics().used_bytes == 0)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -200,8 +200,8 @@ async def test_the_memory_of_a_run_time_system_spills_where_the_user_says(tmp_pa
         async with open_rts(cores=1, **sizes, spill_directory=str(tmp_path)) as rts:
             async with open_iml(layer=rts.data) as iml:
                 made = [await iml.alloc(MIB, bytes([number]) * MIB) for number in range(20)]
-                (server,) = (await iml.status())["servers"]
-                assert (server["memory_bytes"], server["spill_bytes"]) == (8 * MIB, 64 * MIB)
+                (server,) = (await iml.status()).servers
+                assert (server.memory_bytes, server.spill_bytes) == (8 * MIB, 64 * MIB)
                 for number, data in enumerate(made):
                     assert await iml.get(data.range(MIB - 1, 1)) == bytes([number])
         with pytest.raises(NoRoom, match="cannot write to the directory /no/such"):

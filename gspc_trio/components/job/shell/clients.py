@@ -124,7 +124,7 @@ class JobClients:
         elif isinstance(body, GetNet):
             call.reply(Status(describe_workflow(job)))
         elif isinstance(body, GetMemory):
-            call.reply(Status(await job.memory_status()))
+            call.reply(await job.memory_status())
         elif isinstance(body, WaitJob):
             await job.wait_ended()
             call.reply(Status(job.status()))

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.lineage import BYTES_MAX, Origin
 from gspc_trio.components.job.machine import Engine
+from gspc_trio.components.job.messages import MemoryStatus
 from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, TaskDone
 from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Harvest, Outputs, Recovery
 from gspc_trio.components.rts.shell.client import RunTimeSystem
@@ -305,9 +306,9 @@ class JobData:
             with suppress(trio.RunFinishedError):
                 self._soon(self._wake.set, idempotent=True)
 
-    async def status(self) -> dict[str, Any]:
-        """Return the state of the layer as plain data, with the bandwidths that the job has measured."""
-        return {**await self.iml.status(), "bandwidths": self.policy.bandwidths.dump()}
+    async def status(self) -> MemoryStatus:
+        """Return the state of the layer, with the bandwidths that the job has measured."""
+        return MemoryStatus(await self.iml.status(), self.policy.bandwidths.dump())
 
     async def free_unneeded(self) -> None:
         """Free what is not needed any more, until cancelled."""
@@ -329,8 +330,8 @@ class JobData:
         while True:
             await trio.sleep(SWEEP_S)
             with suppress(ImlError):
-                entries = (await self.iml.status())["data"]
-                mine = (entry["data_id"] for entry in entries if entry["job"] == self.layer.job)
+                entries = (await self.iml.status()).data
+                mine = (entry.data_id for entry in entries if entry.job == self.layer.job)
                 kept, busy = self.recovery.kept, self.recovery.busy
                 unclaimed = [data_id for data_id in mine if data_id not in kept and not busy]
                 for data_id in unclaimed:

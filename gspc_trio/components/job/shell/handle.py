@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gspc_trio.components.job.machine import Close, JobEnded, JobMachine, Look, TaskFailure
+from gspc_trio.components.job.messages import MemoryStatus
 from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.task import Outcome
@@ -106,7 +107,7 @@ class Job:
         self._watching = Watching()
         self._glanced_s = 0.0
         self.printed = PrintedOutput()
-        self.ask_memory: Callable[[], Awaitable[dict[str, Any]]] | None = None
+        self.ask_memory: Callable[[], Awaitable[MemoryStatus]] | None = None
         self.ask_worker: Callable[[ResourceId, Any], Awaitable[Any]] | None = None
         self.encode: Callable[[Any], bytes] = dumps
         self.inbox: Inbox[Any] = Inbox()
@@ -174,14 +175,14 @@ class Job:
         """Say that no more tasks will be added."""
         self.inbox.put(Close())
 
-    async def memory_status(self) -> dict[str, Any]:
-        """Return the state of the memory layer in which the job's data is; empty if there is none."""
+    async def memory_status(self) -> MemoryStatus:
+        """Return the state of the memory layer in which the job's data is."""
         if self.ask_memory is None:
-            return {}
+            return MemoryStatus()
         with trio.move_on_after(MEMORY_TIMEOUT_S):
             with suppress(ImlError):
                 return await self.ask_memory()
-        return {}
+        return MemoryStatus()
 
     def serve(self, name: str, function: Callable[[Any], Any]) -> None:
         """Offer ``function(argument) -> value`` (plain or async) to clients under ``name`` (APP-2).

@@ -143,7 +143,7 @@ async def test_data_of_an_attempt_that_was_lost_is_freed(
             while job.status()["tasks"].get("finished", 0) < 1:
                 await trio.sleep(0.01)
             with trio.fail_after(HANG_S):
-                while sorted(entry["size_bytes"] for entry in (await iml.status())["data"]) != [MIB]:
+                while sorted(entry.size_bytes for entry in (await iml.status()).data) != [MIB]:
                     await trio.sleep(0.05)
             result = await job.wait()
             assert len(result.outputs["large"][0]) == MIB
@@ -180,7 +180,7 @@ async def test_a_workflow_passes_large_tokens_and_returns_them() -> None:
         assert sorted(map(len, result.outputs["last"])) == [70_000, MIB, 2 * MIB]
         assert rts.data is not None
         async with join_layer(Network(wire_codec, rts.data.token), rts.data.address) as iml:
-            assert (await iml.status())["data"] == []  # the job took its data with it
+            assert (await iml.status()).data == ()  # the job took its data with it
 
 
 @pytest.mark.parametrize(
