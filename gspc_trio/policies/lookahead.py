@@ -63,6 +63,7 @@ def look_ahead_scheduler(
     look_ahead: LookAhead | None = None,
     random: Random | None = None,
     failed_max: int | None = None,
+    recording: bool = True,
 ) -> Scheduler:
     """Return the usual scheduler for a job: back-off, work ahead, a queue for each shape."""
     return Scheduler(
@@ -72,6 +73,7 @@ def look_ahead_scheduler(
         look_ahead=look_ahead or LookAhead(),
         random=random,
         failed_max=failed_max,
+        recording=recording,
     )
 
 

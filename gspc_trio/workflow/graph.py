@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from gspc_trio.core.ids import TaskId
@@ -267,6 +267,21 @@ class TaskGraph:
     def explain_stuck(self) -> list[str]:
         """Return nothing: a task that refers to others either gets their results or fails."""
         return []
+
+    def describe(self) -> dict[str, object]:
+        """Return that there is no net."""
+        return {"places": [], "transitions": []}
+
+    @property
+    def named(self) -> Set[str]:
+        """No names: values of a graph are made before its tasks are added."""
+        return frozenset()
+
+    def resolve(self, found: Mapping[str, object]) -> None:
+        """Nothing stands for published data here."""
+
+    def take_over(self, task_id: TaskId) -> None:
+        """Return None: a graph waits for no results of an earlier job server."""
 
     # Inside
 

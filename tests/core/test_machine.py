@@ -7,6 +7,9 @@ from typing import TypeAlias, get_args
 import pytest
 from msgspec import Struct
 
+from gspc_trio.components.job.machine import JobEvent, JobMachine
+from gspc_trio.components.job.scheduler.interface import SchedulerEvent
+from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.components.rif.events import HostAction, HostEvent, RifEvent
 from gspc_trio.components.rif.host import RifHost
 from gspc_trio.components.rif.machine import Rif
@@ -131,6 +134,8 @@ def test_an_action_goes_to_the_method_that_performs_it() -> None:
 @pytest.mark.parametrize(
     ("machine", "union"),
     [
+        (JobMachine, JobEvent),
+        (Scheduler, SchedulerEvent),
         (Store, StoreEvent),
         (Coordinator, LayerEvent),
         (LayerRequests, LayerRequest),

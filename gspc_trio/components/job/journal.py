@@ -9,7 +9,7 @@ are not in it, so that a job that is resumed tries again whatever has not finish
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -75,8 +75,9 @@ class JournaledEngine:
         self.cancelled: Callable[[TaskId], None] = engine.cancelled
         self.restore: Callable[[TaskId], None] = engine.restore
         self.explain_stuck: Callable[[], list[str]] = engine.explain_stuck
-        self.describe: Callable[[], dict[str, Any]] = engine.describe
-        self.named = engine.named
+        self.describe: Callable[[], dict[str, object]] = engine.describe
+        self.resolve: Callable[[Mapping[str, object]], None] = engine.resolve
+        self.named: Set[str] = engine.named
         self.injected = 0
         self.on_pull: Callable[[], None] = lambda: None
         self.is_whole = True

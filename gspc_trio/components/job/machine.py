@@ -1,36 +1,44 @@
 """The machine of a job: its workflow engine and its scheduler behind one ``handle``.
 
-The engine says what is ready, the scheduler where it runs; this machine carries tasks from one to the other
-and results back, applies the policy for failures, and knows when the job is over. Everything it is told or
-says beside
-that is the scheduler's.
+The engine says what is ready, the scheduler where it runs. This machine carries tasks from one to the other
+and results back, applies the policy for failures, and knows when the job is over. Other events and actions
+are the scheduler's.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from enum import StrEnum
 from itertools import islice
-from typing import Any, Protocol
+from typing import ClassVar, Protocol, TypeAlias
 
 from attrs import define, field
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.interface import (
+    CancelTasks,
     FailedUnsent,
+    OutsideEvent,
+    Reclaim,
+    ResourcesLost,
+    ResourcesUp,
+    Restored,
     RetryTask,
+    SchedulerAction,
     Stop,
     Stopped,
     TaskDone,
     TasksReady,
+    Watched,
+    Withheld,
 )
 from gspc_trio.components.job.scheduler.machine import Scheduler
-from gspc_trio.components.rm.messages import Grant
-from gspc_trio.components.worker.messages import Finished
+from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
+from gspc_trio.components.worker.messages import Begun, Finished
 from gspc_trio.core.ids import JobId, TaskId
-from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.workflow.graph import FailedThrough
@@ -122,6 +130,23 @@ class Engine(Protocol):
         """Return what keeps the workflow from going on, a line each; empty when it is finished."""
         ...
 
+    def take_over(self, task_id: TaskId) -> Task | None:
+        """Return a task, as extracted, if its result may come from an earlier job server; else None."""
+        ...
+
+    @property
+    def named(self) -> Set[str]:
+        """Names of the published data that the workflow takes."""
+        ...
+
+    def resolve(self, found: Mapping[str, object]) -> None:
+        """Say what stands for published data, before anything runs: name -> value."""
+        ...
+
+    def describe(self) -> dict[str, object]:
+        """Return the workflow and how far it is, as plain data; empty lists where there is no net."""
+        ...
+
 
 class Begin(Struct, frozen=True):
     """The job starts."""
@@ -175,9 +200,17 @@ class TaskFailure(Struct, frozen=True):
     resource_id: str
 
 
-@define
-class JobMachine:
+JobEvent: TypeAlias = OutsideEvent | Begin | Look | Close | Kept | TakenOver
+
+JobAction: TypeAlias = SchedulerAction | JobChanged | JobEnded
+
+
+@define(eq=False)
+class JobMachine(MachineBase[JobEvent, JobAction]):
     """One job.
+
+    TaskDone appears among the actions after the engine has taken the result in. Results of a journaled job
+    wait for Kept, in the order in which TaskDone appeared. JobEnded is the last action.
 
     Attributes:
         job: its id.
@@ -213,70 +246,88 @@ class JobMachine:
     _stopping: bool = False
     _stopped: bool = False
     _more_since: float | None = None
+    _room_min: int = 1
     _unkept: deque[TaskDone] = field(factory=deque)
 
-    def handle(self, event: Any, now: float) -> list[Any]:
-        """Take one of the scheduler's events, Begin, Look, Close or Kept; return the scheduler's actions, and
-        JobEnded last.
+    noun: ClassVar[str] = "a job"
 
-        TaskDone appears among the actions after the engine has taken it in; a result of a journaled job waits
-        for Kept, in the order in which TaskDone appeared.
+    def __attrs_pre_init__(self) -> None:
+        super().__init__()
 
-        Raises:
-            IllegalEvent: Begin came twice, Kept for more than what waits, or the scheduler does not know the
-                event.
-        """
-        if type(event) is Finished:  # most are
-            actions: list[Any] = self.scheduler.handle(event, now)
-        elif isinstance(event, Begin):
-            if self._begun:
-                raise IllegalEvent("the job has begun already")
-            self._begun = True
-            if self._stop is None:
-                self._move(JobState.RUNNING)
-            actions = [JobChanged(now, self.job, "running", self.name)]
-        elif isinstance(event, Look):
-            actions = []
-        elif isinstance(event, Close):
-            self.open_ended = False
-            actions = []
-        elif isinstance(event, RetryTask):
-            actions = self._retry(event, now)
-        elif isinstance(event, TakenOver):
-            actions = self._take_over(event)
-        elif isinstance(event, Kept):
-            self._inject_kept(event.count)
-            actions = []
-        else:
-            if isinstance(event, Stop):
-                self._end_as(JobEnded("stopped", event.reason))
-                self._stopping = True
-            actions = self.scheduler.handle(event, now)
-        # A grant brings the engine nothing: tasks are replaced by the hundred then, and not one by one.
-        self._carry(actions, now, REPLACED_MIN if type(event) is Grant else 1)
-        return actions
+    # Events
 
-    def _take_over(self, event: TakenOver) -> list[Any]:
+    @handles(Finished, Begun)
+    def _reported(self, event: Finished | Begun) -> None:
+        self.actions += self.scheduler.handle(event, self.now)
+
+    @handles(
+        Recall,
+        Refuse,
+        Lapsed,
+        Reclaim,
+        ResourcesUp,
+        ResourcesLost,
+        Withheld,
+        CancelTasks,
+        Restored,
+        Watched,
+        Tick,
+    )
+    def _pass_on(self, event: OutsideEvent) -> None:
+        self.actions += self.scheduler.handle(event, self.now)
+
+    @handles(Grant)
+    def _granted(self, event: Grant) -> None:
+        """Use a grant. It brings the engine nothing, so tasks are replaced by the hundred, not one by one."""
+        self.actions += self.scheduler.handle(event, self.now)
+        self._room_min = REPLACED_MIN
+
+    @handles(Begin)
+    def _begin(self, _event: Begin) -> None:
+        if self._begun:
+            raise IllegalEvent("the job has begun already")
+        self._begun = True
+        if self._stop is None:
+            self._move(JobState.RUNNING)
+        self.actions.append(JobChanged(self.now, self.job, "running", self.name))
+
+    @handles(Look)
+    def _look(self, _event: Look) -> None:
+        """Ask the engine anew, as after each event."""
+
+    @handles(Close)
+    def _close(self, _event: Close) -> None:
+        self.open_ended = False
+
+    @handles(Stop)
+    def _stop_asked(self, event: Stop) -> None:
+        self._end_as(JobEnded("stopped", event.reason))
+        self._stopping = True
+        self.actions += self.scheduler.handle(event, self.now)
+
+    @handles(TakenOver)
+    def _take_over(self, event: TakenOver) -> None:
         """Count tasks as done that an earlier job server had given out, unless they were given out again."""
-        actions: list[Any] = []
         for outcome in event.outcomes if self.ended is None else ():  # the journal of an ended job is closed
-            task = self.engine.take_over(outcome.task_id)  # type: ignore[attr-defined]
+            task = self.engine.take_over(outcome.task_id)
             if task is not None:
                 self.finished_before += 1
-                actions.append(TaskDone(outcome.task_id, TaskState.FINISHED, outcome, task.name))
-        return actions
+                self.actions.append(TaskDone(outcome.task_id, TaskState.FINISHED, outcome, task.name))
 
-    def _inject_kept(self, count: int) -> None:
+    @handles(Kept)
+    def _inject_kept(self, event: Kept) -> None:
+        count = event.count
         if count > len(self._unkept):
             raise IllegalEvent(f"{count} outcomes were said to be durable; {len(self._unkept)} wait for it")
         for _ in range(count):
             done = self._unkept.popleft()
             self.engine.inject(done.task_id, done.outcome.values)
 
-    def _retry(self, event: RetryTask, now: float) -> list[Any]:
+    @handles(RetryTask)
+    def _retry(self, event: RetryTask) -> None:
         """Hand a failed task out again; a wish that comes too late, or cannot be, is dropped."""
         if self._stop is not None or self.scheduler.state_of(event.task_id) is not TaskState.FAILED:
-            return []
+            return
         engine, others = self.engine, []
         try:
             engine.restore(event.task_id)
@@ -286,12 +337,13 @@ class JobMachine:
                     break
                 others.append(task)
         except IllegalEvent:
-            return []
+            return
         except TransitionFailed as error:
             self._end_as(JobEnded("failed", str(error)))
         self.failures = [failure for failure in self.failures if failure.task_id != event.task_id]
-        actions = self.scheduler.handle(event, now)
-        return actions + (self.scheduler.handle(TasksReady(tuple(others)), now) if others else [])
+        self.actions += self.scheduler.handle(event, self.now)
+        if others:
+            self.actions += self.scheduler.handle(TasksReady(tuple(others)), self.now)
 
     @property
     def stopped_for(self) -> str:
@@ -312,11 +364,10 @@ class JobMachine:
             assert not self._unkept, "an ended job has results that are not durable"
             assert self.state.value == self.ended.state, "state and end differ"
 
-    def _carry(self, actions: list[Any], now: float, number_min: int) -> None:
-        """Take results into the engine and new tasks to the scheduler until neither has more; append to
-        ``actions``. Tasks are taken when there is room for ``number_min`` of them.
-        """
-        position = 0
+    def settle(self) -> None:
+        """Take results into the engine and new tasks to the scheduler until neither has more."""
+        actions, now, position = self.actions, self.now, 0
+        room_min, self._room_min = self._room_min, 1
         while True:
             through: list[TaskDone] = []
             for action in islice(actions, position, None):
@@ -331,7 +382,7 @@ class JobMachine:
             if through:
                 actions += self.scheduler.handle(FailedUnsent(tuple(through)), now)
                 continue
-            ready = self._pull(number_min, now) if self._begun and self._stop is None else ()
+            ready = self._pull(room_min) if self._begun and self._stop is None else ()
             if self._stop is not None and not self._stopping:
                 self._stopping = True
                 actions += self.scheduler.handle(Stop(self._stop.detail or "the workflow has ended"), now)
@@ -343,7 +394,8 @@ class JobMachine:
                 break
             if self._more_since is not None:  # others have their turn now
                 break
-        self._maybe_end(actions, now)
+        if self._stopping or not self.scheduler.live:
+            self._maybe_end()
 
     def _done(self, done: TaskDone) -> list[TaskDone]:
         """Tell the engine how a task ended, or later if it waits for Kept; return what fails through it."""
@@ -370,15 +422,17 @@ class JobMachine:
             for failed in through or ()
         ]
 
-    def _pull(self, number_min: int, now: float) -> tuple[Task, ...]:
-        """Take what is ready from the engine, or part of it if its transitions have fired for long; the job
-        ends when the workflow's own code raises or says so.
+    def _pull(self, room_min: int) -> tuple[Task, ...]:
+        """Take what is ready from the engine, or part of it if its transitions have fired for long.
+
+        Nothing is taken while there is room for less than ``room_min`` tasks. The job ends when the
+        workflow's own code raises or says so.
         """
         self._more_since = None
         engine, room = self.engine, READY_MAX - self.scheduler.live
         if room <= 0:
             room = READY_MAX - self.scheduler.unsent
-        if room < number_min:
+        if room < room_min:
             room = 0
         tasks: list[Task] = []
         try:
@@ -389,8 +443,8 @@ class JobMachine:
                     tasks.append(engine.extract(task_id))
                 elif not engine.has_more:
                     break
-                elif turns == 0 or (self.clock is not None and self.clock() >= now + TURN_S):
-                    self._more_since = now
+                elif turns == 0 or (self.clock is not None and self.clock() >= self.now + TURN_S):
+                    self._more_since = self.now
                     break
                 else:
                     turns -= 1
@@ -400,7 +454,8 @@ class JobMachine:
             self._end_as(JobEnded("finished"))
         return tuple(tasks)
 
-    def _maybe_end(self, actions: list[Any], now: float) -> None:
+    def _maybe_end(self) -> None:
+        actions = self.actions
         if self._stopping and not self._stopped:
             self._stopped = any(type(action) is Stopped for action in actions)
         if self.scheduler.live or self._unkept or self.ended is not None or not self._begun:
@@ -415,7 +470,7 @@ class JobMachine:
                 return
             self._end_as(verdict)
             self._stopping = True
-            last = self.scheduler.handle(Stop("the job is over"), now)
+            last = self.scheduler.handle(Stop("the job is over"), self.now)
             self._stopped = any(type(action) is Stopped for action in last)
             actions += last
         if self._stopped:
@@ -424,7 +479,7 @@ class JobMachine:
                 return
             self.ended = self._stop
             self._move(JobState(self.ended.state))
-            actions.append(JobChanged(now, self.job, self.ended.state, self.name, self.ended.detail))
+            actions.append(JobChanged(self.now, self.job, self.ended.state, self.name, self.ended.detail))
             actions.append(self.ended)
 
     def _end_as(self, ended: JobEnded) -> None:

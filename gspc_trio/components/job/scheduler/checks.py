@@ -16,7 +16,7 @@ from gspc_trio.core.ids import host_name
 
 def check_state(state: SchedulerState) -> None:
     """Assert every invariant."""
-    assert not any((state.out, state.again, state.touched, state.turned)), "an event was left unfinished"
+    assert not any((state.actions, state.again, state.touched, state.turned)), "an event was left unfinished"
     _check_tasks(state)
     for held in state.grants.values():
         _check_grant(state, held)

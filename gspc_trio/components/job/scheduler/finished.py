@@ -30,7 +30,7 @@ _ENDED = TaskPlace.ENDED
 
 def finished(state: SchedulerState, event: Finished) -> None:
     """Take the outcomes of attempts; unknown and old ones, and those of others, are only counted."""
-    tasks, out, now, job = state.tasks, state.out, state.now, state.job
+    tasks, actions, now, job = state.tasks, state.actions, state.now, state.job
     resource_id = event.resource_id
     held: Held | None = None
     code_id, seconds, measured, computed_s = 0, 0.0, 0, 0.0
@@ -72,9 +72,9 @@ def finished(state: SchedulerState, event: Finished) -> None:
         done += 1
         del tasks[task_id]
         entry.move(_ENDED)
-        out.append(TaskDone(task_id, _FINISHED, outcome, task.name, resource_id, entry.given_back))
+        actions.append(TaskDone(task_id, _FINISHED, outcome, task.name, resource_id, entry.given_back))
         if recording:
-            out.append(
+            actions.append(
                 TaskChanged(
                     now, job, task_id, _FINISHED, its.tries, task.name, resource_id, "",
                     outcome.started_s, outcome.duration_s, outcome.staged_s,

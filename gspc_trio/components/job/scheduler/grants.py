@@ -41,7 +41,7 @@ def grant(state: SchedulerState, event: Grant) -> None:
         held.up = held.up and resource_id in state.known
     state.touched[held] = None
     state.turned[queue] = None
-    state.out.append(GrantChanged(state.now, state.job, held.grant_id, held.resources, True))
+    state.actions.append(GrantChanged(state.now, state.job, held.grant_id, held.resources, True))
     if held.up and state.stopping is None:
         hold_others(state, held)
 
@@ -49,7 +49,7 @@ def grant(state: SchedulerState, event: Grant) -> None:
 def hold_others(state: SchedulerState, held: Held) -> None:
     """Tell the hosts of a co-allocation's other resources that they are taken."""
     if len(held.resources) > 1:
-        state.out.append(Hold(state.job, held.grant_id, held.resources[1:]))
+        state.actions.append(Hold(state.job, held.grant_id, held.resources[1:]))
 
 
 def recall(state: SchedulerState, event: Recall) -> None:
@@ -69,7 +69,7 @@ def leave(state: SchedulerState, held: Held) -> None:
 
 def release(state: SchedulerState, held: Held) -> None:
     """Give an empty grant back."""
-    state.out.append(Release(state.job, held.grant_id))
+    state.actions.append(Release(state.job, held.grant_id))
     forget(state, held)
 
 
@@ -84,7 +84,7 @@ def forget(state: SchedulerState, held: Held) -> None:
     queue.levels.place(held)
     state.touched.pop(held, None)
     state.turned[queue] = None
-    state.out.append(GrantChanged(state.now, state.job, held.grant_id, held.resources, False))
+    state.actions.append(GrantChanged(state.now, state.job, held.grant_id, held.resources, False))
 
 
 def refuse(state: SchedulerState, event: Refuse) -> None:
@@ -97,7 +97,7 @@ def refuse(state: SchedulerState, event: Refuse) -> None:
         return
     queue.told = 0
     state.turned[queue] = None
-    state.out.append(Demand(state.job, event.shape, 0, state.seen))
+    state.actions.append(Demand(state.job, event.shape, 0, state.seen))
     error = TaskError("refused", event.reason)
     for entry in [entry for entry in state.tasks.values() if entry.queue is queue and entry.held is None]:
         withdraw(state, entry)
@@ -151,7 +151,7 @@ def resources_lost(state: SchedulerState, event: ResourcesLost) -> None:
         if held.resource_id not in gone:
             attempts = tuple((task_id, entry.attempt) for task_id, entry in held.sent.items())
             if attempts:
-                state.out.append(Cancel(state.job, held.resource_id, attempts))
+                state.actions.append(Cancel(state.job, held.resource_id, attempts))
         held.lost = True
         state.touched[held] = None
         lose_all(state, held, f"{resource_id}: {event.reason}")
@@ -166,7 +166,7 @@ def withheld(state: SchedulerState, event: Withheld) -> None:
         if event.concerns(resource_id, held.grant_id):
             for entry in held.sent.values():
                 entry.unsent = entry.number > event.after
-    state.out.append(GivenUp(event))
+    state.actions.append(GivenUp(event))
 
 
 def reclaim(state: SchedulerState, _event: Reclaim) -> None:
@@ -176,7 +176,7 @@ def reclaim(state: SchedulerState, _event: Reclaim) -> None:
     grants = tuple(
         Grant(state.job, held.queue.shape, held.grant_id, held.resources) for held in state.grants.values()
     )
-    state.out.append(Claims(state.job, grants))
+    state.actions.append(Claims(state.job, grants))
     for queue in state.queues.values():
         queue.told = 0
         state.turned[queue] = None

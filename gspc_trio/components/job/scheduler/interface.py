@@ -1,16 +1,20 @@
-"""A scheduler's own events and actions, beside messages, and what it asks its policies."""
+"""Events and actions of a scheduler, and what it asks its policies."""
 
 from __future__ import annotations
 
 from random import Random
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from gspc_trio.components.rm.messages import Grant
+from gspc_trio.components.rif.messages import Hold
+from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
+from gspc_trio.components.worker.messages import Begun, Cancel, Finished, Submit, TakeBack
 from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, TaskId
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Shape, Task, TaskOptions, TaskState
+from gspc_trio.records.facts import GrantChanged, TaskChanged, TaskCounts
 
 # Events -----------------------------------------------------------------------------------------------------
 
@@ -142,6 +146,45 @@ class GivenUp(Struct, frozen=True):
 
 class Stopped(Struct, frozen=True):
     """After Stop: no task is left and nothing is held."""
+
+
+OutsideEvent: TypeAlias = (
+    CancelTasks
+    | RetryTask
+    | Restored
+    | Stop
+    | Watched
+    | ResourcesUp
+    | ResourcesLost
+    | Withheld
+    | Reclaim
+    | Grant
+    | Recall
+    | Refuse
+    | Lapsed
+    | Finished
+    | Begun
+    | Tick
+)
+"""What a scheduler is told from outside of its job."""
+
+SchedulerEvent: TypeAlias = OutsideEvent | TasksReady | FailedUnsent
+
+SchedulerAction: TypeAlias = (
+    Demand
+    | Release
+    | Submit
+    | Cancel
+    | TakeBack
+    | Hold
+    | Claims
+    | GivenUp
+    | TaskDone
+    | Stopped
+    | TaskChanged
+    | TaskCounts
+    | GrantChanged
+)
 
 
 # Policies ---------------------------------------------------------------------------------------------------

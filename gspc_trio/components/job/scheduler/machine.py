@@ -1,11 +1,10 @@
-"""The scheduler of one job: one ``handle`` over the parts of this package."""
+"""The machine of a scheduler: each event goes to a part of it, and then it does what follows from any."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from random import Random
-from typing import Any
 
 from msgspec import Struct
 
@@ -23,6 +22,8 @@ from gspc_trio.components.job.scheduler.interface import (
     Restored,
     RetryPolicy,
     RetryTask,
+    SchedulerAction,
+    SchedulerEvent,
     Stop,
     Stopped,
     TasksReady,
@@ -38,13 +39,13 @@ from gspc_trio.components.job.scheduler.serve import (
     serve,
     tell_demand,
 )
-from gspc_trio.components.job.scheduler.state import Held, SchedulerState, ShapeQueue, TaskPlace
+from gspc_trio.components.job.scheduler.state import Held, SchedulerState, ShapeQueue, TaskEntry, TaskPlace
 from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
 from gspc_trio.components.worker.messages import Begun, Cancel, Finished
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
-from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.machine import ComposedMachine, IllegalEvent, Tick, handles
 from gspc_trio.core.task import Task, TaskState
-from gspc_trio.records.facts import Record
+from gspc_trio.records.facts import TaskChanged, TaskCounts
 
 
 class Statistics(Struct, frozen=True):
@@ -69,12 +70,8 @@ class Statistics(Struct, frozen=True):
     dormant: int
 
 
-class Scheduler:
+class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     """Brings the tasks of one job to resources (GSPC19 2.5, 3.1-3.3; SCH-1 to SCH-3).
-
-    Events are those of ``interface``, Grant, Recall, Refuse, Lapsed, Finished, Begun and Tick.
-    Actions are Demand, Release, Submit, Cancel, TakeBack, Hold, Claims, GivenUp, TaskDone, Stopped, and the
-    records TaskChanged, TaskCounts and GrantChanged.
 
     Args:
         job: whose tasks they are.
@@ -83,7 +80,10 @@ class Scheduler:
         look_ahead: says which queue a task joins and what to ask for.
         random: spreads the delays between attempts, or None.
         failed_max: so many of the tasks that failed last are kept for RetryTask, or None for all.
+        recording: whether single tasks are recorded from the beginning; Watched changes it.
     """
+
+    noun = "a scheduler"
 
     def __init__(
         self,
@@ -94,13 +94,13 @@ class Scheduler:
         look_ahead: LookAheadPolicy,
         random: Random | None = None,
         failed_max: int | None = None,
+        recording: bool = True,
     ) -> None:
-        self._state = SchedulerState(job, retry, work_ahead, look_ahead, random, failed_max)
-
-    @property
-    def job(self) -> JobId:
-        """Whose tasks they are."""
-        return self._state.job
+        self._state = SchedulerState(
+            job, retry, work_ahead, look_ahead, random, failed_max, recording=recording
+        )
+        super().__init__(self._state)
+        self.job = job
 
     @property
     def live(self) -> int:
@@ -115,25 +115,6 @@ class Scheduler:
         for queue in state.queues.values():
             number -= queue.sent
         return number
-
-    def handle(self, event: Any, now: float) -> list[Any]:
-        """Take one event at time ``now`` (seconds) and return the actions in order.
-
-        Raises:
-            IllegalEvent: the event is unknown, of another job, names a task that is there already
-                (TasksReady) or has not failed (RetryTask), or brings a grant twice; nothing was changed.
-        """
-        handler = _HANDLERS.get(type(event))
-        if handler is None:
-            raise IllegalEvent(f"a scheduler does not know the event {type(event).__name__}")
-        state = self._state
-        state.now = now
-        if state.sums.first_s is None:
-            state.sums.first_s = now
-        handler(state, event)
-        _settle(state)
-        actions, state.out = state.out, []
-        return actions
 
     def deadline(self) -> float | None:
         """Return when the next delayed task wakes or the next patrol is due, or None."""
@@ -156,14 +137,19 @@ class Scheduler:
         state = self._state
         return state.finished + state.cancelled + len(state.failed) + state.dropped
 
-    def glance(self, now: float, named_max: int) -> list[Record]:
+    def glance(self, now: float, named_max: int) -> list[TaskCounts | TaskChanged]:
         """Return records of how it is now: how many tasks there are in each state, and some by name.
 
         Args:
             now: time, seconds.
             named_max: running tasks that are named, and others that are ready or on their way.
         """
-        return _glance(self._state, now, named_max)
+        state = self._state
+        heads = (head for held in state.grants.values() if (head := held.head()) is not None)
+        resting = (
+            entry for entry in state.tasks.values() if entry.held is None or entry.held.head() is not entry
+        )
+        return _counted(state, now, [*islice(heads, named_max), *islice(resting, named_max)])
 
     def state_of(self, task_id: TaskId) -> TaskState | None:
         """Return the state of a task that has not ended or has failed, None for any other."""
@@ -220,6 +206,141 @@ class Scheduler:
             dormant=len(state.dormant),
         )
 
+    # Events
+
+    @handles(TasksReady)
+    def _ready(self, event: TasksReady) -> None:
+        tasks.add(self._state, event)
+
+    @handles(RetryTask)
+    def _retry(self, event: RetryTask) -> None:
+        tasks.retry(self._state, event)
+
+    @handles(Restored)
+    def _restored(self, event: Restored) -> None:
+        tasks.restored(self._state, event)
+
+    @handles(FailedUnsent)
+    def _failed_unsent(self, event: FailedUnsent) -> None:
+        tasks.failed_unsent(self._state, event)
+
+    @handles(Grant)
+    def _grant(self, event: Grant) -> None:
+        self._check_job(event)
+        grants.grant(self._state, event)
+
+    @handles(Recall)
+    def _recall(self, event: Recall) -> None:
+        self._check_job(event)
+        grants.recall(self._state, event)
+
+    @handles(Refuse)
+    def _refuse(self, event: Refuse) -> None:
+        self._check_job(event)
+        grants.refuse(self._state, event)
+
+    @handles(Lapsed)
+    def _lapsed(self, event: Lapsed) -> None:
+        self._check_job(event)
+        grants.lapsed(self._state, event)
+
+    @handles(Finished)
+    def _finished(self, event: Finished) -> None:
+        self._check_job(event)
+        finished(self._state, event)
+
+    @handles(Begun)
+    def _begun(self, event: Begun) -> None:
+        self._check_job(event)
+        begun(self._state, event)
+
+    def _check_job(self, event: Grant | Recall | Refuse | Lapsed | Finished | Begun) -> None:
+        if event.job != self.job:
+            raise IllegalEvent(f"{type(event).__name__} of job {event.job} came to job {self.job}")
+
+    @handles(ResourcesUp)
+    def _resources_up(self, event: ResourcesUp) -> None:
+        grants.resources_up(self._state, event)
+
+    @handles(ResourcesLost)
+    def _resources_lost(self, event: ResourcesLost) -> None:
+        grants.resources_lost(self._state, event)
+
+    @handles(Withheld)
+    def _withheld(self, event: Withheld) -> None:
+        grants.withheld(self._state, event)
+
+    @handles(Reclaim)
+    def _reclaim(self, event: Reclaim) -> None:
+        grants.reclaim(self._state, event)
+
+    @handles(CancelTasks)
+    def _cancel(self, event: CancelTasks) -> None:
+        sent: dict[Held, list[tuple[TaskId, int]]] = {}
+        tasks.cancel(self._state, event, sent)
+        _cancel_sent(self._state, sent)
+
+    @handles(Stop)
+    def _stop(self, event: Stop) -> None:
+        state = self._state
+        if state.stopping is not None and (event.drain or not state.draining):
+            return
+        state.stopping = event.reason
+        state.draining = event.drain
+        state.patrol_s = None
+        sent: dict[Held, list[tuple[TaskId, int]]] = {}
+        for entry in list(state.tasks.values()):
+            if entry.held is None:
+                tasks.cancel_unsent(state, entry, event.reason)
+            elif not (entry.cancelling or event.drain):
+                entry.cancelling = True
+                sent.setdefault(entry.held, []).append((entry.task.task_id, entry.attempt))
+        _cancel_sent(state, sent)
+        state.touched.update(dict.fromkeys(state.grants.values()))
+        state.turned.update(dict.fromkeys(state.queues.values()))
+
+    @handles(Watched)
+    def _watched(self, event: Watched) -> None:
+        """Record single tasks from now on, beginning with those there are; or count them only."""
+        state = self._state
+        if event.on is state.recording:
+            return
+        state.recording = event.on
+        entries = state.tasks.values() if event.on else None
+        state.actions += _counted(state, state.now, entries)
+
+    @handles(Tick)
+    def _tick(self, _event: Tick) -> None:
+        tasks.wake(self._state)
+        patrol(self._state)
+
+    def settle(self) -> None:
+        """After an event: follow what runs, give back, submit, ask for more."""
+        state = self._state
+        if state.sums.first_s is None:
+            state.sums.first_s = state.now
+        if state.again:
+            tasks.flush(state)
+        for held in list(state.touched):
+            follow_head(state, held)
+            count_stuck(state, held)
+            if not held.sent and (held.leaving or state.stopping is not None):
+                grants.release(state, held)
+            else:
+                held.queue.levels.place(held)
+        state.touched.clear()
+        while state.turned:
+            queue = next(iter(state.turned))
+            del state.turned[queue]
+            if state.stopping is None:
+                serve(state, queue)
+            tell_demand(state, queue)
+            if not (queue.sent or queue.waiting.size or queue.tasks):
+                _give_up(state, queue)
+        if state.stopping is not None and not (state.stopped or state.tasks or state.grants):
+            state.stopped = True
+            state.actions.append(Stopped())
+
 
 def _status(state: SchedulerState) -> dict[TaskState, int]:
     sent = sum(queue.sent for queue in state.queues.values())
@@ -234,57 +355,23 @@ def _status(state: SchedulerState) -> dict[TaskState, int]:
     }
 
 
-def _watched(state: SchedulerState, event: Watched) -> None:
-    """Record single tasks from now on, beginning with those there are; or count them only."""
-    if event.on is state.recording:
-        return
-    state.recording = event.on
+def _counted(
+    state: SchedulerState, now: float, named: Iterable[TaskEntry] | None
+) -> list[TaskCounts | TaskChanged]:
+    """Return a record of all tasks by number, but for some that records of their own follow for.
+
+    Args:
+        state: of the scheduler.
+        now: time, seconds.
+        named: those, beside failed ones; None: nobody is named, not even those.
+    """
+    records: list[TaskChanged] = []
     totals = _status(state)
-    named = []
-    if event.on:
-        named = [*state.sums.failures.values(), *(record_of(state, entry) for entry in state.tasks.values())]
-        for record in named:
+    if named is not None:
+        records = [*state.sums.failures.values(), *(record_of(state, entry) for entry in named)]
+        for record in records:
             totals[record.state] -= 1
-    state.out += [state.sums.counts(state.now, state.job, totals), *named]
-
-
-def _glance(state: SchedulerState, now: float, named_max: int) -> list[Record]:
-    heads = (head for held in state.grants.values() if (head := held.head()) is not None)
-    running = list(islice(heads, named_max))
-    resting = (
-        entry for entry in state.tasks.values() if entry.held is None or entry.held.head() is not entry
-    )
-    others = islice(resting, named_max)
-    named = [*state.sums.failures.values(), *(record_of(state, entry) for entry in (*running, *others))]
-    totals = _status(state)
-    for record in named:
-        totals[record.state] -= 1
-    return [state.sums.counts(now, state.job, totals), *named]
-
-
-def _settle(state: SchedulerState) -> None:
-    """After an event: follow what runs, give back, submit, ask for more."""
-    if state.again:
-        tasks.flush(state)
-    for held in list(state.touched):
-        follow_head(state, held)
-        count_stuck(state, held)
-        if not held.sent and (held.leaving or state.stopping is not None):
-            grants.release(state, held)
-        else:
-            held.queue.levels.place(held)
-    state.touched.clear()
-    while state.turned:
-        queue = next(iter(state.turned))
-        del state.turned[queue]
-        if state.stopping is None:
-            serve(state, queue)
-        tell_demand(state, queue)
-        if not (queue.sent or queue.waiting.size or queue.tasks):
-            _give_up(state, queue)
-    if state.stopping is not None and not (state.stopped or state.tasks or state.grants):
-        state.stopped = True
-        state.out.append(Stopped())
+    return [state.sums.counts(now, state.job, totals), *records]
 
 
 def _give_up(state: SchedulerState, queue: ShapeQueue) -> None:
@@ -304,92 +391,6 @@ def _give_up(state: SchedulerState, queue: ShapeQueue) -> None:
         state.turned[follower] = None
 
 
-def _grant(state: SchedulerState, event: Grant) -> None:
-    _ours(state, event)
-    grants.grant(state, event)
-
-
-def _recall(state: SchedulerState, event: Recall) -> None:
-    _ours(state, event)
-    grants.recall(state, event)
-
-
-def _refuse(state: SchedulerState, event: Refuse) -> None:
-    _ours(state, event)
-    grants.refuse(state, event)
-
-
-def _lapsed(state: SchedulerState, event: Lapsed) -> None:
-    _ours(state, event)
-    grants.lapsed(state, event)
-
-
-def _finished(state: SchedulerState, event: Finished) -> None:
-    _ours(state, event)
-    finished(state, event)
-
-
-def _begun(state: SchedulerState, event: Begun) -> None:
-    _ours(state, event)
-    begun(state, event)
-
-
-def _ours(state: SchedulerState, event: Grant | Recall | Refuse | Lapsed | Finished | Begun) -> None:
-    if event.job != state.job:
-        raise IllegalEvent(f"{type(event).__name__} of job {event.job} came to job {state.job}")
-
-
-def _cancel(state: SchedulerState, event: CancelTasks) -> None:
-    submitted: dict[Held, list[tuple[TaskId, int]]] = {}
-    tasks.cancel(state, event, submitted)
-    _cancel_submitted(state, submitted)
-
-
-def _cancel_submitted(state: SchedulerState, submitted: dict[Held, list[tuple[TaskId, int]]]) -> None:
-    for held, attempts in submitted.items():
-        state.out.append(Cancel(state.job, held.resource_id, tuple(attempts)))
-
-
-def _stop(state: SchedulerState, event: Stop) -> None:
-    if state.stopping is not None and (event.drain or not state.draining):
-        return
-    state.stopping = event.reason
-    state.draining = event.drain
-    state.patrol_s = None
-    submitted: dict[Held, list[tuple[TaskId, int]]] = {}
-    for entry in list(state.tasks.values()):
-        if entry.held is None:
-            tasks.cancel_unsent(state, entry, event.reason)
-        elif not (entry.cancelling or event.drain):
-            entry.cancelling = True
-            submitted.setdefault(entry.held, []).append((entry.task.task_id, entry.attempt))
-    _cancel_submitted(state, submitted)
-    state.touched.update(dict.fromkeys(state.grants.values()))
-    state.turned.update(dict.fromkeys(state.queues.values()))
-
-
-def _tick(state: SchedulerState, _event: Tick) -> None:
-    tasks.wake(state)
-    patrol(state)
-
-
-_HANDLERS: dict[type, Callable[[SchedulerState, Any], None]] = {
-    TasksReady: tasks.add,
-    RetryTask: tasks.retry,
-    Restored: tasks.restored,
-    CancelTasks: _cancel,
-    Grant: _grant,
-    Recall: _recall,
-    Refuse: _refuse,
-    Lapsed: _lapsed,
-    Finished: _finished,
-    Begun: _begun,
-    ResourcesUp: grants.resources_up,
-    ResourcesLost: grants.resources_lost,
-    Withheld: grants.withheld,
-    Reclaim: grants.reclaim,
-    Stop: _stop,
-    Watched: _watched,
-    FailedUnsent: tasks.failed_unsent,
-    Tick: _tick,
-}
+def _cancel_sent(state: SchedulerState, sent: dict[Held, list[tuple[TaskId, int]]]) -> None:
+    for held, attempts in sent.items():
+        state.actions.append(Cancel(state.job, held.resource_id, tuple(attempts)))

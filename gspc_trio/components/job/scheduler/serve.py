@@ -150,10 +150,10 @@ def _fill(state: SchedulerState, held: Held, share: int) -> bool:
     held.work_s = work_s
     queue.sent += len(submissions)
     queue.levels.place(held)
-    state.out.append(
+    state.actions.append(
         Submit(state.job, held.grant_id, held.resources, tuple(submissions), queue.resource_class)
     )
-    state.out += records
+    state.actions += records
     if first is None:
         held.announced, held.since_s = held.head(), state.now
         held.slow = _is_slow(state, held)
@@ -211,7 +211,7 @@ def follow_head(state: SchedulerState, held: Held) -> None:
         head.asked = AskedBack.BEGUN
         head.queue.awaited -= 1
     if state.recording:
-        state.out.append(record_of(state, head))
+        state.actions.append(record_of(state, head))
 
 
 def record_of(state: SchedulerState, entry: TaskEntry) -> TaskChanged:
@@ -240,7 +240,7 @@ def take_back(state: SchedulerState, held: Held, number: int) -> int:
         entry.asked = AskedBack.AWAITED
     held.queue.awaited += len(entries)
     attempts = tuple((entry.task.task_id, entry.attempt) for entry in entries)
-    state.out.append(TakeBack(state.job, held.resource_id, attempts))
+    state.actions.append(TakeBack(state.job, held.resource_id, attempts))
     count_stuck(state, held)
     return len(entries)
 
@@ -304,7 +304,7 @@ def tell_demand(state: SchedulerState, queue: ShapeQueue) -> None:
         if not queue.told:
             queue.changed_s = state.now
         queue.told, queue.told_priority = wanted, priority
-        state.out.append(Demand(state.job, queue.shape, wanted, state.seen, priority))
+        state.actions.append(Demand(state.job, queue.shape, wanted, state.seen, priority))
 
 
 def priority_of(state: SchedulerState, queue: ShapeQueue) -> int:

@@ -12,8 +12,14 @@ from typing import Any, TypeAlias
 
 from attrs import define, field
 
-from gspc_trio.components.job.scheduler.interface import LookAheadPolicy, RetryPolicy, WorkAheadPolicy
+from gspc_trio.components.job.scheduler.interface import (
+    LookAheadPolicy,
+    RetryPolicy,
+    SchedulerAction,
+    WorkAheadPolicy,
+)
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
+from gspc_trio.core.machine import Turn
 from gspc_trio.core.task import Shape, Task, TaskState
 from gspc_trio.records.facts import TaskChanged, TaskCounts
 from gspc_trio.records.progress import LATELY_MAX, RECENT_SECONDS, keep_failure
@@ -415,7 +421,7 @@ class ShapeQueue:
 
 
 @define(eq=False)
-class SchedulerState:
+class SchedulerState(Turn[SchedulerAction]):
     """Everything one scheduler knows, and the actions of the event it is handling.
 
     Attributes:
@@ -435,6 +441,7 @@ class SchedulerState:
         draining: what is at a worker may run to its end.
         recording: whether what becomes of single tasks is recorded.
         sums: what is known of those that have ended.
+        now, actions: time of the event that is being handled, and what is to be done after it, in order.
         again: tasks that go back to the front of their queue when the event is done.
         touched, turned: grants and queues that the event has changed.
     """
@@ -473,7 +480,7 @@ class SchedulerState:
     recording: bool = True
     sums: Sums = field(factory=Sums)
     now: float = 0.0
-    out: list[Any] = field(factory=list)
+    actions: list[SchedulerAction] = field(factory=list)
     again: list[TaskEntry] = field(factory=list)
     touched: dict[Held, None] = field(factory=dict)
     turned: dict[ShapeQueue, None] = field(factory=dict)

@@ -39,7 +39,7 @@ def add(state: SchedulerState, event: TasksReady) -> None:
     known = not (state.tasks.keys().isdisjoint(ids) and state.failed.keys().isdisjoint(ids))
     if known or len(ids) != len(event.tasks):
         raise IllegalEvent(f"job {state.job}: a task that the scheduler has already was said to be ready")
-    tasks, records, now, job = state.tasks, state.out, state.now, state.job
+    tasks, records, now, job = state.tasks, state.actions, state.now, state.job
     recording = state.recording
     shape = options = distance = None
     queue: ShapeQueue | None = None
@@ -150,7 +150,7 @@ def end(
         if state.failed_max is not None and len(state.failed) > state.failed_max:
             del state.failed[next(iter(state.failed))]
             state.dropped += 1
-    state.out.append(TaskDone(task.task_id, final, outcome, task.name, resource_id, entry.given_back))
+    state.actions.append(TaskDone(task.task_id, final, outcome, task.name, resource_id, entry.given_back))
     if state.recording or final is TaskState.FAILED:
         record = TaskChanged(
             state.now, state.job, task.task_id, final, entry.tries, task.name, resource_id, detail,
@@ -159,7 +159,7 @@ def end(
         if final is TaskState.FAILED:
             state.sums.failed(record)
         if state.recording:
-            state.out.append(record)
+            state.actions.append(record)
 
 
 def failed_unsent(state: SchedulerState, event: FailedUnsent) -> None:
@@ -173,7 +173,7 @@ def failed_unsent(state: SchedulerState, event: FailedUnsent) -> None:
         )
         state.sums.failed(record)
         if state.recording:
-            state.out.append(record)
+            state.actions.append(record)
 
 
 def fail(
@@ -203,7 +203,7 @@ def again(state: SchedulerState, entry: TaskEntry, detail: str, delay_s: float =
         state.again.append(entry)
     state.turned[queue] = None
     if state.recording:
-        state.out.append(
+        state.actions.append(
             TaskChanged(
                 state.now, state.job, entry.task.task_id, _READY, entry.tries, entry.task.name, "", detail
             )

@@ -215,9 +215,7 @@ def find_tasks(job: Job, text: str, states: tuple[str, ...], limit: int) -> dict
 
 def describe_workflow(job: Job) -> dict[str, Any]:
     """Return the net and how far it is; ``places`` and ``transitions`` are empty where there is no net."""
-    describe = getattr(job.machine.engine, "describe", None)
-    data: dict[str, Any] = describe() if describe is not None else {"places": [], "transitions": []}
-    return data | {"name": job.machine.name}
+    return {**job.machine.engine.describe(), "name": job.machine.name}
 
 
 def _known(progress: JobProgress) -> Iterator[TaskChanged]:

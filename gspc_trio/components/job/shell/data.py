@@ -5,11 +5,11 @@ from __future__ import annotations
 import mmap
 import operator
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from threading import Lock
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import trio
 from msgspec.structs import replace
@@ -46,6 +46,7 @@ from gspc_trio.protocol.references import (
     spread,
 )
 from gspc_trio.protocol.values import dumps
+from gspc_trio.workflow.node import FailedThrough
 
 T = TypeVar("T")
 
@@ -151,7 +152,7 @@ class JobData:
 
     def staging(self, engine: Engine) -> Engine:
         """Return the engine with tasks that state the staging that their data needs."""
-        return cast(Engine, StagingEngine(engine, self))
+        return StagingEngine(engine, self)
 
     def taking(self, put: Put, hosts: Mapping[ResourceId, str]) -> Put:
         """Return what takes events for a job: it tracks references, and notes which hosts there are.
@@ -401,6 +402,22 @@ class StagingEngine:
         self._engine = engine
         self._data = data
         self._recovery = data.recovery
+        self.restore: Callable[[TaskId], None] = engine.restore
+        self.take_over: Callable[[TaskId], Task | None] = engine.take_over
+        self.explain_stuck: Callable[[], list[str]] = engine.explain_stuck
+        self.describe: Callable[[], dict[str, object]] = engine.describe
+        self.resolve: Callable[[Mapping[str, object]], None] = engine.resolve
+        self.named: Set[str] = engine.named
+
+    @property
+    def has_more(self) -> bool:
+        """Whether to ask for tasks once more."""
+        return self._engine.has_more
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a termination transition has ended the workflow."""
+        return self._engine.is_stopped
 
     def next(self) -> TaskId | None:
         """Return the id of a task that is ready and not yet extracted, or None."""
@@ -423,7 +440,7 @@ class StagingEngine:
             self._recovery.ended(task_id)
             self._engine.inject(task_id, values)
 
-    def fail(self, task_id: TaskId, error: TaskError) -> Any:
+    def fail(self, task_id: TaskId, error: TaskError) -> tuple[FailedThrough, ...] | None:
         """The extracted task has failed for good; return those that fail through it."""
         if task_id >= FIRST_TASK_ID:
             self._recovery.done(task_id, False)
@@ -431,16 +448,13 @@ class StagingEngine:
         self._recovery.ended(task_id)
         return self._engine.fail(task_id, error)
 
-    def cancelled(self, task_id: TaskId) -> Any:
+    def cancelled(self, task_id: TaskId) -> tuple[FailedThrough, ...] | None:
         """The extracted task was cancelled; return those that fail through it."""
         if task_id >= FIRST_TASK_ID:
             self._recovery.done(task_id, False)
             return ()
         self._recovery.ended(task_id)
         return self._engine.cancelled(task_id)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
 
 
 LOOK_FIRST_S, LOOK_MAX_S = 0.1, 10.0

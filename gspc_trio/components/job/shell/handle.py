@@ -11,7 +11,7 @@ import trio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gspc_trio.components.job.machine import Close, JobEnded, JobMachine, Look, TaskFailure
+from gspc_trio.components.job.machine import Close, JobEnded, JobEvent, JobMachine, Look, TaskFailure
 from gspc_trio.components.job.messages import MemoryStatus
 from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
@@ -110,7 +110,7 @@ class Job:
         self.ask_memory: Callable[[], Awaitable[MemoryStatus]] | None = None
         self.ask_worker: Callable[[ResourceId, Any], Awaitable[Any]] | None = None
         self.encode: Callable[[Any], bytes] = dumps
-        self.inbox: Inbox[Any] = Inbox()
+        self.inbox: Inbox[JobEvent] = Inbox()
         self._hosts = hosts
         self._outputs = outputs
         self._begun_s = trio.current_time()
@@ -118,7 +118,6 @@ class Job:
         self._result: JobResult | None = None
         self.functions: dict[str, Callable[[Any], Any]] = {}
         self.rts_lost = False
-        self._record_each(False)
 
     @property
     def job_id(self) -> JobId:
@@ -228,16 +227,11 @@ class Job:
             now, to_file=to_file, watched=watched, ended=scheduler.ended, live=scheduler.live
         )
         if (mode is Mode.EACH) is not (before is Mode.EACH):
-            self._record_each(mode is Mode.EACH)
+            self.inbox.put(Watched(mode is Mode.EACH))
         if mode is Mode.GLANCES and now - self._glanced_s >= GLANCE_INTERVAL_S and self.machine.ended is None:
             self._glanced_s = now
             self.records.renew(scheduler.glance(now, GLANCE_TASKS_MAX))
         return mode is Mode.GLANCES and self.machine.ended is None
-
-    def _record_each(self, on: bool) -> None:
-        """Begin to record single tasks, or cease to: the records say what there is now."""
-        for record in self.machine.scheduler.handle(Watched(on), trio.current_time()):
-            self.records.append(record)
 
     def end(self, ended: JobEnded) -> None:
         """Take down the result; whoever waits goes on."""

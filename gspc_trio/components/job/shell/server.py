@@ -227,8 +227,7 @@ class _JobServer:
 
     async def open_data(self, stack: AsyncExitStack, rts: RunTimeSystem, job_id: JobId, host: str) -> None:
         """Take part in the job's memory layer, if it has one, for as long as the stack is open."""
-        engine: Any = self.engine
-        named: set[str] = getattr(engine, "named", set())  # a graph of tasks has none
+        engine, named = self.engine, self.engine.named
         if self.layer is None:
             if named:
                 raise WorkflowError(
@@ -261,7 +260,7 @@ class _JobServer:
             job_id,
             settings.name,
             self.engine if self.data is None else self.data.staging(self.engine),
-            look_ahead_scheduler(job_id, failed_max=settings.failed_max),
+            look_ahead_scheduler(job_id, failed_max=settings.failed_max, recording=False),
             settings.keep_going,
             self.open_ended,
             journaled=self.journal is not None,

@@ -326,7 +326,7 @@ def test_a_shape_without_tasks_gives_its_grants_back_for_one_that_waits() -> Non
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (object(), "does not know the event"),
+        (object(), "is no event of a scheduler"),
         (ready(1), "already"),
         (ready(2, 2), "already"),
         (RetryTask(1), "has not failed"),
