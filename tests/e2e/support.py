@@ -16,6 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import trio
+
+from gspc_trio.components.rts.shell.client import join_rts
+
 ROOT = Path(__file__).parents[2]
 HANG_S = 60.0
 """Far more than anything here takes: a test that waits this long has found a hang."""
@@ -82,19 +86,27 @@ import os, time
 from gspc_trio import farm, Workflow
 
 def leave_a_trace(item):
-    folder, number, seconds, gate = item
+    folder, number, seconds, gate, hurry = item
     with open(os.path.join(folder, f"{number}.{os.getpid()}"), "x"):
         pass
     while gate and not os.path.exists(gate):
         time.sleep(0.01)
-    time.sleep(seconds)
+    if not hurry:
+        time.sleep(seconds)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not os.path.exists(hurry):
+        time.sleep(0.01)
     return number
 
-def workflow(folder: str, n: int = 200, seconds: float = 0.02, gate: str = "", rerun: bool = True):
-    items = [(folder, i, seconds, gate) for i in range(n)]
+def workflow(folder: str, n: int = 200, seconds: float = 0.02, gate: str = "", hurry: str = "",
+             rerun: bool = True):
+    items = [(folder, i, seconds, gate, hurry) for i in range(n)]
     return Workflow(farm(leave_a_trace, name="marking", may_rerun=rerun), {"items": items})
 """
-"""A workflow whose tasks leave a trace each, named by number and process, and wait for a file ``gate``."""
+"""A workflow whose tasks leave a trace each, named by number and process, and wait for a file ``gate``.
+
+They take ``seconds``, or end at once when there is a file ``hurry``.
+"""
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = HANG_S) -> Any:
@@ -166,6 +178,15 @@ class World:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    def status(self) -> Any:
+        """Return what ``gspc-rts status --json`` prints, without a process for it."""
+
+        async def ask() -> dict[str, Any]:
+            async with join_rts(Path(self.connection_file)) as rts:
+                return await rts.status()
+
+        return json.loads(json.dumps(trio.run(ask)))
+
     def start_rts(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a run-time system and wait until it says that it is there."""
         process = self.start("rts", "start", *arguments)
@@ -193,7 +214,7 @@ class World:
 
     def held_cores(self) -> int:
         """Return how many cores of the run-time system are held."""
-        held: int = self.run_json("rts", "status")["classes"].get("core", {"held": -1})["held"]
+        held: int = self.status()["classes"].get("core", {"held": -1})["held"]
         return held
 
     def stop_rts(self, *arguments: str) -> None:

@@ -251,7 +251,7 @@ def test_a_job_server_that_was_stopped_for_too_long_says_so(world: World) -> Non
     job = world.start("jobserver", "run", world.workflow(SLEEPERS), "--rts", world.connection_file)
     wait_until(lambda: world.held_cores() == 1, "the job to run")
     job.send_signal(signal.SIGSTOP)
-    wait_until(lambda: world.run_json("rts", "status")["jobs"] == [], "the job to be signed off")
+    wait_until(lambda: world.status()["jobs"] == [], "the job to be signed off")
     job.send_signal(signal.SIGCONT)
     _, err = job.communicate(timeout=HANG_S)
     assert job.returncode == 1

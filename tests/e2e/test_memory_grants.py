@@ -11,7 +11,7 @@ from tests.e2e.support import KEEPING, World, completed, wait_until
 
 def taken_bytes(world: World) -> int:
     """Return how much memory of the only host somebody has."""
-    memories = list(world.run_json("rts", "status")["memories"].values())
+    memories = list(world.status()["memories"].values())
     return sum(memory["total_bytes"] - memory["free_bytes"] for memory in memories)
 
 

@@ -22,7 +22,7 @@ def workflow(n: int = 1000, seconds: float = 0.02):
 
 
 def jobs_of(world: World) -> dict[str, dict[str, object]]:
-    return {job["name"]: job for job in world.run_json("rts", "status")["jobs"]}
+    return {job["name"]: job for job in world.status()["jobs"]}
 
 
 def test_two_jobs_share_the_cores_of_one_run_time_system(world: World) -> None:

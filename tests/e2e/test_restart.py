@@ -24,27 +24,31 @@ def test_a_run_time_system_comes_back_to_its_hosts_and_jobs(world: World) -> Non
     state = str(world.folder / "state")
     first = world.start_rts("--state", state, "--cores", "1", "--host", "anna")
     assert world.run("rts", "bootstrap", "berta", "--cores", "2").returncode == 0
-    before = world.run_json("rts", "status")
+    before = world.status()
     marks = world.folder / "marks"
     marks.mkdir()
     connection = world.connection_file
     token = json.loads(Path(connection).read_text())["token"]
     given = ("--set", f"folder={marks}", "--set", "n=400", "--set", "seconds=0.08", "--rts", connection)
-    plain = world.start("jobserver", "run", world.workflow(MARKING), *given, "--json")
+    hurry = world.folder / "hurry"
+    plain = world.start(
+        "jobserver", "run", world.workflow(MARKING), *given, "--set", f"hurry={hurry}", "--json"
+    )
     wait_until(lambda: len(traces(marks)) >= 50, "tasks run")
     kill(first)
     held = len(traces(marks))
     wait_until(lambda: len(traces(marks)) > held + 20, "tasks go on without a run-time system")
     world.start_rts("--state", state)
-    after = world.run_json("rts", "status")
+    after = world.status()
 
     def known(status: dict[str, Any]) -> set[tuple[Any, ...]]:
         return {(rif["rif_id"], rif["incarnation"], rif["pid"], rif["workers"]) for rif in status["rifs"]}
 
     assert known(after) == known(before)
     assert json.loads(Path(connection).read_text())["token"] == token
-    jobs = wait_until(lambda: world.run_json("rts", "status")["jobs"], "the job is back")
+    jobs = wait_until(lambda: world.status()["jobs"], "the job is back")
     assert [(job["job"], job["pid"]) for job in jobs] == [("j1", plain.pid)]
+    hurry.touch()
     done = completed(plain)
     assert done.returncode == 0, done.stderr
     assert sorted(json.loads(done.stdout)["outputs"]["results"]) == list(range(400))
@@ -65,7 +69,7 @@ def test_what_does_not_come_back_is_lost(world: World) -> None:
     flow = world.workflow(SLEEPERS)
     job = world.start("jobserver", "run", flow, "--set", "seconds=60", "--rts", world.connection_file)
     wait_until(lambda: world.held_cores() == 2, "the job runs")
-    pids = {rif["host"]: rif["pid"] for rif in world.run_json("rts", "status")["rifs"]}
+    pids = {rif["host"]: rif["pid"] for rif in world.status()["rifs"]}
     kill(first)
     os.kill(pids["anna"], signal.SIGKILL)
     kill(job)
@@ -77,7 +81,7 @@ def test_what_does_not_come_back_is_lost(world: World) -> None:
     # It is on the same host, so that its process can be looked for: nobody waits 30 s for it.
 
     def forgotten() -> bool:
-        return not world.run_json("rts", "status")["jobs"] and world.held_cores() == 0
+        return not world.status()["jobs"] and world.held_cores() == 0
 
     wait_until(forgotten, "its cores are free", RESUME_GRACE_S - 5.0)
     data = world.run_json("jobserver", "run", flow, "--set", "n=4", "--rts", world.connection_file)
@@ -87,7 +91,7 @@ def test_what_does_not_come_back_is_lost(world: World) -> None:
 
 def up(world: World, number: int) -> dict[str, Any]:
     """Return the RIFs by host if so many are up."""
-    rifs = {rif["host"]: rif for rif in world.run_json("rts", "status")["rifs"] if rif["state"] == "up"}
+    rifs = {rif["host"]: rif for rif in world.status()["rifs"] if rif["state"] == "up"}
     return rifs if len(rifs) == number else {}
 
 
@@ -103,7 +107,7 @@ def test_an_orderly_end_is_no_crash(world: World) -> None:
     assert (done.returncode, "run-time system" in one_line(done.stderr)) == (1, True)
     world.wait_nothing_left()
     world.start_rts("--state", state)
-    (rif,) = world.run_json("rts", "status")["rifs"]
+    (rif,) = world.status()["rifs"]
     assert (rif["host"], rif["state"], rif["rif_id"]) == ("anna", "up", "r2")
     world.stop_rts()
 

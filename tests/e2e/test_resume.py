@@ -69,7 +69,7 @@ def test_tasks_whose_workers_live_are_taken_over(world: World) -> None:
     marks.mkdir()
     flow, journal = world.workflow(MARKING), str(world.folder / "journal")
     connection = str(world.folder / "runtime" / "gspc-trio" / "rts.json")
-    given = ("--set", f"folder={marks}", "--set", "n=8", "--set", "seconds=2", "--rts", connection)
+    given = ("--set", f"folder={marks}", "--set", "n=8", "--set", "seconds=1", "--rts", connection)
     process = world.start("jobserver", "run", flow, *given, "--journal", journal)
     wait_until(lambda: len(traces(marks)) >= 4, "the second tasks run")
     os.kill(process.pid, signal.SIGKILL)

@@ -21,7 +21,7 @@ ENOUGH_FOR_A_CONNECTION = 4
 
 
 def rifs(world: World) -> dict[str, Any]:
-    return {rif["host"]: rif for rif in world.run_json("rts", "status")["rifs"]}
+    return {rif["host"]: rif for rif in world.status()["rifs"]}
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def test_what_does_not_fit_the_memory_of_a_server_goes_to_the_disk_that_the_user
 
     server = wait_until(holds_all, "all values are there")
     assert (server["memory_bytes"], server["spill_bytes"]) == (8 * MIB, 64 * MIB)
-    (memory,) = world.run_json("rts", "status")["memories"].values()
+    (memory,) = world.status()["memories"].values()
     assert memory["total_bytes"] - memory["free_bytes"] == 8 * MIB
     (world.folder / "gate").touch()
     done = completed(job)

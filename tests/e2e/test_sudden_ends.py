@@ -101,7 +101,7 @@ def test_kill_of_a_rif_runs_its_tasks_again(world: World) -> None:
     assert done.returncode == 0, done.stderr
     assert sorted(json.loads(done.stdout)["outputs"]["results"]) == list(range(100))
     wait_until(
-        lambda: world.run_json("rts", "status")["classes"]["core"]["total"] == 2,
+        lambda: world.status()["classes"]["core"]["total"] == 2,
         "the RIF to be started again",
     )
     world.stop_rts()
