@@ -14,6 +14,10 @@ from gspc_trio.components.rif.events import HostAction, HostEvent, RifEvent
 from gspc_trio.components.rif.host import RifHost
 from gspc_trio.components.rif.machine import Rif
 from gspc_trio.components.rif.shell.service import RifService
+from gspc_trio.components.rts.actions import RtsAction
+from gspc_trio.components.rts.events import RtsEvent
+from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.shell.service import RtsService
 from gspc_trio.components.worker.events import ComputeAction, WorkerEvent
 from gspc_trio.components.worker.machine import Worker
 from gspc_trio.components.worker.shell.worker import WorkerShell
@@ -143,6 +147,7 @@ def test_an_action_goes_to_the_method_that_performs_it() -> None:
         (Rif, RifEvent),
         (RifHost, HostEvent),
         (Session, SessionEvent),
+        (Rts, RtsEvent),
     ],
 )
 def test_handlers_cover_the_union_of_events(
@@ -155,6 +160,7 @@ def test_handlers_cover_the_union_of_events(
     ("shell", "union"),
     [
         (RifService, HostAction),
+        (RtsService, RtsAction),
         (WorkerShell, ComputeAction),
         (CoordinatorService, LayerAction),
         (StoreShell, StoreAction),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from msgspec import Struct
 
-from gspc_trio.components.rm.messages import Grant
+from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Release, Revoked
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 
 REMOVE_POLICIES = ("lose", "wait", "refuse")
@@ -124,3 +127,24 @@ class Claimed(Struct, frozen=True):
     job: JobId
     grants: tuple[Grant, ...]
     whole: bool = False
+
+
+RmEvent: TypeAlias = (
+    Demand
+    | Release
+    | Interrupt
+    | Added
+    | Removed
+    | Rested
+    | Resumed
+    | Awaited
+    | Coming
+    | Settled
+    | JobJoined
+    | JobWeighed
+    | JobGone
+    | Revoked
+    | Claimed
+    | Tick
+)
+"""What the resource manager takes."""

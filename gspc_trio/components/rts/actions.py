@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources
+from gspc_trio.components.rm.events import RmEvent
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.resources import Resource
+from gspc_trio.records.facts import JobChanged, RifChanged, TaskCounts
 
 # To strategies ----------------------------------------------------------------------------------------------
 
@@ -128,7 +130,7 @@ class AnnounceGone(Struct, frozen=True):
 class TellRm(Struct, frozen=True):
     """Give this event to the resource manager before anything else happens."""
 
-    event: Any
+    event: RmEvent
 
 
 # To users ---------------------------------------------------------------------------------------------------
@@ -173,3 +175,26 @@ class Stopped(Struct, frozen=True):
 
 
 HostToResource: TypeAlias = dict[str, tuple[ResourceId, ...]]
+
+RtsAction: TypeAlias = (
+    StartRif
+    | KillRif
+    | AskRif
+    | TellRif
+    | CloseJobAt
+    | StopRif
+    | DropLink
+    | AcceptJob
+    | RefuseJob
+    | TellWeight
+    | AnnounceRif
+    | AnnounceGone
+    | TellRm
+    | Answer
+    | QuestionRefused
+    | Stopped
+    | RifChanged
+    | JobChanged
+    | TaskCounts
+)
+"""What the machine of the run-time system decides."""

@@ -6,13 +6,16 @@ number its shell gives to each connection. Both only grow.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from msgspec import Struct, field
 
 from gspc_trio.components.rif.messages import Claim, DagReport
 from gspc_trio.components.rm.events import Added, Removed
-from gspc_trio.components.rm.messages import Grant, Revoked
+from gspc_trio.components.rm.messages import Grant, GrantsAhead, Revoke, Revoked
 from gspc_trio.components.rts.messages import JobEnd
 from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 
 # A user asks ------------------------------------------------------------------------------------------------
@@ -254,3 +257,33 @@ class JobGone(Struct, frozen=True):
     left: JobEnd | None = None
     silent: bool = False
     link: int = 0
+
+
+RtsEvent: TypeAlias = (
+    BootstrapAsked
+    | TeardownAsked
+    | AddAsked
+    | RemoveAsked
+    | WeightAsked
+    | Stop
+    | RifUp
+    | RifBack
+    | RifRestored
+    | RifLost
+    | RifEnded
+    | RifUnfit
+    | RifAnswered
+    | RifRefused
+    | RevokedBy
+    | ResourcesLeft
+    | RmAnswered
+    | GrantsAhead
+    | Revoke
+    | JobAsked
+    | JobBack
+    | JobGone
+    | JobServerEnded
+    | TakeoverDone
+    | Tick
+)
+"""What the machine of the run-time system takes."""

@@ -19,7 +19,7 @@ from gspc_trio.components.rts.actions import (
     TellWeight,
     Weighed,
 )
-from gspc_trio.components.rts.lifecycle import Actions, LifeCycle
+from gspc_trio.components.rts.lifecycle import LifeCycle
 from gspc_trio.components.rts.messages import EndState, JobEnd
 from gspc_trio.components.rts.state import JobEntry, Rif, RifState
 from gspc_trio.core.ids import Counter, JobId
@@ -46,7 +46,7 @@ class Jobs:
         self.names = Counter("j")
         self._ended: set[JobId] = set()
 
-    def asked(self, event: events.JobAsked, now: float, out: Actions) -> None:
+    def asked(self, event: events.JobAsked) -> None:
         """A job server joins, perhaps to go on for an earlier job."""
         jobs = self.registered
         if event.link in self.links:
@@ -59,7 +59,7 @@ class Jobs:
         elif len(jobs) >= self._lives.limits.jobs_max:
             refusal = f"there may be {self._lives.limits.jobs_max} jobs at one time, and there are"
         if refusal:
-            out.append(RefuseJob(event.link, refusal))
+            self._lives.actions.append(RefuseJob(event.link, refusal))
             return
         orphan = jobs.get(event.adopts)
         job = self.names.next_name()
@@ -67,23 +67,23 @@ class Jobs:
             job, event.link, event.name, event.pid, event.host, event.address, event.weight, event.grace_s
         )
         self.links[event.link] = job
-        adopted = self._adopt(job, event.adopts, now, out)
+        adopted = self._adopt(job, event.adopts)
         if adopted and orphan is not None and orphan.away_until is None:
             # Its job server is gone though its connection does not know yet.
             del self.links[orphan.link]
-            out.append(TellRm(Interrupt(adopted)))
-        self._end_orphans(adopted, now, out)
-        out.append(JobChanged(now, job, "running", event.name))
+            self._lives.actions.append(TellRm(Interrupt(adopted)))
+        self._end_orphans(adopted)
+        self._lives.actions.append(JobChanged(self._lives.now, job, "running", event.name))
         rifs = [rif.rif_id for rif in self._lives.rifs.values() if rif.state in (RifState.UP, RifState.AWAY)]
-        out.append(AcceptJob(event.link, job, adopted, rifs=tuple(rifs) if adopted else ()))
-        out.extend(
+        self._lives.actions.append(AcceptJob(event.link, job, adopted, rifs=tuple(rifs) if adopted else ()))
+        self._lives.actions.extend(
             self._lives.announcement(rif, (job,))
             for rif in self._lives.rifs.values()
             if rif.state is RifState.UP
         )
-        out.append(TellRm(JobJoined(job, event.weight, event.priority)))
+        self._lives.actions.append(TellRm(JobJoined(job, event.weight, event.priority)))
 
-    def _adopt(self, successor: JobId, orphan: JobId, now: float, out: Actions) -> JobId:
+    def _adopt(self, successor: JobId, orphan: JobId) -> JobId:
         """Have a job go on for an earlier one; return that, or "" if there is nothing to go on for.
 
         RIFs that have not come back yet may bring work of a job that nobody else has spoken of.
@@ -92,8 +92,8 @@ class Jobs:
         entry = self.registered.get(orphan)
         if entry is None and orphan in self.names and any(map(_may_bring_work, lives.rifs.values())):
             entry = JobEntry(orphan, 0, orphan, 0, "", "", 1.0, lives.limits.grace_s)
-            out.append(JobChanged(now, orphan, "running", orphan))
-            out.append(TellRm(JobJoined(orphan)))
+            self._lives.actions.append(JobChanged(self._lives.now, orphan, "running", orphan))
+            self._lives.actions.append(TellRm(JobJoined(orphan)))
         if entry is None or orphan == successor or not entry.grace_s:
             return ""
         if entry.successor not in ("", successor):
@@ -101,7 +101,7 @@ class Jobs:
         self.registered[orphan] = replace(entry, away_until=math.inf, successor=successor)
         return orphan
 
-    def back(self, event: events.JobBack, now: float, out: Actions) -> None:
+    def back(self, event: events.JobBack) -> None:
         """A job server has connected again: it goes on as the job it was."""
         lives, job, wish = self._lives, event.job, event.joining
         if wish.link in self.links:
@@ -115,7 +115,7 @@ class Jobs:
         elif entry is not None and entry.successor:
             refusal = f"job {entry.successor} has gone on for it"
         if refusal:
-            out.append(RefuseJob(wish.link, refusal))
+            self._lives.actions.append(RefuseJob(wish.link, refusal))
             return
         if entry is not None and entry.away_until is None:
             del self.links[entry.link]
@@ -127,17 +127,21 @@ class Jobs:
         self.links[wish.link] = job
         orphan = self.registered.get(wish.adopts)
         if orphan is None or orphan.away_until is not None:
-            self._adopt(job, wish.adopts, now, out)
-        out.append(JobChanged(now, job, "running", wish.name))
-        out.append(AcceptJob(wish.link, job, back=True))
-        out.extend(lives.announcement(rif, (job,)) for rif in lives.rifs.values() if rif.state is RifState.UP)
+            self._adopt(job, wish.adopts)
+        self._lives.actions.append(JobChanged(self._lives.now, job, "running", wish.name))
+        self._lives.actions.append(AcceptJob(wish.link, job, back=True))
+        self._lives.actions.extend(
+            lives.announcement(rif, (job,)) for rif in lives.rifs.values() if rif.state is RifState.UP
+        )
         known = entry is not None
-        out.append(TellRm(JobWeighed(job, weight) if known else JobJoined(job, weight, wish.priority)))
+        self._lives.actions.append(
+            TellRm(JobWeighed(job, weight) if known else JobJoined(job, weight, wish.priority))
+        )
         if weight != wish.weight:
-            out.append(TellWeight(job, weight))
-        out.append(TellRm(Claimed(job, event.grants, whole=True)))
+            self._lives.actions.append(TellWeight(job, weight))
+        self._lives.actions.append(TellRm(Claimed(job, event.grants, whole=True)))
 
-    def weight_asked(self, event: events.WeightAsked, out: Actions) -> None:
+    def weight_asked(self, event: events.WeightAsked) -> None:
         """Change a job's share of the resources."""
         jobs = self.registered
         refusal = _bad_weight(event.weight)
@@ -145,14 +149,14 @@ class Jobs:
             there = ", ".join(jobs) or "none"
             refusal = f"there is no job {event.job}; registered: {there}"
         if refusal:
-            out.append(QuestionRefused(event.ask, refusal))
+            self._lives.actions.append(QuestionRefused(event.ask, refusal))
             return
         jobs[event.job] = replace(jobs[event.job], weight=event.weight)
-        out.append(TellRm(JobWeighed(event.job, event.weight)))
-        out.append(TellWeight(event.job, event.weight))
-        out.append(Answer(event.ask, Weighed()))
+        self._lives.actions.append(TellRm(JobWeighed(event.job, event.weight)))
+        self._lives.actions.append(TellWeight(event.job, event.weight))
+        self._lives.actions.append(Answer(event.ask, Weighed()))
 
-    def gone(self, event: events.JobGone, now: float, out: Actions) -> None:
+    def gone(self, event: events.JobGone) -> None:
         """A job has left, or cannot be heard any more: then it is awaited if it may come back."""
         jobs = self.registered
         entry = jobs.get(event.job)
@@ -162,26 +166,26 @@ class Jobs:
             raise IllegalEvent(f"there is no job {event.job}")
         del self.links[entry.link]
         if not self._lives.limits.grace_s:  # it cannot come back as it was
-            self._end_orphans(event.job, now, out)
+            self._end_orphans(event.job)
         grace_s = max(entry.grace_s, self._lives.limits.grace_s if event.silent else 0.0)
         if grace_s > 0 and not event.left and not self._lives.stopping:
-            jobs[event.job] = replace(entry, grace_s=grace_s, away_until=now + grace_s)
-            out.append(TellRm(Interrupt(event.job)))  # what it holds stays; nobody could use more
+            jobs[event.job] = replace(entry, grace_s=grace_s, away_until=self._lives.now + grace_s)
+            # What it holds stays; nobody could use more.
+            self._lives.actions.append(TellRm(Interrupt(event.job)))
         else:
-            self._end_job(entry, event, now, out)
+            self._end_job(entry, event)
 
-    def takeover_done(self, event: events.TakeoverDone, now: float, out: Actions) -> None:
+    def takeover_done(self, event: events.TakeoverDone) -> None:
         """Who went on for a job has all that was left of it."""
         entry = self.registered.get(event.job)
         if entry is not None and entry.successor == event.successor:
-            self._end_job(entry, events.JobGone(event.job, f"{event.successor} went on for it"), now, out)
+            self._end_job(entry, events.JobGone(event.job, f"{event.successor} went on for it"))
 
-    def ended(self, event: events.JobServerEnded, now: float, out: Actions) -> None:
+    def ended(self, event: events.JobServerEnded) -> None:
         """Await this job no more than RIFs need to say what they have of it."""
-        del now, out
         self._ended.add(event.job)
 
-    def awaits(self, job: JobId, new: bool, now: float, out: Actions) -> bool:
+    def awaits(self, job: JobId, new: bool) -> bool:
         """Return whether work that a RIF brings back is claimed for its job, which is awaited.
 
         A job of which nobody has spoken before is awaited from now on if the RIF is ``new``: known only to a
@@ -192,9 +196,11 @@ class Jobs:
             return entry.away_until is not None and not entry.pid
         if new:
             grace_s = 0.0 if job in self._ended else self._lives.limits.grace_s
-            self.registered[job] = JobEntry(job, 0, job, 0, "", "", 1.0, grace_s, away_until=now + grace_s)
-            out.append(JobChanged(now, job, "running", job))
-            out.append(TellRm(JobJoined(job)))
+            self.registered[job] = JobEntry(
+                job, 0, job, 0, "", "", 1.0, grace_s, away_until=self._lives.now + grace_s
+            )
+            self._lives.actions.append(JobChanged(self._lives.now, job, "running", job))
+            self._lives.actions.append(TellRm(JobJoined(job)))
         return new
 
     def deadline(self) -> float | None:
@@ -202,12 +208,12 @@ class Jobs:
         times = [job.away_until for job in self.registered.values() if job.away_until is not None]
         return min(times, default=None)
 
-    def tick(self, now: float, out: Actions) -> None:
+    def tick(self) -> None:
         """Give those up that nobody went on for in time; an orphan ends with its successor."""
         for entry in list(self.registered.values()):
-            if entry.away_until is not None and entry.away_until <= now:
+            if entry.away_until is not None and entry.away_until <= self._lives.now:
                 reason = f"nobody went on for it within {entry.grace_s:g} s" if entry.grace_s else ENDED
-                self._end_job(entry, events.JobGone(entry.job, reason), now, out)
+                self._end_job(entry, events.JobGone(entry.job, reason))
 
     def check(self) -> None:
         """Assert the invariants of jobs."""
@@ -219,23 +225,29 @@ class Jobs:
         )
         assert all(entry.job == job for job, entry in jobs.items())
 
-    def _end_orphans(self, successor: JobId, now: float, out: Actions) -> None:
+    def _end_orphans(self, successor: JobId) -> None:
         """Who went on for other jobs is gone: nobody else does."""
         for orphan in [one for one in self.registered.values() if successor and one.successor == successor]:
-            self._end_job(orphan, events.JobGone(orphan.job, "who went on for it is gone"), now, out)
+            self._end_job(orphan, events.JobGone(orphan.job, "who went on for it is gone"))
 
-    def _end_job(self, entry: JobEntry, event: events.JobGone, now: float, out: Actions) -> None:
-        self._end_orphans(event.job, now, out)
+    def _end_job(self, entry: JobEntry, event: events.JobGone) -> None:
+        self._end_orphans(event.job)
         del self.registered[event.job]
         links = tuple(self._lives.by_link)
         if links:
-            out.append(CloseJobAt(links, event.job))
-        out.append(TellRm(JobGone(event.job)))
+            self._lives.actions.append(CloseJobAt(links, event.job))
+        self._lives.actions.append(TellRm(JobGone(event.job)))
         end = event.left or JobEnd(EndState.STOPPED, event.reason)
         if end.tasks:
-            out.append(TaskCounts(now, event.job, dict(end.tasks), first_s=now - end.elapsed_s))
+            self._lives.actions.append(
+                TaskCounts(
+                    self._lives.now, event.job, dict(end.tasks), first_s=self._lives.now - end.elapsed_s
+                )
+            )
         detail = end.detail[: self._lives.limits.detail_characters_max]
-        out.append(JobChanged(now, event.job, end.state.value, entry.name, detail))
+        self._lives.actions.append(
+            JobChanged(self._lives.now, event.job, end.state.value, entry.name, detail)
+        )
 
 
 def _bad_weight(weight: float) -> str:

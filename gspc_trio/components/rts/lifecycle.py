@@ -5,12 +5,11 @@ While one is up it revokes what it is told to, and rests for a while when its ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from attrs import define, field
 
-from gspc_trio.components.rm.events import Added, Awaited, Removed, Rested, Resumed
+from gspc_trio.components.rm.events import Added, Awaited, Coming, Removed, Rested, Resumed, Settled
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke
 from gspc_trio.components.rts.actions import (
     AnnounceGone,
@@ -20,6 +19,7 @@ from gspc_trio.components.rts.actions import (
     DropLink,
     KillRif,
     QuestionRefused,
+    RtsAction,
     StartRif,
     StopRif,
     TellRif,
@@ -27,7 +27,6 @@ from gspc_trio.components.rts.actions import (
     TornDown,
 )
 from gspc_trio.components.rts.events import BootstrapAsked, RifEnded, RifLost, RifUnfit, RifUp, TeardownAsked
-from gspc_trio.components.rts.expected import Expected
 from gspc_trio.components.rts.state import (
     Add,
     JobEntry,
@@ -39,11 +38,9 @@ from gspc_trio.components.rts.state import (
     checked_dag,
 )
 from gspc_trio.core.ids import Counter, GrantId, JobId, ResourceId, RifId
-from gspc_trio.core.machine import IllegalEvent
-from gspc_trio.core.resources import MEMORY_CLASS, BadResources
+from gspc_trio.core.machine import IllegalEvent, Turn
+from gspc_trio.core.resources import MEMORY_CLASS, BadResources, Resource
 from gspc_trio.records.facts import RifChanged
-
-Actions = list[Any]
 
 UNCONFIRMED = "it did not say in time that revoked work has ended"
 
@@ -68,7 +65,49 @@ class _Teardown:
     waiting: set[RifId]
 
 
-class LifeCycle:
+class _Coming:
+    """RIFs on their way, for the first time or again, and what they will bring: the RM waits for them.
+
+    It is kept up to date at the cost of what changed.
+    """
+
+    def __init__(self) -> None:
+        self._changed: dict[RifId, Rif] = {}
+        self._told: dict[RifId, tuple[Resource, ...] | None] = {}
+
+    def changed(self, rif: Rif) -> None:
+        """What this RIF will bring may be something else from now on."""
+        self._changed[rif.rif_id] = rif
+
+    def news(self) -> list[TellRm]:
+        """Return what the RM is to be told of what comes, as far as that has changed."""
+        news: list[TellRm] = []
+        for rif_id, rif in self._changed.items():
+            told = rif_id in self._told
+            if not self.brings(rif):
+                if told:
+                    del self._told[rif_id]
+                    news.append(TellRm(Settled(rif_id)))
+            elif not told or self._told[rif_id] != rif.wanted:
+                self._told[rif_id] = rif.wanted
+                news.append(TellRm(Coming(rif_id, rif.wanted, rif.host)))
+        self._changed.clear()
+        return news
+
+    def brings(self, rif: Rif) -> bool:
+        """Return whether this RIF is on its way, for the first time or again."""
+        if rif.state is RifState.LOST:
+            return not rif.is_first_try
+        return rif.state is RifState.STARTING or (rif.state is RifState.AWAY and not rif.resources)
+
+    def check(self, rifs: Iterable[Rif]) -> None:
+        """Assert that the RM was told of just those RIFs that are on their way."""
+        assert not self._changed, self._changed
+        coming = {rif.rif_id: rif.wanted for rif in rifs if self.brings(rif)}
+        assert self._told == coming, (self._told, coming)
+
+
+class LifeCycle(Turn[RtsAction]):
     """RIFs and the questions that wait for them.
 
     Args:
@@ -78,6 +117,7 @@ class LifeCycle:
     """
 
     def __init__(self, strategies: frozenset[str], limits: Limits, jobs: Mapping[JobId, JobEntry]) -> None:
+        super().__init__()
         self.strategies = strategies
         self.limits = limits
         self.rifs: dict[RifId, Rif] = {}
@@ -89,57 +129,57 @@ class LifeCycle:
         self._hosts: dict[str, Rif] = {}
         self._batches: dict[int, _Batch] = {}
         self._teardowns: dict[int, _Teardown] = {}
-        self.expected = Expected()
+        self._coming = _Coming()
 
     # Bootstrap ----------------------------------------------------------------------------------------------
 
-    def bootstrap(self, event: BootstrapAsked, now: float, out: Actions) -> None:
+    def bootstrap(self, event: BootstrapAsked) -> None:
         """Start a RIF on each host, or say at once why not."""
         reason = refusal_of(event, self.strategies, len(self.rifs), self.limits.rifs_max)
         if reason:
-            out.append(QuestionRefused(event.ask, reason))
+            self.actions.append(QuestionRefused(event.ask, reason))
             return
         batch = self._batches[event.ask] = _Batch(set())
         for host in event.hosts:
             there = self._hosts.get(host)
             if there is not None and there.is_to_come_again and not there.end_s(self.limits):
-                self._try_now(there, event, now, out)
+                self._try_now(there, event)
                 batch.waiting.add(there.rif_id)
                 continue
             if there is not None and there.state is not RifState.FAILED:
                 batch.failed[host] = f"{host} has the RIF {there.rif_id} already ({there.state})"
                 continue
             if there is not None:
-                self._forget(there, now, out)
+                self._forget(there)
             rif = Rif(
                 self.names.next_name(), host, event.strategy, event.cores, dict(event.options), ask=event.ask
             )
             self.rifs[rif.rif_id] = self._hosts[host] = rif
             batch.waiting.add(rif.rif_id)
-            self._start(rif, now, out)
-        self._answer_batch(event.ask, out)
+            self._start(rif)
+        self._answer_batch(event.ask)
 
-    def _try_now(self, rif: Rif, event: BootstrapAsked, now: float, out: Actions) -> None:
+    def _try_now(self, rif: Rif, event: BootstrapAsked) -> None:
         """A person, who may have mended the host, does not wait for the next try of a lost RIF."""
         if (rif.strategy, rif.cores, rif.options) != (event.strategy, event.cores, dict(event.options)):
             rif.strategy, rif.cores, rif.options = event.strategy, event.cores, dict(event.options)
             rif.wanted, rif.proven = None, False
         rif.ask, rif.tries = event.ask, 0
-        self._start(rif, now, out)
+        self._start(rif)
 
-    def _start(self, rif: Rif, now: float, out: Actions) -> None:
+    def _start(self, rif: Rif) -> None:
         if rif.incarnation:
             rif.move(RifState.STARTING)
         rif.incarnation += 1
         rif.running, rif.reason = True, ""
         rif.killed = rif.adrift = rif.fresh = rif.doubled = False
-        rif.timer_at = now + self.limits.bootstrap_timeout_s
-        out.append(
+        rif.timer_at = self.now + self.limits.bootstrap_timeout_s
+        self.actions.append(
             StartRif(rif.rif_id, rif.incarnation, rif.host, rif.strategy, rif.cores, dict(rif.options))
         )
-        self._record(rif, now, out)
+        self._record(rif)
 
-    def up(self, event: RifUp, now: float, out: Actions) -> bool:
+    def up(self, event: RifUp) -> bool:
         """Take the first word of a RIF; return whether it is to get its resources now."""
         if event.link in self.by_link:
             raise IllegalEvent(f"link {event.link} is that of {self.by_link[event.link].rif_id} already")
@@ -153,50 +193,50 @@ class LifeCycle:
             if rif is not None and rif.incarnation == event.incarnation:
                 rif.doubled = rif.link is not None or rif.state is RifState.AWAY
             refused = f"{event.rif_id} incarnation {event.incarnation} is refused: {why}"
-            out.append(DropLink(event.link, refused))
+            self.actions.append(DropLink(event.link, refused))
             return False
         rif.link, rif.address, rif.pid = event.link, event.address, event.pid
         self.by_link[event.link] = rif
         if self.grants_ahead is not None:
-            out.append(TellRif(event.link, self.grants_ahead))
+            self.actions.append(TellRif(event.link, self.grants_ahead))
         try:
             wanted = checked_dag(rif, event.hardware if rif.wanted is None else rif.wanted)
         except BadResources as error:
-            self.lose(rif, f"its hardware makes no sense: {error}", now, out)
+            self.lose(rif, f"its hardware makes no sense: {error}")
             return False
         if not wanted:
-            self.open(rif, now, out)
+            self.open(rif)
             return False
         rif.waiting.append(Add(wanted))
         return True
 
-    def tell_of_grants(self, event: GrantsAhead, _: float, out: Actions) -> None:
+    def tell_of_grants(self, event: GrantsAhead) -> None:
         """Tell all RIFs how high grants may count from now on, and those that come later when they come."""
         self.grants_ahead = event
-        out.extend(TellRif(link, event) for link in self.by_link)
+        self.actions.extend(TellRif(link, event) for link in self.by_link)
 
-    def open(self, rif: Rif, now: float, out: Actions) -> None:
+    def open(self, rif: Rif) -> None:
         """The RIF is up, with what it was to have at first."""
         rif.move(RifState.UP)
-        rif.up_at, rif.timer_at, rif.wanted = now, None, None
-        self._record(rif, now, out)
-        self.announce(rif, out)
+        rif.up_at, rif.timer_at, rif.wanted = self.now, None, None
+        self._record(rif)
+        self.announce(rif)
         if rif.resources:
-            out.append(TellRm(Added(tuple(rif.resources.values()), rif.host)))
+            self.actions.append(TellRm(Added(tuple(rif.resources.values()), rif.host)))
         else:
-            self._conclude(rif, "", out)
+            self._conclude(rif, "")
 
-    def taken(self, rif: Rif, refusal: str, now: float, out: Actions) -> None:
+    def taken(self, rif: Rif, refusal: str) -> None:
         """The RM has taken in what a RIF came up with, or would not."""
         if refusal:
-            self.lose(rif, refusal, now, out)
+            self.lose(rif, refusal)
         else:
-            self._conclude(rif, "", out)
+            self._conclude(rif, "")
 
-    def announce(self, rif: Rif, out: Actions) -> None:
+    def announce(self, rif: Rif) -> None:
         """Tell all jobs what the RIF has now."""
         if self._jobs:
-            out.append(self.announcement(rif, tuple(self._jobs)))
+            self.actions.append(self.announcement(rif, tuple(self._jobs)))
 
     def announcement(self, rif: Rif, jobs: tuple[JobId, ...]) -> AnnounceRif:
         """Return what these jobs are told of a RIF that is up."""
@@ -204,45 +244,45 @@ class LifeCycle:
 
     # Loss ---------------------------------------------------------------------------------------------------
 
-    def link_lost(self, event: RifLost, now: float, out: Actions) -> None:
+    def link_lost(self, event: RifLost) -> None:
         """The connection of a RIF is over: the RIF is lost, unless it was stopping."""
         rif = self.by_link.pop(event.link, None)
         if rif is None:
             return
         rif.link = None
         if rif.state is not RifState.STOPPING:
-            self.part(rif, event.reason, now, out)
+            self.part(rif, event.reason)
         elif rif.adrift:
-            self._forget(rif, now, out)
+            self._forget(rif)
 
-    def part(self, rif: Rif, reason: str, now: float, out: Actions) -> None:
+    def part(self, rif: Rif, reason: str) -> None:
         """A RIF cannot be heard any more: it is awaited if it may come back as it was, else lost."""
         if not (self.limits.grace_s and rif.state is RifState.UP and rif.is_idle):
-            self.lose(rif, reason, now, out)
+            self.lose(rif, reason)
             return
         rif.move(RifState.AWAY)
-        rif.reason, rif.timer_at = reason, now + self.limits.grace_s
-        self._put_off(rif, now, out)
-        self._record(rif, now, out)
+        rif.reason, rif.timer_at = reason, self.now + self.limits.grace_s
+        self._put_off(rif)
+        self._record(rif)
 
     def adopt(self, rif: Rif) -> None:
         """Take in a RIF that an earlier run-time system had."""
         self.rifs[rif.rif_id] = self._hosts[rif.host] = rif
-        self.expected.changed(rif)
+        self._coming.changed(rif)
 
-    def come_back(self, rif: Rif, link: int, now: float, out: Actions) -> None:
+    def come_back(self, rif: Rif, link: int) -> None:
         """A RIF that was away can be heard again."""
         rif.link = link
         self.by_link[link] = rif
         if self.grants_ahead is not None:
-            out.append(TellRif(link, self.grants_ahead))
+            self.actions.append(TellRif(link, self.grants_ahead))
         rif.move(RifState.UP)
-        rif.up_at, rif.timer_at, rif.reason = now, None, ""
-        self._record(rif, now, out)
-        self.announce(rif, out)
-        self._make_up(rif, now, out)
+        rif.up_at, rif.timer_at, rif.reason = self.now, None, ""
+        self._record(rif)
+        self.announce(rif)
+        self._make_up(rif)
 
-    def ended(self, event: RifEnded, now: float, out: Actions) -> None:
+    def ended(self, event: RifEnded) -> None:
         """Nothing is left of an incarnation."""
         rif = self.rifs.get(event.rif_id)
         if rif is None or not rif.running or rif.incarnation != event.incarnation:
@@ -251,111 +291,109 @@ class LifeCycle:
         if event.adrift and self.limits.grace_s and rif.state in (RifState.UP, RifState.AWAY):
             rif.adrift = True
         elif rif.state is RifState.STOPPING and rif.doubled:
-            rif.adrift, rif.killed, rif.timer_at = True, False, now + self.limits.last_end_s
+            rif.adrift, rif.killed, rif.timer_at = True, False, self.now + self.limits.last_end_s
         elif rif.state is RifState.STOPPING:
-            self._forget(rif, now, out)
+            self._forget(rif)
         elif rif.state is RifState.LOST:
             if event.reason and event.reason not in rif.reason:
                 rif.reason = f"{rif.reason}; {event.reason}"
-            self._settle(rif, now, out)
+            self._settle(rif)
         else:
-            self.lose(rif, event.reason or "it ended", now, out)
+            self.lose(rif, event.reason or "it ended")
 
-    def lose(self, rif: Rif, reason: str, now: float, out: Actions) -> None:
+    def lose(self, rif: Rif, reason: str) -> None:
         """A RIF that was starting or up is over: whatever it had is gone, and what is left of it is ended."""
         was_up = rif.state in (RifState.UP, RifState.AWAY)
         if rif.state is RifState.UP or rif.resources:
             rif.wanted = tuple(r for name, r in rif.resources.items() if name not in rif.leaving)
-            if now - rif.up_at >= self.limits.stable_after_s:
+            if self.now - rif.up_at >= self.limits.stable_after_s:
                 rif.tries = 0
         rif.move(RifState.LOST)
         rif.reason, rif.timer_at = reason, None
         if rif.running or rif.is_first_try:
-            self._record(rif, now, out)
-        self.expected.changed(rif)
-        self._cut(rif, reason, out)
+            self._record(rif)
+        self._coming.changed(rif)
+        self._cut(rif, reason)
         if was_up:
-            self._withdraw(rif, reason, out)
-        self._refuse_requests(rif, f"{rif.rif_id} was lost: {reason}", out)
+            self._withdraw(rif, reason)
+        self._refuse_requests(rif, f"{rif.rif_id} was lost: {reason}")
         if rif.running:
-            self._kill(rif, out)
+            self._kill(rif)
         else:
-            self._settle(rif, now, out)
+            self._settle(rif)
 
-    def _withdraw(self, rif: Rif, reason: str, out: Actions) -> None:
+    def _withdraw(self, rif: Rif, reason: str) -> None:
         """Take all resources of a RIF from jobs and RM."""
         if self._jobs:
-            out.append(AnnounceGone(tuple(self._jobs), rif.rif_id, rif.incarnation, reason))
-        self.expected.tell(out)  # first, or the RM would refuse who waits for what comes back
+            self.actions.append(AnnounceGone(tuple(self._jobs), rif.rif_id, rif.incarnation, reason))
+        self.tell_what_comes()  # first, or the RM would refuse who waits for what comes back
         if usable := rif.usable():
-            out.append(TellRm(Removed(tuple(resource.resource_id for resource in usable), "lose")))
+            self.actions.append(TellRm(Removed(tuple(resource.resource_id for resource in usable), "lose")))
         for what in (rif.resources, rif.leaving, rif.left, rif.owed, rif.unsaid):
             what.clear()
         rif.quarantine = None
 
-    def _settle(self, rif: Rif, now: float, out: Actions) -> None:
+    def _settle(self, rif: Rif) -> None:
         """Nothing is left of a lost RIF: bootstrap it again after a pause, or say that it did not come up."""
         if not rif.is_first_try:
-            self._conclude(rif, rif.reason, out)
+            self._conclude(rif, rif.reason)
             delays = self.limits.retry_delays_s
             rif.pause_s = max(delays[min(rif.tries, len(delays) - 1)], rif.end_s(self.limits))
-            rif.timer_at = now + rif.pause_s
+            rif.timer_at = self.now + rif.pause_s
             rif.tries += 1
-            self._record(rif, now, out)
+            self._record(rif)
             return
         rif.move(RifState.FAILED)
-        self._record(rif, now, out)
-        self._conclude(rif, rif.reason, out)
+        self._record(rif)
+        self._conclude(rif, rif.reason)
 
-    def _refuse_requests(self, rif: Rif, reason: str, out: Actions) -> None:
-        out.extend(QuestionRefused(ask, reason) for ask in rif.drop_requests())
+    def _refuse_requests(self, rif: Rif, reason: str) -> None:
+        self.actions.extend(QuestionRefused(ask, reason) for ask in rif.drop_requests())
 
-    def _cut(self, rif: Rif, reason: str, out: Actions) -> None:
+    def _cut(self, rif: Rif, reason: str) -> None:
         if rif.link is not None:
             del self.by_link[rif.link]
-            out.append(StopRif(rif.link) if rif.adrift else DropLink(rif.link, reason))
+            self.actions.append(StopRif(rif.link) if rif.adrift else DropLink(rif.link, reason))
             rif.link = None
 
-    def _kill(self, rif: Rif, out: Actions) -> None:
+    def _kill(self, rif: Rif) -> None:
         if not rif.killed:
             rif.killed = True
-            out.append(KillRif(rif.rif_id, rif.incarnation))
+            self.actions.append(KillRif(rif.rif_id, rif.incarnation))
 
     # Revocations --------------------------------------------------------------------------------------------
 
-    def revoke(
-        self, rif: Rif, grant_id: GrantId, names: tuple[ResourceId, ...], now: float, out: Actions
-    ) -> None:
+    def revoke(self, rif: Rif, grant_id: GrantId, names: tuple[ResourceId, ...]) -> None:
         """Have a RIF end what runs under a grant, and say when nothing of it is left.
 
         The RM waits for one that is away.
         """
         if rif.link is not None:
-            rif.owe(grant_id, names, now + self.limits.revoke_timeout_s)
-            out.append(TellRif(rif.link, Revoke(grant_id, names)))
+            rif.owe(grant_id, names, self.now + self.limits.revoke_timeout_s)
+            self.actions.append(TellRif(rif.link, Revoke(grant_id, names)))
             return
         assert rif.timer_at is not None, "nobody awaits it"
         rif.unsaid[grant_id] = (*rif.unsaid.get(grant_id, ()), *names)
         # When it is back at the last moment, it has the usual time to answer.
-        out.append(TellRm(Awaited(grant_id, rif.timer_at + 2 * self.limits.revoke_timeout_s)))
+        self.actions.append(TellRm(Awaited(grant_id, rif.timer_at + 2 * self.limits.revoke_timeout_s)))
 
-    def _put_off(self, rif: Rif, now: float, out: Actions) -> None:
+    def _put_off(self, rif: Rif) -> None:
         """A RIF has gone away before it has answered: it is told again."""
         owed = {grant_id: tuple(sorted(one.resource_ids)) for grant_id, one in rif.owed.items()}
         rif.owed.clear()
         for grant_id, names in owed.items():
-            self.revoke(rif, grant_id, names, now, out)
+            self.revoke(rif, grant_id, names)
 
-    def _make_up(self, rif: Rif, now: float, out: Actions) -> None:
+    def _make_up(self, rif: Rif) -> None:
         """Tell a RIF that is back what it is to revoke."""
         unsaid = dict(rif.unsaid)
         rif.unsaid.clear()
         for grant_id, names in unsaid.items():
-            self.revoke(rif, grant_id, names, now, out)
+            self.revoke(rif, grant_id, names)
 
     # Quarantine: the RM gives out nothing of the host and has grants given back; what runs there goes on ----
 
-    def unfit(self, event: RifUnfit, now: float, out: Actions) -> None:
+    def unfit(self, event: RifUnfit) -> None:
         """A host could not start a process: use it no more for a while."""
         rif = self.by_link.get(event.link)
         if rif is None or rif.state is not RifState.UP or rif.quarantine is not None:
@@ -368,73 +406,73 @@ class LifeCycle:
         if not tops:  # all has been removed: should something be added, it will say so again
             return
         delays_s = self.limits.quarantine_delays_s
-        if now - rif.fit_at >= self.limits.stable_after_s:
+        if self.now - rif.fit_at >= self.limits.stable_after_s:
             rif.quarantines = 0
-        due_s = now + delays_s[min(rif.quarantines, len(delays_s) - 1)]
+        due_s = self.now + delays_s[min(rif.quarantines, len(delays_s) - 1)]
         rif.quarantines += 1
         rif.quarantine = Quarantine(event.reason, due_s, tops)
-        out.append(RifChanged(now, rif.rif_id, rif.host, *rif.shown))
-        out.append(TellRm(Rested(tops)))
+        self.actions.append(RifChanged(self.now, rif.rif_id, rif.host, *rif.shown))
+        self.actions.append(TellRm(Rested(tops)))
 
-    def _resume(self, now: float, out: Actions) -> None:
+    def _resume(self) -> None:
         """Try those hosts again whose time has come."""
         for rif in self.rifs.values():
             pause = rif.quarantine
-            if pause is not None and pause.due_s <= now:
-                rif.quarantine, rif.fit_at = None, now
-                out.append(RifChanged(now, rif.rif_id, rif.host, *rif.shown))
-                out.append(TellRm(Resumed(pause.resource_ids)))
+            if pause is not None and pause.due_s <= self.now:
+                rif.quarantine, rif.fit_at = None, self.now
+                self.actions.append(RifChanged(self.now, rif.rif_id, rif.host, *rif.shown))
+                self.actions.append(TellRm(Resumed(pause.resource_ids)))
 
     # Teardown -----------------------------------------------------------------------------------------------
 
-    def teardown(self, event: TeardownAsked, now: float, out: Actions) -> None:
+    def teardown(self, event: TeardownAsked) -> None:
         """Take RIFs down; the answer comes when nothing is left of them."""
         unknown = [rif_id for rif_id in event.rif_ids if rif_id not in self.rifs]
         if unknown:
             there = ", ".join(self.rifs) or "none"
-            out.append(
+            self.actions.append(
                 QuestionRefused(event.ask, f"there is no RIF {', '.join(unknown)}; there are: {there}")
             )
             return
         rif_ids = tuple(dict.fromkeys(event.rif_ids))
         self._teardowns[event.ask] = _Teardown(rif_ids, set(rif_ids))
         for rif_id in rif_ids:
-            self.stop(self.rifs[rif_id], now, out)
-        self._answer_teardowns("", out)
+            self.stop(self.rifs[rif_id])
+        self._answer_teardowns("")
 
-    def stop(self, rif: Rif, now: float, out: Actions) -> None:
+    def stop(self, rif: Rif) -> None:
         """Take one RIF down: ask it if it can be asked, end it if not."""
         if rif.state is RifState.STOPPING:
             return
         if rif.state in (RifState.LOST, RifState.FAILED) and not rif.running:
-            self._forget(rif, now, out)
+            self._forget(rif)
             return
         was_up = rif.state in (RifState.UP, RifState.AWAY)
         rif.move(RifState.STOPPING)
         rif.reason, rif.timer_at = "it was taken down", None
-        self.expected.changed(rif)
+        self._coming.changed(rif)
         if was_up:
-            self._withdraw(rif, rif.reason, out)
-        self._refuse_requests(rif, f"{rif.rif_id} was taken down", out)
-        self._conclude(rif, rif.reason, out)
+            self._withdraw(rif, rif.reason)
+        self._refuse_requests(rif, f"{rif.rif_id} was taken down")
+        self._conclude(rif, rif.reason)
         if rif.link is not None:
-            out.append(StopRif(rif.link))
-            rif.timer_at = now + self.limits.stop_grace_s
+            self.actions.append(StopRif(rif.link))
+            rif.timer_at = self.now + self.limits.stop_grace_s
         elif rif.adrift:
-            self._forget(rif, now, out)
+            self._forget(rif)
         else:
-            self._kill(rif, out)
+            self._kill(rif)
 
-    def _forget(self, rif: Rif, now: float, out: Actions) -> None:
+    def _forget(self, rif: Rif) -> None:
         """Nothing is left of a RIF, and nothing comes."""
-        self._cut(rif, rif.reason, out)
+        self._cut(rif, rif.reason)
         del self.rifs[rif.rif_id]
         del self._hosts[rif.host]
         if rif.state is not RifState.STOPPING:
             rif.move(RifState.STOPPING)
-        self.expected.changed(rif)
-        out.append(RifChanged(now, rif.rif_id, rif.host, "down", rif.reason))
-        self._answer_teardowns(rif.rif_id, out)
+        self._coming.changed(rif)
+        self.actions.append(RifChanged(self.now, rif.rif_id, rif.host, "down", rif.reason))
+        self._answer_teardowns(rif.rif_id)
 
     # Time ---------------------------------------------------------------------------------------------------
 
@@ -445,30 +483,36 @@ class LifeCycle:
         times += [rif.quarantine.due_s for rif in rifs if rif.quarantine is not None]
         return min(times, default=None)
 
-    def tick(self, now: float, out: Actions) -> None:
+    def tick(self) -> None:
         """Look at the timers."""
-        for rif in [rif for rif in self.rifs.values() if rif.timer_at is not None and rif.timer_at <= now]:
+        for rif in [
+            rif for rif in self.rifs.values() if rif.timer_at is not None and rif.timer_at <= self.now
+        ]:
             if rif.state is RifState.STARTING:
                 done = "add its first resources" if rif.link is not None else "come up"
-                self.lose(rif, f"it did not {done} within {self.limits.bootstrap_timeout_s:g} s", now, out)
+                self.lose(rif, f"it did not {done} within {self.limits.bootstrap_timeout_s:g} s")
             elif rif.state is RifState.LOST:
-                self._start(rif, now, out)
+                self._start(rif)
             elif rif.state is RifState.UP:
-                self.lose(rif, UNCONFIRMED, now, out)
+                self.lose(rif, UNCONFIRMED)
             elif rif.state is RifState.AWAY:
                 within_s = rif.awaited_s(self.limits)
                 why = f"{rif.reason or 'it is away'}; it did not come back within {within_s:g} s"
-                self.lose(rif, why, now, out)
+                self.lose(rif, why)
             elif rif.adrift:
-                self._forget(rif, now, out)
+                self._forget(rif)
             else:
                 rif.timer_at = None
-                self._kill(rif, out)
-        self._resume(now, out)
+                self._kill(rif)
+        self._resume()
+
+    def tell_what_comes(self) -> None:
+        """Tell the RM which RIFs are on their way, as far as that has changed."""
+        self.actions += self._coming.news()
 
     # Answers ------------------------------------------------------------------------------------------------
 
-    def _conclude(self, rif: Rif, failure: str, out: Actions) -> None:
+    def _conclude(self, rif: Rif, failure: str) -> None:
         """Enter how a bootstrap ended into its answer."""
         ask, rif.ask = rif.ask, None
         if ask is None:
@@ -480,27 +524,28 @@ class LifeCycle:
         else:
             rif.proven = True
             batch.started[rif.host] = rif.rif_id
-        self._answer_batch(ask, out)
+        self._answer_batch(ask)
 
-    def _answer_batch(self, ask: int, out: Actions) -> None:
+    def _answer_batch(self, ask: int) -> None:
         batch = self._batches[ask]
         if not batch.waiting:
             del self._batches[ask]
-            out.append(Answer(ask, Bootstrapped(batch.started, batch.failed)))
+            self.actions.append(Answer(ask, Bootstrapped(batch.started, batch.failed)))
 
-    def _answer_teardowns(self, rif_id: RifId, out: Actions) -> None:
+    def _answer_teardowns(self, rif_id: RifId) -> None:
         for ask, teardown in list(self._teardowns.items()):
             teardown.waiting.discard(rif_id)
             if not teardown.waiting:
                 del self._teardowns[ask]
-                out.append(Answer(ask, TornDown(teardown.rif_ids)))
+                self.actions.append(Answer(ask, TornDown(teardown.rif_ids)))
 
-    def _record(self, rif: Rif, now: float, out: Actions) -> None:
-        self.expected.changed(rif)
-        out.append(RifChanged(now, rif.rif_id, rif.host, *rif.shown))
+    def _record(self, rif: Rif) -> None:
+        self._coming.changed(rif)
+        self.actions.append(RifChanged(self.now, rif.rif_id, rif.host, *rif.shown))
 
     def check(self) -> None:
         """Assert the invariants of RIFs and of the questions that wait for them."""
+        self._coming.check(self.rifs.values())
         assert self._hosts == {rif.host: rif for rif in self.rifs.values()}
         assert self.by_link == {rif.link: rif for rif in self.rifs.values() if rif.link is not None}
         for rif in self.rifs.values():

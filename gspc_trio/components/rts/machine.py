@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
 from gspc_trio.components.rts import events
 from gspc_trio.components.rts.actions import (
     HostToResource,
     QuestionRefused,
+    RtsAction,
     Stopped,
     TellRm,
 )
 from gspc_trio.components.rts.jobs import Jobs
-from gspc_trio.components.rts.lifecycle import Actions, LifeCycle
+from gspc_trio.components.rts.lifecycle import LifeCycle
 from gspc_trio.components.rts.requests import Requests
 from gspc_trio.components.rts.returns import Returns
 from gspc_trio.components.rts.state import Add, JobEntry, Limits, Rif, RifState
 from gspc_trio.core.ids import JobId, ResourceId, RifId
-from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.machine import ComposedMachine, IllegalEvent, Tick, handles
 
 
-class Rts:
+class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
     """Owns RIFs, resource DAGs and the list of jobs; the resource manager owns use and allocation (RTS-3).
 
     Args:
@@ -30,60 +28,27 @@ class Rts:
         limits: times and sizes.
     """
 
+    noun = "the RTS"
+
     def __init__(self, strategies: frozenset[str], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         registered: dict[JobId, JobEntry] = {}
         self._lives = LifeCycle(strategies, self.limits, registered)
+        super().__init__(self._lives)
         self._requests = Requests(self._lives)
         self._jobs = Jobs(self._lives, registered)
         self._returns = Returns(self._lives, self._jobs)
         self._stopped = False
-        self._table: dict[type, Callable[[Any, float, Actions], None]] = {
-            events.BootstrapAsked: self._asked,
-            events.TeardownAsked: self._asked,
-            events.AddAsked: self._asked,
-            events.RemoveAsked: self._asked,
-            events.WeightAsked: self._asked,
-            events.RifUp: self._rif_up,
-            events.RifBack: self._returns.rif_back,
-            events.RifRestored: self._returns.restored,
-            events.JobServerEnded: self._jobs.ended,
-            events.RifLost: self._lives.link_lost,
-            events.RifEnded: self._lives.ended,
-            events.RifUnfit: self._lives.unfit,
-            events.RifAnswered: self._requests.answered,
-            events.RifRefused: self._requests.refused,
-            events.RevokedBy: self._revoked_by,
-            events.ResourcesLeft: self._requests.left,
-            events.RmAnswered: self._requests.rm_answered,
-            events.JobAsked: self._jobs.asked,
-            events.JobBack: self._jobs.back,
-            events.JobGone: self._jobs.gone,
-            events.TakeoverDone: self._jobs.takeover_done,
-            Revoke: self._revoke,
-            GrantsAhead: self._lives.tell_of_grants,
-            events.Stop: self._stop,
-            Tick: self._tick,
-        }
 
     # The contract of machines -------------------------------------------------------------------------------
 
-    def handle(self, event: Any, now: float) -> Actions:
-        """Take one event and return the actions to carry out, in order.
-
-        Raises:
-            IllegalEvent: the event is unknown or impossible now; nothing was changed.
-        """
-        handler = self._table.get(type(event))
-        if handler is None:
-            raise IllegalEvent(f"the RTS does not know {type(event).__name__}")
-        out: Actions = []
-        handler(event, now, out)
-        self._lives.expected.tell(out)
-        if self._lives.stopping and not self._lives.rifs and not self._stopped:
+    def settle(self) -> None:
+        """Tell the RM what comes, and the shell that nothing is left, after any event."""
+        lives = self._lives
+        lives.tell_what_comes()
+        if lives.stopping and not lives.rifs and not self._stopped:
             self._stopped = True
-            out.append(Stopped())
-        return out
+            lives.actions.append(Stopped())
 
     def deadline(self) -> float | None:
         """Return the time at which ``Tick`` is due, or None."""
@@ -93,7 +58,6 @@ class Rts:
     def check(self) -> None:
         """Assert every invariant."""
         self._lives.check()
-        self._lives.expected.check(self._lives.rifs.values())
         self._jobs.check()
         assert not self._stopped or not self._lives.rifs
 
@@ -135,48 +99,76 @@ class Rts:
             if rif.state is RifState.UP
         }
 
-    # Handlers -----------------------------------------------------------------------------------------------
+    # Users ask ----------------------------------------------------------------------------------------------
 
-    def _asked(self, event: Any, now: float, out: Actions) -> None:
+    @handles(events.BootstrapAsked, events.TeardownAsked)
+    def _rifs_asked(self, event: events.BootstrapAsked | events.TeardownAsked) -> None:
+        if self._may_ask(event.ask):
+            if isinstance(event, events.BootstrapAsked):
+                self._lives.bootstrap(event)
+            else:
+                self._lives.teardown(event)
+
+    @handles(events.AddAsked, events.RemoveAsked)
+    def _resources_asked(self, event: events.AddAsked | events.RemoveAsked) -> None:
+        if self._may_ask(event.ask):
+            self._requests.asked(event)
+
+    @handles(events.WeightAsked)
+    def _weight_asked(self, event: events.WeightAsked) -> None:
+        if self._may_ask(event.ask):
+            self._jobs.weight_asked(event)
+
+    def _may_ask(self, ask: int) -> bool:
+        """Refuse a question while all is being taken down."""
         if self._lives.stopping:
-            out.append(QuestionRefused(event.ask, "the run-time system is stopping"))
-        elif isinstance(event, events.BootstrapAsked):
-            self._lives.bootstrap(event, now, out)
-        elif isinstance(event, events.TeardownAsked):
-            self._lives.teardown(event, now, out)
-        elif isinstance(event, events.WeightAsked):
-            self._jobs.weight_asked(event, out)
-        else:
-            self._requests.asked(event, out)
+            self._lives.actions.append(QuestionRefused(ask, "the run-time system is stopping"))
+        return not self._lives.stopping
 
-    def _rif_up(self, event: events.RifUp, now: float, out: Actions) -> None:
-        self._returns.first_word(event, now, out)
-        if self._lives.up(event, now, out):
-            self._requests.pump(self._lives.by_link[event.link], out)
-
-    def _stop(self, _: events.Stop, now: float, out: Actions) -> None:
+    @handles(events.Stop)
+    def _stop(self, _: events.Stop) -> None:
         self._lives.stopping = True
         for rif in self.rifs:
-            self._lives.stop(rif, now, out)
+            self._lives.stop(rif)
 
-    def _tick(self, _: Tick, now: float, out: Actions) -> None:
-        self._lives.tick(now, out)
-        self._jobs.tick(now, out)
+    # RIFs say -----------------------------------------------------------------------------------------------
 
-    def _revoke(self, event: Revoke, now: float, out: Actions) -> None:
-        """Send a revoke to the RIFs concerned; what a lost one had is gone from the RM already."""
-        parts: dict[RifId, list[ResourceId]] = {}
-        for resource_id in event.resources:
-            parts.setdefault(resource_id.partition(".")[0], []).append(resource_id)
-        for rif_id, ids in parts.items():
-            rif = self._lives.rifs.get(rif_id)
-            if rif is None or rif.state not in (RifState.UP, RifState.AWAY):
-                continue
-            there = tuple(name for name in ids if name in rif.resources and name not in rif.left)
-            if there:
-                self._lives.revoke(rif, event.grant_id, there, now, out)
+    @handles(events.RifUp)
+    def _rif_up(self, event: events.RifUp) -> None:
+        self._returns.first_word(event)
+        if self._lives.up(event):
+            self._requests.pump(self._lives.by_link[event.link])
 
-    def _revoked_by(self, event: events.RevokedBy, _: float, out: Actions) -> None:
+    @handles(events.RifBack)
+    def _rif_back(self, event: events.RifBack) -> None:
+        self._returns.rif_back(event)
+
+    @handles(events.RifRestored)
+    def _rif_restored(self, event: events.RifRestored) -> None:
+        self._returns.restored(event)
+
+    @handles(events.RifLost)
+    def _rif_lost(self, event: events.RifLost) -> None:
+        self._lives.link_lost(event)
+
+    @handles(events.RifEnded)
+    def _rif_ended(self, event: events.RifEnded) -> None:
+        self._lives.ended(event)
+
+    @handles(events.RifUnfit)
+    def _rif_unfit(self, event: events.RifUnfit) -> None:
+        self._lives.unfit(event)
+
+    @handles(events.RifAnswered)
+    def _rif_answered(self, event: events.RifAnswered) -> None:
+        self._requests.answered(event)
+
+    @handles(events.RifRefused)
+    def _rif_refused(self, event: events.RifRefused) -> None:
+        self._requests.refused(event)
+
+    @handles(events.RevokedBy)
+    def _revoked_by(self, event: events.RevokedBy) -> None:
         rif = self._lives.by_link.get(event.link)
         if rif is None or rif.state is not RifState.UP:
             return
@@ -187,4 +179,59 @@ class Rts:
         there = tuple(name for name in revoked.resources if name in rif.resources and name not in rif.left)
         rif.settle(there, revoked.grant_id)
         if there:
-            out.append(TellRm(Revoked(revoked.grant_id, there)))
+            self._lives.actions.append(TellRm(Revoked(revoked.grant_id, there)))
+
+    # The resource manager says ------------------------------------------------------------------------------
+
+    @handles(events.ResourcesLeft)
+    def _resources_left(self, event: events.ResourcesLeft) -> None:
+        self._requests.left(event)
+
+    @handles(events.RmAnswered)
+    def _rm_answered(self, event: events.RmAnswered) -> None:
+        self._requests.rm_answered(event)
+
+    @handles(GrantsAhead)
+    def _grants_ahead(self, event: GrantsAhead) -> None:
+        self._lives.tell_of_grants(event)
+
+    @handles(Revoke)
+    def _revoke(self, event: Revoke) -> None:
+        """Send a revoke to the RIFs concerned; what a lost one had is gone from the RM already."""
+        parts: dict[RifId, list[ResourceId]] = {}
+        for resource_id in event.resources:
+            parts.setdefault(resource_id.partition(".")[0], []).append(resource_id)
+        for rif_id, ids in parts.items():
+            rif = self._lives.rifs.get(rif_id)
+            if rif is None or rif.state not in (RifState.UP, RifState.AWAY):
+                continue
+            there = tuple(name for name in ids if name in rif.resources and name not in rif.left)
+            if there:
+                self._lives.revoke(rif, event.grant_id, there)
+
+    # Job servers say ----------------------------------------------------------------------------------------
+
+    @handles(events.JobAsked)
+    def _job_asked(self, event: events.JobAsked) -> None:
+        self._jobs.asked(event)
+
+    @handles(events.JobBack)
+    def _job_back(self, event: events.JobBack) -> None:
+        self._jobs.back(event)
+
+    @handles(events.JobGone)
+    def _job_gone(self, event: events.JobGone) -> None:
+        self._jobs.gone(event)
+
+    @handles(events.TakeoverDone)
+    def _takeover_done(self, event: events.TakeoverDone) -> None:
+        self._jobs.takeover_done(event)
+
+    @handles(events.JobServerEnded)
+    def _job_server_ended(self, event: events.JobServerEnded) -> None:
+        self._jobs.ended(event)
+
+    @handles(Tick)
+    def _tick(self, _: Tick) -> None:
+        self._lives.tick()
+        self._jobs.tick()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gspc_trio.components.rif.messages import Claim
 from gspc_trio.components.rm.events import Added, Claimed
 from gspc_trio.components.rm.messages import Grant
@@ -21,8 +19,6 @@ from gspc_trio.core.resources import BadResources
 from gspc_trio.core.task import Requirement, Shape
 from gspc_trio.records.facts import RifChanged
 
-Actions = list[Any]
-
 
 class Returns:
     """Takes back what it had, or what an earlier run-time system had.
@@ -33,36 +29,40 @@ class Returns:
     """
 
     def __init__(self, lives: LifeCycle, jobs: Jobs) -> None:
-        self.lives = lives
+        self._lives = lives
         self._jobs = jobs
 
-    def restored(self, event: RifRestored, now: float, _: Actions) -> None:
+    def restored(self, event: RifRestored) -> None:
         """Await a RIF that an earlier run-time system had; start it again at once if it has ended."""
-        lives = self.lives
+        lives = self._lives
         if event.rif_id in lives.rifs or any(rif.host == event.host for rif in lives.rifs.values()):
             raise IllegalEvent(f"{event.rif_id} on {event.host} is there already")
         rif = Rif(event.rif_id, event.host, event.strategy, event.cores, dict(event.options))
         rif.incarnation = event.incarnation
         if event.gone:
-            rif.state, rif.timer_at, rif.reason = RifState.LOST, now, "it ended with its run-time system"
+            rif.state, rif.timer_at, rif.reason = (
+                RifState.LOST,
+                self._lives.now,
+                "it ended with its run-time system",
+            )
         else:
             rif.state, rif.adrift, rif.fresh = RifState.AWAY, True, event.fresh
-            rif.timer_at = now + rif.awaited_s(lives.limits)
+            rif.timer_at = self._lives.now + rif.awaited_s(lives.limits)
         lives.adopt(rif)
 
-    def first_word(self, event: RifUp, now: float, out: Actions) -> None:
+    def first_word(self, event: RifUp) -> None:
         """A RIF says its first word: it starts on if it was being started when its run-time system went."""
-        rif = self.lives.rifs.get(event.rif_id)
+        rif = self._lives.rifs.get(event.rif_id)
         if rif is None or not rif.fresh or rif.incarnation != event.incarnation:
             return
         if rif.state is RifState.AWAY:
             rif.move(RifState.STARTING)
-            rif.fresh, rif.timer_at = False, now + self.lives.limits.bootstrap_timeout_s
-            out.append(RifChanged(now, rif.rif_id, rif.host, *rif.shown))
+            rif.fresh, rif.timer_at = False, self._lives.now + self._lives.limits.bootstrap_timeout_s
+            self._lives.actions.append(RifChanged(self._lives.now, rif.rif_id, rif.host, *rif.shown))
 
-    def rif_back(self, event: RifBack, now: float, out: Actions) -> None:
+    def rif_back(self, event: RifBack) -> None:
         """A RIF has connected again: it goes on as it was, or is told to stop."""
-        lives = self.lives
+        lives = self._lives
         if event.link in lives.by_link:
             raise IllegalEvent(f"link {event.link} is that of {lives.by_link[event.link].rif_id} already")
         rif = lives.rifs.get(event.rif_id)
@@ -70,9 +70,9 @@ class Returns:
         if rif is not None and same and rif.link is not None:
             del lives.by_link[rif.link]  # nobody has told yet that its old connection is over
             rif.link = None
-            lives.part(rif, "it has connected again", now, out)
+            lives.part(rif, "it has connected again")
         if rif is None or rif.incarnation != event.incarnation or rif.state is not RifState.AWAY:
-            out.append(StopRif(event.link))
+            self._lives.actions.append(StopRif(event.link))
             return
         new = not rif.resources
         names = {resource.resource_id for resource in event.resources}
@@ -81,26 +81,27 @@ class Returns:
             if not new and names != set(rif.resources):
                 raise BadResources("it has other resources than before")
         except BadResources as error:
-            out.append(StopRif(event.link))
-            lives.lose(rif, f"it came back, but {error}", now, out)
+            self._lives.actions.append(StopRif(event.link))
+            lives.lose(rif, f"it came back, but {error}")
             return
         rif.address, rif.pid, rif.fresh = event.address, event.pid, False
         rif.resources = {resource.resource_id: resource for resource in resources}
-        lives.come_back(rif, event.link, now, out)
+        lives.come_back(rif, event.link)
         for claim in event.claims:  # before the RM can give what is claimed to whoever waits
-            self._claimed(rif, claim, new, now, out)
+            self._claimed(rif, claim, new)
         if new and resources:
-            out.append(TellRm(Added(resources, rif.host)))
+            self._lives.actions.append(TellRm(Added(resources, rif.host)))
 
-    def _claimed(self, rif: Rif, claim: Claim, new: bool, now: float, out: Actions) -> None:
+    def _claimed(self, rif: Rif, claim: Claim, new: bool) -> None:
         """Work goes on at a RIF that has come back: its job is awaited, too, unless it is over."""
         assert rif.link is not None
-        if not self._jobs.awaits(claim.job, new, now, out):
+        if not self._jobs.awaits(claim.job, new):
             if claim.job not in self._jobs.registered:
-                out.append(CloseJobAt((rif.link,), claim.job))
+                self._lives.actions.append(CloseJobAt((rif.link,), claim.job))
             return  # or it says itself what it holds, or what it holds is known
         there = [rif.resources[name] for name in claim.resources if name in rif.resources]
         if there:
             shape = Shape(tuple(Requirement(one.resource_class) for one in there))
             ids = tuple(one.resource_id for one in there)
-            out.append(TellRm(Claimed(claim.job, (Grant(claim.job, shape, claim.grant_id, ids),))))
+            grant = Grant(claim.job, shape, claim.grant_id, ids)
+            self._lives.actions.append(TellRm(Claimed(claim.job, (grant,))))

@@ -98,7 +98,7 @@ class Hosts:
         for action in actions:
             if type(action) is StartRif:
                 self._started(action, now)
-            elif type(action) is TellRm and type(action.event) in (Rested, Resumed):
+            elif type(action) is TellRm and isinstance(action.event, Rested | Resumed):
                 self._rests(action.event, now)
             elif type(action) is Stopped and self._rifs.asks:
                 raise Broken(f"all is over, and questions {sorted(self._rifs.asks)} were never answered")

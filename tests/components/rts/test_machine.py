@@ -313,7 +313,7 @@ class RtsAmongOthers(RuleBasedStateMachine):
         for seen in world.seen.values():
             assert seen == {rif_id: ids for rif_id, ids in usable.items() if rif_id in up}
         assert world.rm_jobs == set(world.seen)
-        brings = world.machine._lives.expected.brings
+        brings = world.machine._lives._coming.brings
         assert world.coming == {rif.rif_id: rif.wanted for rif in world.machine.rifs if brings(rif)}
 
     def teardown(self) -> None:
@@ -337,5 +337,5 @@ test_the_rts_keeps_its_word_among_others = RtsAmongOthers.TestCase
 
 
 def test_an_unknown_event_is_illegal():
-    with pytest.raises(IllegalEvent, match="does not know str"):
+    with pytest.raises(IllegalEvent, match="str is no event of the RTS"):
         Rts(frozenset()).handle("?", 0.0)

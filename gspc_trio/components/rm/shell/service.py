@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from gspc_trio.components.rm.ahead import GrantsAheadOf
 from gspc_trio.components.rm.events import Added, Removed
@@ -30,8 +30,11 @@ from gspc_trio.records.facts import RECORD_TYPES, Record, ResourceChanged
 
 log = logging.getLogger(__name__)
 
-FROM_JOBS = (Demand, Release, Interrupt)
+FromJob: TypeAlias = Demand | Release | Interrupt
 """What a job may say to the resource manager."""
+
+FROM_JOBS = (Demand, Release, Interrupt)
+"""The same, as kinds."""
 
 
 class RmShell:
@@ -62,7 +65,7 @@ class RmShell:
         """Drive the machine until cancelled."""
         await drive(self._answering, self.inbox, self._perform, refused=self._refused)
 
-    def take(self, peer: Peer, job: JobId, said: Sequence[Demand | Release | Interrupt]) -> None:
+    def take(self, peer: Peer, job: JobId, said: Sequence[FromJob]) -> None:
         """Take what a job says; one that speaks for another job loses its connection."""
         for place, message in enumerate(said):
             if message.job != job:

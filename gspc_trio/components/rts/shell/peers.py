@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.rif.messages import CannotStart, DagReport, RifBack, RifHello
 from gspc_trio.components.rm.messages import Revoked
-from gspc_trio.components.rm.shell.service import FROM_JOBS, RmShell
+from gspc_trio.components.rm.shell.service import FROM_JOBS, FromJob, RmShell
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.messages import (
@@ -92,7 +92,7 @@ class _JobLink:
 class Service(Protocol):
     """What the service does for those who connect."""
 
-    inbox: Inbox[Any]
+    inbox: Inbox[events.RtsEvent]
     records: RecordStream
     rm: RmShell
     machine: Rts
@@ -100,7 +100,7 @@ class Service(Protocol):
 
     def ask(
         self,
-        event: Callable[[int], Any],
+        event: Callable[[int], events.RtsEvent],
         answered: Callable[[actions.Answer | actions.QuestionRefused], None],
     ) -> None:
         """Put a question to the machine, whose answer comes later."""
@@ -250,13 +250,13 @@ class PeerServer:
                 silent = reason.startswith(SILENT)
                 put(events.JobGone(joining.job, reason, joining.left, silent, link))
 
-    async def _listen_to_job(self, joined: _JobLink, more: list[Any]) -> JobEnd:
+    async def _listen_to_job(self, joined: _JobLink, more: list[object]) -> JobEnd:
         """Take what a job says until it leaves; return how it has ended."""
         peer, job, take = joined.peer, joined.job, self._service.rm.take
         while True:
-            said: list[Any] = []
+            said: list[FromJob] = []
             for message in more:
-                if type(message) in FROM_JOBS:
+                if isinstance(message, FROM_JOBS):
                     said.append(message)
                     continue
                 take(peer, job, said)
@@ -383,11 +383,11 @@ def _teller_of(record: Record) -> RifId:
     return record.rif_id if isinstance(record, HostLoad) else ""
 
 
-def _name_of(message: Any) -> str:
+def _name_of(message: object) -> str:
     return type(message.body if isinstance(message, IncomingCall) else message).__name__
 
 
-_QUESTIONS: dict[type, Callable[[int, Any], Any]] = {
+_QUESTIONS: dict[type, Callable[[int, Any], events.RtsEvent]] = {
     Bootstrap: lambda ask, body: events.BootstrapAsked(
         ask, body.hosts, body.strategy, body.cores, body.options
     ),
@@ -397,7 +397,7 @@ _QUESTIONS: dict[type, Callable[[int, Any], Any]] = {
     SetWeight: lambda ask, body: events.WeightAsked(ask, body.job, body.weight),
 }
 
-_ANSWERS: dict[type, Callable[[Service, Any], Any]] = {
+_ANSWERS: dict[type, Callable[[Service, Any], object]] = {
     GetStatus: lambda service, _: Status(service.status()),
     GetHostToResource: lambda service, _: HostToResource(service.host_to_resource()),
     ListJobs: lambda service, _: JobList(service.jobs(), service.ended_jobs()),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import trio
 
@@ -32,7 +31,7 @@ class StrategyRuns:
         token: bytes,
         issue: Callable[[RifId], str],
         grace_s: float,
-        put: Callable[[Any], None],
+        put: Callable[[events.RifEnded], None],
     ) -> None:
         self._strategies = strategies
         self._token = token

@@ -13,6 +13,7 @@ import trio
 from gspc_trio.components.provision.strategy import Strategy
 from gspc_trio.components.rif.messages import CloseJobEverywhere, DagReport, StopRif
 from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.messages import GrantsAhead, Revoke
 from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rm.shell.service import RmShell
 from gspc_trio.components.rts import actions, events
@@ -32,6 +33,7 @@ from gspc_trio.components.rts.shell.runs import StrategyRuns
 from gspc_trio.components.rts.shell.status import describe, explained
 from gspc_trio.components.rts.state import Limits
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
+from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError, drop_offender
@@ -47,7 +49,7 @@ STOP_TIMEOUT_S = 3.0
 """How long a service that is left may take to stop its RIFs in good order; the rest is killed."""
 
 
-class RtsService:
+class RtsService(Performer[actions.RtsAction]):
     """A running run-time system: the handle that :func:`open_rts_service` yields.
 
     Attributes:
@@ -69,7 +71,7 @@ class RtsService:
         self.records = RecordStream(VERSION)
         self.stopped = trio.Event()
         self.machine = Rts(frozenset(strategies), limits)
-        self.inbox: Inbox[Any] = Inbox()
+        self.inbox: Inbox[events.RtsEvent] = Inbox()
         self.rm = RmShell(ResourceManager(epoch, None, placement), self.inbox.put, self.records.append)
         self.peers = PeerServer(self)
         self._network = network
@@ -79,27 +81,6 @@ class RtsService:
         self._answers: dict[int, Callable[[actions.Answer | actions.QuestionRefused], None]] = {}
         self._over = trio.Event()
         self._nursery: trio.Nursery
-        self._table: dict[type, Callable[[Any], None]] = {
-            actions.StartRif: lambda action: self._nursery.start_soon(self._runs.run, action, self.addresses),
-            actions.KillRif: lambda action: self._runs.kill(action),
-            actions.AskRif: lambda action: self._nursery.start_soon(self._ask_rif, action),
-            actions.TellRif: self._tell_rif,
-            actions.CloseJobAt: self._close_job,
-            actions.StopRif: self._stop_rif,
-            actions.DropLink: self._drop_link,
-            actions.AcceptJob: lambda action: self.peers.accept_job(action),
-            actions.RefuseJob: lambda action: self.peers.refuse_job(action.link, action.reason),
-            actions.TellWeight: lambda told: self._post_to_jobs((told.job,), NewWeight(told.weight)),
-            actions.AnnounceRif: self._announce,
-            actions.AnnounceGone: self._announce_gone,
-            actions.TellRm: lambda action: self.rm.inbox.put(action.event),
-            actions.Answer: self._answer,
-            actions.QuestionRefused: self._answer,
-            actions.Stopped: lambda _: self._over.set(),
-            RifChanged: self._record_rif,
-            JobChanged: self.records.append,
-            TaskCounts: self.records.append,
-        }
 
     @property
     def address(self) -> str:
@@ -218,7 +199,7 @@ class RtsService:
 
     def ask(
         self,
-        event: Callable[[int], Any],
+        event: Callable[[int], events.RtsEvent],
         answered: Callable[[actions.Answer | actions.QuestionRefused], None],
     ) -> None:
         """Give a question to the machine; ``answered`` is called once."""
@@ -245,7 +226,7 @@ class RtsService:
     def restore(self, event: events.RifRestored | events.JobServerEnded) -> None:
         """Take in what an earlier run-time system had; before this one is started."""
         for action in self.machine.handle(event, trio.current_time()):
-            self._perform(action)
+            self.perform(action)
 
     async def start(self, nursery: trio.Nursery, listen: Sequence[str]) -> None:
         """Listen and serve in the nursery."""
@@ -264,7 +245,7 @@ class RtsService:
 
     async def _drive(self) -> None:
         try:
-            await drive(self.machine, self.inbox, self._perform)
+            await drive(self.machine, self.inbox, self.perform)
         finally:
             self._over.set()
 
@@ -275,12 +256,21 @@ class RtsService:
         await self._over.wait()
         await self.peers.say_goodbye()
 
-    def _perform(self, action: Any) -> None:
-        self._table[type(action)](action)
-
     # Actions ------------------------------------------------------------------------------------------------
 
-    async def _ask_rif(self, action: actions.AskRif) -> None:
+    @performs(actions.StartRif)
+    def _start_rif(self, action: actions.StartRif) -> None:
+        self._nursery.start_soon(self._runs.run, action, self.addresses)
+
+    @performs(actions.KillRif)
+    def _kill_rif(self, action: actions.KillRif) -> None:
+        self._runs.kill(action)
+
+    @performs(actions.AskRif)
+    def _ask_rif(self, action: actions.AskRif) -> None:
+        self._nursery.start_soon(self._call_rif, action)
+
+    async def _call_rif(self, action: actions.AskRif) -> None:
         peer = self.peers.rifs.get(action.link)
         if peer is None:
             return
@@ -297,44 +287,76 @@ class RtsService:
         else:
             drop_offender(peer, f"a RIF does not answer {type(report).__name__}")
 
+    @performs(actions.TellRif)
     def _tell_rif(self, action: actions.TellRif) -> None:
         self._post(action.link, action.message)
 
+    @performs(actions.StopRif)
     def _stop_rif(self, action: actions.StopRif) -> None:
         self._post(action.link, StopRif())
 
+    @performs(actions.CloseJobAt)
     def _close_job(self, action: actions.CloseJobAt) -> None:
         for link in action.links:
             self._post(link, CloseJobEverywhere(action.job))
 
-    def _post(self, link: int, message: Any) -> None:
+    def _post(self, link: int, message: Revoke | GrantsAhead | StopRif | CloseJobEverywhere) -> None:
         peer = self.peers.rifs.get(link)
         if peer is not None:
             peer.post(message)
 
+    @performs(actions.DropLink)
     def _drop_link(self, action: actions.DropLink) -> None:
         peer = self.peers.rifs.get(action.link)
         if peer is not None:
             peer.drop(action.reason)
 
+    @performs(actions.AnnounceRif)
     def _announce(self, action: actions.AnnounceRif) -> None:
         endpoint = RifEndpoint(
             action.rif_id, action.incarnation, action.host, action.address, action.resources
         )
         self._post_to_jobs(action.jobs, RifUp(endpoint))
 
+    @performs(actions.AnnounceGone)
     def _announce_gone(self, action: actions.AnnounceGone) -> None:
         self._post_to_jobs(action.jobs, RifGone(action.rif_id, action.incarnation, action.reason))
 
-    def _post_to_jobs(self, jobs: Sequence[JobId], message: Any) -> None:
+    def _post_to_jobs(self, jobs: Sequence[JobId], message: RifUp | RifGone | NewWeight) -> None:
         for job in jobs:
             peer = self.rm.peers.get(job)
             if peer is not None:
                 peer.post(message)
 
+    @performs(actions.Answer, actions.QuestionRefused)
     def _answer(self, action: actions.Answer | actions.QuestionRefused) -> None:
         self._answers.pop(action.ask)(action)
 
+    @performs(actions.AcceptJob)
+    def _accept_job(self, action: actions.AcceptJob) -> None:
+        self.peers.accept_job(action)
+
+    @performs(actions.RefuseJob)
+    def _refuse_job(self, action: actions.RefuseJob) -> None:
+        self.peers.refuse_job(action.link, action.reason)
+
+    @performs(actions.TellWeight)
+    def _tell_weight(self, action: actions.TellWeight) -> None:
+        self._post_to_jobs((action.job,), NewWeight(action.weight))
+
+    @performs(actions.TellRm)
+    def _tell_rm(self, action: actions.TellRm) -> None:
+        self.rm.inbox.put(action.event)
+
+    @performs(actions.Stopped)
+    def _stopped(self, _: actions.Stopped) -> None:
+        self._over.set()
+
+    @performs(JobChanged, TaskCounts)
+    def _record(self, record: JobChanged | TaskCounts) -> None:
+        self.records.append(record)
+
+    @performs(RifChanged)
     def _record_rif(self, record: RifChanged) -> None:
         bad = record.state in ("quarantined", "away", "lost", "failed") and record.detail != CANCELLED
         log.log(
