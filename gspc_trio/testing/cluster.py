@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
@@ -28,7 +28,7 @@ from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.records.facts import HostLoad
 from gspc_trio.testing.jobs import SimulatedJob, Wrap
 from gspc_trio.testing.layer.world import LayerWorld
-from gspc_trio.testing.simulated.backend import Behave, SimulatedBackend, open_simulated_backend
+from gspc_trio.testing.simulated.backend import Behave, Behaviour, SimulatedBackend, open_simulated_backend
 from gspc_trio.testing.simulated.disk import SimulatedDisk
 from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess, first_of
 from gspc_trio.testing.simulated.rts_memory import RtsMemory
@@ -52,7 +52,7 @@ Step = Callable[[SimulatedProcess], None]
 class Blind:
     """An observer that looks away."""
 
-    def saw(self, machine: Any, event: Any, now: float, actions: list[Any]) -> None:
+    def saw(self, machine: object, event: object, now: float, actions: Sequence[object]) -> None:
         """Nothing."""
 
     def holds(self, queue: Queue) -> None:
@@ -133,7 +133,7 @@ class Cluster:
     # Processes ----
 
     def spawn(
-        self, name: str, role: str, host: str, main: Callable[[SimulatedProcess], Awaitable[Any]]
+        self, name: str, role: str, host: str, main: Callable[[SimulatedProcess], Awaitable[object]]
     ) -> SimulatedProcess:
         """Start a process and return it; its name gets a number."""
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
@@ -144,7 +144,7 @@ class Cluster:
         return process
 
     async def _run(
-        self, process: SimulatedProcess, main: Callable[[SimulatedProcess], Awaitable[Any]]
+        self, process: SimulatedProcess, main: Callable[[SimulatedProcess], Awaitable[object]]
     ) -> None:
         self.processes[process] = None
         if self.layers is not None:
@@ -174,7 +174,8 @@ class Cluster:
             self._epoch += 1
             network, strategies = self.network(process), {"simulated": _Strategy(self)}
             keeper = self.memory.keeper(process, self._epoch) if self.memory is not None else None
-            limits, prepare = self.limits, _no_matter
+            limits = self.limits
+            prepare: Callable[[RtsService], None] = _no_matter
             if keeper is not None:
                 network.instance = keeper.before.instance
                 limits, prepare = replace(limits, grace_s=RESUME_GRACE_S), keeper.restore
@@ -416,13 +417,11 @@ async def _report_load(rif_id: RifId, host: str, post: Callable[[HostLoad], None
         post(HostLoad(trio.current_time(), rif_id, host, 0.5, 2, 0.5, 1 << 30, 1 << 32))
 
 
-def _nothing(_submission: Any, _code: bytes) -> Any:
-    from gspc_trio.testing.simulated.backend import Behaviour
-
+def _nothing(_submission: Submission, _code: bytes) -> Behaviour:
     return Behaviour()
 
 
-def _no_matter(*_what: Any) -> None:
+def _no_matter(*_what: object) -> None:
     """Nobody wants to know."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from math import inf
@@ -204,7 +204,7 @@ class EventHash:
         self._now = -1.0
         self.count = 0
 
-    def add(self, who: str, machine: str, event: Any, now: float, actions: list[Any]) -> None:
+    def add(self, who: str, machine: str, event: Any, now: float, actions: Sequence[object]) -> None:
         """Take one event."""
         self.count += 1
         lines, kind = self._lines, type(event)

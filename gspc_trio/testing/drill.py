@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
-from typing import Any
 from zlib import crc32
 
 import trio
@@ -39,6 +38,7 @@ from gspc_trio.core.task import Outcome, TaskError, TaskOptions
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.protocol.references import Reference, encode_reference
+from gspc_trio.records.facts import HostLoad
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster
 from gspc_trio.testing.simulated.backend import Behaviour, SimulatedBackend, open_simulated_backend
@@ -251,7 +251,7 @@ class Drill:
             await peer.listen(self._take_from_rif)
         self._nursery.cancel_scope.cancel()
 
-    def _take_from_rif(self, message: Any) -> None:
+    def _take_from_rif(self, message: object) -> None:
         if isinstance(message, Revoked):
             self._forget(message.grant_id)
 
@@ -326,12 +326,12 @@ class Drill:
         self._post(job, self._jobs[job])
         self._post(job, DefineCode(job, 1, b"code"))
 
-    def _take(self, job: JobId, message: Any) -> None:
+    def _take(self, job: JobId, message: object) -> None:
         if isinstance(message, Finished):
             for outcome in message.outcomes:
                 self._open.pop((job, (outcome.task_id, outcome.attempt)), None)
 
-    def _post(self, job: JobId, message: Any) -> None:
+    def _post(self, job: JobId, message: object) -> None:
         if job in self._peers:
             self._peers[job].post(message)
 
@@ -511,5 +511,5 @@ def _near(name: ResourceId) -> list[ResourceId]:
     return sorted({name, *above(name), *(other for other in parents if name in above(other))})
 
 
-async def _no_load(_rif_id: str, _host: str, _post: Callable[[Any], None]) -> None:
+async def _no_load(_rif_id: str, _host: str, _post: Callable[[HostLoad], None]) -> None:
     """Say nothing of the load."""

@@ -231,7 +231,7 @@ class Faults(Struct, frozen=True):
             elif name not in cls.__struct_fields__:
                 raise ValueError(f"no fault {name!r}; there are: {', '.join(cls.__struct_fields__)}")
             else:
-                changes: dict[str, Any] = {name: int(number or 1)}
+                changes: dict[str, object] = {name: int(number or 1)}
                 menu = replace(menu, **changes)
         return menu
 

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import Random
-from typing import Any
 
 import trio
 import trio.lowlevel
@@ -111,7 +110,7 @@ PATIENCE_S = 600.0
 TASKS = 40
 EPOCH = 7
 
-_FATAL: dict[str, Callable[[Any], bool]] = {
+_FATAL: dict[str, Callable[[object], bool]] = {
     "control to rts": lambda said: (
         isinstance(said, StopRts | Bootstrap)
         or (isinstance(said, Teardown) and "r1" in said.rif_ids)
@@ -164,7 +163,7 @@ class Hostile:
         self._begun, self._end = trio.Event(), trio.Event()
         self._known: dict[str, tuple[str, ...]] = {}
 
-    def _each_once(self) -> Iterator[tuple[type, Any]]:
+    def _each_once(self) -> Iterator[tuple[type, object]]:
         while True:
             yield from self.lies.every()
 
@@ -239,7 +238,7 @@ class Hostile:
                 await service.bootstrap(["liar"], "lying", 2, {})
             await trio.sleep(0.1)
 
-    def another(self, role: str) -> tuple[type, Any] | None:
+    def another(self, role: str) -> tuple[type, object] | None:
         """Return what is said next, None when all has been said."""
         if self._left <= 0:
             return None
@@ -414,11 +413,11 @@ def _words() -> list[str]:
     return ["", *words.split(), *states.split(), *ids.split()]
 
 
-def _nothing_is(_said: Any) -> bool:
+def _nothing_is(_said: object) -> bool:
     return False
 
 
-def _decoded(network: CodedNetwork, kind: type, fields: Any) -> Any:
+def _decoded(network: CodedNetwork, kind: type, fields: object) -> object:
     """Return what the other side will take this for, None for nothing."""
     try:
         return network.codec.decode_batch(raw_frame(kind, fields))[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
-from typing import Any
 
 import msgpack
 import trio
@@ -155,7 +154,7 @@ class HostileLayer:
             liar.heard.clear()
             await trio.lowlevel.checkpoint()
 
-    def _next(self, kinds: Sequence[type]) -> tuple[type, Any]:
+    def _next(self, kinds: Sequence[type]) -> tuple[type, object]:
         if self._random.random() < 0.2:
             found = next(self._plan, None)
             if found is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from gspc_trio.components.job.machine import Engine
 from gspc_trio.components.job.shell.handle import JobFailed, JobResult, RtsLost
 from gspc_trio.components.job.shell.journal_files import JournalError
 from gspc_trio.components.job.shell.server import RESUME_GRACE_S
@@ -82,7 +83,7 @@ class JobLife:
         while True:
             rts_ended = simulation.rts_ended
             was_full = disk.was_full if disk is not None else 0
-            data: dict[str, Any] = {}
+            data: dict[str, object] = {}
             if self.layers is not None:
                 data = {"data": await self.layers.settled()}
             settings = {**data, **self._settings}
@@ -131,7 +132,7 @@ class JobLife:
         except Exception as error:
             self._simulation.fail(error)
 
-    def _watch(self, process: SimulatedProcess, engine: Any) -> WatchedEngine:
+    def _watch(self, process: SimulatedProcess, engine: Engine) -> WatchedEngine:
         return self._simulation.observer.watch(process, engine, self._durable)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gspc_trio.components.job.machine import Engine
 from gspc_trio.components.job.shell.data import JobData
 from gspc_trio.components.job.shell.handle import Job, JobResult
 from gspc_trio.components.job.shell.journal import Journal
@@ -22,7 +23,7 @@ from gspc_trio.workflow.net import Net
 if TYPE_CHECKING:
     from gspc_trio.testing.cluster import Cluster
 
-Wrap = Callable[[SimulatedProcess, Any], Any]
+Wrap = Callable[[SimulatedProcess, Engine], Any]
 """Returns what takes the place of an engine."""
 
 

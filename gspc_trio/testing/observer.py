@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import trio
 
-from gspc_trio.components.job.machine import JobMachine
+from gspc_trio.components.job.machine import Engine, JobMachine
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.server import RESUME_GRACE_S
 from gspc_trio.components.rif.events import AtWorker
@@ -60,7 +60,15 @@ TEXT_CHARACTERS = 160
 RM = "_Answering"
 """The resource manager, with its shell's addition."""
 
-Seen: TypeAlias = tuple[float, SimulatedProcess, str, Any, list[Any]]
+Seen: TypeAlias = tuple[float, SimulatedProcess, str, object, Sequence[object]]
+
+
+class Checked(Protocol):
+    """A machine, of which nothing more is known than that it checks itself."""
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        ...
 
 
 class Observer:
@@ -105,7 +113,12 @@ class Observer:
         self.grace_s = 0.0
 
     def saw(
-        self, process: SimulatedProcess, machine: Any, event: Any, now: float, actions: list[Any]
+        self,
+        process: SimulatedProcess,
+        machine: Any,
+        event: object,
+        now: float,
+        actions: Sequence[object],
     ) -> None:
         """A machine of a living process took an event.
 
@@ -113,23 +126,22 @@ class Observer:
             Broken: an invariant does not hold.
             AssertionError: the machine's own check failed.
         """
-        kind = type(machine)
-        name = kind.__name__
+        name = type(machine).__name__
         self.hash.add(process.name, name, event, now, actions)
         self._history.append((now, process, name, event, actions))
         self.bounds.event()
         if process.role == "rts" and process in self._rts:
             self._rts[process].is_at_work(now)
-        if kind is Session:
+        if type(machine) is Session:
             machine.check()
             self._sessions.saw(process, machine, event, now, actions)
             if type(event) is Lost and (process.role, machine.peer_role) == ("rif", "rts"):
                 self.work.closed(process, event.reason, now)
             return
-        self._check(process, machine, kind, event, actions)
-        if kind is JobMachine:
+        self._check(process, machine, event, actions)
+        if type(machine) is JobMachine:
             self._job(process, machine, event, now, actions)
-        elif kind is RifHost:
+        elif type(machine) is RifHost:
             uses = self._uses.setdefault(process, Uses())
             uses.saw(event, now, actions)
             if type(event) is not AtWorker:
@@ -162,14 +174,14 @@ class Observer:
             aside = machine.aside
             turns.saw(event, now, actions, aside)
             recalls.saw(event, now, actions, aside)
-        elif kind is Rts:
+        elif type(machine) is Rts:
             self._run_time_system(process, machine, event, now, actions)
             for action in actions:
                 if type(action) is AcceptJob and action.adopted and process in self._grants:
                     self._grants[process].adopted(action.adopted, action.job)
 
     def _run_time_system(
-        self, process: SimulatedProcess, machine: Rts, event: Any, now: float, actions: list[Any]
+        self, process: SimulatedProcess, machine: Rts, event: object, now: float, actions: Sequence[object]
     ) -> None:
         checks = self._rts.get(process)
         if checks is None:  # its first event changes nothing of what an earlier one has left
@@ -177,33 +189,38 @@ class Observer:
         checks.saw(event, now, actions)
 
     def _check(
-        self, process: SimulatedProcess, machine: Any, kind: type, event: Any, actions: list[Any]
+        self, process: SimulatedProcess, machine: Checked, event: object, actions: Sequence[object]
     ) -> None:
         """Let the machine count everything anew; a large one does it less often, for it takes long."""
-        size = self._size(process, machine, kind)
+        size = self._size(process, machine)
         grants = self._grants.get(process) if type(machine).__name__ == RM else None
         self.bounds.machine(process, machine, size if grants is None else grants.size)
         if size > CHECKED_ALWAYS and not self._full_checks:
             weight = 1.0 if actions or type(event) is not Tick else IDLE_TICK
-            unchecked = self._unchecked.get((process, kind), 0.0) + weight
+            unchecked = self._unchecked.get((process, type(machine)), 0.0) + weight
             is_due = unchecked >= size / CHECKED_ALWAYS
-            self._unchecked[process, kind] = 0.0 if is_due else unchecked
+            self._unchecked[process, type(machine)] = 0.0 if is_due else unchecked
             if not is_due:
                 return
         machine.check()
 
-    def _size(self, process: SimulatedProcess, machine: Any, kind: type) -> int:
-        if kind is JobMachine:
-            return int(machine.scheduler.live)
-        if kind is RifHost:
+    def _size(self, process: SimulatedProcess, machine: Checked) -> int:
+        if isinstance(machine, JobMachine):
+            return machine.scheduler.live
+        if isinstance(machine, RifHost):
             return len(machine.workers)
-        if kind is Coordinator or kind is Store:
-            return int(machine.size)
+        if isinstance(machine, Coordinator | Store):
+            return machine.size
         grants = self._grants.get(process)
         return grants.resources if grants is not None else 0
 
     def _job(
-        self, process: SimulatedProcess, machine: JobMachine, event: Any, now: float, actions: list[Any]
+        self,
+        process: SimulatedProcess,
+        machine: JobMachine,
+        event: object,
+        now: float,
+        actions: Sequence[object],
     ) -> None:
         tasks = self._tasks[process]
         if not tasks.job:
@@ -218,7 +235,7 @@ class Observer:
             elif durable is not None and type(action) is TaskDone and action.state is TaskState.FINISHED:
                 durable.reported(action.task_id, action.outcome.values)
 
-    def watch(self, process: SimulatedProcess, engine: Any, durable: Durable | None) -> WatchedEngine:
+    def watch(self, process: SimulatedProcess, engine: Engine, durable: Durable | None) -> WatchedEngine:
         """Return what takes the place of the engine of a job that begins, or goes on with its journal."""
         tasks = self._tasks[process] = Tasks("", durable is not None)
         if durable is not None:
@@ -302,7 +319,7 @@ class WatchedEngine:
         if durable is not None:
             durable.note(engine.engine)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._engine, name)
 
     def next(self) -> int | None:

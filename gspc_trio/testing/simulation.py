@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from random import Random
-from typing import Any
 
 import trio
 from msgspec.structs import replace
@@ -183,7 +182,7 @@ class Simulation:
 
     # What is seen ----
 
-    def saw(self, machine: Any, event: Any, now: float, actions: list[Any]) -> None:
+    def saw(self, machine: object, event: object, now: float, actions: Sequence[object]) -> None:
         """Take an event of a machine (see :class:`~gspc_trio.nursery.scopes.observe.MachineObserver`)."""
         process = RUNNING.get()
         assert process is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from gspc_trio.components.rif.messages import RemoveResources
 from gspc_trio.components.rts.actions import AcceptJob, AnnounceGone, AnnounceRif, AskRif
@@ -24,26 +24,25 @@ class Announced:
         self._rifs = rifs
         self._told: dict[JobId, dict[RifId, set[ResourceId]]] = {}
 
-    def saw(self, actions: list[Any]) -> None:
+    def saw(self, actions: Sequence[object]) -> None:
         """The run-time system took an event, and its RIFs are what they are now.
 
         Raises:
             Broken: a job is told something else, or a RIF is to remove what the resource manager has.
         """
         for action in actions:
-            kind = type(action)
-            if kind is AcceptJob:
+            if type(action) is AcceptJob:
                 self._told[action.job] = {}
-            elif kind is JobChanged and action.state != "running":
+            elif type(action) is JobChanged and action.state != "running":
                 self._told.pop(action.job, None)
-            elif kind is AnnounceRif:
+            elif type(action) is AnnounceRif:
                 names = {resource.resource_id for resource in action.resources}
                 for job in self._told.keys() & set(action.jobs):  # others are not there yet
                     self._told[job][action.rif_id] = names
-            elif kind is AnnounceGone:
+            elif type(action) is AnnounceGone:
                 for job in self._told.keys() & set(action.jobs):
                     self._told[job].pop(action.rif_id, None)
-            elif kind is AskRif and isinstance(action.message, RemoveResources):
+            elif type(action) is AskRif and isinstance(action.message, RemoveResources):
                 self._check_removed(action.link, action.message.resource_ids)
         for job, told in self._told.items():
             self._compare(job, told)

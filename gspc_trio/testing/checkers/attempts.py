@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
 
 from attrs import define, field
 
@@ -124,42 +123,41 @@ class Attempts:
         self._loss_before = self._loss
         self._told.clear()
 
-    def told(self, event: Any) -> None:
+    def told(self, event: object) -> None:
         """It takes an event of its own."""
-        kind = type(event)
-        if kind is work.Computed:
+        if type(event) is work.Computed:
             for outcome in event.outcomes:
                 self._computed(outcome)
-        elif kind is Cancel or kind is TakeBack:
+        elif type(event) is Cancel or type(event) is TakeBack:
             for key in event.attempts:
                 attempt = self._all.get(key)
-                if attempt is not None and (kind is Cancel or attempt.at in (At.WAITING, At.HANDED)):
-                    attempt.unwanted.add("cancelled" if kind is Cancel else "taken back")
+                if attempt is not None and (type(event) is Cancel or attempt.at in (At.WAITING, At.HANDED)):
+                    attempt.unwanted.add("cancelled" if type(event) is Cancel else "taken back")
                     self._told.add(key)
-                    if kind is Cancel:
+                    if type(event) is Cancel:
                         attempt.sentence = attempt.sentence or Reason.CANCELLED
-        elif kind is work.StagedIn:
+        elif type(event) is work.StagedIn:
             self._move(event.key, At.READY)
-        elif kind is work.StagedOut:
+        elif type(event) is work.StagedOut:
             self._move(event.key, At.STORED)
             if event.key in self._all:
                 self._all[event.key].stored = event.outcome
-        elif kind is work.StagingFailed:
+        elif type(event) is work.StagingFailed:
             if event.key in self._all:
                 self._all[event.key].failed = event.reason
-        elif kind is work.Aborted:
+        elif type(event) is work.Aborted:
             if event.key in self._all:
                 self._all[event.key].aborting = False
-        elif kind is work.ComputeOpening:
+        elif type(event) is work.ComputeOpening:
             self._is_opening = True
-        elif kind is work.ComputeReady:
+        elif type(event) is work.ComputeReady:
             self._is_opening, self._head_since_s = False, self._now
-        elif kind is work.ComputeLost:
+        elif type(event) is work.ComputeLost:
             self._loss = self._loss_before = event
-        elif kind is work.ComputeKilled:
+        elif type(event) is work.ComputeKilled:
             self._killing, self._loss = False, None
             self._wait_again(list(self._handed))
-        elif kind is work.Retracted:
+        elif type(event) is work.Retracted:
             self._retracting = False
             self._wait_again(event.keys)
             for key in self._handed if not self._killing else ():
@@ -191,25 +189,24 @@ class Attempts:
 
     # What it says and orders
 
-    def acts(self, action: Any) -> None:
+    def acts(self, action: object) -> None:
         """It does something."""
-        kind = type(action)
-        if kind is work.Compute:
+        if type(action) is work.Compute:
             self._hand(action.submissions)
-        elif kind is work.StageIn:
+        elif type(action) is work.StageIn:
             self._fetch(action.submission)
-        elif kind is work.StageOut:
+        elif type(action) is work.StageOut:
             key = (action.submission.task_id, action.submission.attempt)
             self._expect(key, At.COMPUTED, "stores")
             self._all[key].at = At.STORING
-        elif kind is work.Abort:
+        elif type(action) is work.Abort:
             if action.key in self._all:
                 self._all[action.key].aborting = True
-        elif kind is work.Kill:
+        elif type(action) is work.Kill:
             self._killing, self._ran_s = True, self._now - self._head_since_s
-        elif kind is work.Retract:
+        elif type(action) is work.Retract:
             self._retracting = True
-        elif kind is work.ForgetCompute:
+        elif type(action) is work.ForgetCompute:
             self._loss = None
             self._wait_again(list(self._handed))
 

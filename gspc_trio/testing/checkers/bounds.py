@@ -6,7 +6,6 @@ import gc
 import types
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import trio
 
@@ -84,7 +83,7 @@ class Bounds:
                     f"{fill.items_max} with {fill.bytes_max} may"
                 )
 
-    def machine(self, process: SimulatedProcess, machine: Any, size: int) -> None:
+    def machine(self, process: SimulatedProcess, machine: object, size: int) -> None:
         """A machine with so many tasks, resources or data has taken an event: count its objects now and then.
 
         Raises:
@@ -100,7 +99,7 @@ class Bounds:
             raise Broken(f"{what} consists of {objects} objects after {seen} events; {most} may be")
 
 
-def count_objects(machine: Any) -> int:
+def count_objects(machine: object) -> int:
     """Return the number of a machine's objects that can hold others; those of shells do not count."""
     seen, waiting = {id(machine)}, [machine]
     count = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import blake2b
 from random import Random
-from typing import Any
 
 from gspc_trio.components.job.journal import JournalRecord, Outcomes, Replay, Snapshot, Values
 from gspc_trio.components.job.journal_bytes import About, Frames, decode_record
@@ -144,7 +143,7 @@ class Durable:
             raise Broken(f"the journal of {self._name}, cut at {len(data)}, gives a state that never was")
         return again.finish() if whole else again.engine
 
-    def _load(self, state: dict[str, Any]) -> WorkflowEngine:
+    def _load(self, state: dict[str, object]) -> WorkflowEngine:
         return WorkflowEngine.load(self._net, state, dumps=dumps, loads=loads, join=join)
 
     def _words(self, task_id: TaskId) -> str:

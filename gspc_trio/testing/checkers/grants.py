@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from attrs import define
 
@@ -108,32 +107,31 @@ class Grants:
         """A job goes on for another, whose work may go on for as long as the successor is there."""
         self._successors[orphan] = successor
 
-    def saw(self, event: Any, now: float, actions: list[Any]) -> None:
+    def saw(self, event: object, now: float, actions: Sequence[object]) -> None:
         """The resource manager took an event."""
-        kind = type(event)
         due = self._due(event)
-        if kind is Release:
+        if type(event) is Release:
             live = self._live.get(event.grant_id)
             if live is None or not live.revoked:  # else its host says when it is free
                 self._end(event.grant_id, event.resources, event.job)
-        elif kind is Demand:
+        elif type(event) is Demand:
             self._demand(event)
-        elif kind is Revoked:
+        elif type(event) is Revoked:
             live = self._live.get(event.grant_id)
             if live is not None and live.revoked:
                 self._end(event.grant_id, event.resources, live.job)
-        elif kind is Interrupt:
+        elif type(event) is Interrupt:
             self._credit.update({key: 0 for key in self._credit if key[0] == event.job})
-        elif kind is Resumed:
+        elif type(event) is Resumed:
             self._resting.difference_update(event.resource_ids)
-        elif kind is Claimed and event.whole:
+        elif type(event) is Claimed and event.whole:
             self._begin_anew(event)
-        elif kind is Added:
+        elif type(event) is Added:
             self._family.add(event)
-        elif kind is JobGone and event.fenced:
+        elif type(event) is JobGone and event.fenced:
             for live in [live for live in self._live.values() if live.job == event.job]:
                 self._end(live.grant_id, (), live.job)
-        if kind is JobGone:
+        if type(event) is JobGone:
             self._credit.update({key: 0 for key in self._credit if key[0] == event.job})
         for action in actions:
             if type(action) is ResourceChanged:
@@ -142,38 +140,36 @@ class Grants:
                 self._credit.pop((action.job, action.shape), None)
         given = {action.grant_id for action in actions if type(action) is Grant}
         for action in actions:
-            kind = type(action)
-            if kind is Grant:
+            if type(action) is Grant:
                 self._grant(action, now)
-            elif kind is GrantChanged and not action.held and type(event) is Claimed:
+            elif type(action) is GrantChanged and not action.held and type(event) is Claimed:
                 self._end(action.grant_id, action.resources, action.job)
-            elif kind is GrantChanged and not action.held:
+            elif type(action) is GrantChanged and not action.held:
                 self._free(action)
-            elif kind is GrantChanged and action.grant_id not in given:
+            elif type(action) is GrantChanged and action.grant_id not in given:
                 self._take_back(action)
-            elif kind is Lapsed and type(event) in (Claimed, Added):
+            elif type(action) is Lapsed and type(event) in (Claimed, Added):
                 for grant_id in action.grant_ids:
                     self._end(grant_id, (), action.job)
-            elif kind is Revoke and action.grant_id in self._live:
+            elif type(action) is Revoke and action.grant_id in self._live:
                 self._live[action.grant_id].revoked = True
         self._look_at_due(event, due, actions)
         if self._dead:
             self._look_at_the_dead(now)
 
-    def _due(self, event: Any) -> dict[GrantId, tuple[ResourceId, ...]]:
+    def _due(self, event: object) -> dict[GrantId, tuple[ResourceId, ...]]:
         """Return of which grants what must be free, or revoked, as soon as this event was taken."""
-        kind = type(event)
-        if kind is Release or kind is Revoked:
+        if type(event) is Release or type(event) is Revoked:
             live = self._live.get(event.grant_id)
             if (
                 live is None
-                or live.revoked != (kind is Revoked)
+                or live.revoked != (type(event) is Revoked)
                 or getattr(event, "job", live.job) != live.job
             ):
                 return {}
             names = event.resources or tuple(live.left)
             return {live.grant_id: tuple(name for name in names if name in live.left)}
-        if kind is JobGone and not event.fenced:
+        if type(event) is JobGone and not event.fenced:
             return {
                 live.grant_id: ()
                 for live in self._live.values()
@@ -182,11 +178,10 @@ class Grants:
         return {}
 
     def _look_at_due(
-        self, event: Any, due: dict[GrantId, tuple[ResourceId, ...]], actions: list[Any]
+        self, event: object, due: dict[GrantId, tuple[ResourceId, ...]], actions: Sequence[object]
     ) -> None:
         """What must be done at once has been: freed, revoked, told, recalled."""
-        kind = type(event)
-        if kind is Claimed and event.whole:  # the job may not have heard what was recalled before
+        if type(event) is Claimed and event.whole:  # the job may not have heard what was recalled before
             self._recalled.difference_update(grant.grant_id for grant in event.grants)
         for action in actions:
             if type(action) is Recall:
@@ -199,23 +194,23 @@ class Grants:
         }
         for grant_id, names in due.items():
             live = self._live.get(grant_id)
-            if kind is JobGone and live is not None and not live.revoked:
+            if type(event) is JobGone and live is not None and not live.revoked:
                 raise Broken(f"{event.job} is gone, and its grant {grant_id} is not revoked", *live.left)
             kept = [name for name in names if (grant_id, name) not in freed]
             if kept:
                 raise Broken(f"{kept[0]} of grant {grant_id} was given back, and is not free", *kept)
         self._look_at_lapsed(actions)
-        if kind is Rested:
+        if type(event) is Rested:
             self._resting.update(name for name in event.resource_ids if name in self._there)
             self._check_recalled(event.resource_ids)
-        elif kind is Removed and event.policy == "wait":
+        elif type(event) is Removed and event.policy == "wait":
             below = {one for one in self._there if self._family.is_below(one, event.resource_ids)}
             self._leaving |= below
             self._check_recalled(below)
-        elif kind is Claimed or kind is Added:
+        elif type(event) is Claimed or type(event) is Added:
             self._check_recalled(self._leaving | self._resting)
 
-    def _look_at_lapsed(self, actions: list[Any]) -> None:
+    def _look_at_lapsed(self, actions: Sequence[object]) -> None:
         """What has lapsed was told, and what such a grant holds besides is revoked."""
         lapsed = {name for action in actions if type(action) is Lapsed for name in action.grant_ids}
         for grant_id in lapsed:
@@ -235,7 +230,7 @@ class Grants:
                 if live is not None and not live.revoked and live.grant_id not in self._recalled:
                     raise Broken(f"{name} is to go or to rest, and grant {live.grant_id} not recalled", near)
 
-    def _changed(self, record: ResourceChanged, event: Any) -> None:
+    def _changed(self, record: ResourceChanged, event: object) -> None:
         name = record.resource_id
         if record.state == "added":
             self._there.add(name)

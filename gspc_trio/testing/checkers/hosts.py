@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from attrs import define
 
@@ -69,22 +68,21 @@ class Hosts:
             else:
                 clock.due_s = now + (self._limits.fresh_s if host.fresh else self._limits.grace_s)
 
-    def before(self, event: Any, actions: list[Any]) -> None:
+    def before(self, event: object, actions: Sequence[object]) -> None:
         """What may be taken, and what must be asked for, goes by what there was before an event.
 
         Raises:
             Broken: somebody is let in who must not be, or somebody is not asked to go.
         """
-        kind = type(event)
-        if kind is events.RifUp or kind is events.RifBack:
+        if type(event) is events.RifUp or type(event) is events.RifBack:
             self._check_first_word(event, actions)
-        elif kind is events.Stop or kind is events.TeardownAsked:
+        elif type(event) is events.Stop or type(event) is events.TeardownAsked:
             if not is_refused(event, actions):
                 self._check_asked_to_go(event, actions)
-        elif kind is events.RifLost:
+        elif type(event) is events.RifLost:
             self._check_awaited(event, actions)
 
-    def saw(self, event: Any, now: float, actions: list[Any]) -> None:
+    def saw(self, event: object, now: float, actions: Sequence[object]) -> None:
         """The run-time system took an event, and its RIFs are what they are now.
 
         Raises:
@@ -116,10 +114,10 @@ class Hosts:
 
     # What goes by what there was ----
 
-    def _check_first_word(self, event: events.RifUp | events.RifBack, actions: list[Any]) -> None:
+    def _check_first_word(self, event: events.RifUp | events.RifBack, actions: Sequence[object]) -> None:
         host = self._rifs.get(event.rif_id)
         is_refused = any(
-            type(action) in (DropLink, StopRif) and action.link == event.link for action in actions
+            isinstance(action, DropLink | StopRif) and action.link == event.link for action in actions
         )
         if is_refused:
             return
@@ -144,7 +142,9 @@ class Hosts:
                         f"{event.rif_id} brings {names & host.removed}, removed before", event.rif_id
                     )
 
-    def _check_asked_to_go(self, event: events.Stop | events.TeardownAsked, actions: list[Any]) -> None:
+    def _check_asked_to_go(
+        self, event: events.Stop | events.TeardownAsked, actions: Sequence[object]
+    ) -> None:
         """Who can be asked is asked, who cannot is ended."""
         asked = {action.link for action in actions if type(action) is StopRif}
         killed = {action.rif_id for action in actions if type(action) is KillRif}
@@ -157,7 +157,7 @@ class Hosts:
             if host.link not in asked if host.link is not None else not is_ended:
                 raise Broken(f"{host.rif_id} is to go, and is neither asked to nor ended", host.rif_id)
 
-    def _check_awaited(self, event: events.RifLost, actions: list[Any]) -> None:
+    def _check_awaited(self, event: events.RifLost, actions: Sequence[object]) -> None:
         """With a state a RIF of which nothing is asked is awaited, with all that it has."""
         host = self._rifs.at(event.link)
         if host is None or not host.is_up or not host.proven or not self._limits.grace_s:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from gspc_trio.components.rm.events import Added, Claimed, Removed, Rested
 from gspc_trio.components.rm.machine import Aside
@@ -49,7 +49,7 @@ class Recalls:
         self._was_simple = True
         self._aside: Aside | None = None
 
-    def saw(self, event: Any, now: float, actions: list[Any], aside: Aside | None) -> None:
+    def saw(self, event: object, now: float, actions: Sequence[object], aside: Aside | None) -> None:
         """The resource manager took an event.
 
         Args:
@@ -143,7 +143,7 @@ class Recalls:
 
     # What is put aside --------------------------------------------------------------------------------------
 
-    def _check_aside(self, actions: list[Any], aside: Aside | None) -> None:
+    def _check_aside(self, actions: Sequence[object], aside: Aside | None) -> None:
         """Nobody else is given what stays put aside, unless he says that he needs it for a short time."""
         before, self._kept_since = self._aside, None if aside is None else self._kept_since
         if aside is not None and (aside.job, aside.shape) not in self._waiting.since:

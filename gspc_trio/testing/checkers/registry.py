@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from attrs import define
 
@@ -66,27 +65,28 @@ class Registry:
         self._managed: set[JobId] = set()
         self.due = Due()
 
-    def saw(self, event: Any, now: float, actions: list[Any]) -> None:
+    def saw(self, event: object, now: float, actions: Sequence[object]) -> None:
         """The run-time system took an event.
 
         Raises:
             Broken: a job is not what it must be now.
         """
-        kind = type(event)
         self._check_refused(event, actions)
         ended = {action.job for action in actions if type(action) is JobChanged and action.state != "running"}
-        if kind is events.JobGone:
+        if type(event) is events.JobGone:
             self._gone(event, now, actions, ended)
         for action in actions:
             if type(action) is AcceptJob:
-                self._accepted(event, action)
+                wish = event.joining if isinstance(event, events.JobBack) else event
+                assert isinstance(wish, events.JobAsked), "accepted, and has not asked"
+                self._accepted(wish, action)
         for action in actions:
             self._take(action)
-        if kind is events.WeightAsked and any(
+        if type(event) is events.WeightAsked and any(
             type(action) is Answer and isinstance(action.result, Weighed) for action in actions
         ):
             self._jobs[event.job].weight = event.weight
-        elif kind is events.RifBack:
+        elif type(event) is events.RifBack:
             self._check_claims(event, actions)
         for job in ended:
             self._jobs.pop(job, None)
@@ -106,7 +106,7 @@ class Registry:
             if entry.until_s is not None and not entry.successor:
                 yield entry.until_s, f"{job} was awaited for long enough"
 
-    def _check_closed(self, job: JobId, actions: list[Any]) -> None:
+    def _check_closed(self, job: JobId, actions: Sequence[object]) -> None:
         """All RIFs that can be heard are told that a job is over."""
         told = {
             link
@@ -118,7 +118,7 @@ class Registry:
             if host.link is not None and host.is_up and host.link not in told:
                 raise Broken(f"{job} is over, and {host.rif_id} is not told", host.rif_id)
 
-    def _check_refused(self, event: Any, actions: list[Any]) -> None:
+    def _check_refused(self, event: object, actions: Sequence[object]) -> None:
         """A job for which another goes on cannot come back."""
         if type(event) is not events.JobBack:
             return
@@ -126,7 +126,7 @@ class Registry:
         if entry is not None and entry.successor and not any(type(action) is RefuseJob for action in actions):
             raise Broken(f"{event.job} is taken back, and {entry.successor} goes on for it")
 
-    def _gone(self, event: events.JobGone, now: float, actions: list[Any], ended: set[JobId]) -> None:
+    def _gone(self, event: events.JobGone, now: float, actions: Sequence[object], ended: set[JobId]) -> None:
         """The connection of a job is over: it is awaited if it may be, and ends if not."""
         job, entry = event.job, self._jobs.get(event.job)
         if entry is None or entry.link is None or (event.link and event.link != entry.link):
@@ -146,13 +146,12 @@ class Registry:
             ):
                 raise Broken(f"{job} is gone, and gets grants still")
 
-    def _take(self, action: Any) -> None:
-        kind = type(action)
-        if kind is JobChanged and action.state == "running":
+    def _take(self, action: object) -> None:
+        if type(action) is JobChanged and action.state == "running":
             self._jobs.setdefault(action.job, _Job())
-        elif kind is TellWeight:
+        elif type(action) is TellWeight:
             self._jobs[action.job].said = action.weight
-        elif kind is TellRm:
+        elif type(action) is TellRm:
             told = action.event
             if isinstance(told, JobJoined | JobWeighed):
                 self._managed.add(told.job)
@@ -160,8 +159,7 @@ class Registry:
             elif isinstance(told, JobGone):
                 self._managed.discard(told.job)
 
-    def _accepted(self, event: Any, accepted: AcceptJob) -> None:
-        wish = event.joining if isinstance(event, events.JobBack) else event
+    def _accepted(self, wish: events.JobAsked, accepted: AcceptJob) -> None:
         job = accepted.job
         if not accepted.back and (job in self._named or job in self._jobs):
             raise Broken(f"{job} is the name of two jobs")
@@ -177,7 +175,7 @@ class Registry:
                 raise Broken(f"{job} goes on for {accepted.adopted}, and so does {orphan.successor}")
             orphan.successor, orphan.link, orphan.until_s = job, None, None
 
-    def _check_claims(self, event: events.RifBack, actions: list[Any]) -> None:
+    def _check_claims(self, event: events.RifBack, actions: Sequence[object]) -> None:
         """What is in use at a RIF of which nobody knew is held, unless its job says so itself."""
         host = self._rifs.get(event.rif_id)
         if host is None or any(type(a) is StopRif and a.link == event.link for a in actions):

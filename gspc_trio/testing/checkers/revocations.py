@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from gspc_trio.components.rm.events import Awaited
 from gspc_trio.components.rm.messages import Revoke, Revoked
@@ -32,7 +31,7 @@ class Revocations:
         self._states: dict[RifId, str] = {}
         self.due = Due()
 
-    def saw(self, event: Any, now: float, actions: list[Any], before: Host | None) -> None:
+    def saw(self, event: object, now: float, actions: Sequence[object], before: Host | None) -> None:
         """The run-time system took an event.
 
         Args:
@@ -42,7 +41,6 @@ class Revocations:
         Raises:
             Broken: a RIF is not told what it is to revoke, or the resource manager what it waits for.
         """
-        kind = type(event)
         told: dict[tuple[int, GrantId], set[ResourceId]] = {}
         for action in actions:
             if type(action) is TellRif and isinstance(action.message, Revoke):
@@ -53,15 +51,15 @@ class Revocations:
             for action in actions
             if type(action) is TellRm and isinstance(action.event, Awaited)
         }
-        if kind is Revoke:
+        if type(event) is Revoke:
             for name in event.resources:
                 host = self._rifs.of(name)
                 if host is not None and name in host.there:
                     self._owe(host, event.grant_id, name, now)
             self._check_told(event.grant_id, told, awaited)
-        elif kind is events.RevokedBy:
+        elif type(event) is events.RevokedBy:
             self._answered(before, event.revoked, actions)
-        elif kind is events.ResourcesLeft:
+        elif type(event) is events.ResourcesLeft:
             self._settle(event.resource_ids)
         self._follow(now, told, awaited)
         self.due.set(
@@ -92,7 +90,7 @@ class Revocations:
             elif names and host.state == RifState.AWAY and grant_id not in awaited:
                 raise Broken(f"{host.rif_id} is away, and is not awaited with grant {grant_id}", *names)
 
-    def _answered(self, host: Host | None, revoked: Revoked, actions: list[Any]) -> None:
+    def _answered(self, host: Host | None, revoked: Revoked, actions: Sequence[object]) -> None:
         if host is None or not host.is_up:
             return
         passed = {

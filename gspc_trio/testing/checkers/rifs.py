@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from attrs import define, field
 
@@ -106,7 +105,7 @@ class Rifs:
         """Return the RIF to which a resource belongs."""
         return self._hosts.get(name.partition(".")[0])
 
-    def take(self, event: Any, actions: list[Any]) -> None:
+    def take(self, event: object, actions: Sequence[object]) -> None:
         """The run-time system took an event."""
         self._take_event(event, actions)
         for action in actions:
@@ -118,41 +117,40 @@ class Rifs:
                 host.there.clear()
                 host.leaving.clear()
 
-    def _take_event(self, event: Any, actions: list[Any]) -> None:
-        kind = type(event)
+    def _take_event(self, event: object, actions: Sequence[object]) -> None:
         refused = is_refused(event, actions)
-        if kind is events.Stop or (kind is events.TeardownAsked and not refused):
-            self.stopping = self.stopping or kind is events.Stop
+        if type(event) is events.Stop or (type(event) is events.TeardownAsked and not refused):
+            self.stopping = self.stopping or type(event) is events.Stop
             for host in self:
-                if kind is events.Stop or host.rif_id in event.rif_ids:
+                if isinstance(event, events.Stop) or host.rif_id in event.rif_ids:
                     host.state = STOPPING
-        elif kind is events.AddAsked or kind is events.RemoveAsked:
+        elif type(event) is events.AddAsked or type(event) is events.RemoveAsked:
             self.asks[event.ask] = event.rif_id
-        elif kind is events.RifUp or kind is events.RifBack:
+        elif type(event) is events.RifUp or type(event) is events.RifBack:
             self._spoke(event, actions)
-        elif kind is events.RifLost:
+        elif type(event) is events.RifLost:
             host_there = self.at(event.link)
             if host_there is not None:
                 host_there.link = None
-        elif kind is events.RifEnded:
+        elif type(event) is events.RifEnded:
             self._ended(self._hosts[event.rif_id], event)
-        elif kind is events.RifAnswered:
+        elif type(event) is events.RifAnswered:
             host_there = self.at(event.link)
             gone = self._clearing.pop((event.link, event.call), ())
             if host_there is not None:
                 host_there.leaving.difference_update(gone)
-        elif kind is events.RmAnswered:
+        elif type(event) is events.RmAnswered:
             self._answered(event)
-        elif kind is events.ResourcesLeft:
+        elif type(event) is events.ResourcesLeft:
             for name in event.resource_ids:
                 host_there = self.of(name)
                 if host_there is not None:
                     host_there.there.discard(name)
 
-    def _spoke(self, event: events.RifUp | events.RifBack, actions: list[Any]) -> None:
+    def _spoke(self, event: events.RifUp | events.RifBack, actions: Sequence[object]) -> None:
         host = self._hosts.get(event.rif_id)
         is_taken = not any(
-            type(action) in (DropLink, StopRif) and action.link == event.link for action in actions
+            isinstance(action, DropLink | StopRif) and action.link == event.link for action in actions
         )
         if host is None or is_taken:
             if host is not None:
@@ -180,36 +178,35 @@ class Rifs:
             host.leaving.difference_update(names)
             host.removed.difference_update(names)
 
-    def _take_action(self, action: Any) -> None:
-        kind = type(action)
-        if kind is StartRif:
+    def _take_action(self, action: object) -> None:
+        if type(action) is StartRif:
             host = self._hosts.setdefault(action.rif_id, Host(action.rif_id, action.host))
             host.incarnation, host.running = action.incarnation, True
             host.killed = host.adrift = host.doubled = host.fresh = False
-        elif kind is KillRif:
+        elif type(action) is KillRif:
             self._hosts[action.rif_id].killed = True
-        elif kind is RifChanged:
+        elif type(action) is RifChanged:
             self._hosts[action.rif_id].state = action.state
             if action.state == RifState.LOST:
                 self._hosts[action.rif_id].link = None  # nothing that is said there counts any more
             if action.state == "down":
                 del self._hosts[action.rif_id]
-        elif kind is DropLink or kind is StopRif:
+        elif type(action) is DropLink or type(action) is StopRif:
             found = self.at(action.link)
-            if found is not None and (kind is DropLink or found.state != STOPPING):
+            if found is not None and (type(action) is DropLink or found.state != STOPPING):
                 found.link = None
-        elif kind is Answer or kind is QuestionRefused:
+        elif type(action) is Answer or type(action) is QuestionRefused:
             self.asks.pop(action.ask, None)
-        elif kind is AskRif and isinstance(action.message, RemoveResources):
+        elif type(action) is AskRif and isinstance(action.message, RemoveResources):
             self._clearing[action.link, action.call] = action.message.resource_ids
-        elif kind is TellRm and isinstance(action.event, Added):
+        elif type(action) is TellRm and isinstance(action.event, Added):
             for resource in action.event.resources:
                 found = self.of(resource.resource_id)
                 assert found is not None
                 found.there.add(resource.resource_id)
                 found.removed.discard(resource.resource_id)
 
-    def _take_removal(self, action: Any) -> None:
+    def _take_removal(self, action: object) -> None:
         """What is removed of a RIF that stays up somebody has asked for; else all of it goes."""
         if type(action) is TellRm and isinstance(action.event, Removed):
             for name in action.event.resource_ids:
@@ -219,7 +216,7 @@ class Rifs:
                     host.removed.add(name)
 
 
-def is_refused(event: Any, actions: list[Any]) -> bool:
+def is_refused(event: object, actions: Sequence[object]) -> bool:
     """Whether a question is refused at once."""
     ask = getattr(event, "ask", None)
     return any(type(action) is QuestionRefused and action.ask == ask for action in actions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.core.ids import JobId
@@ -30,7 +30,7 @@ class RunTimeSystem:
         self._registry = Registry(machine, self._rifs, named)
         self._dues = (self._hosts.due, self._revocations.due, self._registry.due)
 
-    def saw(self, event: Any, now: float, actions: list[Any]) -> None:
+    def saw(self, event: object, now: float, actions: Sequence[object]) -> None:
         """It took an event.
 
         Raises:

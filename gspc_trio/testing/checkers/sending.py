@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
-from typing import Any
 
 from attrs import define, field
 
@@ -123,47 +123,46 @@ class Sending:
         if not any(map(is_reference, task.arguments)):  # else it prefers where its data is
             self._fresh.setdefault(shape, {})[task.task_id] = None
 
-    def saw(self, event: Any, now: float, actions: list[Any]) -> None:
+    def saw(self, event: object, now: float, actions: Sequence[object]) -> None:
         """The job's machine took an event.
 
         Raises:
             Broken: it makes of it what it must not.
         """
-        kind = type(event)
         parted: list[_Held] = []
-        if kind is Grant:
+        if type(event) is Grant:
             self._seen = max(self._seen, event.grant_id)
             self._grants[event.grant_id] = _Held(event.grant_id, event.resources, event.shape)
             self._wanted[event.shape] = max(0, self._wanted.get(event.shape, 0) - 1)
-        elif kind is Finished:
+        elif type(event) is Finished:
             for outcome in event.outcomes:
                 self._ended(outcome, event.resource_id, now)
-        elif kind is ResourcesUp:
+        elif type(event) is ResourcesUp:
             self._known.update((one.resource_id, one.resource_class) for one in event.resources)
             self._known_since_s = now
-        elif kind is ResourcesLost:
+        elif type(event) is ResourcesLost:
             parted = self._lost(set(event.resource_ids), now)
-        elif kind is Lapsed:
+        elif type(event) is Lapsed:
             for held in [self._grants[one] for one in event.grant_ids if one in self._grants]:
                 self._lose(held)
-        elif kind is Withheld:
+        elif type(event) is Withheld:
             for held in self._grants.values():
                 if event.concerns(held.resources[0], held.grant_id):
                     for sent in held.sent.values():
                         sent.unsent = sent.number > event.after
-        elif kind is Begun:
+        elif type(event) is Begun:
             for held in self._grants.values():
                 if event.task_id in held.sent and held.sent[event.task_id].attempt == event.attempt:
                     held.sent[event.task_id].settled = True
-        elif kind is Recall:
+        elif type(event) is Recall:
             for held in [self._grants[one] for one in event.grant_ids if one in self._grants]:
                 held.at_rest = True
-        elif kind is Stop:
+        elif type(event) is Stop:
             self._is_stopping = True
-        elif kind is RetryTask or kind is CancelTasks:
-            for task_id in (event.task_id,) if kind is RetryTask else event.task_ids:
+        elif type(event) is RetryTask or type(event) is CancelTasks:
+            for task_id in (event.task_id,) if isinstance(event, RetryTask) else event.task_ids:
                 if task_id in self._tasks:
-                    self._tasks[task_id].cancelled = kind is CancelTasks
+                    self._tasks[task_id].cancelled = type(event) is CancelTasks
                     self._tasks[task_id].avoids.clear()
                     self._tasks[task_id].last = ""
         before = {held.grant_id: tuple(held.sent.items()) for held in parted}
@@ -231,24 +230,23 @@ class Sending:
 
     # What it does -------------------------------------------------------------------------------------------
 
-    def _did(self, now: float, actions: list[Any]) -> None:
+    def _did(self, now: float, actions: Sequence[object]) -> None:
         for action in actions:
-            kind = type(action)
-            if kind is Submit:
+            if type(action) is Submit:
                 self._submit(action, now)
-            elif kind is TakeBack:
+            elif type(action) is TakeBack:
                 self._check_taken_back(action)
-            elif kind is TaskDone:
+            elif type(action) is TaskDone:
                 self._done(action)
-            elif kind is TaskChanged and action.detail.startswith(DOUBTED):
+            elif type(action) is TaskChanged and action.detail.startswith(DOUBTED):
                 host = action.detail.removeprefix(DOUBTED).partition(",")[0]
                 if host in self._proven:
                     raise Broken(f"host {host} is in doubt, and tasks have finished there", host)
-            elif kind is Demand:
+            elif type(action) is Demand:
                 self._wanted[action.shape] = action.credit
                 if action.seen != self._seen:
                     raise Broken(f"a demand says that {action.seen} has come, and it was {self._seen}")
-            elif kind is GrantChanged and not action.held:
+            elif type(action) is GrantChanged and not action.held:
                 self._grants.pop(action.grant_id, None)
 
     def _submit(self, submit: Submit, now: float) -> None:

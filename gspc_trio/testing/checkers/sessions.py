@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from gspc_trio.protocol.handshake import BadHandshake, Hello, decode_handshake
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
@@ -48,24 +47,28 @@ class Sessions:
         self._dialers: dict[Session, bytes] = {}
 
     def saw(
-        self, process: SimulatedProcess, session: Session, event: Any, now: float, actions: list[Any]
+        self,
+        process: SimulatedProcess,
+        session: Session,
+        event: object,
+        now: float,
+        actions: Sequence[object],
     ) -> None:
         """A session took an event.
 
         Raises:
             Broken: somebody is let in who does not know the token, or held to be gone who is not.
         """
-        kind = type(event)
-        if kind is BeginSession:
+        if type(event) is BeginSession:
             self._tokens[session.identity.nonce] = session.identity.token
-        elif kind is HandshakeReceived:
+        elif type(event) is HandshakeReceived:
             self._shakes(session, event, actions)
         for action in actions:
             if type(action) is Dead:
                 self._dialers.pop(session, None)
                 self._check_end(process, session, action, now)
 
-    def _shakes(self, session: Session, event: HandshakeReceived, actions: list[Any]) -> None:
+    def _shakes(self, session: Session, event: HandshakeReceived, actions: Sequence[object]) -> None:
         if not session.identity.dialer and session not in self._dialers:
             try:
                 said = decode_handshake(event.data, session.limits)

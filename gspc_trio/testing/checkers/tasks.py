@@ -5,7 +5,7 @@ What was never sent has not begun: it never counts as lost or unknown, and never
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from attrs import define, field
 
@@ -85,80 +85,81 @@ class Tasks:
             )
         self._tasks[task_id] = _Task()
 
-    def saw(self, event: Any, actions: list[Any]) -> None:
+    def saw(self, event: object, actions: Sequence[object]) -> None:
         """The job's machine took an event."""
-        kind = type(event)
-        if kind is Finished:
+        if type(event) is Finished:
             for outcome in event.outcomes:
                 self._reported(outcome)
-        elif kind is ResourcesLost:
+        elif type(event) is ResourcesLost:
             self._lost(set(event.resource_ids))
-        elif kind is RetryTask and event.task_id in self._tasks:
+        elif type(event) is RetryTask and event.task_id in self._tasks:
             self._tasks[event.task_id].state = None
             self._tasks[event.task_id].failures = 0
-        elif kind is CancelTasks:
+        elif type(event) is CancelTasks:
             for task_id in event.task_ids:
                 if task_id in self._tasks:
                     self._tasks[task_id].cancelled = True
-        elif kind is Stop:
+        elif type(event) is Stop:
             self._is_stopping = True
-        elif kind is Grant:
+        elif type(event) is Grant:
             self._wanted[event.shape] = max(0, self._wanted.get(event.shape, 0) - 1)
-        elif kind is Lapsed:
+        elif type(event) is Lapsed:
             self._lapsed(event)
-        elif kind is Withheld:
+        elif type(event) is Withheld:
             self._withheld(event)
-        elif kind is TakenOver:
+        elif type(event) is TakenOver:
             self._taken_over(event, {action.task_id for action in actions if type(action) is TaskDone})
         kept = [action for action in actions if type(action) is GrantChanged and not action.held]
-        if kept and kind is not Lapsed:
+        if kept and type(event) is not Lapsed:
             given = {action.grant_id for action in actions if type(action) is Release}
             claims = [action for action in actions if type(action) is Claims]
             named = {grant.grant_id for claim in claims for grant in claim.grants}
-            for action in kept:
-                if action.grant_id in named or not (claims or action.grant_id in given):
+            for ended in kept:
+                if ended.grant_id in named or not (claims or ended.grant_id in given):
                     raise Broken(
-                        f"{self.job} forgets grant {action.grant_id} without a word", *action.resources
+                        f"{self.job} forgets grant {ended.grant_id} without a word", *ended.resources
                     )
         for action in actions:
-            kind = type(action)
-            if kind is Submit:
+            if type(action) is Submit:
                 self._check_grant(action)
                 for submission in action.submissions:
                     self._submit(submission, action)
-            elif kind is TaskDone:
+            elif type(action) is TaskDone:
                 self._done(action)
-            elif kind is Demand:
+            elif type(action) is Demand:
                 self._wanted[action.shape] = action.credit
-            elif kind is Claims:
+            elif type(action) is Claims:
                 self._claim(action)
-            elif kind is Hold:
+            elif type(action) is Hold:
                 self._told_held.setdefault(action.grant_id, set()).update(action.resources)
-            elif kind is Cancel:
+            elif type(action) is Cancel:
                 for task_id, attempt in action.attempts:
                     if task_id in self._tasks and self._tasks[task_id].attempt == attempt:
                         self._tasks[task_id].cancel_told = True
-            elif kind is GrantChanged:
+            elif type(action) is GrantChanged:
                 self._hold(action)
-            elif kind is TaskChanged and action.state is TaskState.READY and action.detail.startswith("lost"):
+            elif (
+                type(action) is TaskChanged
+                and action.state is TaskState.READY
+                and action.detail.startswith("lost")
+            ):
                 if action.task_id in self._tasks:  # a record has the number that people see
                     self._not_unsent(action.task_id, self._tasks[action.task_id].attempt, "counts as lost")
-            elif kind is JobEnded:
+            elif type(action) is JobEnded:
                 self._ended(action)
 
         self._look_at_due(event)
 
-    def _look_at_due(self, event: Any) -> None:
+    def _look_at_due(self, event: object) -> None:
         """What must be done at once has been: given up, cancelled."""
-        kind = type(event)
-        if kind is Recall:
+        if type(event) is Recall:
             self._recalled.update(grant_id for grant_id in event.grant_ids if grant_id in self._grants)
-        elif kind is Lapsed:
+        elif type(event) is Lapsed:
             kept = [grant_id for grant_id in event.grant_ids if grant_id in self._grants]
             if kept:
                 raise Broken(f"{self.job} keeps grant {kept[0]}, which has lapsed", *self._grants[kept[0]])
-        elif kind is CancelTasks or (kind is Stop and not event.drain):
-            task_ids = event.task_ids if kind is CancelTasks else tuple(self._tasks)
+        elif type(event) is CancelTasks or (type(event) is Stop and not event.drain):
+            task_ids = event.task_ids if type(event) is CancelTasks else tuple(self._tasks)
             for task_id in task_ids:
                 task = self._tasks.get(task_id)
                 if task is not None and task.sent and task.state is None and not task.cancel_told:

@@ -7,7 +7,6 @@ over just when nothing of it is left, and is no longer claimed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from attrs import define
 
@@ -72,39 +71,37 @@ class Uses:
         self._is_stopping = False
         self._touched: dict[ResourceId, Attempts] = {}
 
-    def saw(self, event: Any, now: float, actions: Sequence[Any]) -> None:
+    def saw(self, event: object, now: float, actions: Sequence[object]) -> None:
         """Take an event, and what the RIF and its workers did.
 
         Raises:
             Broken: they should not have.
         """
-        kind = type(event)
-        if kind is AtWorker:
+        if type(event) is AtWorker:
             place = self._places.get(event.resource_id)
             if place is not None:
                 self._touch(place.attempts, now).told(event.event)
-        elif kind is not Tick:
-            self._told(event, kind, now, actions)
+        elif type(event) is not Tick:
+            self._told(event, now, actions)
         if not actions and not self._touched:
             return
         refused = {id(one) for one in actions if type(one) is Finished and all(map(is_refusal, one.outcomes))}
-        said = []
+        said: list[Revoked] = []
         for action in actions:
-            act = type(action)
-            if act is StartWorker:
+            if type(action) is StartWorker:
                 self._add(action.resource)
-            elif act is StopWorker:
+            elif type(action) is StopWorker:
                 self._remove(action.resource_id)
-            elif act is Revoked:
+            elif type(action) is Revoked:
                 said.append(action)
-            elif act is Finished:
-                if kind is Submit and id(action) in refused:
+            elif type(action) is Finished:
+                if type(event) is Submit and id(action) in refused:
                     continue
                 attempts = self._touch(self._places[action.resource_id].attempts, now)
                 for outcome in action.outcomes:
                     attempts.reports(outcome)
-            elif getattr(action, "resource_id", "") in self._places:
-                self._touch(self._places[action.resource_id].attempts, now).acts(action)
+            elif (name := getattr(action, "resource_id", "")) in self._places:
+                self._touch(self._places[name].attempts, now).acts(action)
         self._look(said)
 
     def check_claims(self, claims: Sequence[Claim]) -> None:
@@ -159,32 +156,32 @@ class Uses:
 
     # What it is told
 
-    def _told(self, event: Any, kind: type, now: float, actions: Sequence[Any]) -> None:
-        if kind is Submit:
+    def _told(self, event: object, now: float, actions: Sequence[object]) -> None:
+        if type(event) is Submit:
             self._submitted(event, now, actions)
-        elif kind is Cancel or kind is TakeBack:
+        elif type(event) is Cancel or type(event) is TakeBack:
             place = self._places.get(event.resource_id)
             if place is not None and place.attempts.busy and place.attempts.job == event.job:
                 self._touch(place.attempts, now).told(event)
-        elif kind is Hold:
+        elif type(event) is Hold:
             self._hold(event, now)
-        elif kind is Revoke:
+        elif type(event) is Revoke:
             self._revoke(event, now)
-        elif kind is GrantsAhead:
+        elif type(event) is GrantsAhead:
             epoch, number = event.newest
             self._ahead[epoch] = max(self._ahead.get(epoch, 0), number)
-        elif kind is OpenJob:
+        elif type(event) is OpenJob:
             self._end_job(event.job, now)
             self._jobs[event.job] = event
-        elif kind is EndJob:
+        elif type(event) is EndJob:
             self._end_job(event.job, now)
-        elif kind is Stop:
+        elif type(event) is Stop:
             self._is_stopping = True
             self._close(self._places, now)
-        elif kind is Called and isinstance(event.body, RemoveResources) and not _is_refused(actions):
+        elif type(event) is Called and isinstance(event.body, RemoveResources) and not _is_refused(actions):
             self._close(event.body.resource_ids, now)
 
-    def _submitted(self, event: Submit, now: float, actions: Sequence[Any]) -> None:
+    def _submitted(self, event: Submit, now: float, actions: Sequence[object]) -> None:
         here = tuple(name for name in event.resources if name in self._places)
         why = self._why_not(event, here)
         if not why:
@@ -353,6 +350,6 @@ class Uses:
                 raise Broken(f"{name} is removed, and {attempts.name} has {len(attempts)} attempts", name)
 
 
-def _is_refused(actions: Sequence[Any]) -> bool:
+def _is_refused(actions: Sequence[object]) -> bool:
     """Whether a call was refused, so that nothing has changed."""
     return any(type(action) is ReplyError for action in actions)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from gspc_trio.components.rm.events import Claimed, JobGone, JobJoined, JobWeighed
 from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Refuse
@@ -39,19 +40,18 @@ class Waiting:
         self._key_of: dict[GrantId, Key] = {}
         self.since: dict[Key, deque[float]] = {}
 
-    def take(self, event: Any, now: float, actions: list[Any]) -> None:
+    def take(self, event: object, now: float, actions: Sequence[object]) -> None:
         """An event begins: what it asks for waits from now on; what was given follows one by one."""
-        kind = type(event)
-        if kind is Demand:
+        if type(event) is Demand:
             key = (event.job, event.shape)
             self._priorities[key] = event.priority
             given = sum(1 for action in actions if type(action) is Grant and action.shape == event.shape)
             self._wait(key, self._grants.credit(key) + given, now)
-        elif kind is JobJoined:
+        elif type(event) is JobJoined:
             self._jobs[event.job], self._weights[event.job] = event, event.weight
-        elif kind is JobWeighed:
+        elif type(event) is JobWeighed:
             self._weights[event.job] = event.weight
-        elif kind is JobGone or kind is Interrupt or (kind is Claimed and event.whole):
+        elif type(event) is JobGone or type(event) is Interrupt or (type(event) is Claimed and event.whole):
             for key in [key for key in self.since if key[0] == event.job]:
                 del self.since[key]
         for action in actions:

@@ -10,7 +10,6 @@ from collections import deque
 from functools import partial
 from math import inf
 from random import Random
-from typing import Any
 
 import trio
 
@@ -84,7 +83,9 @@ class PacketEnd:
         ((_, _, data),) = ancillary
         return self._send_or_wait(packets[0], _INT.unpack(data)[0])
 
-    def recvmsg_into(self, buffers: list[memoryview], *_: int) -> tuple[int, list[Any], int, None]:
+    def recvmsg_into(
+        self, buffers: list[memoryview], *_: int
+    ) -> tuple[int, list[tuple[int, int, bytes]], int, None]:
         """Take a packet, or none at the end."""
         if not in_strand():
             packet, descriptor = self._take()

@@ -110,7 +110,7 @@ class SimulatedPlatform(Platform):
         except OSError as error:
             raise LayerGone(f"no memory server answers at {address}: {error.strerror}") from error
 
-    async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Return what a function does that blocks; it cannot be cancelled."""
         with trio.CancelScope(shield=True):
             await trio.sleep(self._world.random.choice((0.0, 0.0005, 0.01)))

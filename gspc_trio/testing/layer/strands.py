@@ -21,10 +21,10 @@ class _Strand(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="strand", daemon=True)
-        self.request: Callable[[], Awaitable[Any]] | None = None
+        self.request: Callable[[], Awaitable[object]] | None = None
         self.result: Any = None
         self.error: BaseException | None = None
-        self._function: Callable[[], Any] | None = None
+        self._function: Callable[[], object] | None = None
         self._answer: Any = None
         self._problem: BaseException | None = None
         self._mine = threading.Semaphore(0)
@@ -47,12 +47,12 @@ class _Strand(threading.Thread):
 
     # In trio's thread ----
 
-    def begin(self, function: Callable[[], Any]) -> None:
+    def begin(self, function: Callable[[], object]) -> None:
         """Run a function until it asks for something, or is through."""
         self._function = function
         self._go_on()
 
-    def answer(self, answer: Any, problem: BaseException | None) -> None:
+    def answer(self, answer: object, problem: BaseException | None) -> None:
         """Give it what it has asked for; it goes on until it asks again, or is through."""
         self.request, self._answer, self._problem = None, answer, problem
         self._go_on()
@@ -68,11 +68,12 @@ class _Strand(threading.Thread):
 
     # In its own ----
 
-    def ask(self, request: Callable[[], Awaitable[Any]]) -> Any:
+    def ask(self, request: Callable[[], Awaitable[T]]) -> T:
         """Have something awaited."""
         self.request = request
         self._theirs.release()
         self._mine.acquire()
+        answer: T
         answer, problem, self._answer, self._problem = self._answer, self._problem, None, None
         try:
             if problem is not None:
@@ -95,8 +96,7 @@ def call_trio(request: Callable[[], Awaitable[T]]) -> T:
     """
     strand = threading.current_thread()
     assert isinstance(strand, _Strand), "only strands can wait"
-    answer: T = strand.ask(request)
-    return answer
+    return strand.ask(request)
 
 
 class Strands:
@@ -106,7 +106,7 @@ class Strands:
         self._idle: list[_Strand] = []
         self._later: list[Callable[[], object]] = []
 
-    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Return what a function does; if cancelled while it waits, it gets :class:`Unwound`."""
         strand = self._idle.pop() if self._idle else _Strand()
         cancelled: trio.Cancelled | None = None

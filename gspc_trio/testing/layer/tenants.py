@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -181,7 +181,7 @@ class Tenant:
 
     async def _rank(self, iml: Iml) -> None:
         name = f"{iml.job} {next(self._names)}"
-        servers: Any = {server.rank: server.host for server in await iml.servers()}
+        servers = {server.rank: server.host for server in await iml.servers()}
         if not servers:  # all are down
             return
         rank = self._random.choice(sorted(servers))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import trio
 
@@ -103,7 +103,7 @@ class DataWork:
         self._serializer.views.clear()
         await self._run(self._serializer.task_ended)
 
-    async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def _run(self, function: Callable[..., T], *arguments: object) -> T:
         try:
             return await self._strands.run(function, *arguments)
         except Unwound:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Awaitable, Callable
 from functools import cached_property
-from typing import Any
 
 import msgpack
 import trio
@@ -33,11 +32,11 @@ class CodedLink:
         self.other: Peer | Liar
         self._codec = codec
 
-    def prepare(self, body: Any) -> Encoded:
+    def prepare(self, body: object) -> Encoded:
         """Encode the body of a call or an answer."""
         return self._codec.encode(body)
 
-    def put(self, item: Any) -> None:
+    def put(self, item: object) -> None:
         """Deliver at once."""
         self.put_frame(self._codec.frame([self._codec.encode_item(item)]))
 
@@ -68,28 +67,28 @@ class Liar:
 
     def __init__(self, link: CodedLink, codec: Codec) -> None:
         self.reason = ""
-        self.heard: list[Any] = []
+        self.heard: list[object] = []
         self._link = link
         self._codec = codec
         self._calls = 0
 
-    def handle(self, event: Any) -> None:
+    def handle(self, event: object) -> None:
         """Take what comes."""
         if isinstance(event, ItemsReceived):
             self.heard += event.items
         elif isinstance(event, Lost):
             self.reason = event.reason or "gone"
 
-    def say(self, kind: type, fields: Any, *, call: bool = False, answers: int = 0) -> None:
+    def say(self, kind: type, fields: object, *, call: bool = False, answers: int = 0) -> None:
         """Send a message, a call or the answer to one, whose fields are whatever they are."""
         self._calls += call
         self._link.put_frame(raw_frame(kind, fields, call_id=self._calls if call else 0, answers=answers))
 
-    def say_in_order(self, item: Any) -> None:
+    def say_in_order(self, item: object) -> None:
         """Send a message, a call of it, or an answer, as it should be."""
         self._link.put_frame(self._codec.encode_batch([item]))
 
-    def call_in_order(self, message: Any) -> None:
+    def call_in_order(self, message: object) -> None:
         """Ask something, as it should be."""
         self._calls += 1
         self.say_in_order(Call(self._calls, message))
@@ -99,7 +98,7 @@ class Liar:
         self._link.other.handle(Lost("it left"))
 
 
-def raw_frame(kind: type, fields: Any, *, call_id: int = 0, answers: int = 0) -> bytes:
+def raw_frame(kind: type, fields: object, *, call_id: int = 0, answers: int = 0) -> bytes:
     """Return a frame of one message whose fields are whatever they are.
 
     Args:

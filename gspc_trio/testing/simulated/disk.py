@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import trio
 from attrs import define, field
@@ -106,14 +106,15 @@ class SimulatedDisk:
 
     def durable_journal(self) -> bytes:
         """Return what of the newest file of the journal would be left if the power went now."""
-        node: Any = self._root
+        directory = self._root
         for name in JOURNAL.parts[1:]:
-            node = node.durable.get(name)
-            if node is None:
+            below = directory.durable.get(name)
+            if not isinstance(below, _Directory):
                 return b""
-        names = [name for name in node.durable if name.startswith("journal.") and name[8:].isdigit()]
-        content: bytes = node.durable[max(names)].durable if names else b""
-        return content
+            directory = below
+        names = [name for name in directory.durable if name.startswith("journal.") and name[8:].isdigit()]
+        newest = directory.durable[max(names)] if names else None
+        return newest.durable if isinstance(newest, _File) else b""
 
     def draw_time_s(self) -> float:
         """Draw how long a write takes."""
@@ -124,24 +125,30 @@ class SimulatedDisk:
         """Whether it takes no more now."""
         return trio.current_time() < self.full_until_s
 
-    def find(self, path: Path) -> Any:
+    def find(self, path: Path) -> _File | _Directory:
         """Return a file or directory.
 
         Raises:
             FileNotFoundError: there is none.
         """
-        node: Any = self._root
+        node: _File | _Directory = self._root
         for name in path.parts[1:]:
-            if name not in node.names:
+            if isinstance(node, _File) or name not in node.names:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
             node = node.names[name]
         return node
+
+    def directory(self, path: Path) -> _Directory:
+        """Return a directory, as :meth:`find` does."""
+        found = self.find(path)
+        assert isinstance(found, _Directory), f"{path} is a file"
+        return found
 
     def lose_power(self) -> None:
         """Forget what was not synced, or some of it, in any order."""
         self._forget(self._root)
 
-    def _forget(self, node: Any) -> None:
+    def _forget(self, node: _File | _Directory) -> None:
         if isinstance(node, _File):
             synced = len(node.durable)
             kept = node.content[: self._random.randint(synced, len(node.content))]
@@ -173,7 +180,7 @@ class ProcessFiles(FileSystem):
         self._process = process
         self._random = random
         self._open: dict[int, _File] = {}
-        self._waiting: Callable[[], Any] | None = None
+        self._waiting: Callable[[], object] | None = None
         self._left = 0
         self._done = 0
         process.on_kill.append(self._killed)
@@ -196,7 +203,7 @@ class ProcessFiles(FileSystem):
         self._left -= 1
         return self._left >= 0
 
-    async def wait(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def wait(self, function: Callable[..., T], *arguments: object) -> T:
         """Take some time, and then do it."""
         self._waiting = partial(function, *arguments)
         with trio.CancelScope(shield=True):  # what the kernel was given it does
@@ -208,7 +215,7 @@ class ProcessFiles(FileSystem):
         self._waiting = None
         return function(*arguments)
 
-    async def compute(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def compute(self, function: Callable[..., T], *arguments: object) -> T:
         """Compute at once."""
         await trio.lowlevel.checkpoint()
         return function(*arguments)
@@ -224,22 +231,23 @@ class ProcessFiles(FileSystem):
         """Make a directory."""
         del private  # there are no users
         if self._may():
-            self._disk.find(path.parent).change({path.name: _Directory()})
+            self._disk.directory(path.parent).change({path.name: _Directory()})
 
     def names(self, directory: Path) -> list[str]:
         """Return the names in a directory."""
-        return list(self._disk.find(directory).names)
+        return list(self._disk.directory(directory).names)
 
     def read(self, path: Path) -> bytes:
         """Return what a file has."""
-        content: bytes = self._disk.find(path).content
-        return content
+        file = self._disk.find(path)
+        assert isinstance(file, _File), f"{path} is a directory"
+        return file.content
 
     def create(self, path: Path) -> int:
         """Create a file."""
         file, descriptor = _File(), len(self._open)
         if self._may():
-            self._disk.find(path.parent).change({path.name: file})
+            self._disk.directory(path.parent).change({path.name: file})
         self._open[descriptor] = file
         return descriptor
 
@@ -264,7 +272,7 @@ class ProcessFiles(FileSystem):
     def sync_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
         if self._may():
-            directory = self._disk.find(path)
+            directory = self._disk.directory(path)
             directory.durable = dict(directory.names)
             directory.changes = []
 
@@ -274,12 +282,12 @@ class ProcessFiles(FileSystem):
     def rename(self, old: Path, new: Path) -> None:
         """Give a file of a directory another name."""
         if self._may():
-            directory = self._disk.find(old.parent)
+            directory = self._disk.directory(old.parent)
             directory.change({new.name: directory.names[old.name], old.name: None})
 
     def remove(self, path: Path) -> None:
         """Remove a file, if it is there."""
-        directory = self._disk.find(path.parent)
+        directory = self._disk.directory(path.parent)
         if path.name in directory.names and self._may():
             directory.change({path.name: None})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -93,7 +93,7 @@ class SimulatedProcess:
         """Cancel it: it may clear up in good order."""
         self._scope.cancel()
 
-    async def run(self, main: Callable[[], Awaitable[Any]]) -> None:
+    async def run(self, main: Callable[[], Awaitable[object]]) -> None:
         """Run ``main`` as this process until it ends, is stopped or killed; ``error`` keeps its errors."""
         RUNNING.set(self)
         OBSERVER.set(self._observer)
