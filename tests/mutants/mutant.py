@@ -69,8 +69,8 @@ class Mutant(Struct, frozen=True):
             raise ValueError(f"{self.name!r}: what it replaces is {count} times in {self.file}, not once")
         return text
 
-    def apply(self, patch: Patch = setattr) -> None:
-        """Let this process have the fault.
+    def changes(self) -> dict[CodeType, CodeType]:
+        """Return the code of each function that it changes, and what takes its place.
 
         Raises:
             ValueError: it cannot be brought in.
@@ -81,8 +81,18 @@ class Mutant(Struct, frozen=True):
             if not before.co_flags & CO_OPTIMIZED and _own(before) != _own(after):
                 raise ValueError(f"{self.name!r} changes what runs when {self.file} is imported")
         codes = {before: after for before, after in pairs if _says(before) != _says(after)}
-        if not replace_code([self.path], codes, patch):
+        if not codes:
             raise ValueError(f"{self.name!r} changes no function")
+        return codes
+
+    def apply(self, patch: Patch = setattr) -> None:
+        """Let this process have the fault.
+
+        Raises:
+            ValueError: it cannot be brought in.
+        """
+        if not replace_code([self.path], self.changes(), patch):
+            raise ValueError(f"nothing has a function that {self.name!r} changes")
 
 
 @cache
@@ -141,18 +151,24 @@ def _says(code: CodeType) -> tuple[Any, ...]:
 
 def replace_code(paths: Iterable[Path], codes: dict[CodeType, CodeType], patch: Patch) -> int:
     """Let all functions of some files have other code; return how many have got it."""
+    changed = 0
+    for each in functions_of(paths):
+        after = codes.get(each.__code__)
+        if after is not None:
+            patch(each, "__code__", after)
+            changed += 1
+    return changed
+
+
+def functions_of(paths: Iterable[Path]) -> list[FunctionType]:
+    """Return all functions of some files that there are in this process."""
     files = set(map(str, paths))
     for path in map(Path, files):
         module = path.relative_to(ROOT).with_suffix("")
         importlib.import_module(".".join(module.parts).removesuffix(".__init__"))
-    changed = 0
-    for each in gc.get_objects():
-        if type(each) is FunctionType and each.__code__.co_filename in files:
-            after = codes.get(each.__code__)
-            if after is not None:
-                patch(each, "__code__", after)
-                changed += 1
-    return changed
+    return [
+        each for each in gc.get_objects() if type(each) is FunctionType and each.__code__.co_filename in files
+    ]
 
 
 # What is reached --------------------------------------------------------------------------------------------

@@ -24,11 +24,11 @@ def test_jobs_have_every_result_once_while_processes_are_struck():
         "-m",
         "gspc_trio.testing.chaos",
         "--duration",
-        "5",
+        "3",
         "--interval",
         "1",
         "--tasks",
-        "30",
+        "20",
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
