@@ -148,6 +148,28 @@ def test_links_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name}: {target} is not there"
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the names under which the headings of a page can be linked to."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_to_headings_lead_somewhere() -> None:
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                linked = page.parent / target if target else page
+                assert anchor in anchors(linked), f"{page.name}: {linked.name} has no heading {anchor}"
+
+
+def test_commands_can_be_pasted() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "sh":
+                assert not re.search(r"^\$ |\.\.\.", block.text, re.MULTILINE), f"{page.name}:{block.line}"
+
+
 def test_there_are_snippets() -> None:
     """The reading of pages itself: the main ones have some, and some say what they print."""
     with_snippets = {snippet.page.name for snippet in SNIPPETS}
