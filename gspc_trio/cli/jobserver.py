@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 from cyclopts import App, Parameter
-from msgspec import structs
 
 from gspc_trio.cli.beside import place_for_connection_file, show_top
 from gspc_trio.cli.common import (
@@ -24,19 +23,21 @@ from gspc_trio.cli.journaled import new_journal, old_journal
 from gspc_trio.cli.progress import show_progress
 from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.components.job.messages import GetJobStatus, StopJob, WaitJob
+from gspc_trio.components.job.messages import GetJobStatus, JobStatus, StopJob, WaitJob
 from gspc_trio.components.job.shell.handle import JobFailed, JobResult
 from gspc_trio.components.job.shell.journal import Journal
 from gspc_trio.components.job.shell.outliving import outlive_rts
 from gspc_trio.components.job.shell.server import JobSettings
 from gspc_trio.components.job.shell.workflow_file import LoadedWorkflow, blame_file, load_workflow_file
+from gspc_trio.components.rts.messages import EndedJob
 from gspc_trio.components.rts.shell.client import JobOver, join_rts
-from gspc_trio.core.messages import Status
+from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.shell.layer import published_layer
 from gspc_trio.nursery.connections.connection_file import find_live_connection
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import Workflow
 
@@ -305,48 +306,46 @@ async def list_jobs(*, rts: RunningFile = None, json: Json = False) -> None:
         print(f"{entry.job:<8}{entry.name:<24}{entry.pid:>8}  {entry.host}")
 
 
-async def _ask(job: str, rts: Path | None, question: Any) -> Any:
+async def _ask(job: str, rts: Path | None, question: Question[AnswerT]) -> AnswerT:
     async with join_rts(running_connection(rts)) as system, system.connect_to_job(job) as peer:
         return await peer.call(question)
 
 
-async def _ask_state(job: str, rts: Path | None, question: GetJobStatus | WaitJob) -> dict[str, Any]:
+async def _ask_state(job: str, rts: Path | None, question: GetJobStatus | WaitJob) -> JobStatus | EndedJob:
     """Return the state of a job; of one that is over, what the run-time system knows of its end."""
     try:
-        answer: Status = await _ask(job, rts, question)
+        return await _ask(job, rts, question)
     except JobOver as over:
-        return structs.asdict(over.ended)
-    return answer.data
+        return over.ended
 
 
-def describe_job(data: dict[str, Any]) -> str:
+def describe_job(job: JobStatus | EndedJob) -> str:
     """Return the state of a job as lines for people."""
-    tasks = ", ".join(f"{number} {state}" for state, number in data["tasks"].items() if number) or "none"
-    since = "for" if data["state"] == "running" else "after"
-    how = f"{data['state']} {since} {data['elapsed_s']:.1f} s"
-    line = f"{data['job']} ({data['name']}): {how}; tasks: {tasks}"
-    return f"{line}\n{data['detail']}" if data["detail"] else line
+    tasks = ", ".join(f"{number} {state}" for state, number in job.tasks.items() if number) or "none"
+    since = "for" if job.state == "running" else "after"
+    line = f"{job.job} ({job.name}): {job.state} {since} {job.elapsed_s:.1f} s; tasks: {tasks}"
+    return f"{line}\n{job.detail}" if job.detail else line
 
 
 @app.command
 async def status(job: JobName, *, rts: RunningFile = None, json: Json = False) -> None:
     """Show the state of a job."""
-    data = await _ask_state(job, rts, GetJobStatus())
+    told = await _ask_state(job, rts, GetJobStatus())
     if json:
-        print_json(data)
+        print_json(to_plain(told))
     else:
-        print(describe_job(data))
+        print(describe_job(told))
 
 
 @app.command
 async def wait(job: JobName, *, rts: RunningFile = None, json: Json = False) -> int:
     """Wait for the end of a job; exit status 0 if it finished."""
-    data = await _ask_state(job, rts, WaitJob())
+    told = await _ask_state(job, rts, WaitJob())
     if json:
-        print_json(data)
+        print_json(to_plain(told))
     else:
-        print(describe_job(data))
-    return 0 if data["state"] == "finished" else 1
+        print(describe_job(told))
+    return 0 if told.state == "finished" else 1
 
 
 @app.command

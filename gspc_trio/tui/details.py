@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from gspc_trio.components.job.messages import GetTask
+from gspc_trio.components.job.messages import GetTask, TaskDetails
 from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.records.facts import TaskChanged
 from gspc_trio.tui.dialogs import TextPage
@@ -40,7 +39,7 @@ class TaskPage(TextPage):
     def __init__(self, task: TaskChanged) -> None:
         super().__init__(f"task {task.task_id}", "")
         self._record = task
-        self._told: Mapping[str, Any] = {"why": "asking its job server …"}
+        self._told: TaskDetails | None = TaskDetails(task.task_id, "asking its job server …")
         self._trouble = ""
 
     @property
@@ -65,84 +64,86 @@ class TaskPage(TextPage):
         self.run_worker(self._learn(), group="details", exclusive=True)
 
     async def _learn(self) -> None:
-        answer, self._trouble = await self.top.ask_quietly(self._record.job, GetTask(self._record.task_id))
-        self._told = answer.data if answer is not None else {}
+        question = GetTask(self._record.task_id)
+        self._told, self._trouble = await self.top.ask_quietly(self._record.job, question)
         self._draw()
 
     @property
     def _state(self) -> TaskState:
-        return TaskState(self._told.get("state") or self._record.state)
+        return _last_word(self._record, self._told).state
 
     def _draw(self) -> None:
         model, task = self.top.model, self._record
-        since_s = model.wall_of(task.job, self._told["at_s"]) if "at_s" in self._told else model.wall_s(task)
+        since_s = model.wall_s(_last_word(task, self._told))
         self.show(describe(task, self._told, since_s, model.now_s, self._trouble))
 
 
+def _last_word(task: TaskChanged, told: TaskDetails | None) -> TaskChanged:
+    """Return what the job server has said last of a task, or what is known here."""
+    return told.record if told is not None and told.record is not None else task
+
+
 def describe(
-    task: TaskChanged, told: Mapping[str, Any], since_s: float, now_s: float, trouble: str = ""
+    task: TaskChanged, told: TaskDetails | None, since_s: float, now_s: float, trouble: str = ""
 ) -> str:
     """Return everything about a task as lines.
 
     Args:
         task: the last word on it here.
-        told: what the job server says of it, empty if it cannot be asked.
+        told: what the job server says of it, None if it cannot be asked.
         since_s: time of the last word.
         now_s: the time.
         trouble: why the job server cannot be asked.
     """
-    state = TaskState(told.get("state") or task.state)
-    lines = [*_facts(task, told, state, since_s, now_s), *_sections(told, state)]
-    if not told:
+    last = _last_word(task, told)
+    details = told if told is not None else TaskDetails(task.task_id, "")
+    lines = [*_facts(last, details, since_s, now_s), *_sections(details, last.state)]
+    if told is None:
         lines += ["", f"Inputs and output are not known here: {trouble or 'its job server cannot be asked'}"]
     return "\n".join(lines)
 
 
-def _facts(
-    task: TaskChanged, told: Mapping[str, Any], state: TaskState, since_s: float, now_s: float
-) -> list[str]:
-    host, resource_id = told.get("host") or "", told.get("resource_id") or task.resource_id
-    detail, started_s = told.get("detail") or task.detail, told.get("started_s") or task.started_s
+def _facts(last: TaskChanged, told: TaskDetails, since_s: float, now_s: float) -> list[str]:
+    state, where = last.state, last.resource_id
     lasted = "" if state in FINAL_STATES else f", for {duration(max(0.0, now_s - since_s))}"
     facts = [
-        ("task", f"{task.task_id} of job {task.job}"),
-        ("name", told.get("name") or task.name),
+        ("task", f"{last.task_id} of job {last.job}"),
+        ("name", told.name or last.name),
         ("state", f"{SYMBOLS[state.value]} {state.value} since {clock(since_s)}{lasted}"),
-        ("attempt", str(told.get("attempt", task.attempt) or "none yet")),
-        ("where", f"{resource_id} ({host})" if host and resource_id else resource_id),
+        ("attempt", str(last.attempt or "none yet")),
+        ("where", f"{where} ({told.host})" if told.host and where else where),
     ]
-    if told.get("phase"):
-        process = f", in process {told['pid']}" if told.get("pid") else ""
-        facts.append(("phase", f"{PHASES.get(told['phase'], told['phase'])}{process}"))
-    if started_s:
-        computed_s = told.get("duration_s") or task.duration_s
-        facts.append(("began", f"{clock(started_s)}, {duration(computed_s)} of compute"))
-    in_s, in_end_s, out_s, out_end_s = told.get("staged_s") or task.staged_s or (0.0, 0.0, 0.0, 0.0)
+    if told.phase:
+        process = f", in process {told.pid}" if told.pid else ""
+        facts.append(("phase", f"{PHASES.get(told.phase, told.phase)}{process}"))
+    if last.started_s:
+        facts.append(("began", f"{clock(last.started_s)}, {duration(last.duration_s)} of compute"))
+    in_s, in_end_s, out_s, out_end_s = last.staged_s or (0.0, 0.0, 0.0, 0.0)
     staged = [f"{duration(in_end_s - in_s)} to fetch data"] * (in_end_s > in_s)
     staged += [f"{duration(out_end_s - out_s)} to store data"] * (out_end_s > out_s)
     facts.append(("staging", ", ".join(staged)))
-    why = "" if state in FINAL_STATES else told.get("why") or ""
-    facts += [("needs", told.get("shape") or ""), ("now", why), ("detail", detail)]
+    why = "" if state in FINAL_STATES else told.why
+    facts += [("needs", told.shape), ("now", why), ("detail", last.detail)]
     return [f"{name:<10}{printable(text)}" for name, text in facts if text]
 
 
-def _sections(told: Mapping[str, Any], state: TaskState) -> list[str]:
+def _sections(told: TaskDetails, state: TaskState) -> list[str]:
     running = state is TaskState.RUNNING
     part = "so far" if running else "the last of it"
     lines = []
-    for title, key in (
-        ("error", "error"),
-        ("traceback", "traceback"),
-        (f"standard output ({part})", "stdout"),
-        (f"standard error ({part})", "stderr"),
+    for title, said in (
+        ("error", told.error),
+        ("traceback", told.traceback),
+        (f"standard output ({part})", told.stdout),
+        (f"standard error ({part})", told.stderr),
     ):
-        text = printable(str(told.get(key) or "")).rstrip()
+        text = printable(said).rstrip()
         if text:
             lines += ["", f"── {title} ──", *_last(text.split("\n"))]
-    if running and told.get("phase") == "compute" and not (told.get("stdout") or told.get("stderr")):
+    if running and told.phase == "compute" and not (told.stdout or told.stderr):
         lines += ["", "It has printed nothing so far."]
-    if told.get("inputs"):
-        inputs = (f"{number}: {printable(text)}" for number, text in enumerate(told["inputs"], 1))
+    if told.inputs:
+        inputs = (f"{number}: {printable(text)}" for number, text in enumerate(told.inputs, 1))
         lines += ["", "── inputs ──", *inputs]
     return lines
 

@@ -8,6 +8,7 @@ from typing import Any
 from gspc_trio.core.code import CodeEntry
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.net import NetStatus
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.arcs import WorkflowError
@@ -344,12 +345,12 @@ class WorkflowEngine:
             return False
         return self.is_stopped or not self.running.can_fire()
 
-    def describe(self) -> dict[str, Any]:
-        """Return the net and how far it is, see :func:`~gspc_trio.workflow.explain.describe_net`."""
-        active: dict[str, dict[str, int]] = {}
+    def describe(self) -> NetStatus:
+        """Return the net and how far it is."""
+        active: dict[str, dict[TaskState, int]] = {}
         for activity in self.activities.values():
             states = active.setdefault(activity.transition.description.name, {})
-            states[activity.state.value] = states.get(activity.state.value, 0) + 1
+            states[activity.state] = states.get(activity.state, 0) + 1
         return describe_net(self.running, active)
 
     def explain_stuck(self) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
+from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.arcs import Place
 from gspc_trio.workflow.marking import AnyPlace
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition
@@ -45,45 +46,37 @@ def explain_stuck(net: RunningNet) -> list[str]:
     return list(lines)
 
 
-def describe_net(net: RunningNet, active: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    """Return the net and how far it is, as plain data.
+def describe_net(net: RunningNet, active: Mapping[str, Mapping[TaskState, int]]) -> NetStatus:
+    """Return the net and how far it is.
 
     Args:
         net: the net.
         active: transition -> state -> number of its tasks that have not finished.
-
-    Returns:
-        ``places``: a list of ``name``, ``kind`` (input, output, stop or place) and ``tokens``;
-        ``transitions``: a list of ``name``, ``inline``, ``inputs``, ``outputs`` (names of places), ``fired``
-        (how often), ``states`` (of active tasks, with their number) and ``done``.
     """
-    places = [
-        {"name": name, "kind": _kind(place.description), "tokens": len(place)}
-        for name, place in net.places.items()
-    ]
+    places = [PlaceStatus(name, _kind(place.description), len(place)) for name, place in net.places.items()]
     transitions = []
     for name, running in net.transitions.items():
         states = dict(active.get(name, {}))
         transitions.append(
-            {
-                "name": name,
-                "inline": running.description.is_inline,
-                "inputs": list(dict.fromkeys(arc.place for arc in running.description.inputs)),
-                "outputs": list(dict.fromkeys(arc.place for arc in running.description.output_arcs)),
-                "fired": running.fired,
-                "states": states,
-                "done": running.fired - sum(states.values()),
-            }
+            TransitionStatus(
+                name,
+                tuple(dict.fromkeys(arc.place for arc in running.description.inputs)),
+                tuple(dict.fromkeys(arc.place for arc in running.description.output_arcs)),
+                states,
+                done=running.fired - sum(states.values()),
+                fired=running.fired,
+                inline=running.description.is_inline,
+            )
         )
-    return {"places": places, "transitions": transitions}
+    return NetStatus(tuple(places), tuple(transitions))
 
 
-def _kind(place: Place) -> str:
+def _kind(place: Place) -> PlaceKind:
     if place.is_input:
-        return "input"
+        return PlaceKind.INPUT
     if place.is_output:
-        return "output"
-    return "stop" if place.stops else "place"
+        return PlaceKind.OUTPUT
+    return PlaceKind.STOP if place.stops else PlaceKind.PLACE
 
 
 def _explain(transition: RunningTransition) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, Task, TaskError, TaskOptions, TaskState
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.node import (
@@ -268,9 +269,9 @@ class TaskGraph:
         """Return nothing: a task that refers to others either gets their results or fails."""
         return []
 
-    def describe(self) -> dict[str, object]:
-        """Return that there is no net."""
-        return {"places": [], "transitions": []}
+    def describe(self) -> NetStatus:
+        """Return nothing: a graph has no net."""
+        return NetStatus()
 
     @property
     def named(self) -> Set[str]:

@@ -84,7 +84,7 @@ async def test_only_soft_places_let_a_task_go_elsewhere(tmp_path: Path) -> None:
             while held(gate) < 2:
                 await trio.sleep(0.01)
             async with open_job(places, rts=rts) as job:
-                while job.status()["tasks"].get("finished", 0) < 4:
+                while job.status().tasks.get("finished", 0) < 4:
                     await trio.sleep(0.01)
                 gate.touch()
                 seen = (await job.wait()).outputs
@@ -131,7 +131,7 @@ async def test_a_task_never_goes_where_its_data_does_not_fit(tmp_path: Path) -> 
             while held(gate) < 1:
                 await trio.sleep(0.01)
             async with open_job(large, rts=rts, values={"ranges": parts}) as job:
-                while job.status()["tasks"].get("finished", 0) < 3:
+                while job.status().tasks.get("finished", 0) < 3:
                     await trio.sleep(0.01)
                 gate.touch()
                 seen = (await job.wait()).outputs

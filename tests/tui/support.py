@@ -10,7 +10,8 @@ from textual.app import App
 from textual.strip import Strip
 
 from gspc_trio.components.job.messages import GetMemory, GetNet, GetTask, MemoryStatus
-from gspc_trio.core.messages import Done, Status
+from gspc_trio.core.messages import Done
+from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import TaskState
 from gspc_trio.iml.messages import GetLayerStatus, LayerStatus
 from gspc_trio.records.facts import (
@@ -27,6 +28,7 @@ from gspc_trio.records.facts import (
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.palette import style
+from gspc_trio.tui.source import CannotAsk
 from gspc_trio.tui.table import WindowTable
 
 READY, SUBMITTED, RUNNING = TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING
@@ -155,11 +157,9 @@ class FakeSource:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.asked: list[tuple[str | None, Any]] = []
-        nothing = Status({"places": [], "transitions": []})
-        empty = Status({})
         self.answers: dict[type, Any] = {
-            GetNet: nothing,
-            GetTask: empty,
+            GetNet: NetStatus(),
+            GetTask: CannotAsk("it is not there any more"),
             GetLayerStatus: LayerStatus(""),
             GetMemory: MemoryStatus(),
         }

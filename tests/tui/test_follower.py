@@ -21,6 +21,7 @@ from gspc_trio.components.job.messages import (
 )
 from gspc_trio.components.rts.messages import RemoveDag, SetWeight
 from gspc_trio.components.worker.messages import Submission
+from gspc_trio.core.net import PlaceKind
 from gspc_trio.core.task import TaskError, TaskState
 from gspc_trio.testing.cluster import RTS_ADDRESS, Cluster, SimulatedJob, open_cluster
 from gspc_trio.testing.simulated.backend import Behaviour
@@ -198,20 +199,21 @@ async def test_questions_are_answered(autojump_clock: MockClock) -> None:
         job, _ = await job_up(cluster, follower, 60, keep_going=True)
         model = follower.model
         await until(lambda: model.job(job).counts[TaskState.FAILED])
-        failed = (await follower.ask(job, GetTask(FAILS))).data
-        assert (failed["state"], failed["error"]) == ("failed", "ValueError: it is wrong")
-        assert (failed["traceback"], failed["inputs"]) == ("line 7", [str(FAILS - 1)])
-        waiting = (await follower.ask(job, GetTask(60))).data
-        assert waiting["why"].startswith("task 60 (work) waits for core")
-        found = (await follower.ask(job, FindTasks("", ("ready",), 3))).data
-        assert (len(found["tasks"]), found["more"]) == (3, True)
-        found = (await follower.ask(job, FindTasks("WRONG"))).data
-        assert ([it["task_id"] for it in found["tasks"]], found["more"]) == ([FAILS], False)
-        net = (await follower.ask(job, GetNet())).data
-        (transition,) = net["transitions"]
-        assert (transition["name"], transition["states"]["failed"]) == ("work", 1)
-        assert transition["fired"] == 60
-        assert [place["kind"] for place in net["places"]] == ["input", "output"]
+        failed = await follower.ask(job, GetTask(FAILS))
+        assert failed.record is not None
+        assert (failed.record.state, failed.error) == (TaskState.FAILED, "ValueError: it is wrong")
+        assert (failed.traceback, failed.inputs) == ("line 7", (str(FAILS - 1),))
+        waiting = await follower.ask(job, GetTask(60))
+        assert waiting.why.startswith("task 60 (work) waits for core")
+        found = await follower.ask(job, FindTasks("", ("ready",), 3))
+        assert (len(found.tasks), found.more) == (3, True)
+        found = await follower.ask(job, FindTasks("WRONG"))
+        assert ([it.record.task_id for it in found.tasks], found.more) == ([FAILS], False)
+        net = await follower.ask(job, GetNet())
+        (transition,) = net.transitions
+        assert (transition.name, transition.states[TaskState.FAILED]) == ("work", 1)
+        assert transition.fired == 60
+        assert [place.kind for place in net.places] == [PlaceKind.INPUT, PlaceKind.OUTPUT]
 
 
 async def test_a_task_that_runs_tells_its_phase_and_what_it_has_printed(autojump_clock: MockClock) -> None:
@@ -219,10 +221,11 @@ async def test_a_task_that_runs_tells_its_phase_and_what_it_has_printed(autojump
         job, _ = await job_up(cluster, follower, 60, keep_going=True)
         model = follower.model
         await until(lambda: LONG in {task.task_id for task in model.longest_running(job, 4)})
-        told = (await follower.ask(job, GetTask(LONG))).data
-        assert (told["state"], told["phase"], told["stdout"]) == ("running", "compute", "step 1\n")
-        assert told["pid"] > 0
-        assert "phase" not in (await follower.ask(job, GetTask(60))).data
+        told = await follower.ask(job, GetTask(LONG))
+        assert told.record is not None
+        assert (told.record.state, told.phase, told.stdout) == (TaskState.RUNNING, "compute", "step 1\n")
+        assert told.pid > 0
+        assert not (await follower.ask(job, GetTask(60))).phase
 
 
 async def test_the_owner_can_act(autojump_clock: MockClock) -> None:

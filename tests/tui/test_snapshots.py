@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from gspc_trio.components.job.messages import GetMemory, GetNet, MemoryStatus
-from gspc_trio.core.messages import Status
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.replay import Player, ReplaySource
 from tests.tui.support import WALL_S, FakeSource, screen_text, small_run, styled_page
@@ -58,7 +57,7 @@ async def all_views(app: TopApp, size: tuple[int, int], look: Callable[[TopApp],
 )
 def test_every_view_looks_as_it_did(size: tuple[int, int], theme: str) -> None:
     source = FakeSource(small_run())
-    source.answers |= {GetNet: Status(NET), GetMemory: MemoryStatus(LAYER_STATUS)}
+    source.answers |= {GetNet: NET, GetMemory: MemoryStatus(LAYER_STATUS)}
     app = TopApp(source, theme=theme, now=lambda: WALL_S + 9.5)
     text = asyncio.run(all_views(app, size, styled_page))
     path = HERE / "snapshots" / f"{size[0]}x{size[1]}.txt"

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gspc_trio.components.job.messages import GetNet, GetTask
-from gspc_trio.core.messages import Status
+from gspc_trio.components.job.messages import GetNet, GetTask, TaskDetails
+from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
+from gspc_trio.core.task import TaskState
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.model import RTS, Model
@@ -18,25 +19,22 @@ from gspc_trio.tui.source import CannotAsk
 from gspc_trio.tui.table import WindowTable
 from tests.tui.support import FINISHED, RUNNING, WALL_S, FakeSource, fold, host, screen_text, small_run, task
 
-NET = {
-    "name": "fit",
-    "places": [
-        {"name": "items", "kind": "input", "tokens": 5},
-        {"name": "fitted", "kind": "place", "tokens": 2},
-        {"name": "sums", "kind": "output", "tokens": 0},
-    ],
-    "transitions": [
-        {"name": "tidy", "inline": True, "inputs": ["fitted"], "outputs": ["sums"], "states": {}, "done": 1},
-        {"name": "work", "inline": False, "inputs": ["items"], "outputs": ["fitted"], "fired": 9,
-         "states": {"submitted": 5}, "done": 4},
-    ],
-}  # fmt: skip
+NET = NetStatus(
+    (
+        PlaceStatus("items", PlaceKind.INPUT, 5),
+        PlaceStatus("fitted", PlaceKind.PLACE, 2),
+        PlaceStatus("sums", PlaceKind.OUTPUT, 0),
+    ),
+    (
+        TransitionStatus("tidy", ("fitted",), ("sums",), {}, done=1, inline=True),
+        TransitionStatus("work", ("items",), ("fitted",), {TaskState.SUBMITTED: 5}, done=4, fired=9),
+    ),
+)
 
-TOLD = {
-    "name": "work", "host": "beta", "shape": "core", "why": "task 5 has failed; it can be retried",
-    "error": "ValueError: it is wrong", "traceback": "Traceback …\n  line 7, in fit", "stdout": "fitting 5\n",
-    "stderr": "", "inputs": ["5", "[1, 2]"],
-}  # fmt: skip
+TOLD = TaskDetails(
+    5, "task 5 has failed; it can be retried", None, "beta", "work", "core", inputs=("5", "[1, 2]"),
+    stdout="fitting 5\n", error="ValueError: it is wrong", traceback="Traceback …\n  line 7, in fit",
+)  # fmt: skip
 
 Steps = Callable[[Pilot[None], TopApp], Awaitable[None]]
 
@@ -46,7 +44,7 @@ def drive(
 ) -> TopApp:
     """Run the steps on a terminal that shows the small run, nine and a half seconds in."""
     source = FakeSource(small_run() if model is None else model)
-    source.answers |= {GetNet: Status(NET), GetTask: Status(TOLD)}
+    source.answers |= {GetNet: NET, GetTask: TOLD}
     app = TopApp(source, now=lambda: WALL_S + 9.5, **more)
     app.rest_factor = 0.0  # each beat draws, however slow the machine is
 

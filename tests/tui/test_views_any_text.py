@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from gspc_trio.components.job.messages import GetTask
-from gspc_trio.core.messages import Status
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.model import RTS
@@ -34,7 +34,7 @@ def test_names_and_errors_of_users_cannot_disturb_the_terminal() -> None:
 
     async def steps(pilot: Pilot[None], app: TopApp) -> None:
         assert isinstance(app.source, FakeSource)
-        app.source.answers[GetTask] = Status(TOLD | {"stdout": f"1%\r2%\n{evil}", "inputs": [evil]})
+        app.source.answers[GetTask] = replace(TOLD, stdout=f"1%\r2%\n{evil}", inputs=(evil,))
         await press(pilot, "right_square_bracket")
         seen = []
         for keys in (

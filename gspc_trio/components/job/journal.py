@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.runtime import TransitionFailed
@@ -75,7 +76,7 @@ class JournaledEngine:
         self.cancelled: Callable[[TaskId], None] = engine.cancelled
         self.restore: Callable[[TaskId], None] = engine.restore
         self.explain_stuck: Callable[[], list[str]] = engine.explain_stuck
-        self.describe: Callable[[], dict[str, object]] = engine.describe
+        self.describe: Callable[[], NetStatus] = engine.describe
         self.resolve: Callable[[Mapping[str, object]], None] = engine.resolve
         self.named: Set[str] = engine.named
         self.injected = 0

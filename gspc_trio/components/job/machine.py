@@ -39,6 +39,7 @@ from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse
 from gspc_trio.components.worker.messages import Begun, Finished
 from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
+from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskState
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.workflow.graph import FailedThrough
@@ -143,8 +144,8 @@ class Engine(Protocol):
         """Say what stands for published data, before anything runs: name -> value."""
         ...
 
-    def describe(self) -> dict[str, object]:
-        """Return the workflow and how far it is, as plain data; empty lists where there is no net."""
+    def describe(self) -> NetStatus:
+        """Return the net and how far it is; empty where there is none."""
         ...
 
 

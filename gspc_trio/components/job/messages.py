@@ -4,17 +4,42 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from gspc_trio.core.ids import Count, TaskId
-from gspc_trio.core.messages import Done, Question, Status
+from gspc_trio.core.ids import Count, JobId, TaskId
+from gspc_trio.core.messages import Done, Question
+from gspc_trio.core.net import NetStatus
+from gspc_trio.core.task import TaskState
 from gspc_trio.iml.messages import LayerStatus
+from gspc_trio.records.facts import TaskChanged
 
 
-class GetJobStatus(Struct, frozen=True):
-    """Answered by a Status."""
+class JobStatus(Struct, frozen=True):
+    """How far a job is.
+
+    Attributes:
+        job: its id.
+        name: for people.
+        pid: process of its job server.
+        state: ``running``, ``finished``, ``failed`` or ``stopped``.
+        detail: why, when it did not finish.
+        tasks: state -> number of tasks.
+        elapsed_s: seconds since it began, or that it took.
+    """
+
+    job: JobId
+    name: str
+    pid: Count
+    state: str
+    detail: str
+    tasks: dict[TaskState, Count]
+    elapsed_s: float
 
 
-class WaitJob(Struct, frozen=True):
-    """Answered by a Status when the job is over."""
+class GetJobStatus(Question[JobStatus], frozen=True):
+    """Ask a job server how far its job is."""
+
+
+class WaitJob(Question[JobStatus], frozen=True):
+    """Ask a job server how its job has ended, when it has."""
 
 
 class StopJob(Question[Done], frozen=True):
@@ -36,14 +61,58 @@ class ApplicationReply(Struct, frozen=True):
     value: bytes
 
 
-class GetTask(Question[Status], frozen=True):
-    """Job server: everything about one task. Answered by a Status."""
+class TaskDetails(Struct, frozen=True):
+    """Everything that is still known of a task; of tasks that finished long ago little is kept.
+
+    Attributes:
+        why: what it waits for, or where it runs.
+        record: the last word on it.
+        host: where that says that it is.
+        name, shape: what is run, and what that requires.
+        inputs: its arguments, as texts.
+        stdout, stderr: the last of what it has printed.
+        error, traceback: why it has failed.
+        phase: of a task at a worker, ``waiting``, ``stage_in``, ``compute`` or ``stage_out``.
+        pid: the process that computes it, or 0.
+    """
+
+    task_id: TaskId
+    why: str
+    record: TaskChanged | None = None
+    host: str = ""
+    name: str = ""
+    shape: str = ""
+    inputs: tuple[str, ...] = ()
+    stdout: str = ""
+    stderr: str = ""
+    error: str = ""
+    traceback: str = ""
+    phase: str = ""
+    pid: Count = 0
+
+
+class GetTask(Question[TaskDetails], frozen=True):
+    """Job server: everything about one task."""
 
     task_id: TaskId
 
 
-class FindTasks(Struct, frozen=True):
-    """Job server: the tasks that it knows by name. Answered by a Status with a list ``tasks``, and ``more``.
+class FoundTask(Struct, frozen=True):
+    """The last word on a task, and the host where that says that it is."""
+
+    record: TaskChanged
+    host: str
+
+
+class TaskList(Struct, frozen=True):
+    """Tasks that were looked for, and whether there are more."""
+
+    tasks: tuple[FoundTask, ...]
+    more: bool
+
+
+class FindTasks(Question[TaskList], frozen=True):
+    """Job server: the tasks that it knows by name.
 
     Attributes:
         text: what a task's id, name, resource or detail must contain.
@@ -56,8 +125,8 @@ class FindTasks(Struct, frozen=True):
     limit: Count = 200
 
 
-class GetNet(Question[Status], frozen=True):
-    """Job server: the workflow and how far it is. Answered by a Status."""
+class GetNet(Question[NetStatus], frozen=True):
+    """Job server: the workflow and how far it is."""
 
 
 class MemoryStatus(Struct, frozen=True):

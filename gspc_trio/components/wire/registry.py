@@ -11,9 +11,12 @@ from gspc_trio.components.job.messages import (
     GetMemory,
     GetNet,
     GetTask,
+    JobStatus,
     MemoryStatus,
     RetryFailed,
     StopJob,
+    TaskDetails,
+    TaskList,
     WaitJob,
 )
 from gspc_trio.components.rif.messages import (
@@ -79,6 +82,7 @@ from gspc_trio.components.worker.messages import (
     TakeBack,
 )
 from gspc_trio.core.messages import Done, GetStatus, Status
+from gspc_trio.core.net import NetStatus
 from gspc_trio.core.staging import DropFile, FilePiece, ReadFile, WriteFile
 from gspc_trio.iml.messages import (
     AbortData,
@@ -136,7 +140,7 @@ WIRE_TYPES: tuple[type, ...] = (
     ImlDone, LostData, ServerHello, ServerJoined, Evicted, CreatePart, SealPart, DropPart, ApplyPut,
     CopyPart, KeepPart, PartDone, GetChunk, Chunk, PutChunk, PutFrom, ReadFile, FilePiece, WriteFile,
     DropFile, RifBack, JobBack, Await, WorkBack, NewWeight, GrantsAhead, GetLayerStatus, LayerStatus,
-    MemoryStatus,
+    MemoryStatus, JobStatus, TaskDetails, TaskList, NetStatus,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from typing import TypeAlias
 
 from rich.text import Text
 from textual.app import ComposeResult
 
 from gspc_trio.components.job.messages import GetNet
 from gspc_trio.core.ids import JobId
+from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
+from gspc_trio.core.task import TaskState
 from gspc_trio.tui.lines import Lines
 from gspc_trio.tui.table import Cell, Column, WindowTable
 from gspc_trio.tui.text import bar, count, one_line
@@ -19,7 +20,10 @@ from gspc_trio.tui.views.base import View
 ASK_INTERVAL_S = 1.0
 """Seconds between two questions for the net."""
 
-KINDS = {"input": "▷", "output": "◁", "stop": "■", "place": "○"}
+KINDS = {PlaceKind.INPUT: "▷", PlaceKind.OUTPUT: "◁", PlaceKind.STOP: "■", PlaceKind.PLACE: "○"}
+
+Row: TypeAlias = tuple[PlaceStatus | TransitionStatus, int]
+"""A node of the net, and how deep it is in it."""
 
 
 class WorkflowView(View):
@@ -34,7 +38,7 @@ class WorkflowView(View):
 
     def __init__(self) -> None:
         super().__init__()
-        self._nets: dict[JobId, dict[str, Any]] = {}
+        self._nets: dict[JobId, NetStatus] = {}
         self._asked_s = 0.0
         self._trouble = ""
 
@@ -73,10 +77,9 @@ class WorkflowView(View):
         trouble = f"   {self._trouble}" if self._trouble else ""
         self.query_one("#net-title", Lines).show(Text(one_line(f" job {job} ({name}){trouble}")))
         running = Counter(task.name for task in self.model.longest_running(job, 10**6))
-        rows = [row for row in ordered(net) if self.fits((row[1]["name"],))]
-        self.table.show(
-            [f"{kind} {node['name']}" for kind, node, _ in rows], lambda at: _cells(*rows[at], running)
-        )
+        rows = [row for row in ordered(net) if self.fits((row[0].name,))]
+        keys = [f"{type(node).__name__} {node.name}" for node, _ in rows]
+        self.table.show(keys, lambda at: _cells(*rows[at], running))
 
     def job_under_cursor(self) -> JobId | None:
         """Return the job that is shown: the chosen one, or the first that runs."""
@@ -87,76 +90,73 @@ class WorkflowView(View):
 
     async def _ask(self, job: JobId) -> None:
         told, self._trouble = await self.top.ask_quietly(job, GetNet())
-        if told is not None and told.data["transitions"]:
-            self._nets[job] = told.data
+        if told is not None and told.transitions:
+            self._nets[job] = told
 
-    def _from_tasks(self, job: JobId) -> dict[str, Any]:
+    def _from_tasks(self, job: JobId) -> NetStatus:
         """Return what the names of tasks tell of a workflow that cannot be asked for."""
-        states: dict[str, Counter[str]] = {}
+        states: dict[str, Counter[TaskState]] = {}
         for task in self.model.tasks(job):
-            states.setdefault(task.name, Counter())[task.state.value] += 1
+            states.setdefault(task.name, Counter())[task.state] += 1
         transitions = []
         for name, counts in states.items():
-            done = counts.pop("finished", 0)
-            transitions.append(
-                {"name": name, "inline": False, "inputs": [], "outputs": [], "states": counts, "done": done}
-            )
-        return {"places": [], "transitions": transitions}
+            done = counts.pop(TaskState.FINISHED, 0)
+            transitions.append(TransitionStatus(name, (), (), counts, done))
+        return NetStatus((), tuple(transitions))
 
 
-def ordered(net: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], int]]:
-    """Return kind, node and depth of places and transitions, in the order in which tokens go.
+def ordered(net: NetStatus) -> list[Row]:
+    """Return places and transitions with their depth, in the order in which tokens go.
 
     A transition follows the places that it takes from; what is in a circle comes where it is met first.
     """
-    places = {place["name"]: place for place in net["places"]}
-    waiting = {transition["name"]: transition for transition in net["transitions"]}
-    rows: list[tuple[str, dict[str, Any], int]] = []
+    places = {place.name: place for place in net.places}
+    waiting = {transition.name: transition for transition in net.transitions}
+    rows: list[Row] = []
     shown: set[str] = set()
     depth = 0
 
     def show_place(name: str) -> None:
         if name in places and name not in shown:
             shown.add(name)
-            rows.append(("place", places[name], depth))
+            rows.append((places[name], depth))
 
-    for place in net["places"]:
-        if place["kind"] == "input":
-            show_place(place["name"])
+    for place in net.places:
+        if place.kind is PlaceKind.INPUT:
+            show_place(place.name)
     while waiting:
-        able = [it for it in waiting.values() if shown.issuperset(it["inputs"])]
+        able = [it for it in waiting.values() if shown.issuperset(it.inputs)]
         if not able:  # a circle, or a place with initial tokens: go on with whom least is missing
-            able = [min(waiting.values(), key=lambda it: len(set(it["inputs"]) - shown))]
+            able = [min(waiting.values(), key=lambda it: len(set(it.inputs) - shown))]
         for transition in able:
-            del waiting[transition["name"]]
-            for name in transition["inputs"]:
+            del waiting[transition.name]
+            for name in transition.inputs:
                 show_place(name)
-            rows.append(("transition", transition, depth + 1))
-            for name in transition["outputs"]:
+            rows.append((transition, depth + 1))
+            for name in transition.outputs:
                 show_place(name)
     for name in places:
         show_place(name)
     return rows
 
 
-def _cells(kind: str, node: dict[str, Any], depth: int, running: Counter[str]) -> list[Cell]:
-    if kind == "place":
-        tokens = node["tokens"]
-        label = f"{'  ' * depth}{KINDS.get(node['kind'], '○')} {node['name']}"
-        return [label, (count(tokens), "bold") if tokens else ("·", "dim")]
-    states = node["states"]
-    at_work = running[node["name"]]
-    ready = max(0, states.get("ready", 0) + states.get("submitted", 0) + states.get("running", 0) - at_work)
-    failed = states.get("failed", 0)
-    total = node["done"] + ready + at_work + failed
-    label = f"{'  ' * depth}{'▫' if node['inline'] else '▣'} {node['name']}"
+def _cells(node: PlaceStatus | TransitionStatus, depth: int, running: Counter[str]) -> list[Cell]:
+    if isinstance(node, PlaceStatus):
+        label = f"{'  ' * depth}{KINDS[node.kind]} {node.name}"
+        return [label, (count(node.tokens), "bold") if node.tokens else ("·", "dim")]
+    at_work, states = running[node.name], node.states
+    live = (TaskState.READY, TaskState.SUBMITTED, TaskState.RUNNING)
+    ready = max(0, sum(states.get(state, 0) for state in live) - at_work)
+    failed = states.get(TaskState.FAILED, 0)
+    total = node.done + ready + at_work + failed
+    label = f"{'  ' * depth}{'▫' if node.inline else '▣'} {node.name}"
     return [
         [(label, "title")],
         "",
         (count(ready), "ready") if ready else ("·", "dim"),
         (count(at_work), "running") if at_work else ("·", "dim"),
-        (count(node["done"]), "finished") if node["done"] else ("·", "dim"),
+        (count(node.done), "finished") if node.done else ("·", "dim"),
         (count(failed), "failed") if failed else ("·", "dim"),
-        (bar(node["done"] / total if total else 0.0, 12), "finished"),
-        ("→ " + ", ".join(node["outputs"]) if node["outputs"] else "", "dim"),
+        (bar(node.done / total if total else 0.0, 12), "finished"),
+        ("→ " + ", ".join(node.outputs) if node.outputs else "", "dim"),
     ]

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterator
-from typing import Any
 
 import trio
 from attrs import define, field
+from msgspec.structs import replace
 
 from gspc_trio.components.job.messages import (
     ApplicationCall,
     ApplicationReply,
     CancelTask,
     FindTasks,
+    FoundTask,
     GetJobStatus,
     GetMemory,
     GetNet,
     GetTask,
     RetryFailed,
     StopJob,
+    TaskDetails,
+    TaskList,
     WaitJob,
 )
 from gspc_trio.components.job.shell.handle import Job, decoded
 from gspc_trio.components.worker.messages import AttemptStatus, GetAttempt
 from gspc_trio.core.ids import TaskId
-from gspc_trio.core.messages import Done, Status
+from gspc_trio.core.messages import Done
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
 from gspc_trio.protocol.values import dumps, loads
@@ -108,7 +111,7 @@ class JobClients:
     async def _reply(self, call: IncomingCall) -> None:
         body, job = call.body, self.job
         if isinstance(body, GetJobStatus):
-            call.reply(Status(job.status()))
+            call.reply(job.status())
         elif isinstance(body, StopJob):
             job.stop("a client asked it to stop", drain=body.drain)
             call.reply(Done())
@@ -118,16 +121,16 @@ class JobClients:
         elif isinstance(body, RetryFailed):
             self._retry(call, body.task_id)
         elif isinstance(body, GetTask):
-            call.reply(Status(await describe_at_work(job, body.task_id)))
+            call.reply(await describe_at_work(job, body.task_id))
         elif isinstance(body, FindTasks):
-            call.reply(Status(find_tasks(job, body.text, body.states, body.limit)))
+            call.reply(find_tasks(job, body.text, body.states, body.limit))
         elif isinstance(body, GetNet):
-            call.reply(Status(describe_workflow(job)))
+            call.reply(job.machine.engine.describe())
         elif isinstance(body, GetMemory):
             call.reply(await job.memory_status())
         elif isinstance(body, WaitJob):
             await job.wait_ended()
-            call.reply(Status(job.status()))
+            call.reply(job.status())
         elif isinstance(body, ApplicationCall):
             await self._call_application(call, body)
         else:
@@ -159,63 +162,53 @@ class JobClients:
             call.fail(error)
 
 
-def describe_task(job: Job, task_id: TaskId) -> dict[str, Any]:
-    """Return everything that is still known of a task.
-
-    ``task_id``, ``name``, ``state``, ``attempt``, ``resource_id``, ``host``, ``detail``, ``started_s``,
-    ``duration_s``, ``why`` (what it waits for, or where it runs), ``shape``, ``inputs`` (texts), ``stdout``,
-    ``stderr``, ``error``, ``traceback``. Of tasks that finished long ago little is kept.
-    """
+def describe_task(job: Job, task_id: TaskId) -> TaskDetails:
+    """Return everything that is still known of a task."""
     scheduler, progress = job.machine.scheduler, job.records.progress.jobs.get(job.job_id)
-    data: dict[str, Any] = {"task_id": task_id, "why": scheduler.explain(task_id)}
     record = _last_word(progress, task_id) if progress is not None else None
-    if record is not None:
-        data |= _row(job, record)
     task = scheduler.task(task_id)
-    if task is not None:
-        data |= {"name": task.name, "shape": str(task.shape)}
-        data["inputs"] = [_text(argument) for argument in task.arguments[:INPUTS_SHOWN_MAX]]
-    data["stdout"], data["stderr"] = job.printed.of(task_id)
-    for failure in job.machine.failures:
-        if failure.task_id == task_id and failure.outcome.error is not None:
-            error = failure.outcome.error
-            data |= {"error": f"{error.kind}: {error.message}", "traceback": error.traceback}
-    return data
+    stdout, stderr = job.printed.of(task_id)
+    errors = (it.outcome.error for it in job.machine.failures if it.task_id == task_id)
+    error = next(filter(None, errors), None)
+    return TaskDetails(
+        task_id,
+        why=scheduler.explain(task_id),
+        record=record,
+        host=job.host_of(record.resource_id) if record is not None else "",
+        name=task.name if task is not None else record.name if record is not None else "",
+        shape=str(task.shape) if task is not None else "",
+        inputs=tuple(map(_text, task.arguments[:INPUTS_SHOWN_MAX])) if task is not None else (),
+        stdout=stdout,
+        stderr=stderr,
+        error=f"{error.kind}: {error.message}" if error is not None else "",
+        traceback=error.traceback if error is not None else "",
+    )
 
 
-async def describe_at_work(job: Job, task_id: TaskId) -> dict[str, Any]:
-    """Return :func:`describe_task`; of a task at a worker also what that tells of it now.
-
-    That is ``phase`` (``waiting``, ``stage_in``, ``compute`` or ``stage_out``), ``pid`` (the process that
-    computes) and what it has printed so far.
-    """
-    data = describe_task(job, task_id)
+async def describe_at_work(job: Job, task_id: TaskId) -> TaskDetails:
+    """Return :func:`describe_task`; of a task at a worker also what that tells of it now."""
+    details = describe_task(job, task_id)
     at_worker = job.machine.scheduler.attempt_of(task_id)
     if at_worker is not None and job.ask_worker is not None:
         resource_id, attempt = at_worker
         told = await job.ask_worker(resource_id, GetAttempt(job.job_id, resource_id, task_id, attempt))
         if isinstance(told, AttemptStatus) and told.phase:
-            data |= {"phase": told.phase, "pid": told.pid}
+            details = replace(details, phase=told.phase, pid=told.pid)
             if told.phase == "compute":
-                data["stdout"], data["stderr"] = map(decoded, (told.stdout, told.stderr))
-    return data
+                details = replace(details, stdout=decoded(told.stdout), stderr=decoded(told.stderr))
+    return details
 
 
-def find_tasks(job: Job, text: str, states: tuple[str, ...], limit: int) -> dict[str, Any]:
-    """Return ``tasks``, those that are known by name and fit, and ``more``: whether there are others."""
+def find_tasks(job: Job, text: str, states: tuple[str, ...], limit: int) -> TaskList:
+    """Return those that are known by name and fit, and whether there are others."""
     progress = job.records.progress.jobs.get(job.job_id)
-    found: list[dict[str, Any]] = []
+    found: list[FoundTask] = []
     for record in _known(progress) if progress is not None else ():
         if (not states or record.state.value in states) and (not text or _contains(record, text.lower())):
             if len(found) == limit:
-                return {"tasks": found, "more": True}
-            found.append(_row(job, record))
-    return {"tasks": found, "more": False}
-
-
-def describe_workflow(job: Job) -> dict[str, Any]:
-    """Return the net and how far it is; ``places`` and ``transitions`` are empty where there is no net."""
-    return {**job.machine.engine.describe(), "name": job.machine.name}
+                return TaskList(tuple(found), more=True)
+            found.append(FoundTask(record, job.host_of(record.resource_id)))
+    return TaskList(tuple(found), more=False)
 
 
 def _known(progress: JobProgress) -> Iterator[TaskChanged]:
@@ -236,21 +229,6 @@ def _last_word(progress: JobProgress, task_id: TaskId) -> TaskChanged | None:
 def _contains(record: TaskChanged, text: str) -> bool:
     words = (str(record.task_id), record.name, record.resource_id, record.detail)
     return any(text in word.lower() for word in words)
-
-
-def _row(job: Job, record: TaskChanged) -> dict[str, Any]:
-    return {
-        "task_id": record.task_id,
-        "name": record.name,
-        "state": record.state.value,
-        "attempt": record.attempt,
-        "resource_id": record.resource_id,
-        "host": job.host_of(record.resource_id),
-        "detail": record.detail,
-        "at_s": record.at_s,
-        "started_s": record.started_s,
-        "duration_s": record.duration_s,
-    }
 
 
 def _text(argument: bytes) -> str:

@@ -22,6 +22,7 @@ from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Harvest, Outp
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.worker.messages import Finished
 from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.core.net import NetStatus
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskOptions
@@ -405,7 +406,7 @@ class StagingEngine:
         self.restore: Callable[[TaskId], None] = engine.restore
         self.take_over: Callable[[TaskId], Task | None] = engine.take_over
         self.explain_stuck: Callable[[], list[str]] = engine.explain_stuck
-        self.describe: Callable[[], dict[str, object]] = engine.describe
+        self.describe: Callable[[], NetStatus] = engine.describe
         self.resolve: Callable[[Mapping[str, object]], None] = engine.resolve
         self.named: Set[str] = engine.named
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gspc_trio.components.job.machine import Close, JobEnded, JobEvent, JobMachine, Look, TaskFailure
-from gspc_trio.components.job.messages import MemoryStatus
+from gspc_trio.components.job.messages import JobStatus, MemoryStatus
 from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.task import Outcome
@@ -193,18 +193,18 @@ class Job:
             raise ValueError(f"a function is served under the name {name!r} already")
         self.functions[name] = function
 
-    def status(self) -> dict[str, Any]:
-        """Return the job's state as plain data: job, name, state, tasks by state, elapsed_s."""
+    def status(self) -> JobStatus:
+        """Return how far the job is: its state, its tasks by state, seconds since it began."""
         ended = self._result or self.machine.ended
-        return {
-            "job": self.job_id,
-            "name": self.machine.name,
-            "pid": self._pid,
-            "state": ended.state if ended else "running",
-            "detail": ended.detail if ended else "",
-            "tasks": self._counts(),
-            "elapsed_s": self._result.elapsed_s if self._result else trio.current_time() - self._begun_s,
-        }
+        return JobStatus(
+            self.job_id,
+            self.machine.name,
+            self._pid,
+            ended.state if ended else "running",
+            ended.detail if ended else "",
+            dict(self.machine.counts()),
+            self._result.elapsed_s if self._result else trio.current_time() - self._begun_s,
+        )
 
     def _counts(self) -> dict[str, int]:
         return {str(state): number for state, number in self.machine.counts().items()}

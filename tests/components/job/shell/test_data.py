@@ -140,7 +140,7 @@ async def test_data_of_an_attempt_that_was_lost_is_freed(
             join_layer(Network(wire_codec, rts.data.token), rts.data.address) as iml,
             open_job(net, rts=rts) as job,
         ):
-            while job.status()["tasks"].get("finished", 0) < 1:
+            while job.status().tasks.get("finished", 0) < 1:
                 await trio.sleep(0.01)
             with trio.fail_after(HANG_S):
                 while sorted(entry.size_bytes for entry in (await iml.status()).data) != [MIB]:

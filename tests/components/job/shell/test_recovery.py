@@ -95,7 +95,7 @@ async def test_lost_data_is_made_again_up_the_graph(tmp_path: Path, victim: str)
             report = await rts.bootstrap(["beta"], "local", cores=1)
             assert not report.failed, report.failed
             async with open_job(recovering(str(trace), str(gate)), rts=rts) as job:
-                while job.status()["tasks"].get("finished", 0) < 2:
+                while job.status().tasks.get("finished", 0) < 2:
                     await trio.sleep(0.01)
                 [killed] = processes_of_beta(victim)
                 os.kill(killed.pid, signal.SIGKILL)
@@ -125,7 +125,7 @@ async def lose_a_result(tmp_path: Path, **settings: int) -> JobResult:
             report = await rts.bootstrap(["beta"], "local", cores=1)
             assert not report.failed, report.failed
             async with open_job(net, rts=rts, settings=JobSettings(**settings)) as job:
-                while not job.status()["tasks"].get("finished", 0):
+                while not job.status().tasks.get("finished", 0):
                     await trio.sleep(0.01)
                 [killed] = processes_of_beta("iml_process")
                 (tmp_path / "gate").write_text(str(killed.pid))
