@@ -61,6 +61,10 @@ UNDEFINED = "undefined code"
 """Kind of the error of a task that was not run: the packet that defines its code was taken back before it."""
 
 
+INITIALIZER = "initializer"
+"""Kind of the error of a task that was not run: the job's initializer has failed in its process."""
+
+
 def pack(message: Any) -> bytes:
     """Return a message, an item or anything else made of plain data as bytes."""
     # A small buffer: the default one costs more to allocate than most messages to pack.

@@ -64,22 +64,46 @@ def run_child(
         _pin(cpus, gpus)
         _enter_job(description)
         enter_compute_process()
-        changes.watch_forks()
         gc.enable()
         channels = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        initializer = description.get("initializer", b"")
         if host:
             from gspc_trio.compute.threads import ThreadHost
 
-            ThreadHost(channels[0]).run()
+            changes.watch_forks()
+            ThreadHost(channels[0], initializer).run()
         else:
-            changes.watch()
-            Loop(channels[0], channels[1], captured, partial(Runner, echo=output)).run()
+            loop = Loop(channels[0], channels[1], captured, partial(Runner, echo=output), initializer)
+            if "tasks_max" in description:
+                from gspc_trio.compute.renewal import run_turns
+
+                run_turns(description["tasks_max"], partial(_enter_turn, loop, os.getpid()))
+            else:
+                _watch_changes()
+                loop.run()
         status = ORPHANED_STATUS
         process_tree.kill_all_descendants(os.getpid(), KILL_S)
     except BaseException as error:  # whatever it is, the template's code above must not run in the child
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
     finally:
         os._exit(status)
+
+
+def _watch_changes() -> None:
+    changes.watch_forks()
+    changes.watch()
+
+
+def _enter_turn(loop: Loop, waiting_pid: int) -> Loop:
+    """Turn this fork of a compute process, which waits for it, into one that runs tasks."""
+    global _compute_pid
+    _compute_pid = os.getpid()
+    system.become_subreaper()
+    system.set_parent_death_signal(signal.SIGTERM)
+    if os.getppid() != waiting_pid:  # it died before the line above
+        os._exit(ORPHANED_STATUS)
+    _watch_changes()
+    return loop
 
 
 def _leave_template(template_pid: int) -> None:

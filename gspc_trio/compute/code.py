@@ -6,11 +6,13 @@ a program. Reading needs nothing but msgpack, so that a compute process stays sm
 
 from __future__ import annotations
 
+import io
 import pickle
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from types import MethodType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgpack
 
@@ -19,6 +21,8 @@ from gspc_trio.protocol.values import RAISED_BY_USERS, modules_by_value
 
 if TYPE_CHECKING:
     from gspc_trio.core.code import CodeEntry, Program
+
+T = TypeVar("T")
 
 
 class BadCode(pickle.PicklingError, ValueError):
@@ -195,7 +199,41 @@ def call_named(function: Callable[..., Any], names: tuple[str, ...], /, *args: A
     return function(*args[:split], **dict(zip(names, args[split:], strict=True)))
 
 
-def call_each(function: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> list[Any]:
+def call_filled(
+    function: Callable[..., object], names: Sequence[str], counts: Sequence[int], /, *values: object
+) -> object:
+    """Call a function with arguments of which some are pickles with holes.
+
+    Args:
+        function: what to call.
+        names: of its last arguments.
+        counts: for each argument the number of values behind it that belong into its holes; -1: it has none.
+        values: the arguments, each with what belongs into its holes.
+    """
+    arguments: list[object] = []
+    rest = iter(values)
+    for count in counts:
+        argument = next(rest)
+        if count >= 0:
+            assert isinstance(argument, bytes)
+            argument = _Filler(argument, tuple(islice(rest, count))).load()
+        arguments.append(argument)
+    split = len(arguments) - len(names)
+    return function(*arguments[:split], **dict(zip(names, arguments[split:], strict=True)))
+
+
+class _Filler(pickle.Unpickler):
+    """Opens a pickle with holes, which have numbers."""
+
+    def __init__(self, data: bytes, values: Sequence[object]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._values = values
+
+    def persistent_load(self, number: int) -> object:
+        return self._values[number]
+
+
+def call_each(function: Callable[..., T], items: Iterable[tuple[object, ...]]) -> list[T]:
     """Call the function once with each tuple of arguments: a chunk of a map."""
     return [function(*item) for item in items]
 

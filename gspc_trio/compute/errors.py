@@ -19,11 +19,14 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class TaskFailure(Exception):
-    """A failure other than an exception of the user's code: a kind, no traceback, a program's output."""
+    """A failure other than an exception of the task's code: a kind, and what a program has printed."""
 
-    def __init__(self, kind: str, message: str, stdout: bytes = b"", stderr: bytes = b"") -> None:
+    def __init__(
+        self, kind: str, message: str, stdout: bytes = b"", stderr: bytes = b"", traceback: str = ""
+    ) -> None:
         super().__init__(message)
         self.kind = kind
+        self.traceback = traceback
         self.stdout = stdout[-OUTPUT_BYTES_MAX:]
         self.stderr = stderr[-OUTPUT_BYTES_MAX:]
 
@@ -36,7 +39,7 @@ def describe(error: BaseException, memory_bytes: int = 0) -> ErrorFields:
         memory_bytes: the limit that the task had, 0 for none; named when it ran into it.
     """
     if isinstance(error, TaskFailure):
-        return error.kind, _one_line(str(error)), "", b""
+        return error.kind, _one_line(str(error)), error.traceback, b""
     kind = type(error).__name__
     message = _message(error)
     if isinstance(error, MemoryError) and memory_bytes:

@@ -54,7 +54,7 @@ class Runner:
         self._serializer = serializer = layer.serializer
         self._loads = serializer.loads if serializer.active else values.loads
         self._dumps = serializer.dumps if serializer.active else values.dumps
-        self._call = _find_call(code, watch, echo)
+        self._call = find_call(code, watch, echo)
 
     def run(self, arguments: list[bytes], memory_bytes: int) -> tuple[EncodedValues, bytes, bytes]:
         """Run the code once.
@@ -112,7 +112,8 @@ class Runner:
         return [[self._dumps(token) for token in tokens] for tokens in split_outputs(result, self._outputs)]
 
 
-def _find_call(code: Code, watch: Watch | None, echo: tuple[int, int] | None) -> Callable[..., Any]:
+def find_call(code: Code, watch: Watch | None, echo: tuple[int, int] | None) -> Callable[..., Any]:
+    """Return what calls a code; ``watch`` and ``echo`` as for :class:`Runner`."""
     if isinstance(code, ImportedFunction):
         return _import(code.module, code.qualname)
     if isinstance(code, PickledFunction):

@@ -16,6 +16,7 @@ from gspc_trio.compute import system
 from gspc_trio.compute.channel import (
     DEFINE,
     FRAME_HEADER,
+    INITIALIZER,
     LARGE,
     PACKET_BYTES_MAX,
     UNDEFINED,
@@ -28,6 +29,7 @@ from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.output import Output
 from gspc_trio.compute.tidy import changes
 from gspc_trio.core.held import cpus_here, hold
+from gspc_trio.protocol.values import RAISED_BY_USERS
 
 QUICK_S = 0.0001
 """Results wait at most about so long: a code that takes longer starts only after they are sent."""
@@ -39,8 +41,22 @@ UNSENT_BYTES_MAX = 1 << 20
 """Results are sent when they are more than this."""
 
 
+Item = list[Any]
+"""What arrives in a packet: a task, or a code that tasks will name."""
+
+
 class Loop:
-    """Runs what arrives on the channel of tasks until that ends."""
+    """Runs what arrives on the channel of tasks until that ends.
+
+    Args:
+        tasks, results: the channels.
+        output: what tasks print.
+        open_code: makes a code ready to run.
+        initializer: code that is run once, before the first task; b"" for none. While it fails, tasks do.
+
+    Attributes:
+        codes: number -> encoded code, of those that it was told.
+    """
 
     def __init__(
         self,
@@ -48,13 +64,15 @@ class Loop:
         results: socket.socket,
         output: Output,
         open_code: Callable[[bytes], Runner] = Runner,
+        initializer: bytes = b"",
     ) -> None:
         self._tasks = tasks
         self._results = results
         self._output = output
         self._open_code = open_code
+        self._initializer = initializer
         self._packet = bytearray(PACKET_BYTES_MAX)
-        self._codes: dict[int, bytes] = {}
+        self.codes: dict[int, bytes] = {}
         self._runners: dict[int, Runner] = {}
         self._quick: set[int] = set()  # codes whose last run was shorter than QUICK_S
         self._unsent: list[bytes] = []
@@ -65,11 +83,11 @@ class Loop:
     def run(self) -> None:
         """Work until the other side closes the channel of tasks."""
         while True:
-            items = self._receive()
+            items = self.receive()
             if items is None:
                 return
             for item in items:
-                self._handle(item)
+                self.handle(item)
 
     def send(self) -> None:
         """Send the results that have gathered."""
@@ -83,7 +101,7 @@ class Loop:
         for piece in [b"".join(pieces)] if small else pieces:
             self._results.sendall(piece)
 
-    def _receive(self) -> list[Any] | None:
+    def receive(self) -> list[Item] | None:
         """Return the items of the next packet, None at the end; send results before waiting for it."""
         try:
             received = self._receive_packet(socket.MSG_DONTWAIT)
@@ -96,7 +114,7 @@ class Loop:
         size, ancillary = received
         if size == 0:
             return None
-        items: list[Any] = unpack(memoryview(self._packet)[:size])
+        items: list[Item] = unpack(memoryview(self._packet)[:size])
         if ancillary:
             descriptors = array("i", ancillary[0][2])
             return [_read_item(descriptor) for descriptor in descriptors]
@@ -113,10 +131,15 @@ class Loop:
         )
         return size, ancillary
 
-    def _handle(self, item: list[Any]) -> None:
+    def define(self, code_id: int, data: bytes) -> None:
+        """Take a code that tasks will name."""
+        self.codes[code_id] = data
+
+    def handle(self, item: Item) -> None:
+        """Do what an item says."""
         if item[0] == DEFINE:
             _, code_id, data = item
-            self._codes[code_id] = data
+            self.define(code_id, data)
             return
         assert item[0] != LARGE, "a large item comes with a descriptor"
         directory = item.pop() if len(item) > 8 else b""
@@ -178,18 +201,33 @@ class Loop:
 
     def _open(self, code_id: int) -> Runner:
         """Open a code at its first use, so that what goes wrong there is the task's own failure."""
-        data = self._codes.get(code_id)
+        if self._initializer:
+            self._initialize()
+        data = self.codes.get(code_id)
         if data is None:
             raise TaskFailure(UNDEFINED, "its code was taken back before it")
         runner = self._runners[code_id] = self._open_code(data)
         changes.keep()
         return runner
 
+    def _initialize(self) -> None:
+        """Run the initializer; what it changes in the process stays."""
+        try:
+            from gspc_trio.compute.initializer import run_initializer  # not every job has one
 
-def _read_item(descriptor: int) -> Any:
+            run_initializer(self._initializer)
+        except RAISED_BY_USERS as error:
+            kind, message, traceback, _ = describe(error)
+            raise TaskFailure(INITIALIZER, f"{kind}: {message}", traceback=traceback) from error
+        self._initializer = b""
+        changes.keep()
+
+
+def _read_item(descriptor: int) -> Item:
     try:
         with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
-            return unpack(view)
+            item: Item = unpack(view)
+            return item
     finally:
         os.close(descriptor)
 

@@ -45,8 +45,9 @@ class TaskCancelled(BaseException):
 class ThreadHost:
     """Opens and interrupts threads as the RIF says on the control channel, until that ends."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, initializer: bytes = b"") -> None:
         self._control = control
+        self._initializer = initializer
         self._workers: dict[int, _Worker] = {}
         self._wakeup, self._wakeup_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._output = ThreadOutput()
@@ -80,7 +81,9 @@ class ThreadHost:
         kind, number, *fields = unpack(data)
         if kind == OPEN_THREAD:
             tasks, results = (socket.socket(fileno=each) for each in array("i", ancillary[0][2]))
-            worker = _Worker(number, fields[0], tasks, results, self._output, self._wakeup_end)
+            worker = _Worker(
+                number, fields[0], tasks, results, self._output, self._wakeup_end, self._initializer
+            )
             self._workers[number] = worker
             worker.start()
         elif kind == INTERRUPT_THREAD and number in self._workers:
@@ -99,6 +102,7 @@ class _Worker(threading.Thread):
         results: socket.socket,
         output: ThreadOutput,
         wakeup: int,
+        initializer: bytes,
     ) -> None:
         super().__init__(name=f"worker {number}", daemon=True)
         self.stopping = False
@@ -107,7 +111,8 @@ class _Worker(threading.Thread):
         self._output = output
         self._wakeup = wakeup
         self._watch = _ProgramWatch(f"{os.getpid()}:{number}")
-        self._loop = _ThreadLoop(tasks, results, output, partial(Runner, watch=self._watch))
+        open_code = partial(Runner, watch=self._watch)
+        self._loop = _ThreadLoop(tasks, results, output, open_code, initializer)
 
     def run(self) -> None:
         """Work until the channel of tasks ends or the thread is interrupted."""

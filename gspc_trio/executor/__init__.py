@@ -6,8 +6,8 @@
         power = executor.submit(pow, 2, 10)
         print(executor.submit(lambda x: 2 * x, power).result())
 
-A future may be an argument of a later ``submit``, which then waits for it without a thread of its own; one
-inside a list is not looked for.
+A future may be an argument of a later ``submit``, also in a list, tuple, set or dict. The task then waits for
+it without a thread of its own.
 """
 
 from gspc_trio.executor.facade import Executor

@@ -8,9 +8,10 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any
+from typing import TypeAlias
 
-from gspc_trio.compute.code import call_first, call_named, function_code, is_importable
+from gspc_trio.compute.code import call_filled, call_first, call_named, function_code, is_importable
+from gspc_trio.executor.futures import Argument
 from gspc_trio.executor.snapshot import LEAF_BYTES_MAX, take_snapshot
 from gspc_trio.protocol.values import dumps, modules_by_value
 
@@ -21,7 +22,14 @@ ALIKE_MAX = 64
 """A function that keeps changing has to be the same for so many calls until it gets another number."""
 
 
-def _importing(function: Any) -> Callable[[], bool]:
+Key: TypeAlias = int | tuple[int | tuple[str, ...], ...]
+"""Of a function: its id, with the ids of what it consists of and the names of its last arguments, if any."""
+
+_NAMED, _FILLED = "named", "filled"
+"""Keys of what calls any function: with names, with arguments that have holes."""
+
+
+def _importing(function: Callable[..., object]) -> Callable[[], bool]:
     """Return what tells whether a function can still be imported: quickly, for it is asked at every call."""
     name, module = function.__qualname__, function.__module__
     if "." in name:
@@ -48,7 +56,13 @@ class _Known:
 
     __slots__ = ("alike", "anew", "code_id", "enough", "function", "holds")
 
-    def __init__(self, function: Any, holds: Callable[[], bool], enough: int = 0, anew: bool = False) -> None:
+    def __init__(
+        self,
+        function: Callable[..., object],
+        holds: Callable[[], bool],
+        enough: int = 0,
+        anew: bool = False,
+    ) -> None:
         self.anew = anew
         self.function = function
         self.holds = holds
@@ -72,10 +86,12 @@ class CodeTable:
         self._codes_max = codes_max
         self._lock = threading.Lock()
         self._data: list[bytes] = []
-        self._known: dict[Any, _Known] = {}
-        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._unsteady: weakref.WeakSet[Any] = weakref.WeakSet()  # their snapshot cannot be taken
-        self._callers: dict[tuple[str, ...] | None, int] = {}
+        self._known: dict[Key, _Known] = {}
+        self._seen: weakref.WeakSet[Callable[..., object]] = weakref.WeakSet()
+        self._unsteady: weakref.WeakSet[Callable[..., object]] = (
+            weakref.WeakSet()
+        )  # their snapshot cannot be taken
+        self._callers: dict[tuple[str, ...] | str, int] = {}
         self._last = b""
 
     def data(self, code_id: int) -> bytes:
@@ -83,8 +99,8 @@ class CodeTable:
         return self._data[code_id]
 
     def entry(
-        self, fn: Callable[..., Any], parameters: tuple[str, ...] = (), *, often: bool = False
-    ) -> tuple[int, list[Any]]:
+        self, fn: Callable[..., object], parameters: tuple[str, ...] = (), *, often: bool = False
+    ) -> tuple[int, list[Argument]]:
         """Return the number under which to call ``fn``, and the arguments that must come before the caller's.
 
         Args:
@@ -95,7 +111,7 @@ class CodeTable:
         Raises:
             BadCode, BadValue: it cannot be sent to another process.
         """
-        key: Any = (id(fn), parameters) if parameters else id(fn)
+        key: Key = (id(fn), parameters) if parameters else id(fn)
         known = self._known.get(key)
         if known is not None and known.code_id is not None and known.holds():
             return known.code_id, []
@@ -120,7 +136,7 @@ class CodeTable:
         return self._number(key, known, parameters) if known.code_id is None else known.code_id
 
     def _function_id(
-        self, function: FunctionType, parameters: tuple[str, ...], key: Any, often: bool
+        self, function: FunctionType, parameters: tuple[str, ...], key: Key, often: bool
     ) -> int | None:
         """Return the number of a function that travels by value; None if it has none now."""
         known = self._known.get(key)
@@ -137,7 +153,7 @@ class CodeTable:
             return None
         return self._number(key, known, parameters)
 
-    def _look_at(self, function: FunctionType, key: Any, enough: int) -> _Known | None:
+    def _look_at(self, function: FunctionType, key: Key, enough: int) -> _Known | None:
         snapshot = take_snapshot(function)
         if snapshot is None:
             self._unsteady.add(function)
@@ -150,7 +166,7 @@ class CodeTable:
             self._known[key] = known
         return known
 
-    def _number(self, key: Any, known: _Known, parameters: tuple[str, ...]) -> int | None:
+    def _number(self, key: Key, known: _Known, parameters: tuple[str, ...]) -> int | None:
         """Give it a number, if there is one left and it is small; it has to hold while it is encoded."""
         if len(self._data) >= self._codes_max:
             return None
@@ -165,7 +181,7 @@ class CodeTable:
         self._known[key] = known
         return known.code_id
 
-    def _by_value(self, fn: Callable[..., Any], parameters: tuple[str, ...]) -> tuple[int, list[Any]]:
+    def _by_value(self, fn: Callable[..., object], parameters: tuple[str, ...]) -> tuple[int, list[Argument]]:
         """Return the number of what calls its first argument, and that."""
         data = dumps(fn)
         if len(data) > LEAF_BYTES_MAX:
@@ -178,10 +194,25 @@ class CodeTable:
         if len(self._callers) < self._codes_max // 2:
             code_id = self._callers[parameters] = self._add(function_code(call_first, parameters))
             return code_id, [data]
-        code_id = self._callers.get(None)
+        code_id = self._callers.get(_NAMED)
         if code_id is None:
-            code_id = self._callers[None] = self._add(function_code(call_named))
+            code_id = self._callers[_NAMED] = self._add(function_code(call_named))
         return code_id, [data, dumps(parameters)]
+
+    def entry_with_holes(self, fn: Callable[..., object]) -> tuple[int, list[Argument]]:
+        """Return the number under which to call ``fn`` with arguments that have holes (``call_filled``).
+
+        Returns:
+            the number, and the argument that must come before names, counts and values.
+
+        Raises:
+            BadValue: it cannot be sent to another process.
+        """
+        data = dumps(fn)
+        code_id = self._callers.get(_FILLED)
+        if code_id is None:
+            code_id = self._callers[_FILLED] = self._add(function_code(call_filled))
+        return code_id, [data]
 
     def _add(self, data: bytes) -> int:
         with self._lock:

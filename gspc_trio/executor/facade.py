@@ -8,39 +8,44 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor as ExecutorInterface
 from concurrent.futures import Future
 from copy import copy
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import SupportsIndex, TypeVar, Unpack
 
 from gspc_trio.components.embed import process_key
 from gspc_trio.components.job.shell.server import JobSettings
-from gspc_trio.compute.code import call_each
+from gspc_trio.compute.code import call_each, function_code
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
+from gspc_trio.executor.calls import ManyCalls, entry_with_holes, name_of
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Deadline, TaskFuture
-from gspc_trio.executor.loop import Call, Loop
+from gspc_trio.executor.loop import Call, Loop, RtsOptions
+from gspc_trio.executor.options import CallOptions, checked_count, checked_workers, with_stated
+from gspc_trio.executor.results import flat, results, results_as_read
+from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.settings import checked_needs
 
 T = TypeVar("T")
 
-OFTEN = 16
-"""Calls of one map from which on its function gets an entry of its own in the code table."""
-
 FAILED_MAX = 100
 """Failed tasks that are remembered, for whoever looks at the job: its graph of tasks has forgotten them."""
-
-PUT_MAX = 500
-"""Calls of a map that are put at a time, so that the first are on their way while the others are made."""
 
 
 class Executor(ExecutorInterface):
     """An executor on an embedded run-time system, or on a running one.
 
     Args:
-        cores: number of cores to offer; 0 for what this machine has and this process may use.
+        max_workers: number of cores to offer; None for what this machine has and this process may use.
+        mp_context: refused unless None: compute processes are always forked from a fresh interpreter.
+        initializer: called in each compute process, or thread, before its first task. If it fails, the
+            executor is broken.
+        initargs: its arguments.
+        max_tasks_per_child: after so many tasks a compute process is replaced by a fresh one; None: never.
+        cores: the same as ``max_workers``; 0 for what this machine has and this process may use.
         connection_file: use the running RTS that published this file instead of starting one.
         threads: compute in threads of one process instead of a process per core.
         shape: what each task needs to run; one core by default.
@@ -52,15 +57,22 @@ class Executor(ExecutorInterface):
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
 
     Raises:
+        BadCode: the initializer cannot be sent to another process.
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
         StartedAtImport: a compute process is importing the module that calls this.
-        TypeError, ValueError: the number of cores is no whole number, or negative.
+        TypeError, ValueError: a number is no whole number, or too small; there is an ``mp_context``; options
+            exclude each other.
         WorkflowError: shape or options make no sense.
     """
 
     def __init__(
         self,
+        max_workers: SupportsIndex | None = None,
+        mp_context: None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: Iterable[object] = (),
         *,
+        max_tasks_per_child: SupportsIndex | None = None,
         cores: int = 0,
         connection_file: Path | str | None = None,
         threads: bool = False,
@@ -72,51 +84,61 @@ class Executor(ExecutorInterface):
         priority: int = 0,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
-        data = None
-        if iml is not None:
-            from gspc_trio.iml.shell.layer import published_layer  # only here: few need it
-
-            data = published_layer(Path(iml))
+        cores = checked_workers(max_workers, cores, connection_file is not None, mp_context)
         settings = JobSettings(
             f"executor-{os.getpid()}",
             keep_going=True,
             fate=False,
             threads=threads,
             failed_max=FAILED_MAX,
-            data=data,
+            data=_layer(iml),
             process_key=process_key(),
             priority=priority,
+            initializer=_initializer_code(initializer, initargs),
+            process_tasks_max=_process_tasks_max(max_tasks_per_child, threads),
         )
         self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
-        rts = {"cores": cores, "connection_file": connection_file, "data_bytes": data_bytes}
+        rts: RtsOptions = {"cores": cores, "connection_file": connection_file, "data_bytes": data_bytes}
         self._loop = Loop(rts, settings, self._codes, tune_gc)
         self._loop.start()
         self._encode = self._loop.encode if data_bytes or iml is not None else dumps
         self._origin: Executor | None = None
         weakref.finalize(self, self._loop.close).atexit = False
 
-    def stating(self, *, shape: Shape | None = None, options: TaskOptions | None = None) -> Executor:
-        """Return this executor for tasks that need or state something else, a higher priority for instance.
+    @property
+    def _max_workers(self) -> int:
+        """How many tasks can run at a time: libraries look for it under this name."""
+        return self._loop.capacity(self._shape)
 
-        It has the same workers, and is shut down with this one.
+    @property
+    def _broken(self) -> str | bool:
+        """Why no task can be submitted any more, False if one can: libraries look for it under this name."""
+        return self._loop.broken
+
+    def with_options(self, **stated: Unpack[CallOptions]) -> Executor:
+        """Return this executor for tasks that need or state something else, more attempts for instance.
+
+        It has the same workers, and is shut down with this one. What is not stated is as here.
 
         Args:
-            shape: what each of these tasks needs; as here if None.
-            options: what each of them states about itself; as here if None.
+            stated: any of the fields of ``TaskOptions`` and ``Shape``; ``requires``, a resource class or a
+                list of them; or ``shape`` and ``options`` as a whole.
 
         Raises:
-            WorkflowError: shape or options make no sense.
+            TypeError: there is no such option.
+            WorkflowError: what is stated makes no sense.
         """
         other = copy(self)
-        other._shape, other._options = checked_needs(shape or self._shape, options or self._options)
+        other._shape, other._options = with_stated(self._shape, self._options, stated)
         other._origin = self  # which must not be collected before: that would shut it down
         return other
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:
+    def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> TaskFuture[T]:
         """Run ``fn(*args, **kwargs)`` on a worker and return its future.
 
-        Futures among the arguments, of whatever executor, are waited for and stand for their results.
+        Futures among the arguments, of whatever executor, are waited for and stand for their results, also in
+        lists, tuples, sets and dicts, and in those in them.
 
         Raises:
             ExecutorBroken: the run-time system has gone.
@@ -129,18 +151,22 @@ class Executor(ExecutorInterface):
             for value in (*args, *kwargs.values()) if kwargs else args:
                 arguments.append(value if isinstance(value, Future) else encode(value))
         except Exception as error:
-            loop.check_process()
-            future.set_exception(error)
-            return future
-        loop.put((Call(future, code_id, _name(fn), arguments, self._shape, self._options),))
+            try:
+                code_id, arguments = entry_with_holes(self._codes, encode, fn, args, kwargs, error)
+            except Exception as problem:
+                loop.check_process()
+                future.set_exception(problem)
+                return future
+        loop.put((Call(future, code_id, name_of(fn), arguments, self._shape, self._options),))
         return future
 
     def map(
         self,
         fn: Callable[..., T],
-        *iterables: Iterable[Any],
+        *iterables: Iterable[object],
         timeout: float | None = None,
         chunksize: int = 1,
+        buffersize: int | None = None,
     ) -> Iterator[T]:
         """Run ``fn`` on each item, all at once, and return an iterator over the results in order.
 
@@ -149,47 +175,50 @@ class Executor(ExecutorInterface):
             iterables: read at once; they end with the shortest. Futures in them are waited for.
             timeout: seconds from now in which every result must be there, or None.
             chunksize: items that one task computes.
+            buffersize: so many tasks are submitted whose results have not been asked for; the iterables are
+                read no further, and may be without end. None: all are read at once.
 
         Raises:
-            ValueError: the chunk size is not positive.
+            TypeError, ValueError: the size of chunks or buffer is no whole number, or not positive.
             TimeoutError: (from the iterator) a result was not there in time.
             Exception: as submit; (from the iterator) what the function raised.
         """
-        if chunksize < 1:
-            raise ValueError(f"a chunk has at least one item, not {chunksize}")
-        deadline = Deadline(timeout)
-        items = zip(*iterables, strict=False)
-        if chunksize == 1:
-            return _results(self._submit_each(fn, items), deadline)
-        chunks = iter(lambda: list(islice(items, chunksize)), [])
-        return _flat(_results(self._submit_each(call_each, ((fn, chunk) for chunk in chunks)), deadline))
+        return self.starmap(
+            fn, zip(*iterables, strict=False), timeout=timeout, chunksize=chunksize, buffersize=buffersize
+        )
 
-    def _submit_each(self, fn: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> list[TaskFuture[Any]]:
-        """Submit a call for each item: what they have in common is found out once."""
-        loop, shape, options, name = self._loop, self._shape, self._options, _name(fn)
-        encode = self._encode
-        items = iter(items)
-        first = list(islice(items, OFTEN))
-        try:
-            code_id, leading = self._codes.entry(fn, (), often=len(first) == OFTEN)
-        except Exception as error:
-            loop.check_process()
-            return [_failed(loop, error)]
-        futures: list[TaskFuture[Any]] = []
-        while first:
-            calls = []
-            for item in first:
-                future: TaskFuture[Any] = TaskFuture(loop)
-                futures.append(future)
-                try:
-                    arguments = [*leading, *[v if isinstance(v, Future) else encode(v) for v in item]]
-                except Exception as error:
-                    future.set_exception(error)
-                else:
-                    calls.append(Call(future, code_id, name, arguments, shape, options))
-            loop.put(calls)
-            first = list(islice(items, PUT_MAX))
-        return futures
+    def starmap(
+        self,
+        fn: Callable[..., T],
+        iterable: Iterable[Iterable[object]],
+        *,
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """Run ``fn`` on the arguments in each item, ``fn(*item)``; the rest as :meth:`map`."""
+        chunksize = checked_count("chunksize", chunksize)
+        buffersize = None if buffersize is None else checked_count("buffersize", buffersize)
+        deadline = Deadline(timeout)
+        items = map(tuple, iterable)
+        if chunksize == 1:
+            return self._results(fn, items, deadline, buffersize)
+        chunks = iter(lambda: list(islice(items, chunksize)), [])
+        calls = ((fn, chunk) for chunk in chunks)
+        return flat(self._results(call_each, calls, deadline, buffersize))
+
+    def _results(
+        self,
+        fn: Callable[..., T],
+        items: Iterator[tuple[object, ...]],
+        deadline: Deadline,
+        buffersize: int | None,
+    ) -> Iterator[T]:
+        calls = ManyCalls(self._loop, self._codes, self._encode, fn, self._shape, self._options)
+        if buffersize is None:
+            return results(calls.submit(items), deadline)
+        futures = calls.submit(islice(items, buffersize))
+        return results_as_read(futures, lambda: calls.submit(islice(items, 1)), deadline)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more tasks; with ``wait``, return when all have ended and everything is taken down.
@@ -202,6 +231,16 @@ class Executor(ExecutorInterface):
         if wait:
             self._loop.join()
 
+    def kill_workers(self) -> None:
+        """End all that runs at once, with everything that tasks have started, and take no more tasks.
+
+        Futures that have not ended fail with ``ExecutorBroken``.
+        """
+        self._loop.end_workers()
+        self._loop.join()
+
+    terminate_workers = kill_workers
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -210,44 +249,26 @@ class Executor(ExecutorInterface):
         self.shutdown(wait=True)
 
 
-def _name(fn: Callable[..., Any]) -> str:
-    try:
-        return fn.__name__
-    except Exception:  # a callable object may have none, and say so in its own way
-        return type(fn).__name__
+def _layer(iml: Path | str | None) -> DataLayer | None:
+    if iml is None:
+        return None
+    from gspc_trio.iml.shell.layer import published_layer  # only here: few need it
+
+    return published_layer(Path(iml))
 
 
-def _failed(loop: Loop, error: Exception) -> TaskFuture[Any]:
-    future: TaskFuture[Any] = TaskFuture(loop)
-    future.set_exception(error)
-    return future
+def _initializer_code(initializer: Callable[..., object] | None, initargs: Iterable[object]) -> bytes:
+    if initializer is None:
+        return b""
+    if not callable(initializer):
+        raise TypeError("initializer must be a callable")
+    arguments = tuple(initargs)
+    return function_code(partial(initializer, *arguments) if arguments else initializer)
 
 
-def _results(futures: list[TaskFuture[Any]], deadline: Deadline) -> Iterator[Any]:
-    """Yield the results in order, keeping none; whoever stops early cancels the rest."""
-    futures.reverse()
-    try:
-        while futures:
-            yield _result_or_cancel(futures.pop(), deadline)
-    finally:
-        for future in futures:
-            future.cancel()
-
-
-def _result_or_cancel(future: TaskFuture[Any], deadline: Deadline) -> Any:
-    """Return the result; cancel the task if it does not come in time."""
-    try:
-        return future.result(deadline.left_s())
-    except BaseException:
-        future.cancel()
-        raise
-    finally:
-        del future  # what is raised would keep it alive, and it what is raised
-
-
-def _flat(parts: Iterator[list[Any]]) -> Iterator[Any]:
-    """Yield the elements of each part, keeping none; nor does ``parts`` keep the part."""
-    for part in parts:
-        part.reverse()
-        while part:
-            yield part.pop()
+def _process_tasks_max(max_tasks_per_child: SupportsIndex | None, threads: bool) -> int:
+    if max_tasks_per_child is None:
+        return 0
+    if threads:
+        raise ValueError("max_tasks_per_child is for processes, and threads=True computes in threads of one")
+    return checked_count("max_tasks_per_child", max_tasks_per_child)

@@ -9,7 +9,7 @@ from concurrent.futures import BrokenExecutor, Future, InvalidStateError
 from contextlib import suppress
 from time import monotonic
 from traceback import format_exception_only
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from gspc_trio.core.task import TaskError
 from gspc_trio.protocol.values import dumps, loads
@@ -60,11 +60,11 @@ class TaskOwner(Protocol):
 
     forked: bool
 
-    def cancel(self, future: TaskFuture[Any]) -> None:
+    def cancel(self, future: SomeTaskFuture) -> None:
         """End the task of a future that was cancelled."""
         ...
 
-    def is_running(self, future: TaskFuture[Any]) -> bool:
+    def is_running(self, future: SomeTaskFuture) -> bool:
         """Whether a worker computes it."""
         ...
 
@@ -238,7 +238,17 @@ class TaskFuture(Future[T]):
         return not told
 
 
-def value_of(future: Future[Any]) -> bytes:
+SomeFuture: TypeAlias = Future[Any]
+"""A future of whatever executor and value."""
+
+Argument: TypeAlias = bytes | SomeFuture
+"""An argument of a task: encoded, or the future of a result that it waits for."""
+
+SomeTaskFuture: TypeAlias = TaskFuture[Any]
+"""A future of an executor of ours."""
+
+
+def value_of(future: SomeFuture) -> bytes:
     """Return the encoded value of a future that has ended.
 
     Raises:

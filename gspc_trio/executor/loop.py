@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
 import trio
 
@@ -18,12 +19,26 @@ from gspc_trio.components.embed import open_rts
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job, JobFailed
 from gspc_trio.components.job.shell.server import JobSettings, run_job
-from gspc_trio.core.task import Shape, TaskOptions, TaskState
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.compute.channel import INITIALIZER
+from gspc_trio.core.task import Shape, TaskError, TaskOptions, TaskState
 from gspc_trio.executor.codes import CodeTable
-from gspc_trio.executor.futures import PENDING, ExecutorBroken, TaskFuture, exception_of, value_of
+from gspc_trio.executor.futures import (
+    PENDING,
+    Argument,
+    ExecutorBroken,
+    RemoteTraceback,
+    SomeTaskFuture,
+    TaskFuture,
+    exception_of,
+    value_of,
+)
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.graph import FailedThrough, Ref, TaskGraph
+
+_standard_log = logging.getLogger("concurrent.futures")
+"""Where programs look that know the standard executors."""
 
 TAKEN_MAX = 2_000
 """Calls taken at a time; the first of very many then run while the others are taken."""
@@ -42,10 +57,10 @@ class Call:
 
     def __init__(
         self,
-        future: TaskFuture[Any],
+        future: SomeTaskFuture,
         code_id: int,
         name: str,
-        arguments: list[bytes | Future[Any]],
+        arguments: list[Argument],
         shape: Shape,
         options: TaskOptions,
     ) -> None:
@@ -55,6 +70,14 @@ class Call:
         self.arguments = arguments
         self.shape = shape
         self.options = options
+
+
+class RtsOptions(TypedDict):
+    """Arguments of ``open_rts``."""
+
+    cores: int
+    connection_file: Path | str | None
+    data_bytes: int
 
 
 class Loop:
@@ -68,20 +91,22 @@ class Loop:
 
     Attributes:
         forked: whether this process is a fork of the one that it belongs to; nothing works then.
+        interpreter_ends: whether it was closed because the interpreter ends.
     """
 
     def __init__(
-        self, rts: dict[str, Any], settings: JobSettings, codes: CodeTable, tune_gc: bool = False
+        self, rts: RtsOptions, settings: JobSettings, codes: CodeTable, tune_gc: bool = False
     ) -> None:
         self.forked = False
+        self.interpreter_ends = False
         self._rts = rts
         self._settings = settings
         self._codes = codes
         self._tune_gc = tune_gc
         self._graph = TaskGraph()
-        self._futures: dict[int, TaskFuture[Any]] = {}
+        self._futures: dict[int, SomeTaskFuture] = {}
         self._calls: deque[Call] = deque()
-        self._cancelled: deque[TaskFuture[Any]] = deque()
+        self._cancelled: deque[SomeTaskFuture] = deque()
         self._parked: dict[Call, None] = {}
         self._lock = threading.Lock()
         self._waking = False
@@ -90,6 +115,7 @@ class Loop:
         self._stopped = False
         self._broken: BaseException | None = None
         self._why = ""
+        self._resources: dict[str, int] = {}
         self._job: Job | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._up = threading.Event()
@@ -125,13 +151,14 @@ class Loop:
         self.check_process()
         with self._lock:
             if self._closed:
-                raise RuntimeError("cannot submit to an executor that was shut down")
+                when = "interpreter shutdown" if self.interpreter_ends else "shutdown"
+                raise RuntimeError(f"cannot schedule new futures after {when}")  # as the standard ones say
             if self._broken is not None:
                 raise ExecutorBroken(f"the executor can run no more tasks: {self._broken}") from self._broken
             self._calls.extend(calls)
             self._wake()
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """Return an argument as it travels; a large one goes into the job's memory layer.
 
         Raises:
@@ -149,15 +176,25 @@ class Loop:
                 "this executor belongs to the process from which this one was forked; make another one here"
             )
 
-    def cancel(self, future: TaskFuture[Any]) -> None:
+    def cancel(self, future: SomeTaskFuture) -> None:
         """End the task of a future that was cancelled."""
         with self._lock:
             self._cancelled.append(future)
             self._wake()
 
-    def is_running(self, future: TaskFuture[Any]) -> bool:
+    def is_running(self, future: SomeTaskFuture) -> bool:
         """Return whether a worker computes the future's task now."""
         return self._job is not None and self._job.machine.scheduler.is_running(future._task_id)
+
+    def capacity(self, shape: Shape) -> int:
+        """Return how many tasks of a shape could run at a time when the executor was made; at least 1."""
+        needed = Counter(requirement.resource_class for requirement in shape.requirements)
+        return max(1, min(self._resources.get(name, 0) // number for name, number in needed.items()))
+
+    @property
+    def broken(self) -> str | bool:
+        """Why it can take no more calls, False if it can."""
+        return False if self._broken is None else str(self._broken)
 
     def close(self, cancel_waiting: bool = False) -> None:
         """Take no more calls, and end when those taken have ended.
@@ -177,6 +214,13 @@ class Loop:
         with self._lock:
             self._closed = True
         self._soon(self._stop)
+
+    def end_workers(self) -> None:
+        """End now: the workers are killed, and whatever has not ended fails."""
+        self.check_process()
+        with self._lock:
+            self._closed = True
+        self._soon(self._break, ExecutorBroken("its workers were killed"))
 
     def join(self) -> None:
         """Wait for the end; when that is interrupted, have it come at once.
@@ -200,7 +244,7 @@ class Loop:
             self._waking = True
             self._soon(self._take)
 
-    def _soon(self, function: Callable[..., object], *args: Any) -> None:
+    def _soon(self, function: Callable[..., object], *args: object) -> None:
         if self._token is not None and not self.forked:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(function, *args)
@@ -235,6 +279,7 @@ class Loop:
                     on_done=self._done,
                 ) as job:
                     self._job = job
+                    self._resources = await _count_resources(rts)
                     self._token = trio.lowlevel.current_trio_token()
                     if self._stopped or self._closed:
                         self._stop()
@@ -271,7 +316,7 @@ class Loop:
         future, futures = call.future, self._futures
         if future._state is not PENDING:  # cancelled
             return
-        arguments: list[Any] = call.arguments
+        arguments: list[Any] = call.arguments  # futures give way to what the graph takes
         for position, argument in enumerate(arguments):
             if type(argument) is bytes or isinstance(argument, bytes):  # a reference is bytes, too
                 continue
@@ -313,7 +358,31 @@ class Loop:
         elif done.state is _CANCELLED:
             future.give_up()
         else:
-            future.fail(exception_of(done.outcome.error))
+            error = done.outcome.error
+            if error is not None and error.kind == INITIALIZER:
+                future.fail(self._initializer_failed(error))
+            else:
+                future.fail(exception_of(error))
+
+    def _initializer_failed(self, error: TaskError) -> ExecutorBroken:
+        """The initializer fails in a process: as with the standard executors, that is the end."""
+        reason = ExecutorBroken(f"the initializer failed: {error.message}")
+        reason.__cause__ = RemoteTraceback(error.traceback)
+        if self._broken is None:
+            _standard_log.critical("Exception in initializer:\n%s", error.traceback or error.message)
+            self._break(reason)
+        return reason
+
+    def _break(self, reason: ExecutorBroken) -> None:
+        """Stop now; whatever has not ended fails."""
+        with self._lock:
+            if self._broken is not None:
+                return
+            self._broken = reason
+        self._why = str(reason)
+        self._end_all(reason)
+        assert self._job is not None
+        self._job.stop(self._why)
 
     @property
     def _was_stopped(self) -> bool:
@@ -325,7 +394,7 @@ class Loop:
         job = self._job
         return f"the executor's job {job.job_id} was stopped{when}: {job.machine.stopped_for}"
 
-    def _cancel_tasks(self, futures: Iterable[TaskFuture[Any]]) -> None:
+    def _cancel_tasks(self, futures: Iterable[SomeTaskFuture]) -> None:
         """End the tasks of cancelled futures: those that the scheduler has not seen in the graph alone."""
         assert self._job is not None
         task_ids = [future._task_id for future in futures if future._task_id in self._futures]
@@ -378,10 +447,17 @@ class Loop:
     def _end_all(self, reason: BaseException) -> None:
         """No future may wait for ever."""
         error = ExecutorBroken(f"the executor ended before the task did: {reason}")
+        error.__cause__ = reason.__cause__
         for call in (*self._calls, *tuple(self._parked)):
             call.future.fail(error)
         for future in tuple(self._futures.values()):
             future.fail(error)
+
+
+async def _count_resources(rts: RunTimeSystem) -> dict[str, int]:
+    """Return resource class -> number of them."""
+    status = await rts.status()
+    return {name: numbers["total"] for name, numbers in status["classes"].items()}
 
 
 def _first_of(error: BaseException) -> BaseException:
@@ -397,6 +473,7 @@ def _close_all() -> None:
     """At the end of the interpreter, wait for executors that were not shut down, as the standard ones do."""
     for loop in tuple(_loops):
         if not loop.forked:
+            loop.interpreter_ends = True
             loop.close()
             loop.join()
 

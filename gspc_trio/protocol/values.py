@@ -246,12 +246,12 @@ def _cloudpickle(value: Any, buffers: list[memoryview] | None) -> bytes:
         kind = type(value).__name__
         advice = _ADVICE.get(kind, "")
         raise BadValue(
-            f"a value of type {kind} cannot be sent to another process: {_text_of(error)}{advice}"
+            f"a value of type {kind} cannot be sent to another process: {text_of(error)}{advice}"
         ) from error
     return data
 
 
-def _text_of(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
     """What an exception of the user's code says; its name if that is nothing, or raises."""
     try:
         return str(error) or type(error).__name__

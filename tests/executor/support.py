@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -95,3 +96,23 @@ def use_memory(size_bytes: int) -> int:
 
 def loaded_modules() -> set[str]:
     return set(sys.modules)
+
+
+def same(*values: Any, **named: Any) -> Any:
+    """Return what it is given: alone if it is one value."""
+    given = (*values, named) if named else values
+    return given[0] if len(given) == 1 else given
+
+
+_set_for_tasks = "nothing"
+
+
+def set_for_tasks(word: str) -> threading.Lock:
+    """Set what :func:`seen_by_tasks` returns; what an initializer returns is nobody's."""
+    global _set_for_tasks
+    _set_for_tasks = word
+    return threading.Lock()
+
+
+def seen_by_tasks() -> str:
+    return _set_for_tasks

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from gspc_trio import Executor, TaskFailed, TaskFuture, TaskOptions
+from gspc_trio import Executor, TaskFailed, TaskFuture
 from gspc_trio.executor import RemoteTraceback
 from tests.e2e.support import wait_until
 from tests.executor.support import (
@@ -264,7 +264,7 @@ def test_map(executor: Executor) -> None:
     assert list(executor.map(lambda x: -x, range(50), chunksize=7)) == [-value for value in range(50)]
     assert list(executor.map(double, [])) == []
     assert list(executor.map(double, [executor.submit(double, 1)])) == [4]
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="must be >= 1, not 0"):
         executor.map(double, [1], chunksize=0)
     results = executor.map(fail, ["a", "b"])
     with pytest.raises(LookupError, match="a"):
@@ -352,7 +352,7 @@ def test_of_the_tasks_that_wait_those_with_the_highest_priority_run_first(tmp_pa
     gate, order = tmp_path / "gate", tmp_path / "order"
     os.mkfifo(gate)
     with Executor(cores=1) as executor:
-        urgent = executor.stating(options=TaskOptions(priority=10))
+        urgent = executor.with_options(priority=10)
         blocker = executor.submit(wait_for, str(gate))
         notes = [executor.submit(note, str(order), "low") for _ in range(50)]
         notes.append(urgent.submit(note, str(order), "high"))

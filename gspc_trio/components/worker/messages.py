@@ -36,6 +36,8 @@ class OpenJob(Struct, frozen=True):
         adopts: the job whose work it takes over, or "".
         stage: how much its tasks may stage.
         process_key: of the job server, so that tasks may speak to managers that it has started.
+        initializer: encoded code that each compute process runs before its first task; b"" for none.
+        process_tasks_max: after so many tasks a compute process is replaced; 0: never.
     """
 
     job: JobId
@@ -49,6 +51,8 @@ class OpenJob(Struct, frozen=True):
     adopts: JobId = ""
     stage: StageLimits = DEFAULT_LIMITS
     process_key: ProcessKey | None = None
+    initializer: bytes = b""
+    process_tasks_max: Count = 0
 
 
 class DefineCode(Struct, frozen=True):

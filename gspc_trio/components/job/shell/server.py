@@ -27,7 +27,7 @@ from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.staging import DEFAULT_LIMITS, FilePatterns, StageLimits
 from gspc_trio.core.task import TaskState
 from gspc_trio.iml.data_layer import DataLayer
-from gspc_trio.nursery.connections.network import address_towards
+from gspc_trio.nursery.connections.network import Whereabouts, address_towards
 from gspc_trio.nursery.connections.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scopes.drive import Put, drive
 from gspc_trio.nursery.scopes.scope import open_scope
@@ -69,6 +69,9 @@ class JobSettings(Struct, frozen=True):
         failed_max: so many of the tasks that failed last can be tried again on request; None: all.
         process_key: by which tasks may speak to managers of this process; None: they may not. ``open_job``
             and the executor fill it in.
+        initializer: code (``compute.code.function_code``) that each compute process, or thread, runs before
+            its first task; while it fails, tasks fail. b"" for none.
+        process_tasks_max: after so many tasks a compute process is replaced by a fresh one; 0: never.
     """
 
     name: str = "job"
@@ -86,6 +89,8 @@ class JobSettings(Struct, frozen=True):
     failed_max: int | None = None
     process_key: ProcessKey | None = None
     priority: int = 0
+    initializer: bytes = b""
+    process_tasks_max: int = 0
 
     def listening(self, rts: str = "memory:") -> JobSettings:
         """Return the same settings with any free port at which whoever reaches the RTS can reach the job.
@@ -267,19 +272,7 @@ class _JobServer:
             clock=trio.current_time,
         )
         here = rts.network.whereabouts()
-        opening = OpenJob(
-            job_id,
-            here.search_path,
-            here.directory,
-            settings.modules,
-            settings.fate,
-            settings.threads,
-            self.layer,
-            grace_s=0.0 if self.journal is None else RESUME_GRACE_S,
-            adopts=self.adopts,
-            stage=settings.stage,
-            process_key=settings.process_key,
-        )
+        opening = self._opening(job_id, here)
         hosts: dict[ResourceId, str] = {}
         outputs = self.outputs
         if self.data is not None:
@@ -317,6 +310,25 @@ class _JobServer:
         nursery.start_soon(self._listen_to_rts, job, contact, peer)
         self.started.set()
         return job
+
+    def _opening(self, job_id: JobId, here: Whereabouts) -> OpenJob:
+        """Return what RIFs are told of the job."""
+        settings = self.settings
+        return OpenJob(
+            job_id,
+            here.search_path,
+            here.directory,
+            settings.modules,
+            settings.fate,
+            settings.threads,
+            self.layer,
+            grace_s=0.0 if self.journal is None else RESUME_GRACE_S,
+            adopts=self.adopts,
+            stage=settings.stage,
+            process_key=settings.process_key,
+            initializer=settings.initializer,
+            process_tasks_max=settings.process_tasks_max,
+        )
 
     async def _drive(self, job: Job, routes: SchedulerRoutes) -> None:
         send, append, on_done = routes.send, job.records.append, self.on_done

@@ -135,6 +135,10 @@ class _JobFile:
             described["data"] = (job.data.local_address, job.data.host, job.data.job, job.data.bytes_min)
         if job.process_key is not None:
             described["process_key"] = job.process_key.value
+        if job.initializer:
+            described["initializer"] = job.initializer
+        if job.process_tasks_max:
+            described["tasks_max"] = job.process_tasks_max
         content = pack(described)
         with open(self.descriptor, "wb", closefd=False) as file:
             file.write(content)

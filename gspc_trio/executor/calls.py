@@ -1,0 +1,131 @@
+"""Calls as an executor submits them: many at a time, and with futures in containers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import islice
+from typing import Generic, TypeAlias, TypeVar
+
+from gspc_trio.core.task import Shape, TaskOptions
+from gspc_trio.executor.codes import CodeTable
+from gspc_trio.executor.futures import Argument, TaskFuture
+from gspc_trio.executor.loop import Call, Loop
+from gspc_trio.protocol.values import dumps
+
+T = TypeVar("T")
+
+Encode: TypeAlias = Callable[[object], bytes]
+
+OFTEN = 16
+"""Calls of one map from which on its function gets an entry of its own in the code table."""
+
+PUT_MAX = 500
+"""Calls of a map that are put at a time, so that the first are on their way while the others are made."""
+
+
+class ManyCalls(Generic[T]):
+    """Submits calls of one function: what they have in common is found out once.
+
+    Args:
+        loop: of the executor.
+        codes: its code table.
+        encode: returns an argument as it travels.
+        fn: what to call.
+        shape, options: what each call needs and states about itself.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        codes: CodeTable,
+        encode: Encode,
+        fn: Callable[..., T],
+        shape: Shape,
+        options: TaskOptions,
+    ) -> None:
+        self._loop = loop
+        self._codes = codes
+        self._encode = encode
+        self._fn = fn
+        self._name = name_of(fn)
+        self._shape = shape
+        self._options = options
+        self._entry: tuple[int, list[Argument]] | None = None
+
+    def submit(self, items: Iterator[tuple[object, ...]]) -> list[TaskFuture[T]]:
+        """Submit a call for the arguments in each item, and return their futures."""
+        loop, name, shape, options = self._loop, self._name, self._shape, self._options
+        futures: list[TaskFuture[T]] = []
+        first = list(islice(items, OFTEN))
+        while first:
+            calls = []
+            for item in first:
+                future: TaskFuture[T] = TaskFuture(loop)
+                futures.append(future)
+                try:
+                    code_id, arguments = self._encoded(item, len(first) >= OFTEN)
+                except Exception as error:
+                    loop.check_process()
+                    future.set_exception(error)
+                else:
+                    calls.append(Call(future, code_id, name, arguments, shape, options))
+            loop.put(calls)
+            first = list(islice(items, PUT_MAX))
+        return futures
+
+    def _encoded(self, item: tuple[object, ...], often: bool) -> tuple[int, list[Argument]]:
+        encode = self._encode
+        try:
+            if self._entry is None:
+                self._entry = self._codes.entry(self._fn, (), often=often)
+            code_id, leading = self._entry
+            return code_id, [*leading, *[v if isinstance(v, Future) else encode(v) for v in item]]
+        except Exception as error:
+            return entry_with_holes(self._codes, encode, self._fn, item, {}, error)
+
+
+def entry_with_holes(
+    codes: CodeTable,
+    encode: Encode,
+    fn: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    error: Exception,
+) -> tuple[int, list[Argument]]:
+    """Return number and arguments of a call that could not be encoded, for there are futures in containers.
+
+    Args:
+        codes: the code table.
+        encode: returns an argument as it travels.
+        fn: what to call.
+        args, kwargs: its arguments.
+        error: what kept them from being encoded.
+
+    Raises:
+        Exception: that, if there are no such futures.
+        BadValue: something else cannot be sent to another process either.
+    """
+    from gspc_trio.executor.containers import futures_in, make_holes  # only here: few need it
+
+    values = (*args, *kwargs.values())
+    within = [[] if isinstance(value, Future) else futures_in(value) for value in values]
+    if not any(within):
+        raise error
+    arguments: list[Argument] = []
+    for value, futures in zip(values, within, strict=True):
+        if futures:
+            arguments += [encode(make_holes(value, futures)), *futures]
+        else:
+            arguments.append(value if isinstance(value, Future) else encode(value))
+    code_id, leading = codes.entry_with_holes(fn)
+    counts = [len(futures) if futures else -1 for futures in within]
+    return code_id, [*leading, dumps(list(kwargs)), dumps(counts), *arguments]
+
+
+def name_of(fn: Callable[..., object]) -> str:
+    """Return the name of what is called, for people."""
+    try:
+        return fn.__name__
+    except Exception:  # a callable object may have none, and say so in its own way
+        return type(fn).__name__
