@@ -57,7 +57,7 @@ STORY_LINES = 50
 TEXT_CHARACTERS = 160
 """Of one event or action in a story."""
 
-RM = "_Answering"
+RM = "AnsweringManager"
 """The resource manager, with its shell's addition."""
 
 Seen: TypeAlias = tuple[float, SimulatedProcess, str, object, Sequence[object]]

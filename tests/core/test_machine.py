@@ -14,6 +14,9 @@ from gspc_trio.components.rif.events import HostAction, HostEvent, RifEvent
 from gspc_trio.components.rif.host import RifHost
 from gspc_trio.components.rif.machine import Rif
 from gspc_trio.components.rif.shell.service import RifService
+from gspc_trio.components.rm.events import RmAction, RmEvent
+from gspc_trio.components.rm.machine import ResourceManager
+from gspc_trio.components.rm.shell.service import RmShell, ToRts
 from gspc_trio.components.rts.actions import RtsAction
 from gspc_trio.components.rts.events import RtsEvent
 from gspc_trio.components.rts.machine import Rts
@@ -148,6 +151,7 @@ def test_an_action_goes_to_the_method_that_performs_it() -> None:
         (RifHost, HostEvent),
         (Session, SessionEvent),
         (Rts, RtsEvent),
+        (ResourceManager, RmEvent),
     ],
 )
 def test_handlers_cover_the_union_of_events(
@@ -161,6 +165,7 @@ def test_handlers_cover_the_union_of_events(
     [
         (RifService, HostAction),
         (RtsService, RtsAction),
+        (RmShell, RmAction | ToRts),
         (WorkerShell, ComputeAction),
         (CoordinatorService, LayerAction),
         (StoreShell, StoreAction),

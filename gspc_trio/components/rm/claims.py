@@ -6,8 +6,6 @@ of is free. Should two speak of one resource, the fence of its RIF decides, as e
 
 from __future__ import annotations
 
-from typing import Any
-
 from gspc_trio.components.rm.events import Claimed
 from gspc_trio.components.rm.lapse import recall_unwanted
 from gspc_trio.components.rm.messages import Grant, Lapsed
@@ -20,7 +18,7 @@ from gspc_trio.records.facts import GrantChanged
 TAKEN = "given to others, or removed, while this job was away"
 
 
-def claimed(state: ManagerState, event: Claimed, now: float, actions: list[Any]) -> None:
+def claimed(state: ManagerState, event: Claimed) -> None:
     """Hold what is claimed.
 
     Raises:
@@ -28,18 +26,18 @@ def claimed(state: ManagerState, event: Claimed, now: float, actions: list[Any])
     """
     job = state.job(event.job)
     if event.whole:
-        _begin_anew(state, job, event.grants, now, actions)
-    lost = [grant.grant_id for grant in event.grants if not _hold(state, job, grant, now, actions)]
-    _lapse(job, lost, actions)
-    recall_unwanted(state, [grant.grant_id for grant in event.grants], actions)
+        _begin_anew(state, job, event.grants)
+    lost = [grant.grant_id for grant in event.grants if not _hold(state, job, grant)]
+    _lapse(state, job, lost)
+    recall_unwanted(state, [grant.grant_id for grant in event.grants])
 
 
-def there(state: ManagerState, now: float, actions: list[Any]) -> None:
+def there(state: ManagerState) -> None:
     """Resources were added: hold what is claimed of them."""
     for grant in list(state.claims.values()):
         job = state.jobs[grant.job]
-        if not _hold(state, job, grant, now, actions):
-            _lapse(job, [grant.grant_id], actions)
+        if not _hold(state, job, grant):
+            _lapse(state, job, [grant.grant_id])
 
 
 def drop(state: ManagerState, job: JobId) -> None:
@@ -48,9 +46,7 @@ def drop(state: ManagerState, job: JobId) -> None:
         del state.claims[grant_id]
 
 
-def _begin_anew(
-    state: ManagerState, job: Job, grants: tuple[Grant, ...], now: float, actions: list[Any]
-) -> None:
+def _begin_anew(state: ManagerState, job: Job, grants: tuple[Grant, ...]) -> None:
     """Forget what the job demanded, and free what it does not speak of."""
     drop(state, job.job)
     if state.reservation is not None and state.reservation.want.owner is job:
@@ -61,7 +57,7 @@ def _begin_anew(
         want.sent.clear()
         for grant_id, holding in list(want.grants.items()):
             if holding.lease_until is None and shapes.get(grant_id) != want.form.shape:
-                state.release(holding, holding.vertices, now, actions)
+                state.release(holding, holding.vertices)
             elif holding.recalled:
                 _recall_again(state, holding)
     for queue in state.pool.queues.values():
@@ -76,7 +72,7 @@ def _recall_again(state: ManagerState, holding: Holding) -> None:
         want.called.pop(holding, None)
 
 
-def _hold(state: ManagerState, job: Job, grant: Grant, now: float, actions: list[Any]) -> bool:
+def _hold(state: ManagerState, job: Job, grant: Grant) -> bool:
     """Hold what is there of a grant; return False if that cannot be: others have it, or it was removed."""
     pool, grant_id = state.pool, grant.grant_id
     grant = state.claims.get(grant_id, grant)  # a RIF knows of its own part only
@@ -91,7 +87,7 @@ def _hold(state: ManagerState, job: Job, grant: Grant, now: float, actions: list
     if not all(pool.is_free(vertex) for vertex in new) or _was_removed(state, grant):
         state.claims.pop(grant_id, None)
         if holding is not None:
-            state.release(holding, holding.vertices, now, actions)
+            state.release(holding, holding.vertices)
         return False
     if len(found) < len(grant.resources):
         state.claims[grant_id] = grant
@@ -99,7 +95,7 @@ def _hold(state: ManagerState, job: Job, grant: Grant, now: float, actions: list
         state.claims.pop(grant_id, None)
     if new:
         state.gangs.wake_all()
-        holding = holding or _begin(state, job, grant, now)
+        holding = holding or _begin(state, job, grant)
         for vertex in new:
             pool.hold(vertex, holding)
         units = sum(vertex.kinds.units for vertex in new)
@@ -109,7 +105,7 @@ def _hold(state: ManagerState, job: Job, grant: Grant, now: float, actions: list
         job.units += units
         names = tuple(vertex.resource_id for vertex in new)
         holding.resources += names
-        actions.append(GrantChanged(now, job.job, grant_id, names, True))
+        state.actions.append(GrantChanged(state.now, job.job, grant_id, names, True))
         if new[0].resource_id == grant.resources[0] and not holding.pieces:
             sizes = holding.want.form.sizes
             holding.pieces = allocate_all(list(new[0].host.memories.values()), sizes) or ()
@@ -122,19 +118,19 @@ def _was_removed(state: ManagerState, grant: Grant) -> bool:
     return any(name not in pool.resources and host_name(name) in pool.hosts for name in grant.resources)
 
 
-def _begin(state: ManagerState, job: Job, grant: Grant, now: float) -> Holding:
+def _begin(state: ManagerState, job: Job, grant: Grant) -> Holding:
     """Make a grant that holds nothing yet."""
     want = job.wants.get(grant.shape) or state.new_want(job, Form(grant.shape, state.pool.queue))
-    holding = new_holding(want, now)
+    holding = new_holding(want, state.now)
     holding.grant_id, holding.resources, holding.units = grant.grant_id, (), 0
     want.grants[grant.grant_id] = state.grants[grant.grant_id] = holding
     state.holders[want] = None
     return holding
 
 
-def _lapse(job: Job, grant_ids: list[GrantId], actions: list[Any]) -> None:
+def _lapse(state: ManagerState, job: Job, grant_ids: list[GrantId]) -> None:
     """Tell a job that it has not got these any more."""
     for grant_id in grant_ids:
         job.remember_lapsed(grant_id)
     if grant_ids:
-        actions.append(Lapsed(job.job, tuple(grant_ids), TAKEN))
+        state.actions.append(Lapsed(job.job, tuple(grant_ids), TAKEN))

@@ -6,10 +6,21 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Release, Revoked
+from gspc_trio.components.rm.messages import (
+    Demand,
+    Grant,
+    Interrupt,
+    Lapsed,
+    Recall,
+    Refuse,
+    Release,
+    Revoke,
+    Revoked,
+)
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
+from gspc_trio.records.facts import GrantChanged, ResourceChanged
 
 REMOVE_POLICIES = ("lose", "wait", "refuse")
 """What happens to held resources that are to be removed (RM-11), see :class:`Removed`."""
@@ -148,3 +159,6 @@ RmEvent: TypeAlias = (
     | Tick
 )
 """What the resource manager takes."""
+
+RmAction: TypeAlias = Grant | Recall | Refuse | Lapsed | Revoke | GrantChanged | ResourceChanged
+"""What the resource manager decides: words to jobs, revocations for the RIFs, records."""

@@ -18,11 +18,11 @@ HOSTS_TRIED = 128
 """How many hosts are tried at a time for a request that needs a whole host's worth of something."""
 
 
-def gather(state: ManagerState, want: Want, now: float) -> Holding | None:
+def gather(state: ManagerState, want: Want) -> Holding | None:
     """Return a grant in the making that holds what the want asks for, or None."""
     form = want.form
     pool = state.pool
-    holding = new_holding(want, now)
+    holding = new_holding(want, state.now)
     if form.plain:
         vertex = pool.take(form.queue)
     elif form.preferring:
@@ -39,7 +39,7 @@ def gather(state: ManagerState, want: Want, now: float) -> Holding | None:
         holding.vertices = (vertex,)
         return holding
     if state.reservation is not None:
-        return from_reservation(state, state.reservation, holding, now)
+        return from_reservation(state, state.reservation, holding)
     return None
 
 
@@ -208,9 +208,7 @@ def _release_all(pool: Pool, taken: Sequence[Vertex]) -> None:
     pool.version = version
 
 
-def from_reservation(
-    state: ManagerState, reservation: Reservation, holding: Holding, now: float
-) -> Holding | None:
+def from_reservation(state: ManagerState, reservation: Reservation, holding: Holding) -> Holding | None:
     """Let the grant in the making hold what is put aside, if it may; return None if not."""
     if holding.want is reservation.want:
         return holding if _all_of_it(state.pool, reservation, holding) else None
@@ -218,7 +216,7 @@ def from_reservation(
     if not holding.want.takes_any or state.pool.leaving or state.pool.resting:
         return None
     estimate_s = form.shape.estimate_s
-    if estimate_s is None or now + estimate_s > gap_ends_at(state.pool, reservation, now):
+    if estimate_s is None or state.now + estimate_s > gap_ends_at(state.pool, reservation, state.now):
         return None
     vertex = state.pool.take_closed(form.queue)
     if vertex is None:

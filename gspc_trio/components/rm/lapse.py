@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from gspc_trio.components.rm.errors import BadPolicy, ResourceHeld, UnknownGrant
 from gspc_trio.components.rm.events import REMOVE_POLICIES, Awaited, Removed, Rested, Resumed
@@ -14,7 +13,7 @@ from gspc_trio.components.rm.state import ManagerState
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 
 
-def job_gone(state: ManagerState, job: Job, fenced: bool, now: float, actions: list[Any]) -> None:
+def job_gone(state: ManagerState, job: Job, fenced: bool) -> None:
     """Forget the job; free what it holds at once, or when its work is known to have stopped."""
     del state.jobs[job.job]
     for want in job.wants.values():
@@ -28,20 +27,20 @@ def job_gone(state: ManagerState, job: Job, fenced: bool, now: float, actions: l
         if holding.lease_until is not None:
             continue
         if fenced:
-            state.release(holding, holding.vertices, now, actions)
+            state.release(holding, holding.vertices)
         else:
-            _revoke(state, holding, now, actions)
+            _revoke(state, holding)
 
 
-def _revoke(state: ManagerState, holding: Holding, now: float, actions: list[Any]) -> None:
+def _revoke(state: ManagerState, holding: Holding) -> None:
     """Have the work of a grant stopped; its resources stay held until that is confirmed."""
-    holding.lease_until = now + state.limits.lease_s
+    holding.lease_until = state.now + state.limits.lease_s
     state.lapsing[holding.grant_id] = holding
     names = tuple(vertex.resource_id for vertex in holding.vertices)
-    actions.append(Revoke(holding.grant_id, names))
+    state.actions.append(Revoke(holding.grant_id, names))
 
 
-def revoked(state: ManagerState, event: Revoked, now: float, actions: list[Any]) -> None:
+def revoked(state: ManagerState, event: Revoked) -> None:
     """Free what is confirmed to run no more.
 
     Raises:
@@ -56,14 +55,14 @@ def revoked(state: ManagerState, event: Revoked, now: float, actions: list[Any])
     names = set(event.resources)
     vertices = [vertex for vertex in holding.vertices if vertex.resource_id in names]
     if vertices:
-        state.release(holding, vertices, now, actions)
+        state.release(holding, vertices)
 
 
-def expire(state: ManagerState, now: float, actions: list[Any]) -> None:
+def expire(state: ManagerState) -> None:
     """Remove the resources of grants whose revocation nobody has confirmed in time."""
     for holding in list(state.lapsing.values()):
-        if holding.lease_until is not None and now >= holding.lease_until:
-            state.condemn(holding, now, actions)
+        if holding.lease_until is not None and state.now >= holding.lease_until:
+            state.condemn(holding)
 
 
 def awaited(state: ManagerState, event: Awaited) -> None:
@@ -73,7 +72,7 @@ def awaited(state: ManagerState, event: Awaited) -> None:
         holding.lease_until = max(holding.lease_until, event.until_s)
 
 
-def removed(state: ManagerState, event: Removed, now: float, actions: list[Any]) -> None:
+def removed(state: ManagerState, event: Removed) -> None:
     """Take resources out, as the policy says (RM-11).
 
     Raises:
@@ -84,7 +83,7 @@ def removed(state: ManagerState, event: Removed, now: float, actions: list[Any])
         raise BadPolicy(f"no remove policy {event.policy!r}: there are {', '.join(REMOVE_POLICIES)}")
     vertices = state.changer.closure(event.resource_ids)
     if event.policy == "lose":
-        _lose(state, vertices, now, actions)
+        _lose(state, vertices)
         return
     in_use = [vertex for vertex in vertices if not state.may_leave(vertex)]
     if event.policy == "refuse" and in_use:
@@ -94,21 +93,21 @@ def removed(state: ManagerState, event: Removed, now: float, actions: list[Any])
             f"{vertex} cannot be removed: {holder.owner} holds {', '.join(holder.resources)} "
             f"under grant {holder.grant_id}"
         )
-    _wait(state, vertices, now, actions)
+    _wait(state, vertices)
 
 
-def memory_lost(state: ManagerState, now: float, actions: list[Any]) -> None:
+def memory_lost(state: ManagerState) -> None:
     """Grants with pieces of memory that has gone lapse; what they hold besides, elsewhere, is revoked."""
     gone = {id(memory) for memory in state.pool.memories_lost}
     for holding in list(state.grants.values()):
         if holding.lease_until is None and any(id(memory) in gone for memory, _ in holding.pieces):
             holding.want.owner.remember_lapsed(holding.grant_id)
-            actions.append(Lapsed(holding.owner, (holding.grant_id,), "its memory was removed"))
-            _revoke(state, holding, now, actions)
+            state.actions.append(Lapsed(holding.owner, (holding.grant_id,), "its memory was removed"))
+            _revoke(state, holding)
     state.pool.memories_lost.clear()
 
 
-def recall_unwanted(state: ManagerState, grant_ids: Iterable[GrantId], actions: list[Any]) -> None:
+def recall_unwanted(state: ManagerState, grant_ids: Iterable[GrantId]) -> None:
     """Have those of the grants given back that keep something from resting or from leaving.
 
     They were claimed after it was to rest or to leave, or their job was away and may not have heard of it.
@@ -125,16 +124,16 @@ def recall_unwanted(state: ManagerState, grant_ids: Iterable[GrantId], actions: 
             for relative in (*pool.walk(vertex), *vertex.place.ancestors)
         ):
             recall_holding(holding, chosen)
-    actions += _recall_actions(chosen)
+    state.actions += _recall_actions(chosen)
 
 
-def rested(state: ManagerState, event: Rested, actions: list[Any]) -> None:
+def rested(state: ManagerState, event: Rested) -> None:
     """Give out nothing more of these, and have it given back."""
     vertices = _there(state, event.resource_ids)
     state.pool.resting.update(dict.fromkeys(vertices))
     state.reservation = None
     state.close_again()
-    actions += _recalls(state, vertices)
+    state.actions += _recalls(state, vertices)
 
 
 def resumed(state: ManagerState, event: Resumed) -> None:
@@ -161,7 +160,7 @@ def _recall_actions(chosen: dict[JobId, list[GrantId]]) -> list[Recall]:
     return [Recall(job, tuple(sorted(grant_ids))) for job, grant_ids in chosen.items()]
 
 
-def _lose(state: ManagerState, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
+def _lose(state: ManagerState, vertices: list[Vertex]) -> None:
     """The resources are gone: grants that hold one of them lapse, and what else they hold is revoked."""
     going = set(vertices)
     lapsed: dict[JobId, list[GrantId]] = {}
@@ -175,18 +174,18 @@ def _lose(state: ManagerState, vertices: list[Vertex], now: float, actions: list
             job.remember_lapsed(holding.grant_id)
             if len(lost) < len(holding.vertices):
                 rest.append(holding)
-        state.release(holding, lost, now, actions)
-    state.remove([vertex for vertex in vertices if vertex.resource_id in state.pool.resources], now, actions)
+        state.release(holding, lost)
+    state.remove([vertex for vertex in vertices if vertex.resource_id in state.pool.resources])
     for holding in rest:
-        _revoke(state, holding, now, actions)
+        _revoke(state, holding)
     for name, grant_ids in lapsed.items():
         reason = f"resources removed: {', '.join(vertex.resource_id for vertex in vertices[:8])}"
-        actions.append(Lapsed(name, tuple(grant_ids), reason + (" ..." if len(vertices) > 8 else "")))
+        state.actions.append(Lapsed(name, tuple(grant_ids), reason + (" ..." if len(vertices) > 8 else "")))
     if state.reservation is not None and any(vertex in going for vertex in state.reservation.targets):
         state.end_reservation()
 
 
-def _wait(state: ManagerState, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
+def _wait(state: ManagerState, vertices: list[Vertex]) -> None:
     """Remove what is free, give out nothing more of the rest, and have it given back."""
     for vertex in vertices:
         state.pool.leaving[vertex] = None
@@ -196,5 +195,5 @@ def _wait(state: ManagerState, vertices: list[Vertex], now: float, actions: list
     ):
         state.reservation = None
     state.close_again()
-    state.leave(state.pool.leaving, now, actions)
-    actions += recalls
+    state.leave(state.pool.leaving)
+    state.actions += recalls

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -29,10 +28,12 @@ from gspc_trio.components.rm.events import (
     Removed,
     Rested,
     Resumed,
+    RmAction,
+    RmEvent,
     Settled,
 )
 from gspc_trio.components.rm.messages import Demand, Interrupt, Refuse, Release, Revoked
-from gspc_trio.components.rm.parts import Form, Holding, Job, Want
+from gspc_trio.components.rm.parts import Form, Holding, Job, Vertex, Want
 from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rm.search import impossible
 from gspc_trio.components.rm.serve import (
@@ -46,7 +47,7 @@ from gspc_trio.components.rm.serve import (
 )
 from gspc_trio.components.rm.state import Limits, ManagerState
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
-from gspc_trio.core.machine import IllegalEvent, Tick
+from gspc_trio.core.machine import ComposedMachine, Tick, handles
 from gspc_trio.core.task import Shape
 from gspc_trio.records.facts import ResourceChanged
 
@@ -66,15 +67,13 @@ class Aside(Struct, frozen=True):
     since: float
 
 
-class ResourceManager:
+class ResourceManager(ComposedMachine[RmEvent, RmAction]):
     """Who holds which resource (GSPC19 2.4, RM-1 to RM-13).
-
-    Events: Added, Removed, Rested, Resumed, Coming, Settled, JobJoined, JobWeighed, JobGone, Claimed, Demand,
-    Release, Interrupt, Revoked, Awaited, Tick. Actions: Grant, Recall, Refuse, Lapsed to jobs; Revoke to the
-    RIFs of the resources; records GrantChanged and ResourceChanged.
 
     Illegal events raise a subclass of :class:`~.errors.RmError` that names what is wrong.
     """
+
+    noun = "the resource manager"
 
     def __init__(self, epoch: int, limits: Limits | None = None, placement: Placement | None = None) -> None:
         """Start empty.
@@ -86,37 +85,13 @@ class ResourceManager:
                 order.
         """
         self._state = ManagerState(epoch, limits or Limits(), placement)
+        super().__init__(self._state)
         self._judged_at = -1
-        self._handlers: dict[type, Callable[[Any, float, list[Any]], None]] = {
-            Demand: self._demand,
-            Release: self._release,
-            Interrupt: self._interrupt,
-            Added: self._added,
-            Removed: self._removed,
-            Rested: self._rested,
-            Resumed: self._resumed,
-            Awaited: lambda event, _now, _actions: lapse.awaited(self._state, event),
-            Coming: self._coming,
-            Settled: self._settled,
-            JobJoined: self._job_joined,
-            JobWeighed: self._job_weighed,
-            JobGone: self._job_gone,
-            Revoked: self._revoked,
-            Claimed: self._claimed,
-            Tick: self._tick,
-        }
 
-    def handle(self, event: Any, now: float) -> list[Any]:
-        """Take one event; see the class."""
-        try:
-            handler = self._handlers[type(event)]
-        except KeyError:
-            raise IllegalEvent(f"the resource manager does not know the event {event!r}") from None
-        actions: list[Any] = []
-        handler(event, now, actions)
+    def settle(self) -> None:
+        """Take back grants whose memory has gone with what the event has removed."""
         if self._state.pool.memories_lost:
-            lapse.memory_lost(self._state, now, actions)
-        return actions
+            lapse.memory_lost(self._state)
 
     @property
     def newest(self) -> GrantId:
@@ -163,31 +138,36 @@ class ResourceManager:
 
     # Jobs ---------------------------------------------------------------------------------------------------
 
-    def _job_joined(self, event: JobJoined, _now: float, _actions: list[Any]) -> None:
+    @handles(JobJoined)
+    def _job_joined(self, event: JobJoined) -> None:
         if event.job in self._state.jobs:
             raise DuplicateJob(f"job {event.job} has joined already")
         self._state.jobs[event.job] = Job(event.job, _checked_weight(event), event.priority)
 
-    def _job_weighed(self, event: JobWeighed, now: float, actions: list[Any]) -> None:
+    @handles(JobWeighed)
+    def _job_weighed(self, event: JobWeighed) -> None:
         self._state.job(event.job).weight = _checked_weight(event)
-        self._after(now, actions)
+        self._after()
 
-    def _job_gone(self, event: JobGone, now: float, actions: list[Any]) -> None:
-        lapse.job_gone(self._state, self._state.job(event.job), event.fenced, now, actions)
+    @handles(JobGone)
+    def _job_gone(self, event: JobGone) -> None:
+        lapse.job_gone(self._state, self._state.job(event.job), event.fenced)
         claims.drop(self._state, event.job)
-        self._after(now, actions)
+        self._after()
 
-    def _interrupt(self, event: Interrupt, now: float, actions: list[Any]) -> None:
+    @handles(Interrupt)
+    def _interrupt(self, event: Interrupt) -> None:
         state = self._state
         job = state.job(event.job)
         for want in list(job.wants.values()):
             if want.unmet:
                 self._drop(want)
                 reason = f"interrupted: job {job.job} withdrew its demand for {want.form.shape}"
-                actions.append(Refuse(job.job, want.form.shape, reason, "interrupted"))
-        self._after(now, actions)
+                state.actions.append(Refuse(job.job, want.form.shape, reason, "interrupted"))
+        self._after()
 
-    def _demand(self, event: Demand, now: float, actions: list[Any]) -> None:
+    @handles(Demand)
+    def _demand(self, event: Demand) -> None:
         state = self._state
         job = state.jobs.get(event.job) or state.job(event.job)
         credit, seen = event.credit, event.seen
@@ -209,28 +189,28 @@ class ResourceManager:
         is_moved = want.priority != event.priority
         want.priority = event.priority
         if want.unmet:
-            self._demand_again(want, credit, is_moved, now, actions)
+            self._demand_again(want, credit, is_moved)
             return
         unmet = credit - len(sent) if sent else credit
         form = want.form
-        if unmet <= 0 or (form.possible_at != state.pool.changed and self._refuse(want, actions)):
+        if unmet <= 0 or (form.possible_at != state.pool.changed and self._refuse(want)):
             return
         if not state.waiting:
             if form.plain:
-                while state.give_one(want, now, actions):
+                while state.give_one(want):
                     unmet -= 1
                     if not unmet:
                         return
             else:
-                unmet = give_at_once(state, want, unmet, now, actions)
+                unmet = give_at_once(state, want, unmet)
                 if not unmet:
                     return
         want.unmet = want.fresh = unmet
-        start_waiting(state, want, now)
-        recall.soon(state, now)
-        self._after(now, actions)
+        start_waiting(state, want)
+        recall.soon(state)
+        self._after()
 
-    def _demand_again(self, want: Want, credit: int, is_moved: bool, now: float, actions: list[Any]) -> None:
+    def _demand_again(self, want: Want, credit: int, is_moved: bool) -> None:
         """A want that waits already states another credit, or has moved to another priority."""
         state = self._state
         change = want.set_credit(credit)
@@ -239,11 +219,11 @@ class ResourceManager:
         elif change > 0 or is_moved:
             if is_moved:
                 move(state, want)
-            if want.form.possible_at != state.pool.changed and self._refuse(want, actions):
+            if want.form.possible_at != state.pool.changed and self._refuse(want):
                 return
-            start_waiting(state, want, now)
-            recall.soon(state, now)
-        self._after(now, actions)
+            start_waiting(state, want)
+            recall.soon(state)
+        self._after()
 
     def _bad_demand(self, event: Demand) -> BadDemand:
         if event.credit < 0:
@@ -267,7 +247,7 @@ class ResourceManager:
                 )
         return state.new_want(job, Form(event.shape, state.pool.queue))
 
-    def _refuse(self, want: Want, actions: list[Any]) -> bool:
+    def _refuse(self, want: Want) -> bool:
         """Refuse the want if it can never be met, by what is there and what is on its way."""
         state = self._state
         if want.form.shape.wait:
@@ -282,7 +262,7 @@ class ResourceManager:
         if want.is_idle:
             want.owner.forget(want)
             state.forget_queues(want.form)
-        actions.append(Refuse(want.owner.job, want.form.shape, reason, kind))
+        state.actions.append(Refuse(want.owner.job, want.form.shape, reason, kind))
         return True
 
     def _drop(self, want: Want) -> None:
@@ -293,7 +273,8 @@ class ResourceManager:
 
     # Grants -------------------------------------------------------------------------------------------------
 
-    def _release(self, event: Release, now: float, actions: list[Any]) -> None:
+    @handles(Release)
+    def _release(self, event: Release) -> None:
         state = self._state
         grant_id = event.grant_id
         holding = state.grants.get(grant_id)
@@ -301,10 +282,10 @@ class ResourceManager:
             self._check_crossing(event, holding)
             return
         vertices = self._part(event, holding) if event.resources else holding.vertices
-        state.release(holding, vertices, now, actions)
+        state.release(holding, vertices)
         if state.waiting or state.freed:
             holding.want.owner.saw(grant_id)
-            self._after(now, actions)
+            self._after()
 
     def _check_crossing(self, event: Release, holding: Holding | None) -> None:
         """Raise what is wrong with a release, unless the job could not know yet that its grant is over."""
@@ -323,7 +304,7 @@ class ResourceManager:
             raise DoubleRelease(f"grant {event.grant_id} has been given back already")
         raise UnknownGrant(f"grant {event.grant_id} was never given by this resource manager")
 
-    def _part(self, event: Release, holding: Holding) -> list[Any]:
+    def _part(self, event: Release, holding: Holding) -> list[Vertex]:
         if len(set(event.resources)) != len(event.resources):
             raise DoubleRelease(f"a resource is named twice: {', '.join(event.resources)}")
         there = {vertex.resource_id: vertex for vertex in holding.vertices}
@@ -335,25 +316,30 @@ class ResourceManager:
             raise NotYours(f"{name} is not part of grant {event.grant_id}")
         return [there[name] for name in event.resources]
 
-    def _claimed(self, event: Claimed, now: float, actions: list[Any]) -> None:
-        claims.claimed(self._state, event, now, actions)
-        self._after(now, actions)
+    @handles(Claimed)
+    def _claimed(self, event: Claimed) -> None:
+        claims.claimed(self._state, event)
+        self._after()
 
-    def _revoked(self, event: Revoked, now: float, actions: list[Any]) -> None:
-        lapse.revoked(self._state, event, now, actions)
-        self._after(now, actions)
+    @handles(Revoked)
+    def _revoked(self, event: Revoked) -> None:
+        lapse.revoked(self._state, event)
+        self._after()
 
     # Resources ----------------------------------------------------------------------------------------------
 
-    def _added(self, event: Added, now: float, actions: list[Any]) -> None:
+    @handles(Added)
+    def _added(self, event: Added) -> None:
         state = self._state
         for vertex in state.changer.add(event.resources, event.host):
             name = vertex.queue.name
             parents = tuple(parent.resource_id for parent in vertex.place.parents)
             label = vertex.host.label
-            actions.append(ResourceChanged(now, vertex.resource_id, name, "added", label, parents))
+            state.actions.append(
+                ResourceChanged(state.now, vertex.resource_id, name, "added", label, parents)
+            )
         if state.claims:
-            claims.there(state, now, actions)
+            claims.there(state)
         for want in state.waiting:
             want.form.sort()
             if may_starve(want):
@@ -364,66 +350,76 @@ class ResourceManager:
                 state.unwatch(want)
                 state.watch(want)
         if state.waiting or state.freed:
-            self._after(now, actions)
+            self._after()
 
-    def _removed(self, event: Removed, now: float, actions: list[Any]) -> None:
-        lapse.removed(self._state, event, now, actions)
-        self._after(now, actions)
+    @handles(Removed)
+    def _removed(self, event: Removed) -> None:
+        lapse.removed(self._state, event)
+        self._after()
 
-    def _rested(self, event: Rested, now: float, actions: list[Any]) -> None:
-        lapse.rested(self._state, event, actions)
-        self._after(now, actions)
+    @handles(Rested)
+    def _rested(self, event: Rested) -> None:
+        lapse.rested(self._state, event)
+        self._after()
 
-    def _resumed(self, event: Resumed, now: float, actions: list[Any]) -> None:
+    @handles(Resumed)
+    def _resumed(self, event: Resumed) -> None:
         lapse.resumed(self._state, event)
-        self._after(now, actions)
+        self._after()
 
-    def _coming(self, event: Coming, now: float, actions: list[Any]) -> None:
+    @handles(Awaited)
+    def _awaited(self, event: Awaited) -> None:
+        lapse.awaited(self._state, event)
+
+    @handles(Coming)
+    def _coming(self, event: Coming) -> None:
         self._state.coming.expect(event.name, event.resources, event.host)
         self._judged_at = -1
-        self._after(now, actions)
+        self._after()
 
-    def _settled(self, event: Settled, now: float, actions: list[Any]) -> None:
+    @handles(Settled)
+    def _settled(self, event: Settled) -> None:
         self._state.coming.settle(event.name)
         self._judged_at = -1
-        self._after(now, actions)
+        self._after()
 
-    def _refuse_hopeless(self, actions: list[Any]) -> None:
+    def _refuse_hopeless(self) -> None:
         """Refuse those who wait for what has been removed, or has not come."""
         state = self._state
         if self._judged_at != state.pool.changed:
             self._judged_at = state.pool.changed
             for want in list(state.waiting):
-                self._refuse(want, actions)
+                self._refuse(want)
 
     # Time ---------------------------------------------------------------------------------------------------
 
-    def _tick(self, _event: Tick, now: float, actions: list[Any]) -> None:
-        lapse.expire(self._state, now, actions)
-        self._after(now, actions, happened=False)
+    @handles(Tick)
+    def _tick(self, _event: Tick) -> None:
+        lapse.expire(self._state)
+        self._after(happened=False)
 
-    def _after(self, now: float, actions: list[Any], happened: bool = True) -> None:
+    def _after(self, happened: bool = True) -> None:
         """After whatever may have freed or asked for something, or after some time: remove what was to leave
         when it is free, give, reserve, recall.
         """
         state = self._state
         if state.freed:
-            state.leave_freed(now, actions)
-        self._refuse_hopeless(actions)
+            state.leave_freed()
+        self._refuse_hopeless()
         if not state.waiting:
             state.rest()
             return
-        lose_patience(state, now)
-        serve(state, now, actions)
-        look_who_declines(state, now)
+        lose_patience(state)
+        serve(state)
+        look_who_declines(state)
         if state.waiting:
-            if happened or actions:
-                reserve.later(state, now)
-            reserve.reserve(state, now, actions)
-            if happened or actions:
-                recall.later(state, now)
-            if state.recall_at is not None and now >= state.recall_at:
-                recall.recall(state, now, actions)
+            if happened or state.actions:
+                reserve.later(state)
+            reserve.reserve(state)
+            if happened or state.actions:
+                recall.later(state)
+            if state.recall_at is not None and state.now >= state.recall_at:
+                recall.recall(state)
         if not state.waiting:
             state.rest()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any
 
 from gspc_trio.components.rm.messages import Recall
 from gspc_trio.components.rm.parts import NEVER, ClassQueue, Holding, Job, Vertex, Want
@@ -34,11 +33,11 @@ LOOKS_PER_QUANTUM = 5
 """How often, at most, new demands make the resource manager look for grants to recall."""
 
 
-def recall(state: ManagerState, now: float, actions: list[Any]) -> None:
+def recall(state: ManagerState) -> None:
     """Recall what those who wait are entitled to, and note when to look again if nothing else happens."""
-    state.recalled_at = now
+    state.recalled_at = state.now
     state.recall_at = None
-    look = _Look(state, now)
+    look = _Look(state, state.now)
     only = next(iter(state.holders)) if len(state.holders) == 1 else None
     for want in sorted(state.waiting, key=lambda want: want.turn):
         if want is only or not state.holders:
@@ -49,19 +48,19 @@ def recall(state: ManagerState, now: float, actions: list[Any]) -> None:
             if missing > 0:
                 look.call(want, queue, missing)
     if look.again_at < NEVER:
-        state.recall_at = max(look.again_at, now + pause_s(state))
+        state.recall_at = max(look.again_at, state.now + pause_s(state))
     for job, grant_ids in look.chosen.items():
-        actions.append(Recall(job, tuple(sorted(grant_ids))))
+        state.actions.append(Recall(job, tuple(sorted(grant_ids))))
 
 
-def soon(state: ManagerState, now: float) -> None:
+def soon(state: ManagerState) -> None:
     """Somebody new waits: look soon, but not at every demand."""
-    _look_by(state, max(now, state.recalled_at + pause_s(state) / LOOKS_PER_QUANTUM))
+    _look_by(state, max(state.now, state.recalled_at + pause_s(state) / LOOKS_PER_QUANTUM))
 
 
-def later(state: ManagerState, now: float) -> None:
+def later(state: ManagerState) -> None:
     """Something has happened that may entitle somebody who waits to what others hold."""
-    _look_by(state, max(now, state.recalled_at + pause_s(state)))
+    _look_by(state, max(state.now, state.recalled_at + pause_s(state)))
 
 
 def _look_by(state: ManagerState, due: float) -> None:

@@ -11,8 +11,6 @@ time: what is put aside for it is bound to come free, so two requests can never 
 
 from __future__ import annotations
 
-from typing import Any
-
 from gspc_trio.components.rm.gather import HOSTS_TRIED
 from gspc_trio.components.rm.messages import Recall
 from gspc_trio.components.rm.parts import GONE, Form, Host, Vertex, Want
@@ -22,42 +20,42 @@ from gspc_trio.components.rm.state import ManagerState, Reservation
 from gspc_trio.core.ids import GrantId, JobId
 
 
-def reserve(state: ManagerState, now: float, actions: list[Any]) -> None:
+def reserve(state: ManagerState) -> None:
     """Make a reservation if one is due, and recall what keeps the present one from being used."""
-    if state.reserve_at is None or now < state.reserve_at:
+    if state.reserve_at is None or state.now < state.reserve_at:
         return
     state.reserve_at = None
-    state.reserved_at = now
+    state.reserved_at = state.now
     reservation = state.reservation
     if reservation is not None and not _is_sound(state, reservation):
         state.end_reservation()
-        state.reserve_at = now  # after those have been served who were kept from it
+        state.reserve_at = state.now  # after those have been served who were kept from it
         return
     if reservation is None:
-        reservation = _make(state, now)
+        reservation = _make(state)
         if reservation is None:
             return
     chosen: dict[JobId, list[GrantId]] = {}
     for vertex in reservation.targets:
         for holding in state.pool.related_holdings(vertex, limit=4096):
             until = holding.since + state.limits.recall_after_s
-            if now >= until:
+            if state.now >= until:
                 recall_holding(holding, chosen)
             elif state.reserve_at is None or until < state.reserve_at:
                 state.reserve_at = until
     if state.reserve_at is not None:
-        state.reserve_at = max(state.reserve_at, now + _look_again_s(state))
+        state.reserve_at = max(state.reserve_at, state.now + _look_again_s(state))
     for job, grant_ids in chosen.items():
-        actions.append(Recall(job, tuple(sorted(grant_ids))))
+        state.actions.append(Recall(job, tuple(sorted(grant_ids))))
 
 
-def later(state: ManagerState, now: float) -> None:
+def later(state: ManagerState) -> None:
     """Something has happened that may let something be put aside, or recalled for what has been."""
     if not state.starving:
         return
     if state.reservation is None and state.reserve_at is not None and not state.starves_in_vain:
         return  # nobody has waited for long enough
-    due = max(now, state.reserved_at + _look_again_s(state))
+    due = max(state.now, state.reserved_at + _look_again_s(state))
     if state.reserve_at is None or due < state.reserve_at:
         state.reserve_at = due
 
@@ -84,13 +82,13 @@ def _is_its_own(vertex: Vertex, want: Want) -> bool:
     )
 
 
-def _make(state: ManagerState, now: float) -> Reservation | None:
+def _make(state: ManagerState) -> Reservation | None:
     """Reserve for a request that has waited long enough, of a job of the highest priority; else note when to
     look again.
     """
     after_s = state.limits.reserve_after_s
     waiting = sorted(state.starving, key=lambda want: (-want.owner.priority, want.since, want.number))
-    due = [want for want in waiting if now >= want.since + after_s]
+    due = [want for want in waiting if state.now >= want.since + after_s]
     state.starves_in_vain = bool(due)
     for want in due:
         strict = state.patience.strict_form(want)
@@ -98,15 +96,15 @@ def _make(state: ManagerState, now: float) -> Reservation | None:
         if strict is None or not want.grants:  # it has got none of what it prefers, and may never get any
             targets = targets or _choose(state, want, want.form)
         if targets is not None:
-            state.reservation, state.starves_in_vain = Reservation(want, targets, now), False
+            state.reservation, state.starves_in_vain = Reservation(want, targets, state.now), False
             if want in state.gangs:
                 state.gangs.wake(want)
             state.pool.close(targets)
             return state.reservation
     if due and len(state.pool.hosts) > HOSTS_TRIED:  # the next look is at others
-        state.reserve_at = now + _look_again_s(state)
+        state.reserve_at = state.now + _look_again_s(state)
     elif len(due) < len(waiting):
-        state.reserve_at = min(want.since for want in waiting if now < want.since + after_s) + after_s
+        state.reserve_at = min(want.since for want in waiting if state.now < want.since + after_s) + after_s
     return None
 
 

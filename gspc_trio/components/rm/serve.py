@@ -5,7 +5,6 @@ to the oldest of that job's requests of the highest priority.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Any
 
 from gspc_trio.components.rm.gather import any_preferred, could_be_met, gather
 from gspc_trio.components.rm.parts import NEVER, ClassQueue, Job, Turn, Waiting, Want
@@ -15,15 +14,15 @@ SENT_REMEMBERED = 64
 """How long the list of grants underway gets before it is looked through for those known to have arrived."""
 
 
-def start_waiting(state: ManagerState, want: Want, now: float) -> None:
+def start_waiting(state: ManagerState, want: Want) -> None:
     """The want has unmet credit: it waits its turn."""
     fresh = want not in state.waiting
     before = want.since
-    want.settle(now)
+    want.settle(state.now)
     state.waiting[want] = None
     if fresh and may_starve(want):
         state.starving[want] = None
-        due = now + state.limits.reserve_after_s
+        due = state.now + state.limits.reserve_after_s
         if state.reserve_at is None or due < state.reserve_at:
             state.reserve_at = due
     if want.form.plain:
@@ -33,7 +32,7 @@ def start_waiting(state: ManagerState, want: Want, now: float) -> None:
         state.special[want] = None
         if want.form.preferring:
             state.watch(want)
-        _decide_patience(state, want, now)
+        _decide_patience(state, want)
         state.wake(want)
 
 
@@ -66,36 +65,36 @@ def _push(state: ManagerState, want: Want) -> None:
     heappush(heap, (-want.priority, want.since, want.number, want))
 
 
-def _decide_patience(state: ManagerState, want: Want, now: float) -> None:
+def _decide_patience(state: ManagerState, want: Want) -> None:
     """Let the want wait for what it prefers (for ever if it must), or for anything that will do."""
-    state.patience.decide(want, now)
+    state.patience.decide(want, state.now)
     if want.takes_any:
         _push(state, want)
 
 
-def lose_patience(state: ManagerState, now: float) -> None:
+def lose_patience(state: ManagerState) -> None:
     """Wants that have waited long enough for what they prefer take what there is."""
-    for want in state.patience.due(now):
+    for want in state.patience.due(state.now):
         if not want.patient or want not in state.special:
             continue
         strict, reservation = want.strict, state.reservation
-        if want in state.patience.declined and not _declines(state, want, now):
+        if want in state.patience.declined and not _declines(state, want):
             state.patience.resume(want)
-        _decide_patience(state, want, now)
+        _decide_patience(state, want)
         if want.patient and want.strict is strict:
             continue
         if not want.form.preferring:
             state.wake(want)
         if reservation is not None and reservation.want is want:  # of what it preferred
             state.end_reservation()
-            state.reserve_at = now
+            state.reserve_at = state.now
 
 
-def look_who_declines(state: ManagerState, now: float) -> None:
+def look_who_declines(state: ManagerState) -> None:
     """Everything that could be given has been: note who could have had others than it prefers."""
     patience, version = state.patience, state.pool.version
     if patience.is_simple and state.reservation is None:
-        patience.look(now)
+        patience.look(state.now)
         return
     reserved = None if state.reservation is None else state.reservation.want
     for want in list(patience.declined):
@@ -105,25 +104,25 @@ def look_who_declines(state: ManagerState, now: float) -> None:
     for want in state.gangs.ready:
         if want.patient and want not in patience.declined and want.looked != version:
             want.looked = version
-            if _declines(state, want, now):
-                patience.declines(want, now)
+            if _declines(state, want):
+                patience.declines(want, state.now)
     if reserved is not None and reserved.patient and reserved.form.soft:
-        idle = reserved not in patience.declined and _declines(state, reserved, now)
+        idle = reserved not in patience.declined and _declines(state, reserved)
         if idle:
-            patience.declines(reserved, now)
-    patience.look(now)
+            patience.declines(reserved, state.now)
+    patience.look(state.now)
 
 
-def _declines(state: ManagerState, want: Want, now: float) -> bool:
+def _declines(state: ManagerState, want: Want) -> bool:
     """Whether something lies idle since the want, which is patient, takes only what it prefers."""
     reservation = state.reservation
     mine = reservation.targets if reservation is not None and reservation.want is want else ()
     if any(state.pool.is_partly_idle(vertex) for vertex in mine):
         return True
-    return not want.form.preferring and could_be_met(state.pool, want, now)
+    return not want.form.preferring and could_be_met(state.pool, want, state.now)
 
 
-def serve(state: ManagerState, now: float, actions: list[Any]) -> None:
+def serve(state: ManagerState) -> None:
     """Give what is free to those who wait, until nobody who waits can be given anything."""
     passed: set[Want] = set()
     failed: dict[ClassQueue, float] = {}  # wants of such an estimate, or a longer one, get nothing
@@ -142,7 +141,7 @@ def serve(state: ManagerState, now: float, actions: list[Any]) -> None:
                 want = other
         if want is None:
             return
-        if give(state, want, now, actions):
+        if give(state, want):
             woken.add(want)
             continue
         if want is reserved or not want.takes_any:
@@ -214,40 +213,40 @@ def _estimate_s(want: Want) -> float:
     return NEVER if estimate_s is None else estimate_s
 
 
-def give_at_once(state: ManagerState, want: Want, credit: int, now: float, actions: list[Any]) -> int:
+def give_at_once(state: ManagerState, want: Want, credit: int) -> int:
     """Give to a want, of which not any resource of one class will do, while nobody waits, and no more than
     it prefers; return how much credit that leaves.
     """
     state.patience.begin(want)
     while credit:
-        found = gather(state, want, now)
+        found = gather(state, want)
         if found is None:
             break
-        state.give(found, now, actions)
+        state.give(found)
         credit -= 1
     return credit
 
 
-def give(state: ManagerState, want: Want, now: float, actions: list[Any]) -> bool:
+def give(state: ManagerState, want: Want) -> bool:
     """Give the want one grant if it can be met now."""
-    holding = gather(state, want, now)
+    holding = gather(state, want)
     if holding is None:
         return False
     before = want.since
-    state.give(holding, now, actions)
+    state.give(holding)
     want.use_credit()
     if len(want.sent) > SENT_REMEMBERED:
         want.forget_seen(want.owner.seen)
     if state.reservation is not None and state.reservation.want is want:
         state.end_reservation()
-        state.reserve_at = now
+        state.reserve_at = state.now
     if not want.unmet:
         state.not_waiting(want)
     elif want.ages and want.since != before:
         if want.form.plain:
             _push(state, want)
         elif want.form.soft or want.form.preferring:
-            _decide_patience(state, want, now)
+            _decide_patience(state, want)
             state.wake(want)
     return True
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from gspc_trio.components.rm.change import Changer
 from gspc_trio.components.rm.coming import ComingHosts
 from gspc_trio.components.rm.errors import UnknownJob
+from gspc_trio.components.rm.events import RmAction
 from gspc_trio.components.rm.lacking import Lacking
 from gspc_trio.components.rm.messages import Grant
 from gspc_trio.components.rm.parts import ClassQueue, Form, Holding, Job, Vertex, Want
@@ -17,6 +18,7 @@ from gspc_trio.components.rm.patience import Patience
 from gspc_trio.components.rm.placing import PlacedPool, Placement, Placer
 from gspc_trio.components.rm.pool import Pool
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
+from gspc_trio.core.machine import Turn
 from gspc_trio.records.facts import GrantChanged, ResourceChanged
 
 Memories: TypeAlias = tuple[tuple[ResourceId, int], ...]
@@ -59,7 +61,7 @@ class Reservation:
         self.made_at = made_at
 
 
-class ManagerState:
+class ManagerState(Turn[RmAction]):
     """Everything a resource manager knows.
 
     Attributes:
@@ -88,6 +90,7 @@ class ManagerState:
     """
 
     def __init__(self, epoch: int, limits: Limits, placement: Placement | None = None) -> None:
+        super().__init__()
         self.epoch = epoch
         self.last: GrantId = (epoch, 0)
         self.limits = limits
@@ -215,14 +218,14 @@ class ManagerState:
 
     # Grants -------------------------------------------------------------------------------------------------
 
-    def give_one(self, want: Want, now: float, actions: list[Any]) -> bool:
+    def give_one(self, want: Want) -> bool:
         """Give a want the first free resource of its class; return whether there is one."""
         vertex = self.pool.take(want.form.queue)
         if vertex is None:
             return False
         holding = Holding()
         holding.want = want
-        holding.since = now
+        holding.since = self.now
         holding.vertices = (vertex,)
         holding.resources = (vertex.resource_id,)
         holding.units = vertex.kinds.units
@@ -230,19 +233,17 @@ class ManagerState:
         holding.recalled = False
         holding.lease_until = None
         self.pool.hold(vertex, holding)
-        self._enter(holding, want, (), now, actions)
+        self._enter(holding, want, ())
         return True
 
-    def give(self, holding: Holding, now: float, actions: list[Any]) -> None:
+    def give(self, holding: Holding) -> None:
         """Make a live grant of resources that are held already."""
         vertices = holding.vertices
         holding.resources = tuple([vertex.resource_id for vertex in vertices])
         holding.units = sum([vertex.kinds.units for vertex in vertices])
-        self._enter(holding, holding.want, _memories(holding), now, actions)
+        self._enter(holding, holding.want, _memories(holding))
 
-    def _enter(
-        self, holding: Holding, want: Want, memories: Memories, now: float, actions: list[Any]
-    ) -> None:
+    def _enter(self, holding: Holding, want: Want, memories: Memories) -> None:
         """Count a new grant and tell its job."""
         holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + 1)
         job = want.owner
@@ -256,12 +257,12 @@ class ManagerState:
         want.sent.append(grant_id)
         name = job.job
         resources = holding.resources
-        actions += (
+        self.actions += (
             Grant(name, want.form.shape, grant_id, resources, memories),
-            GrantChanged(now, name, grant_id, resources, True),
+            GrantChanged(self.now, name, grant_id, resources, True),
         )
 
-    def release(self, holding: Holding, vertices: Sequence[Vertex], now: float, actions: list[Any]) -> None:
+    def release(self, holding: Holding, vertices: Sequence[Vertex]) -> None:
         """Free these resources of a grant; with the last of them the grant is over.
 
         What is to leave stays until the event has been taken (see :meth:`leave_freed`): a claim that comes
@@ -273,13 +274,13 @@ class ManagerState:
             if self.special and vertex.host.wanted:
                 self._freed(vertex)
         if vertices is holding.vertices or len(vertices) == len(holding.vertices):
-            self._end(holding, now, actions)
+            self._end(holding)
         else:
-            self._shrink(holding, vertices, now, actions)
+            self._shrink(holding, vertices)
         if pool.leaving:
             self.freed += vertices
 
-    def _shrink(self, holding: Holding, vertices: Sequence[Vertex], now: float, actions: list[Any]) -> None:
+    def _shrink(self, holding: Holding, vertices: Sequence[Vertex]) -> None:
         """Some of its resources do not belong to the grant any more."""
         want = holding.want
         names = tuple([vertex.resource_id for vertex in vertices])
@@ -290,9 +291,9 @@ class ManagerState:
         holding.units -= units
         want.units -= units
         want.owner.units -= units
-        actions.append(GrantChanged(now, want.owner.job, holding.grant_id, names, False))
+        self.actions.append(GrantChanged(self.now, want.owner.job, holding.grant_id, names, False))
 
-    def _end(self, holding: Holding, now: float, actions: list[Any]) -> None:
+    def _end(self, holding: Holding) -> None:
         """The grant is over: nothing counts it any more."""
         want = holding.want
         job = want.owner
@@ -315,22 +316,22 @@ class ManagerState:
             self.lapsing.pop(grant_id, None)
         if self.claims:
             self.claims.pop(grant_id, None)
-        actions.append(GrantChanged(now, job.job, grant_id, holding.resources, False))
+        self.actions.append(GrantChanged(self.now, job.job, grant_id, holding.resources, False))
 
-    def condemn(self, holding: Holding, now: float, actions: list[Any]) -> None:
+    def condemn(self, holding: Holding) -> None:
         """Remove what a grant holds without freeing it: its work may still run. All above stays blocked."""
         pool = self.pool
         lost = list(holding.vertices)
-        self._end(holding, now, actions)
+        self._end(holding)
         going = dict.fromkeys(vertex for top in lost for vertex in pool.walk(top))
         for vertex in lost:
             for ancestor in vertex.place.ancestors:
                 pool.lost[ancestor] = pool.lost.get(ancestor, 0) + 1
-        self.remove(list(going), now, actions)
+        self.remove(list(going))
         if pool.leaving:
             self.freed += lost
 
-    def remove(self, vertices: list[Vertex], now: float, actions: list[Any]) -> None:
+    def remove(self, vertices: list[Vertex]) -> None:
         """Take resources, none of them held by a live grant, out of the pool."""
         self.changer.remove(vertices)
         self.gangs.wake_all()
@@ -340,15 +341,15 @@ class ManagerState:
             self.pool.leaving.pop(vertex, None)
             self.pool.resting.pop(vertex, None)
             doubtful.update(vertex.host.wanted.pop(vertex, {}))
-            actions.append(
-                ResourceChanged(now, vertex.resource_id, vertex.queue.name, "removed", vertex.host.label)
+            self.actions.append(
+                ResourceChanged(self.now, vertex.resource_id, vertex.queue.name, "removed", vertex.host.label)
             )
         for host in dict.fromkeys([vertex.host for vertex in vertices]):
             for wants in host.wanted.values():  # for what is above it, perhaps
                 doubtful.update(wants)
         for want in doubtful:
             self.wake(want)
-            self.patience.doubt(want, now)
+            self.patience.doubt(want, self.now)
         if closed and (not self.pool.leaving or self._opens(vertices)):
             self.close_again()
 
@@ -361,7 +362,7 @@ class ManagerState:
             for above in vertex.place.ancestors
         )
 
-    def leave_freed(self, now: float, actions: list[Any]) -> None:
+    def leave_freed(self) -> None:
         """Remove what was to leave and is free since this event: only relatives of what it freed can be."""
         pool = self.pool
         related: dict[Vertex, None] = {}
@@ -369,15 +370,15 @@ class ManagerState:
         for vertex in freed:
             for below in pool.walk(vertex) if vertex.children else (vertex,):
                 related.update(dict.fromkeys((below, *below.place.ancestors)))
-        self.leave([vertex for vertex in related if vertex in pool.leaving], now, actions)
+        self.leave([vertex for vertex in related if vertex in pool.leaving])
 
-    def leave(self, leaving: Iterable[Vertex], now: float, actions: list[Any]) -> None:
+    def leave(self, leaving: Iterable[Vertex]) -> None:
         """Remove those of the resources, which were to go when they are released, that are free now."""
         gone = [
             vertex for vertex in leaving if all(self.may_leave(below) for below in self.pool.walk(vertex))
         ]
         if gone:
-            self.remove(gone, now, actions)
+            self.remove(gone)
 
     def may_leave(self, vertex: Vertex) -> bool:
         """Whether nobody uses it or a relative."""

@@ -34,7 +34,7 @@ def driver() -> Driver:
 A = Resource("r3.a", "core")
 
 BAD: list[tuple[Any, type[Exception], str]] = [
-    (Cancel("a", "r1.core0", ()), IllegalEvent, "does not know the event"),
+    (Cancel("a", "r1.core0", ()), IllegalEvent, "is no event of the resource manager"),
     (JobJoined("a"), errors.DuplicateJob, "job a has joined already"),
     (JobJoined("c", 0.0), errors.BadWeight, "weight 0.0"),
     (JobJoined("c", float("nan")), errors.BadWeight, "weight nan"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gspc_trio.components.rm.ahead import GrantsAheadOf
-from gspc_trio.components.rm.events import Added, Removed
+from gspc_trio.components.rm.events import Added, Removed, RmAction, RmEvent
 from gspc_trio.components.rm.machine import Aside, ResourceManager
 from gspc_trio.components.rm.messages import (
     Demand,
@@ -23,21 +23,24 @@ from gspc_trio.components.rm.messages import (
 )
 from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.core.ids import JobId
-from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.machine import IllegalEvent, Performer, performs
 from gspc_trio.nursery.connections.rpc import Peer, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox, drive
-from gspc_trio.records.facts import RECORD_TYPES, Record, ResourceChanged
+from gspc_trio.records.facts import GrantChanged, Record, ResourceChanged
 
 log = logging.getLogger(__name__)
 
 FromJob: TypeAlias = Demand | Release | Interrupt
 """What a job may say to the resource manager."""
 
+ToRts: TypeAlias = Revoke | ResourcesLeft | RmAnswered | GrantsAhead
+"""What the RTS hears."""
+
 FROM_JOBS = (Demand, Release, Interrupt)
 """The same, as kinds."""
 
 
-class RmShell:
+class RmShell(Performer[RmAction | ToRts]):
     """Drives the resource manager's machine.
 
     Args:
@@ -47,23 +50,19 @@ class RmShell:
     """
 
     def __init__(
-        self, machine: ResourceManager, tell_rts: Callable[[Any], None], record: Callable[[Record], None]
+        self, machine: ResourceManager, tell_rts: Callable[[ToRts], None], record: Callable[[Record], None]
     ) -> None:
         self.machine = machine
-        self.inbox: Inbox[Any] = Inbox()
+        self.inbox: Inbox[RmEvent] = Inbox()
         self.peers: dict[JobId, Peer] = {}
         self._tell_rts = tell_rts
-        self._answering = _Answering(machine)
+        self._record = record
+        self._answering = AnsweringManager(machine)
         tell_rts(GrantsAhead(self._answering.ahead.newest))
-        self._performers: dict[type, Callable[[Any], None]] = {
-            **dict.fromkeys((Grant, Recall, Refuse, Lapsed), self._tell_job),
-            **dict.fromkeys((Revoke, ResourcesLeft, RmAnswered, GrantsAhead), tell_rts),
-            **dict.fromkeys(RECORD_TYPES, record),
-        }
 
     async def run(self) -> None:
         """Drive the machine until cancelled."""
-        await drive(self._answering, self.inbox, self._perform, refused=self._refused)
+        await drive(self._answering, self.inbox, self.perform, refused=self._refused)
 
     def take(self, peer: Peer, job: JobId, said: Sequence[FromJob]) -> None:
         """Take what a job says; one that speaks for another job loses its connection."""
@@ -75,15 +74,21 @@ class RmShell:
                 return
         self.inbox.put_all(said, peer)
 
-    def _perform(self, action: Any) -> None:
-        self._performers[type(action)](action)
-
+    @performs(Grant, Recall, Refuse, Lapsed)
     def _tell_job(self, action: Grant | Recall | Refuse | Lapsed) -> None:
         peer = self.peers.get(action.job)
         if peer is not None:  # who is gone hears nothing any more
             peer.post(action)
 
-    def _refused(self, event: Any, error: IllegalEvent) -> None:
+    @performs(Revoke, ResourcesLeft, RmAnswered, GrantsAhead)
+    def _tell(self, action: ToRts) -> None:
+        self._tell_rts(action)
+
+    @performs(GrantChanged, ResourceChanged)
+    def _note(self, record: GrantChanged | ResourceChanged) -> None:
+        self._record(record)
+
+    def _refused(self, event: RmEvent, error: IllegalEvent) -> None:
         """The RTS has said what cannot be, which has changed nothing: tell it."""
         if isinstance(event, Added | Removed):
             self._tell_rts(RmAnswered(event, str(error)))
@@ -93,7 +98,7 @@ class RmShell:
             raise error
 
 
-class _Answering:
+class AnsweringManager:
     """The machine, which also tells the RTS what it has taken in, what it has no more, and what RIFs hear."""
 
     def __init__(self, machine: ResourceManager) -> None:
@@ -105,10 +110,12 @@ class _Answering:
 
     @property
     def aside(self) -> Aside | None:
+        """What is put aside, if anything is."""
         return self._machine.aside
 
-    def handle(self, event: Any, now: float) -> list[Any]:
-        actions = self._handle(event, now)
+    def handle(self, event: RmEvent, now: float) -> list[RmAction | ToRts]:
+        """Take one event; see :class:`gspc_trio.core.machine.Machine`."""
+        actions: list[RmAction | ToRts] = [*self._handle(event, now)]
         left = [
             action.resource_id
             for action in actions
