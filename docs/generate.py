@@ -59,7 +59,7 @@ MACHINES = (
         "again.",
     ),
     Machine(
-        "Task of a graph", "gspc_trio.workflow.node", "TRANSITIONS", "READY",
+        "Task of a graph", "gspc_trio.workflow.graph", "TRANSITIONS", "READY",
         "A call that was submitted to an executor. It is `ready` also while it waits for the results of "
         "others, and fails without having run when one of those fails.",
     ),

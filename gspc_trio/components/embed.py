@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -159,7 +159,7 @@ async def open_job(
     net: Net,
     *,
     rts: RunTimeSystem,
-    values: Mapping[str, Iterable[Any]] | None = None,
+    values: Mapping[str, Iterable[object]] | None = None,
     settings: JobSettings | None = None,
     transformations: Sequence[Transformation] = (terminate,),
     records_path: Path | None = None,

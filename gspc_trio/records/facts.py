@@ -156,7 +156,7 @@ Record: TypeAlias = (
     | HostLoad
 )
 
-RECORD_TYPES: tuple[type[Struct], ...] = (
+RECORD_TYPES: tuple[type[Record], ...] = (
     StreamOpened,
     JobChanged,
     TaskChanged,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from enum import Enum
-from typing import Any
 
 import msgspec
 
@@ -36,22 +35,21 @@ def decode_record(line: str | bytes) -> Record:
     """
     try:
         data = json.loads(line, parse_constant=_no_number)
-        record: Any = msgspec.convert(data, _TYPES[data.pop("record")])
+        record = msgspec.convert(data, _TYPES[data.pop("record")])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadRecordLine(f"not a record ({type(error).__name__}: {error})") from error
     if not -NUMBER_MAX <= record.at_s <= NUMBER_MAX:
         raise BadRecordLine(f"not a record (its time is {record.at_s})")
-    found: Record = record
-    return found
+    return record
 
 
 def _no_number(text: str) -> float:
     raise ValueError(f"{text} is no number")
 
 
-def _as_dict(record: Any) -> dict[str, Any]:
+def _as_dict(record: Record) -> dict[str, object]:
     if type(record) is TaskChanged:  # by far the most frequent one
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "record": "TaskChanged",
             "at_s": record.at_s,
             "job": record.job,
@@ -67,13 +65,13 @@ def _as_dict(record: Any) -> dict[str, Any]:
         if record.staged_s:
             fields["staged_s"] = list(record.staged_s)
         return fields
-    data: dict[str, Any] = {"record": type(record).__name__}
+    data: dict[str, object] = {"record": type(record).__name__}
     for name in _FIELDS[type(record)]:
         data[name] = _plain(getattr(record, name))
     return data
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
     if type(value) is TaskChanged:

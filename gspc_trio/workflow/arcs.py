@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -30,7 +30,7 @@ class Place(Struct, frozen=True, eq=False):
     """
 
     name: str
-    initial: tuple[Any, ...] = ()
+    initial: tuple[object, ...] = ()
     is_input: bool = False
     is_optional: bool = False
     is_output: bool = False
@@ -156,7 +156,7 @@ class OutputArc(Struct, frozen=True):
     each: bool = False
 
 
-def places_in(*written: Any) -> Iterator[Place]:
+def places_in(*written: object) -> Iterator[Place]:
     """Return the places that occur in what a user wrote as inputs or outputs."""
     for item in written:
         if isinstance(item, Place):
@@ -171,7 +171,7 @@ def places_in(*written: Any) -> Iterator[Place]:
             yield from places_in(*item)
 
 
-def named_in(*written: Any) -> Iterator[Named]:
+def named_in(*written: object) -> Iterator[Named]:
     """Return the published data that occurs in what a user wrote as inputs or files."""
     for item in written:
         if isinstance(item, Named):
@@ -246,7 +246,7 @@ def output_arcs(
     Raises:
         WorkflowError: a forwarded input that is not there, a target that is none.
     """
-    wanted: list[tuple[str | None, Any]] = []
+    wanted: list[tuple[str | None, Target]] = []
     if isinstance(outputs, Mapping):
         for port, targets in outputs.items():
             wanted += [(port, target) for target in _listed(targets)]
@@ -274,7 +274,7 @@ def output_arcs(
     return tuple(made), tuple(ports)
 
 
-def _listed(targets: Any) -> Iterable[Any]:
+def _listed(targets: Target | Sequence[Target]) -> Iterable[Target]:
     return [targets] if isinstance(targets, Place | str | Each | Forward) else targets
 
 

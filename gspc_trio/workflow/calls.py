@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from gspc_trio.core.code import Program, SourceFile
 from gspc_trio.workflow.arcs import InputArc, WorkflowError
+from gspc_trio.workflow.tokens import Value
+
+Run: TypeAlias = Callable[..., object] | Program | SourceFile
+"""What a task runs."""
+
+KeyFunction: TypeAlias = Callable[[Value], object]
+"""Returns the key of a token's value."""
 
 _PLAIN = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -22,11 +29,11 @@ class FunctionCall(Struct, frozen=True):
         order: indices of the arcs, one for each argument.
     """
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
     order: tuple[int, ...]
 
 
-def function_name(run: Any) -> str:
+def function_name(run: object) -> str:
     """Return what to call ``run`` before people."""
     if isinstance(run, Program):
         return run.arguments[0]
@@ -36,7 +43,7 @@ def function_name(run: Any) -> str:
     return name or type(run).__name__
 
 
-def check_run(run: Any, arcs: Sequence[InputArc]) -> None:
+def check_run(run: object, arcs: Sequence[InputArc]) -> None:
     """See that ``run`` can be called with what the arcs pass.
 
     Raises:
@@ -65,12 +72,18 @@ def check_run(run: Any, arcs: Sequence[InputArc]) -> None:
         raise WorkflowError(f"{head} does not fit its inputs ({inputs}): {error}") from None
 
 
-def call_of_run(run: Callable[..., Any], arcs: Sequence[InputArc]) -> FunctionCall:
-    """Return how to call what an inline transition runs: with every argument that the arcs pass."""
+def call_of_run(run: Run, arcs: Sequence[InputArc]) -> FunctionCall:
+    """Return how to call what an inline transition runs: with every argument that the arcs pass.
+
+    Raises:
+        WorkflowError: it is no function.
+    """
+    if not callable(run):
+        raise WorkflowError(f"the engine itself cannot run {function_name(run)!r}; leave inline out")
     return _with_all(run, [index for index, arc in enumerate(arcs) if arc.passed], arcs)
 
 
-def call_of_condition(condition: Callable[..., Any], arcs: Sequence[InputArc]) -> FunctionCall:
+def call_of_condition(condition: Callable[..., object], arcs: Sequence[InputArc]) -> FunctionCall:
     """Return how to call a condition: with those inputs that it names, so that only they are decoded.
 
     Raises:
@@ -98,7 +111,9 @@ def call_of_condition(condition: Callable[..., Any], arcs: Sequence[InputArc]) -
     return _with_all(condition, order, arcs)
 
 
-def _with_all(function: Callable[..., Any], indices: Iterable[int], arcs: Sequence[InputArc]) -> FunctionCall:
+def _with_all(
+    function: Callable[..., object], indices: Iterable[int], arcs: Sequence[InputArc]
+) -> FunctionCall:
     """Return a call with these arcs: by position where the signature lets us, since that is faster."""
     indices = list(indices)
     positional = [index for index in indices if arcs[index].name.isdigit()]
@@ -115,13 +130,13 @@ def _with_all(function: Callable[..., Any], indices: Iterable[int], arcs: Sequen
     names = [arcs[index].name for index in named]
     count = len(positional)
 
-    def call(*values: Any) -> Any:
+    def call(*values: object) -> object:
         return function(*values[:count], **dict(zip(names, values[count:], strict=True)))
 
     return FunctionCall(call, (*positional, *named))
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+def _signature(function: Callable[..., object]) -> inspect.Signature | None:
     """Return the signature, or None for what does not tell (some built-in functions)."""
     try:
         return inspect.signature(function)

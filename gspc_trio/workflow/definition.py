@@ -7,15 +7,16 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, Union
+from typing import Literal, TypeAlias, Union
 
 from attrs import field, frozen
 
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.net import Net, input_values
+from gspc_trio.workflow.tokens import Outputs
 
-Report: TypeAlias = Callable[[Mapping[str, list[Any]]], None]
+Report: TypeAlias = Callable[[Outputs], None]
 """Prints the outputs (output port -> values) for people."""
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -40,7 +41,7 @@ class Workflow:
     """
 
     net: Net
-    values: Mapping[str, Iterable[Any]] = field(factory=dict)
+    values: Mapping[str, Iterable[object]] = field(factory=dict)
     report: Report | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -51,7 +52,7 @@ class Workflow:
 
 
 def build_workflow(
-    function: Callable[..., Any], settings: Sequence[str] | Mapping[str, str] = ()
+    function: Callable[..., object], settings: Sequence[str] | Mapping[str, str] = ()
 ) -> Workflow:
     """Call the function of a workflow file with settings and return the workflow.
 
@@ -89,7 +90,7 @@ def split_settings(settings: Sequence[str]) -> dict[str, str]:
     return given
 
 
-def convert_settings(function: Callable[..., Any], given: Mapping[str, str]) -> dict[str, Any]:
+def convert_settings(function: Callable[..., object], given: Mapping[str, str]) -> dict[str, object]:
     """Return the arguments for ``function`` that these settings stand for.
 
     Raises:
@@ -118,7 +119,7 @@ def _shown(parameter: inspect.Parameter) -> str:
     return text if default is inspect.Parameter.empty else f"{text} = {default!r}"
 
 
-def _convert(parameter: inspect.Parameter, text: str) -> Any:
+def _convert(parameter: inspect.Parameter, text: str) -> object:
     kind = parameter.annotation
     if kind is inspect.Parameter.empty:
         default = parameter.default
@@ -133,14 +134,14 @@ def _convert(parameter: inspect.Parameter, text: str) -> Any:
     raise SettingError(f"the setting {parameter.name!r} is to be {_describe(kind)}, not {text!r}")
 
 
-def _alternatives(kind: Any) -> list[Any]:
+def _alternatives(kind: object) -> list[object]:
     """Return the types of a union, str last since it takes everything."""
     if typing.get_origin(kind) in (Union, types.UnionType):
         return sorted(typing.get_args(kind), key=lambda one: one is str)
     return [kind]
 
 
-def _convert_to(kind: Any, text: str) -> Any:
+def _convert_to(kind: object, text: str) -> object:
     if kind is type(None):
         if text:
             raise ValueError(text)
@@ -154,14 +155,15 @@ def _convert_to(kind: Any, text: str) -> Any:
             if str(value) == text:
                 return value
         raise ValueError(text)
-    if kind in (int, float, str, Path):
-        return kind(text)
+    for known in (int, float, str, Path):
+        if kind is known:
+            return known(text)
     raise SettingError(
         f"a setting cannot be of type {_describe(kind)}; allowed are str, int, float, bool and Path"
     )
 
 
-def _describe(kind: Any) -> str:
+def _describe(kind: object) -> str:
     """Return what to call a type before people: ``int``, ``list[int]``, ``'fast' or 'slow'``."""
     if typing.get_origin(kind) is Literal:
         return " or ".join(map(repr, typing.get_args(kind)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from gspc_trio.core.code import CodeEntry
 from gspc_trio.core.ids import TaskId
@@ -27,7 +26,7 @@ from gspc_trio.workflow.state import (
     load_net,
 )
 from gspc_trio.workflow.structure import could_fire_for_ever, distances
-from gspc_trio.workflow.tokens import Token, TokenCodec
+from gspc_trio.workflow.tokens import Plain, Token, TokenCodec, Value
 
 FIRINGS_MAX = 16
 """Inline transitions that fire before :meth:`WorkflowEngine.next` returns None though there is more to do."""
@@ -65,10 +64,10 @@ class WorkflowEngine:
     def __init__(
         self,
         net: Net,
-        values: Mapping[str, Iterable[Any]] | None = None,
+        values: Mapping[str, Iterable[object]] | None = None,
         *,
-        dumps: Callable[[Any], bytes],
-        loads: Callable[[bytes], Any],
+        dumps: Callable[[object], bytes],
+        loads: Callable[[bytes], object],
         join: Callable[[Sequence[bytes]], bytes] | None = None,
     ) -> None:
         self._prepare(net, TokenCodec(dumps, loads, join))
@@ -109,7 +108,7 @@ class WorkflowEngine:
         self.firings_max = FIRINGS_MAX
         self._paused_at = 0
 
-    def resolve(self, found: Mapping[str, Any]) -> None:
+    def resolve(self, found: Mapping[str, object]) -> None:
         """Say what stands for published data, before anything runs: name -> value."""
         for place in self.running.places.values():
             for token in place:
@@ -298,7 +297,7 @@ class WorkflowEngine:
 
     # The user's side
 
-    def put(self, port: str, values: Iterable[Any]) -> None:
+    def put(self, port: str, values: Iterable[object]) -> None:
         """Add tokens to an input port while the workflow runs.
 
         Raises:
@@ -308,7 +307,7 @@ class WorkflowEngine:
         for value in input_values(self.net, {port: values}, complete=False)[port]:
             self.running.places[port].put(Token(value))
 
-    def outputs(self) -> dict[str, list[Any]]:
+    def outputs(self) -> dict[str, list[Value]]:
         """Return the values at each output port, in the order in which they came."""
         decode = self.codec.decode
         return {name: [decode(token) for token in self.running.places[name]] for name in self.net.outputs}
@@ -364,7 +363,7 @@ class WorkflowEngine:
             kept.append(f"task {task_id} ({name}) was {activity.state} and keeps the tokens it took{why}")
         return kept + explain_stuck(self.running)
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> dict[str, Plain]:
         """Return the whole state as plain data, at any time (WE-1)."""
         running = self.running
         return {
@@ -379,10 +378,10 @@ class WorkflowEngine:
     def load(
         cls,
         net: Net,
-        state: Mapping[str, Any],
+        state: Mapping[str, Plain],
         *,
-        dumps: Callable[[Any], bytes],
-        loads: Callable[[bytes], Any],
+        dumps: Callable[[object], bytes],
+        loads: Callable[[bytes], object],
         join: Callable[[Sequence[bytes]], bytes] | None = None,
     ) -> WorkflowEngine:
         """Return an engine that goes on where :meth:`dump` was called (WE-2).

@@ -4,31 +4,117 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any
+from typing import TypeAlias
+
+from msgspec import Struct
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.net import NetStatus
-from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, Task, TaskError, TaskOptions, TaskState
-from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.node import (
-    ENDED,
-    TRANSITIONS,
-    Argument,
-    FailedThrough,
-    Node,
-    Ref,
-    dump_node,
-    load_node,
+from gspc_trio.core.task import (
+    CORE,
+    DEFAULT_OPTIONS,
+    Requirement,
+    Shape,
+    Task,
+    TaskError,
+    TaskOptions,
+    TaskState,
 )
-
-__all__ = ["Argument", "FailedThrough", "Ref", "TaskGraph"]
+from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.tokens import Plain
 
 FORMAT = 1
 """Version of the dumps that are written and read."""
 
 _READY, _SUBMITTED, _FINISHED = TaskState.READY, TaskState.SUBMITTED, TaskState.FINISHED
 _FAILED, _CANCELLED = TaskState.FAILED, TaskState.CANCELLED
+
+ENDED = frozenset({TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED})
+"""States in which a task no longer runs nor waits to run."""
+
+TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
+    TaskState.READY: frozenset({TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELLED}),
+    TaskState.SUBMITTED: frozenset(
+        {TaskState.READY, TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED}
+    ),
+    TaskState.FAILED: frozenset({TaskState.READY}),
+    TaskState.CANCELLED: frozenset({TaskState.READY}),
+    TaskState.FINISHED: frozenset(),
+}
+"""Where a task of a graph may go from where it is; one that is ready fails when one that it needs does."""
+
+
+class Ref(Struct, frozen=True):
+    """Stands for the result of another task among the arguments of a task."""
+
+    task_id: TaskId
+
+
+Argument: TypeAlias = bytes | Ref
+
+
+class FailedThrough(Struct, frozen=True):
+    """A task that failed because one that it depends on failed or was cancelled.
+
+    Attributes:
+        task_id, name: which.
+        error: kind and cause are those of the task where it began, which the message names.
+    """
+
+    task_id: TaskId
+    name: str
+    error: TaskError
+
+
+class Node:
+    """A task that is still needed.
+
+    Attributes:
+        task: what it runs; without arguments if it refers to other tasks.
+        arguments: those of a task that refers to others, else None.
+        references: ids of the tasks that it refers to, each once.
+        keep: whether its owner has not forgotten it.
+        state: READY also while it waits for others.
+        missing: number of tasks that it waits for.
+        is_queued: whether it is among those that ``next`` will return.
+        users: the tasks that refer to it and have not finished or gone, by their ids.
+        result: its encoded result.
+        error: why it failed.
+    """
+
+    __slots__ = (
+        "arguments",
+        "error",
+        "is_queued",
+        "keep",
+        "missing",
+        "references",
+        "result",
+        "state",
+        "task",
+        "users",
+    )
+
+    def __init__(
+        self,
+        task: Task,
+        arguments: tuple[Argument, ...] | None,
+        keep: bool,
+        references: Sequence[TaskId] = (),
+    ) -> None:
+        self.task = task
+        self.arguments = arguments
+        if len(references) > 1 and len(set(references)) < len(references):
+            references = tuple(dict.fromkeys(references))
+        self.references = references
+        self.keep = keep
+        self.state = TaskState.READY
+        self.missing = 0
+        self.is_queued = True
+        self.users: dict[TaskId, Node] | None = None
+        self.result: bytes | None = None
+        self.error: TaskError | None = None
 
 
 class TaskGraph:
@@ -148,11 +234,11 @@ class TaskGraph:
         task = node.task
         if node.arguments is None:
             return task
-        arguments: list[Any] = list(node.arguments)
-        for position, argument in enumerate(arguments):
-            if type(argument) is Ref:
-                result = arguments[position] = self._nodes[argument.task_id].result
-                assert result is not None, "a task is ready when those that it refers to have results"
+        arguments: list[bytes] = []
+        for argument in node.arguments:
+            result = argument if isinstance(argument, bytes) else self._nodes[argument.task_id].result
+            assert result is not None, "a task is ready when those that it refers to have results"
+            arguments.append(result)
         return Task(
             task_id, task.name, task.code_id, tuple(arguments), task.shape, task.options, task.distance
         )
@@ -357,7 +443,7 @@ class TaskGraph:
 
     # Dump, load and check
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> dict[str, Plain]:
         """Return the whole state as plain data, at any time (WE-1)."""
         handed_out = [
             task_id
@@ -373,7 +459,7 @@ class TaskGraph:
         }
 
     @classmethod
-    def load(cls, state: Mapping[str, Any]) -> TaskGraph:
+    def load(cls, state: Mapping[str, Plain]) -> TaskGraph:
         """Return a graph that goes on where :meth:`dump` was called (WE-2).
 
         Tasks that were extracted are ready again.
@@ -419,3 +505,52 @@ class TaskGraph:
         for state in (_READY, _SUBMITTED):
             there = sum(node.state is state for node in self._nodes.values())
             assert self._counts[state] == there, f"{state}: {self._counts[state]} counted, {there} there"
+
+
+def dump_node(node: Node) -> list[Plain]:
+    """Return a node as plain data; users, waiting and queue follow from the nodes together."""
+    task = node.task
+    arguments = task.arguments if node.arguments is None else node.arguments
+    return [
+        task.task_id,
+        task.name,
+        task.code_id,
+        [item.task_id if isinstance(item, Ref) else item for item in arguments],
+        _plain(task.shape),
+        _plain(task.options),
+        node.keep,
+        str(node.state),
+        node.result,
+        None if node.error is None else _plain(node.error),
+        task.distance,
+    ]
+
+
+def load_node(row: list[Plain]) -> Node:
+    """Return the node that :func:`dump_node` was given."""
+    task_id, name, code_id, items, shape, options, keep, state, result, error, distance = row
+    arguments: tuple[Argument, ...] = tuple(Ref(item) if isinstance(item, int) else item for item in items)
+    references = tuple(item.task_id for item in arguments if isinstance(item, Ref))
+    plain = () if references else tuple(item for item in arguments if isinstance(item, bytes))
+    task = Task(task_id, name, code_id, plain, _load_shape(shape), TaskOptions(*options), distance)
+    node = Node(task, arguments if references else None, keep, references)
+    node.state = TaskState(state)
+    node.is_queued = False
+    node.result = result
+    node.error = None if error is None else TaskError(*error)
+    return node
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Struct | Requirement):
+        value = [getattr(value, name) for name in type(value).__match_args__]
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _load_shape(row: list[Plain]) -> Shape:
+    requirements, *rest = _tuples(row)
+    return Shape(tuple(Requirement(*fields) for fields in requirements), *rest)
+
+
+def _tuples(value: Plain) -> Plain:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value

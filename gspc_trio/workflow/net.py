@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, Unpack
+from typing import TypeAlias, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,7 +33,14 @@ from gspc_trio.workflow.arcs import (
     place_name,
     places_in,
 )
-from gspc_trio.workflow.calls import FunctionCall, call_of_condition, call_of_run, check_run, function_name
+from gspc_trio.workflow.calls import (
+    FunctionCall,
+    KeyFunction,
+    Run,
+    call_of_condition,
+    call_of_run,
+    check_run,
+)
 from gspc_trio.workflow.settings import TaskSettings, task_settings
 from gspc_trio.workflow.stage import ports_last, stage_of
 
@@ -42,7 +49,7 @@ INLINE_FIRINGS_MAX = 5_000_000
 ten seconds of work.
 """
 
-Key: TypeAlias = "str | Callable[[Any], Any]"
+Key: TypeAlias = "str | KeyFunction"
 Match: TypeAlias = "Key | Mapping[str, Key]"
 
 
@@ -67,13 +74,13 @@ class Transition(Struct, frozen=True, eq=False):
     """
 
     name: str
-    run: Any
+    run: Run | None
     inputs: tuple[InputArc, ...]
     parameters: tuple[str, ...] = ()
     outputs: tuple[Output, ...] = ()
     output_arcs: tuple[OutputArc, ...] = ()
     condition: FunctionCall | None = None
-    keys: tuple[Callable[[Any], Any] | None, ...] = ()
+    keys: tuple[KeyFunction | None, ...] = ()
     priority: int = 0
     inline_call: FunctionCall | None = None
     is_inline: bool = False
@@ -128,7 +135,7 @@ class Net:
     def place(
         self,
         name: str,
-        initial: Iterable[Any] = (),
+        initial: Iterable[object] = (),
         *,
         output: bool = False,
         may_keep: bool = False,
@@ -150,7 +157,7 @@ class Net:
             Place(name, token_values(name, initial), is_output=output, may_keep=may_keep, stops=stops)
         )
 
-    def input(self, name: str, default: Iterable[Any] | None = None) -> Place:
+    def input(self, name: str, default: Iterable[object] | None = None) -> Place:
         """Add an input port: a place filled by the values that the workflow is started with.
 
         Args:
@@ -184,12 +191,12 @@ class Net:
     def transition(
         self,
         name: str,
-        run: Any = None,
+        run: Run | None = None,
         inputs: Sources = (),
         outputs: Targets = (),
         *,
         reads: Sources = (),
-        condition: Callable[..., Any] | None = None,
+        condition: Callable[..., object] | None = None,
         match: Match | None = None,
         priority: int = 0,
         inline: bool = False,
@@ -226,8 +233,7 @@ class Net:
             self._check_arcs(arcs, is_inline)
             if run is not None:
                 check_run(run, arcs)
-            if inline and run is not None and not callable(run):
-                raise WorkflowError(f"the engine itself cannot run {function_name(run)!r}; leave inline out")
+            inline_call = call_of_run(run, arcs) if inline and run is not None else None
             shape, options = task_settings(settings, 0 if is_inline else priority)
             stage = stage_of(settings, arcs, ports, is_inline)
             transition = Transition(
@@ -240,7 +246,7 @@ class Net:
                 condition=call_of_condition(condition, arcs) if condition is not None else None,
                 keys=_keys(match, arcs),
                 priority=priority,
-                inline_call=call_of_run(run, arcs) if inline and run is not None else None,
+                inline_call=inline_call,
                 is_inline=is_inline,
                 shape=shape,
                 options=options,
@@ -252,7 +258,7 @@ class Net:
         self.transitions[name] = transition
         return transition
 
-    def _add_named(self, *written: Any) -> None:
+    def _add_named(self, *written: object) -> None:
         for named in named_in(*written):
             place = NAMED + named.name
             self.places.setdefault(place, Place(place, (named,), may_keep=True))
@@ -267,7 +273,7 @@ class Net:
             if not arc.consumed and arc.place in taken:
                 raise WorkflowError(f"it both takes from and reads place {arc.place!r}")
 
-    def _check_new(self, name: str, *written: Any) -> None:
+    def _check_new(self, name: str, *written: object) -> None:
         if name in self.transitions:
             raise WorkflowError("the name is taken")
         for place in places_in(*written):
@@ -285,7 +291,7 @@ class Net:
         net.transitions = dict(self.transitions)
         return net
 
-    def replace_place(self, place: PlaceLike, **changes: Any) -> Place:
+    def replace_place(self, place: PlaceLike, **changes: object) -> Place:
         """Change attributes of a place (all but its name) and return the new one.
 
         Raises:
@@ -353,7 +359,7 @@ class Net:
                 f"net.place({name!r}, may_keep=True)"
             )
 
-    def _port_meant(self, name: str, fed: Mapping[str, Any]) -> str:
+    def _port_meant(self, name: str, fed: Mapping[str, object]) -> str:
         """Return a question for the output port that was meant by a place that nobody looks at, or ""."""
         empty = [port for port in self.outputs if port not in fed]
         found = most_similar(name, empty) or most_similar(name, self.outputs)
@@ -365,7 +371,7 @@ class Net:
         return f" (did you mean the output port {found!r}, {state}?)"
 
 
-def token_values(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
+def token_values(name: str, values: Iterable[object]) -> tuple[object, ...]:
     """Return the tokens of a place.
 
     Raises:
@@ -379,8 +385,8 @@ def token_values(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def input_values(
-    net: Net, values: Mapping[str, Iterable[Any]], *, complete: bool = True
-) -> dict[str, tuple[Any, ...]]:
+    net: Net, values: Mapping[str, Iterable[object]], *, complete: bool = True
+) -> dict[str, tuple[object, ...]]:
     """Return the tokens of each input port that ``values`` names.
 
     Args:
@@ -404,7 +410,7 @@ def input_values(
     return {name: token_values(name, tokens) for name, tokens in values.items()}
 
 
-def _keys(match: Match | None, arcs: Sequence[InputArc]) -> tuple[Callable[[Any], Any] | None, ...]:
+def _keys(match: Match | None, arcs: Sequence[InputArc]) -> tuple[KeyFunction | None, ...]:
     if match is None:
         return ()
     names = [arc.name for arc in arcs]
@@ -417,5 +423,5 @@ def _keys(match: Match | None, arcs: Sequence[InputArc]) -> tuple[Callable[[Any]
     return tuple(_key(wanted[name]) if name in wanted else None for name in names)
 
 
-def _key(key: Key) -> Callable[[Any], Any]:
+def _key(key: Key) -> KeyFunction:
     return operator.itemgetter(key) if isinstance(key, str) else key

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Unpack
+from typing import Unpack
 
 from gspc_trio.core.code import Program
-from gspc_trio.workflow.arcs import Place, WorkflowError, each, forward, take
-from gspc_trio.workflow.calls import function_name
+from gspc_trio.workflow.arcs import Place, Sources, WorkflowError, each, forward, take
+from gspc_trio.workflow.calls import Run, function_name
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.settings import TaskSettings
 from gspc_trio.workflow.tokens import Batch
@@ -23,10 +23,10 @@ _LAST = -1
 
 
 def farm(
-    run: Any,
+    run: Run,
     *,
     name: str | None = None,
-    default: Iterable[Any] | None = None,
+    default: Iterable[object] | None = None,
     input_port: str = "items",
     output_port: str = "results",
     **settings: Unpack[TaskSettings],
@@ -51,13 +51,13 @@ def farm(
 
 
 def map_reduce(
-    map: Any,
-    reduce: Any,
+    map: Run,
+    reduce: Run,
     *,
-    initial: Any = None,
+    initial: object = None,
     fan_in: int = FAN_IN,
     name: str = "map_reduce",
-    default: Iterable[Any] | None = None,
+    default: Iterable[object] | None = None,
     input_port: str = "items",
     output_port: str = "result",
     map_settings: TaskSettings | None = None,
@@ -119,7 +119,7 @@ def map_reduce(
     return net
 
 
-def _add_reduction(net: Net, reduce: Any, fan_in: int, settings: TaskSettings) -> None:
+def _add_reduction(net: Net, reduce: Run, fan_in: int, settings: TaskSettings) -> None:
     """Gather parts as they come, and put back one part for each batch of them."""
     parts, left, batches = net.places["parts"], net.places["left"], net.place("batches")
     net.transition(
@@ -133,7 +133,7 @@ def _add_reduction(net: Net, reduce: Any, fan_in: int, settings: TaskSettings) -
     net.transition("reduce", reduce, [batches], parts, **settings)
 
 
-def _one_input(run: Any, place: Place) -> Any:
+def _one_input(run: Run, place: Place) -> Sources:
     """Return the input of what gets one item: by name for programs, which know arguments only so."""
     return {"item": place} if isinstance(run, Program) else [place]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import Any
 
 from msgspec import Struct
 
@@ -141,7 +140,7 @@ class RunningTransition:
                 for part in token.value.tokens:
                     place.remove(part)
 
-    def compute(self, binding: Binding) -> tuple[tuple[Any, ...], ...]:
+    def compute(self, binding: Binding) -> tuple[tuple[object, ...], ...]:
         """Return the tokens for each output of an inline transition.
 
         Raises:
@@ -160,7 +159,7 @@ class RunningTransition:
         except Exception as error:
             raise TransitionFailed(description.name, "it failed", error) from error
 
-    def produce_values(self, binding: Binding, outputs: tuple[tuple[Any, ...], ...]) -> None:
+    def produce_values(self, binding: Binding, outputs: tuple[tuple[object, ...], ...]) -> None:
         """Put values, and what is forwarded, onto the places behind it."""
         for target in self.targets:
             if target.output < 0:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from gspc_trio.workflow.arcs import InputArc
-from gspc_trio.workflow.calls import FunctionCall
+from gspc_trio.workflow.calls import FunctionCall, KeyFunction
 from gspc_trio.workflow.marking import AnyPlace, first_unused
 from gspc_trio.workflow.tokens import Token, TokenCodec
 
@@ -100,7 +100,7 @@ class Condition:
         self._order = call.order if call is not None else ()
         self._decode = codec.decode
 
-    def holds(self, binding: Sequence[Any]) -> bool:
+    def holds(self, binding: Sequence[Token]) -> bool:
         """Return whether the tokens can be taken together."""
         if self._function is None:
             return True
@@ -157,7 +157,7 @@ class JoinSearch:
         self,
         bounds: Sequence[Bound],
         condition: Condition,
-        keys: Sequence[Callable[[Any], Any] | None],
+        keys: Sequence[KeyFunction | None],
         codec: TokenCodec,
     ) -> None:
         self._condition = condition
@@ -166,11 +166,11 @@ class JoinSearch:
         self._is_shared = shares_places(bounds)
         self._unseen: deque[tuple[int, Token]] = deque()
         self._all = [Chain() for _ in bounds]
-        self._by_key: list[dict[Any, Chain]] = [{} for _ in bounds]
+        self._by_key: list[dict[object, Chain]] = [{} for _ in bounds]
         self._entries: list[dict[int, tuple[Entry, Entry | None]]] = [{} for _ in bounds]
         self._found: Binding | None = None
         self._combinations: Iterator[Binding] = iter(())
-        self._joining: tuple[int, Token, Any]
+        self._joining: tuple[int, Token, object]
         self._choices = 0
 
     def arrived(self, arc: int, token: Token) -> None:
@@ -230,7 +230,7 @@ class JoinSearch:
         self._choices += 1
         return self._choices % PAUSE_CHOICES == 0
 
-    def _key_of(self, arc: int, token: Token) -> Any:
+    def _key_of(self, arc: int, token: Token) -> object:
         function = self._keys[arc]
         if function is None:
             return None
@@ -238,7 +238,7 @@ class JoinSearch:
         hash(key)
         return key
 
-    def _admit(self, arc: int, token: Token, key: Any) -> None:
+    def _admit(self, arc: int, token: Token, key: object) -> None:
         """Let tokens that come later be joined with this one."""
         entry = self._all[arc].append(token, key)
         keyed = None
@@ -246,14 +246,13 @@ class JoinSearch:
             keyed = self._by_key[arc].setdefault(key, Chain()).append(token, key)
         self._entries[arc][token.serial] = (entry, keyed)
 
-    def _joined(self, fixed: int, token: Token, key: Any) -> Iterator[Binding]:
+    def _joined(self, fixed: int, token: Token, key: object) -> Iterator[Binding]:
         """Yield every combination of ``token`` on arc ``fixed`` with older tokens that holds, and pauses."""
-        chosen: list[Any] = [None] * len(self._keys)
-        chosen[fixed] = token
+        chosen = [token] * len(self._keys)  # the others are replaced before anybody looks at them
         return self._extended(0, fixed, chosen, self._keys[fixed] is not None, key)
 
     def _extended(
-        self, arc: int, fixed: int, chosen: list[Any], has_key: bool, key: Any
+        self, arc: int, fixed: int, chosen: list[Token], has_key: bool, key: object
     ) -> Iterator[Binding]:
         """Yield every choice for the arcs from ``arc`` on, until a token chosen before has gone."""
         if arc == len(chosen):
@@ -282,7 +281,7 @@ class JoinSearch:
             entry = entry.successor()
 
     @staticmethod
-    def _is_chosen(token: Token, arc: int, fixed: int, chosen: list[Any]) -> bool:
+    def _is_chosen(token: Token, arc: int, fixed: int, chosen: list[Token]) -> bool:
         return token is chosen[fixed] or any(token is other for other in chosen[:arc])
 
 
@@ -354,7 +353,7 @@ Search: TypeAlias = SingleSearch | PlainSearch | WatchingSearch
 def search_for(
     bounds: Sequence[Bound],
     call: FunctionCall | None,
-    keys: Sequence[Callable[[Any], Any] | None],
+    keys: Sequence[KeyFunction | None],
     codec: TokenCodec,
     mark: Callable[[], None],
 ) -> Search:
@@ -377,7 +376,7 @@ class Entry:
 
     __slots__ = ("is_there", "key", "next", "previous", "token")
 
-    def __init__(self, token: Token, key: Any, previous: Entry | None) -> None:
+    def __init__(self, token: Token, key: object, previous: Entry | None) -> None:
         self.token = token
         self.key = key
         self.previous = previous
@@ -401,7 +400,7 @@ class Chain:
         self.first: Entry | None = None
         self.last: Entry | None = None
 
-    def append(self, token: Token, key: Any) -> Entry:
+    def append(self, token: Token, key: object) -> Entry:
         """Add a token at the end."""
         entry = Entry(token, key, self.last)
         if self.last is None:

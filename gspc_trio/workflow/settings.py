@@ -113,7 +113,7 @@ def checked_needs(shape: Shape, options: TaskOptions) -> tuple[Shape, TaskOption
     return replace(found, memory_bytes=memory_bytes, estimate_s=estimate_s), options
 
 
-def _checked_priority(value: Any) -> int:
+def _checked_priority(value: object) -> int:
     """Return a priority: a whole number of either sign.
 
     Raises:
@@ -125,7 +125,7 @@ def _checked_priority(value: Any) -> int:
     return number
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def _whole(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise WorkflowError(f"{name} must be a whole number, not {value!r}")
     number = operator.index(value)
@@ -134,7 +134,7 @@ def _whole(name: str, value: Any, least: int) -> int:
     return number
 
 
-def _seconds(name: str, value: Any) -> float:
+def _seconds(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise WorkflowError(f"{name} must be a number of seconds, not {value!r}")
     seconds = float(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -59,7 +58,7 @@ def stage_of(
     known = _names(arcs)
     used: dict[str, int] = {}
 
-    def side(source: Any, what: str) -> str:
+    def side(source: object, what: str) -> str:
         if not isinstance(source, str):
             raise WorkflowError(f"{what} is a name or Data(name), not {source!r}")
         for name in placeholders(source):
@@ -73,12 +72,14 @@ def stage_of(
         _check(name)
         if isinstance(source, Named):
             source = Data(NAMED + source.name)
-        is_data = isinstance(source, Data)
-        taken.append((name, _arc(source.name, arcs, known) if is_data else side(source, "a file's source")))
+        found = (
+            _arc(source.name, arcs, known) if isinstance(source, Data) else side(source, "a file's source")
+        )
+        taken.append((name, found))
     for name, target in store.items():
         _check(name)
-        is_data = isinstance(target, Data)
-        made.append((name, _port(target.name, ports) if is_data else side(target, "a file's target")))
+        found = _port(target.name, ports) if isinstance(target, Data) else side(target, "a file's target")
+        made.append((name, found))
     files = [target for _, target in made if type(target) is int]
     if len(files) != len(set(files)):
         raise WorkflowError("two files are one output")
@@ -91,7 +92,7 @@ def stage_of(
     return Stage(tuple(taken), tuple(made), tuple(put), tuple(used.items()), len(files))
 
 
-def _mapping(settings: TaskSettings, name: str) -> Mapping[str, Any]:
+def _mapping(settings: TaskSettings, name: str) -> Mapping[str, object]:
     found = settings.get(name, False)
     if isinstance(found, bool):
         return {}
@@ -126,7 +127,7 @@ def _port(name: str, ports: Sequence[Output]) -> int:
     raise WorkflowError(f"its files or ranges name the port {name!r}; there are: {there}")
 
 
-def _check(name: Any) -> None:
+def _check(name: object) -> None:
     if not isinstance(name, str):
         raise WorkflowError(f"{name!r} is no name of a file")
     try:

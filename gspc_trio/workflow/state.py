@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import TaskError, TaskState
@@ -11,7 +10,7 @@ from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.marking import AnyPlace, WatchedPlace
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition
 from gspc_trio.workflow.search import Binding
-from gspc_trio.workflow.tokens import Token, TokenCodec
+from gspc_trio.workflow.tokens import Plain, Token, TokenCodec
 
 FORMAT = 1
 """Version of the dumps that are written and read."""
@@ -46,7 +45,7 @@ class Activity:
         self.error = error
 
 
-def dump_net(running: RunningNet, codec: TokenCodec) -> dict[str, Any]:
+def dump_net(running: RunningNet, codec: TokenCodec) -> dict[str, Plain]:
     """Return tokens and ready queues as plain data.
 
     Tokens on watched places are numbered from 1 in the order in which they came: how many there were before
@@ -63,7 +62,7 @@ def dump_net(running: RunningNet, codec: TokenCodec) -> dict[str, Any]:
     return {"places": places, "ready": ready}
 
 
-def load_net(running: RunningNet, state: Mapping[str, Any]) -> None:
+def load_net(running: RunningNet, state: Mapping[str, Plain]) -> None:
     """Put tokens and ready queues back into a net that has none yet."""
     watched: list[tuple[int, AnyPlace, Token]] = []
     for name, (serials, tokens) in state["places"].items():
@@ -86,7 +85,7 @@ def load_net(running: RunningNet, state: Mapping[str, Any]) -> None:
         running.transitions[name].mark()
 
 
-def dump_activities(activities: Mapping[TaskId, Activity], codec: TokenCodec) -> list[list[Any]]:
+def dump_activities(activities: Mapping[TaskId, Activity], codec: TokenCodec) -> list[list[Plain]]:
     """Return the tasks under way as plain data."""
     return [
         [
@@ -100,7 +99,9 @@ def dump_activities(activities: Mapping[TaskId, Activity], codec: TokenCodec) ->
     ]
 
 
-def load_activities(rows: list[list[Any]], running: RunningNet, codec: TokenCodec) -> dict[TaskId, Activity]:
+def load_activities(
+    rows: list[list[Plain]], running: RunningNet, codec: TokenCodec
+) -> dict[TaskId, Activity]:
     """Return the tasks under way; those that were extracted are ready again."""
     activities = {}
     for task_id, name, state, taken, error in rows:
@@ -112,27 +113,27 @@ def load_activities(rows: list[list[Any]], running: RunningNet, codec: TokenCode
     return activities
 
 
-def _dump_taken(token: Token, codec: TokenCodec) -> Any:
+def _dump_taken(token: Token, codec: TokenCodec) -> Plain:
     if token.is_batch:
         return [codec.encode(part) for part in token.value.tokens]
     return codec.encode(token)
 
 
-def _load_taken(item: Any, codec: TokenCodec) -> Token:
+def _load_taken(item: Plain, codec: TokenCodec) -> Token:
     if isinstance(item, bytes):
         return Token(data=item)
     return codec.batch([Token(data=data) for data in item])
 
 
-def _dump_error(error: TaskError | None) -> list[Any] | None:
+def _dump_error(error: TaskError | None) -> list[Plain] | None:
     return None if error is None else [error.kind, error.message, error.traceback, error.pickled]
 
 
-def _load_error(error: list[Any] | None) -> TaskError | None:
+def _load_error(error: list[Plain] | None) -> TaskError | None:
     return None if error is None else TaskError(*error)
 
 
-def check_dump(state: Mapping[str, Any], running: RunningNet) -> None:
+def check_dump(state: Mapping[str, Plain], running: RunningNet) -> None:
     """See that a dump is one, and of this net.
 
     Raises:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, overload
 
 from msgspec import Struct
 
-_UNDECODED: Any = object()
+Value: TypeAlias = Any
+"""A value of a token, of a type that only the user's code knows: tasks, conditions, reports.
+
+Where a value is only passed on, its type is ``object``."""
+
+Outputs: TypeAlias = Mapping[str, list[Value]]
+"""Output port -> values of its tokens."""
+
+Plain: TypeAlias = Any
+"""State as plain data: numbers, texts, bytes, lists and dicts, as a dump has it."""
+
+_UNDECODED = object()
 
 
 class Token:
@@ -21,8 +32,8 @@ class Token:
 
     __slots__ = ("data", "serial", "value")
 
-    def __init__(self, value: Any = _UNDECODED, data: bytes | None = None) -> None:
-        self.value = value
+    def __init__(self, value: object = _UNDECODED, data: bytes | None = None) -> None:
+        self.value: Value = value
         self.data = data
         self.serial = 0
 
@@ -46,11 +57,11 @@ class TokenCodec(Struct, frozen=True):
             decoded and encoded again.
     """
 
-    dumps: Callable[[Any], bytes]
-    loads: Callable[[bytes], Any]
+    dumps: Callable[[object], bytes]
+    loads: Callable[[bytes], object]
     join: Callable[[Sequence[bytes]], bytes] | None = None
 
-    def decode(self, token: Token) -> Any:
+    def decode(self, token: Token) -> object:
         """Return the token's value."""
         value = token.value
         if value is _UNDECODED:
@@ -77,7 +88,7 @@ class TokenCodec(Struct, frozen=True):
         return Token(Batch(tuple(tokens), self))
 
 
-class Batch(Sequence[Any]):
+class Batch(Sequence[Value]):
     """The values of the tokens that one ``take`` arc took: read-only, each decoded only when it is looked at.
 
     Conditions and inline transitions see it; a task receives a list.
@@ -92,15 +103,19 @@ class Batch(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> Value: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Value]: ...
+    def __getitem__(self, index: int | slice) -> Value:
         if isinstance(index, slice):
             return [self._codec.decode(token) for token in self.tokens[index]]
         return self._codec.decode(self.tokens[index])
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Value]:
         return map(self._codec.decode, self.tokens)
 
-    def __reduce__(self) -> tuple[type, tuple[list[Any]]]:
+    def __reduce__(self) -> tuple[type, tuple[list[Value]]]:
         return list, (list(self),)
 
     def __repr__(self) -> str:

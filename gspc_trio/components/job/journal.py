@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence, Set
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.runtime import TransitionFailed
+from gspc_trio.workflow.tokens import Plain
 
 Values: TypeAlias = tuple[tuple[bytes, ...], ...]
 """For each output of a task's code, the encoded values."""
@@ -32,7 +33,7 @@ class JournalMismatch(ValueError):
 class Snapshot(Struct, frozen=True):
     """The whole state of an engine, as its ``dump`` gives it; what was recorded before is not needed."""
 
-    state: dict[str, Any]
+    state: dict[str, Plain]
 
 
 class Outcomes(Struct, frozen=True):
@@ -186,7 +187,7 @@ class Replay:
         load: makes an engine of a dump.
     """
 
-    def __init__(self, load: Callable[[dict[str, Any]], WorkflowEngine]) -> None:
+    def __init__(self, load: Callable[[dict[str, Plain]], WorkflowEngine]) -> None:
         self._load = load
         self._engine: WorkflowEngine | None = None
         self._outcomes: deque[tuple[TaskId, Values]] = deque()
@@ -286,7 +287,7 @@ def _diverged(why: str) -> JournalMismatch:
 
 
 def replay(
-    records: Sequence[JournalRecord], load: Callable[[dict[str, Any]], WorkflowEngine]
+    records: Sequence[JournalRecord], load: Callable[[dict[str, Plain]], WorkflowEngine]
 ) -> WorkflowEngine:
     """Return the engine that goes on where a journal ends.
 

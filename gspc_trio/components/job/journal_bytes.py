@@ -10,12 +10,13 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Any
 
 import msgpack
 from msgspec import Struct
 
-from gspc_trio.components.job.journal import JournalRecord, Outcomes, Snapshot, Step
+from gspc_trio.components.job.journal import JournalRecord, Outcomes, Snapshot, Step, Values
+from gspc_trio.core.ids import TaskId
+from gspc_trio.workflow.tokens import Plain
 
 MAGIC = b"GSPCJ1\r\n"
 
@@ -105,10 +106,10 @@ class About(Struct, frozen=True):
     file: str
     fingerprint: str
     settings: tuple[str, ...]
-    options: dict[str, Any]
+    options: dict[str, Plain]
 
 
-def encode_outcomes(rows: list[Any]) -> bytes:
+def encode_outcomes(rows: list[tuple[TaskId, Values]]) -> bytes:
     """Return the payload of an :class:`~gspc_trio.components.job.journal.Outcomes` with these rows."""
     return bytes(msgpack.packb((_OUTCOMES, rows)))
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import trio
 
@@ -22,11 +22,11 @@ ASIDE = "new"
 class FileSystem:
     """That of this machine. What a power loss leaves of anything that was not synced, nobody knows."""
 
-    async def wait(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def wait(self, function: Callable[..., T], *arguments: object) -> T:
         """Return what a function does that waits for the disk."""
         return await trio.to_thread.run_sync(function, *arguments)
 
-    async def compute(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def compute(self, function: Callable[..., T], *arguments: object) -> T:
         """Return what a function does that takes long."""
         return await trio.to_thread.run_sync(function, *arguments)
 

@@ -26,7 +26,7 @@ from gspc_trio.components.job.messages import (
     WaitJob,
 )
 from gspc_trio.components.job.shell.handle import Job, decoded
-from gspc_trio.components.worker.messages import AttemptStatus, GetAttempt
+from gspc_trio.components.worker.messages import GetAttempt
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.messages import Done
 from gspc_trio.core.task import TaskState
@@ -192,7 +192,7 @@ async def describe_at_work(job: Job, task_id: TaskId) -> TaskDetails:
     if at_worker is not None and job.ask_worker is not None:
         resource_id, attempt = at_worker
         told = await job.ask_worker(resource_id, GetAttempt(job.job_id, resource_id, task_id, attempt))
-        if isinstance(told, AttemptStatus) and told.phase:
+        if told is not None and told.phase:
             details = replace(details, phase=told.phase, pid=told.pid)
             if told.phase == "compute":
                 details = replace(details, stdout=decoded(told.stdout), stderr=decoded(told.stderr))

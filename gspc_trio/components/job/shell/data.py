@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import trio
 from msgspec.structs import replace
 
 from gspc_trio.components.job.lineage import BYTES_MAX, Origin
-from gspc_trio.components.job.machine import Engine
+from gspc_trio.components.job.machine import Engine, JobEvent
 from gspc_trio.components.job.messages import MemoryStatus
 from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, TaskDone
-from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Harvest, Outputs, Recovery
+from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Harvest, Recovery
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.worker.messages import Finished
 from gspc_trio.core.ids import ResourceId, TaskId
@@ -47,7 +47,8 @@ from gspc_trio.protocol.references import (
     spread,
 )
 from gspc_trio.protocol.values import dumps
-from gspc_trio.workflow.node import FailedThrough
+from gspc_trio.workflow.graph import FailedThrough
+from gspc_trio.workflow.tokens import Outputs
 
 T = TypeVar("T")
 
@@ -163,7 +164,7 @@ class JobData:
             hosts: resource -> its host.
         """
 
-        def take(event: Any, by: Peer | None = None) -> None:
+        def take(event: JobEvent, by: Peer | None = None) -> None:
             if type(event) is Finished:
                 for outcome in event.outcomes:
                     for source, size_bytes, seconds in outcome.moved:
@@ -218,7 +219,7 @@ class JobData:
         tracked.open_data = self.open_data
         return tracked
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """Return a value as an argument of a task; a large one goes into the layer, from any thread.
 
         When there is no room it travels with the task.

@@ -8,7 +8,6 @@ import secrets
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import trio
 
@@ -205,7 +204,7 @@ def _forget(transfer: _Transfer) -> None:
     transfer.descriptor = -1
 
 
-def take_message(files: JobFiles | None, nursery: trio.Nursery, peer: Peer | None, message: Any) -> bool:
+def take_message(files: JobFiles | None, nursery: trio.Nursery, peer: Peer | None, message: object) -> bool:
     """Have a message of a RIF answered; return False if it is not about files."""
     if files is None or peer is None:
         return False

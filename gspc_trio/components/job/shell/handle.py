@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 import trio
 from msgspec import Struct
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from gspc_trio.components.job.machine import Close, JobEnded, JobEvent, JobMachine, Look, TaskFailure
 from gspc_trio.components.job.messages import JobStatus, MemoryStatus
 from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
+from gspc_trio.components.worker.messages import AttemptStatus, GetAttempt
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.task import Outcome
 from gspc_trio.iml.errors import ImlError
@@ -22,6 +22,7 @@ from gspc_trio.protocol.values import dumps
 from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.records.watching import Mode, Watching
 from gspc_trio.version import VERSION
+from gspc_trio.workflow.tokens import Outputs, Value
 
 SHOWN_LINES_MAX, SHOWN_CHARACTERS_MAX = 40, 4_000
 """How much of what a failed task printed is told with its failure; the result has all that was kept."""
@@ -40,7 +41,7 @@ class JobResult(Struct, frozen=True):
     """
 
     state: str
-    outputs: Mapping[str, list[Any]]
+    outputs: Outputs
     tasks: Mapping[str, int]
     elapsed_s: float
     failures: tuple[TaskFailure, ...] = ()
@@ -97,7 +98,7 @@ class Job:
     def __init__(
         self,
         machine: JobMachine,
-        outputs: Callable[[], Mapping[str, list[Any]]],
+        outputs: Callable[[], Outputs],
         hosts: Mapping[str, str],
         pid: int,
     ) -> None:
@@ -108,15 +109,15 @@ class Job:
         self._glanced_s = 0.0
         self.printed = PrintedOutput()
         self.ask_memory: Callable[[], Awaitable[MemoryStatus]] | None = None
-        self.ask_worker: Callable[[ResourceId, Any], Awaitable[Any]] | None = None
-        self.encode: Callable[[Any], bytes] = dumps
+        self.ask_worker: Callable[[ResourceId, GetAttempt], Awaitable[AttemptStatus | None]] | None = None
+        self.encode: Callable[[object], bytes] = dumps
         self.inbox: Inbox[JobEvent] = Inbox()
         self._hosts = hosts
         self._outputs = outputs
         self._begun_s = trio.current_time()
         self._ended = trio.Event()
         self._result: JobResult | None = None
-        self.functions: dict[str, Callable[[Any], Any]] = {}
+        self.functions: dict[str, Callable[[Value], object]] = {}
         self.rts_lost = False
 
     @property
@@ -183,7 +184,7 @@ class Job:
                 return await self.ask_memory()
         return MemoryStatus()
 
-    def serve(self, name: str, function: Callable[[Any], Any]) -> None:
+    def serve(self, name: str, function: Callable[[Value], object]) -> None:
         """Offer ``function(argument) -> value`` (plain or async) to clients under ``name`` (APP-2).
 
         Raises:

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import trio
 
@@ -39,6 +38,7 @@ from gspc_trio.core.task import TaskState
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
+from gspc_trio.workflow.tokens import Plain
 
 GATHER_S = 0.002
 """Pause between two writes to the disk, in which results gather."""
@@ -117,7 +117,7 @@ class Journal:
         self._rows.clear()
         self._written.clear()
 
-    async def recover(self, net: Net, values: Mapping[str, Iterable[Any]]) -> JournaledEngine:
+    async def recover(self, net: Net, values: Mapping[str, Iterable[object]]) -> JournaledEngine:
         """Return the engine that goes on where the journal ends, or that of a new job with these values.
 
         Raises:
@@ -128,7 +128,7 @@ class Journal:
         if self._records:
             records, self._records = self._records, []
 
-            def load(state: dict[str, Any]) -> WorkflowEngine:
+            def load(state: dict[str, Plain]) -> WorkflowEngine:
                 return WorkflowEngine.load(net, state, dumps=dumps, loads=loads, join=join)
 
             engine = await self._disk.compute(replay, records, load)
@@ -197,7 +197,7 @@ class Journal:
             self._written.popleft()
         self._taken_in = engine.injected
         self._framer = Framer()
-        records: list[Any] = [encode_record(self.about), encode_record(engine.snapshot())]
+        records = [encode_record(self.about), encode_record(engine.snapshot())]
         if self._written:
             records.append(encode_outcomes(list(self._written)))
         data = MAGIC + b"".join(map(self._framer.frame, records))

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from gspc_trio.records.shell.durable_files import THIS_MACHINE, FileSystem, append, put_in_place
 from gspc_trio.records.shell.own_directory import own_directory
+
+T = TypeVar("T")
 
 _PREFIX = "journal."
 _NOTE = "job"
@@ -49,7 +51,7 @@ class JournalDirectory:
         """Add to the file; durable on return. Raises OSError as ``replace`` does."""
         await self._files.wait(append, self._files, self._descriptor, data)
 
-    async def compute(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def compute(self, function: Callable[..., T], *args: object) -> T:
         """Return what a function returns that takes long, while heartbeats go on."""
         return await self._files.compute(function, *args)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 import msgpack
@@ -24,6 +24,7 @@ from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, NoRoom
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.protocol.references import TrackedReference, decode_reference, is_range, is_reference
+from gspc_trio.workflow.tokens import Outputs
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +39,6 @@ PAUSE_S = 0.05
 
 TRIES = 5
 """How often it is planned anew because more was lost meanwhile."""
-
-Outputs: TypeAlias = Mapping[str, list[Any]]
-"""Output port -> values."""
 
 _RESTORE = b"\xc1\2"  # see gspc_trio.compute.data
 
@@ -71,7 +69,7 @@ class Recovery:
         self.look: Callable[[], None] = lambda: None
         self.restored: Callable[[], None] = lambda: None
         self.put_again: Callable[[str, Sequence[memoryview]], Awaitable[None]]
-        self.kept: WeakValueDictionary[str, Any] = WeakValueDictionary()
+        self.kept: WeakValueDictionary[str, Keeper] = WeakValueDictionary()
         self.forgotten: dict[str, str] = {}
         self._iml = iml
         self._lineage = Lineage(lineage_bytes_max)

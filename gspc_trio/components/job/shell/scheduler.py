@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
-from typing import Any
 
 import trio
 from attrs import define, field
@@ -40,10 +39,12 @@ from gspc_trio.components.rts.messages import (
 )
 from gspc_trio.components.rts.shell.contact import RtsContact
 from gspc_trio.components.worker.messages import (
+    AttemptStatus,
     Begun,
     Cancel,
     DefineCode,
     Finished,
+    GetAttempt,
     OpenJob,
     Submit,
     TakeBack,
@@ -68,6 +69,7 @@ ASK_TIMEOUT_S = 3.0
 """How long a RIF may take to answer a question."""
 
 _FROM_RM = (Grant, Recall, Refuse, Lapsed)
+_REPORTS = (Finished, Begun)
 _TO_RM = (Demand, Release, Interrupt)
 
 
@@ -83,7 +85,7 @@ class _RifLink:
     scope: trio.CancelScope
     put: Put
     peer: Peer | None = None
-    unsent: list[Any] = field(factory=list)
+    unsent: list[object] = field(factory=list)
     defined: dict[int, None] = field(factory=dict)
     lost_at: float | None = None
     greeted: bool = False
@@ -104,14 +106,14 @@ class _RifLink:
         """How the ids of its resources begin."""
         return f"{self.endpoint.rif_id}."
 
-    def send(self, message: Any, last: int) -> None:
+    def send(self, message: object, last: int) -> None:
         if self.peer is not None and self.is_up:
             self.last = last
             self.post(self.peer, message)
         else:
             self.unsent.append(message)
 
-    def post(self, peer: Peer, message: Any) -> None:
+    def post(self, peer: Peer, message: object) -> None:
         """Send a message; tasks that are too large together go one by one, and one that is so alone fails."""
         try:
             peer.post(message)
@@ -215,7 +217,7 @@ class SchedulerRoutes:
         log.warning("job %s: the run-time system is back", self.job)
         self._put(Reclaim())
 
-    def _take_from_rts(self, message: Any) -> None:
+    def _take_from_rts(self, message: object) -> None:
         if isinstance(message, Lapsed):
             for link in self._links.values():
                 if not link.is_up:
@@ -233,14 +235,15 @@ class SchedulerRoutes:
         elif not isinstance(message, JobRegistered):
             log.warning("job %s: the RTS said %s, which is not for jobs", self.job, type(message).__name__)
 
-    async def ask(self, resource_id: ResourceId, message: Any) -> Any:
-        """Return what the RIF of a resource answers, None if there is no answer within a bound."""
+    async def ask(self, resource_id: ResourceId, question: GetAttempt) -> AttemptStatus | None:
+        """Return what the RIF of a resource says of an attempt, None if there is no answer within a bound."""
         if (link := self._link_of(resource_id)) is not None and link.peer is not None:
             with suppress(PeerGone, RemoteError, trio.TooSlowError):
-                return await link.peer.call(message, ASK_TIMEOUT_S)
+                answer = await link.peer.call(question, ASK_TIMEOUT_S)
+                return answer if isinstance(answer, AttemptStatus) else None
         return None
 
-    def send(self, action: Any) -> bool:
+    def send(self, action: object) -> bool:
         """Send an action of the scheduler where it belongs; return False if it is not one that is sent."""
         if isinstance(action, Submit):
             self._submit(action)
@@ -287,7 +290,7 @@ class SchedulerRoutes:
                 self._send(link, DefineCode(self.job, code_id, self._code(code_id)))
         self._send(link, submit)
 
-    def _send(self, link: _RifLink, message: Any) -> None:
+    def _send(self, link: _RifLink, message: object) -> None:
         link.send(message, self._submitted)
 
     def _find(self, resource_id: ResourceId) -> tuple[Resource, str]:
@@ -299,7 +302,7 @@ class SchedulerRoutes:
                     return resource, link.endpoint.host
         return Resource(resource_id, ""), self._hosts.get(resource_id, "")
 
-    def _send_to(self, resource_id: ResourceId, message: Any) -> None:
+    def _send_to(self, resource_id: ResourceId, message: object) -> None:
         if (link := self._link_of(resource_id)) is not None:
             self._send(link, message)
 
@@ -440,12 +443,12 @@ class SchedulerRoutes:
         for code_id in link.defined:
             peer.post(DefineCode(self.job, code_id, self._code(code_id)))
 
-    def _take_from_rif(self, link: _RifLink, message: Any) -> None:
-        kind, peer = type(message), link.peer
+    def _take_from_rif(self, link: _RifLink, message: object) -> None:
+        peer = link.peer
         assert peer is not None
-        if kind in (Finished, Begun) and message.resource_id.startswith(link.prefix):
+        if isinstance(message, _REPORTS) and message.resource_id.startswith(link.prefix):
             self._put(message, peer)
-        elif kind is Orphans and message.job == self.job:
+        elif isinstance(message, Orphans) and message.job == self.job:
             self._orphans(link.endpoint.rif_id, message)
         elif not take_message(self.files, self._nursery, peer, message):
-            drop_offender(peer, f"job {self.job} does not take this {kind.__name__} from a RIF")
+            drop_offender(peer, f"job {self.job} does not take this {type(message).__name__} from a RIF")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import trio
 from attrs import evolve
@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.job.lineage import BYTES_MAX
-from gspc_trio.components.job.machine import Begin, Engine, JobEnded, JobMachine, Kept
+from gspc_trio.components.job.machine import Begin, Engine, JobAction, JobEnded, JobMachine, Kept
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
@@ -34,6 +34,7 @@ from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.records.facts import RECORD_TYPES, Record
 from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.tokens import Outputs
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.journal import JournaledEngine
@@ -106,7 +107,7 @@ class JobSettings(Struct, frozen=True):
 async def run_job(
     engine: Engine,
     code: Callable[[int], bytes],
-    outputs: Callable[[], Mapping[str, list[Any]]],
+    outputs: Callable[[], Outputs],
     rts: RunTimeSystem,
     settings: JobSettings,
     *,
@@ -191,7 +192,7 @@ class _JobServer:
         self,
         engine: Engine,
         code: Callable[[int], bytes],
-        outputs: Callable[[], Mapping[str, list[Any]]],
+        outputs: Callable[[], Outputs],
         settings: JobSettings,
         open_ended: bool,
         on_done: Callable[[TaskDone], None] | None,
@@ -336,7 +337,7 @@ class _JobServer:
             on_done = self.data.but_for_again(on_done)
         keep = None if self.journal is None else self.journal.keep
 
-        def perform(action: Any) -> None:
+        def perform(action: JobAction) -> None:
             if type(action) is TaskDone:
                 if action.outcome.stdout or action.outcome.stderr:
                     job.printed.keep(action.outcome)

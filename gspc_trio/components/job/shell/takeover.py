@@ -7,7 +7,6 @@ in as if it had come before. What nobody speaks of is run again.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
 
 import trio
 
@@ -34,7 +33,11 @@ class Takeover:
     """
 
     def __init__(
-        self, engine: JournaledEngine, orphan: JobId, rifs: Iterable[RifId], put: Callable[[Any], None]
+        self,
+        engine: JournaledEngine,
+        orphan: JobId,
+        rifs: Iterable[RifId],
+        put: Callable[[Close | Look | TakenOver], None],
     ) -> None:
         self.orphan = orphan
         self._engine = engine
