@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-M = TypeVar("M")
+from gspc_trio.core.machine import Machine
+
+M = TypeVar("M", bound=Machine[Any, Any])
 
 
 class Fill(NamedTuple):
@@ -30,7 +32,7 @@ class Queue(Protocol):
 class MachineObserver(Protocol):
     """Sees what machines do, and where something waits."""
 
-    def saw(self, machine: Any, event: Any, now: float, actions: list[Any]) -> None:
+    def saw(self, machine: object, event: object, now: float, actions: Sequence[object]) -> None:
         """``machine`` took ``event`` at time ``now`` (seconds) and answered with ``actions``."""
         ...
 
@@ -43,32 +45,19 @@ OBSERVER: ContextVar[MachineObserver | None] = ContextVar("observer", default=No
 """The observer of all machines that are started in a context; None in production."""
 
 
-class _Observed:
-    """A machine in front of an observer; everything else is the machine's."""
-
-    def __init__(self, machine: Any, observer: MachineObserver) -> None:
-        self._machine = machine
-        self._observer = observer
-        self.deadline = machine.deadline
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._machine, name)
-
-    @property
-    def phase(self) -> Any:
-        """Where the machine is, asked for with every event; ``__getattr__`` is slow."""
-        return self._machine.phase
-
-    def handle(self, event: Any, now: float) -> list[Any]:
-        actions: list[Any] = self._machine.handle(event, now)
-        self._observer.saw(self._machine, event, now, actions)
-        return actions
-
-
 def observed(machine: M) -> M:
-    """Return the machine, behind the observer of this context if there is one."""
+    """Return the machine; the observer of this context, if there is one, sees from now on what it handles."""
     observer = OBSERVER.get()
-    return machine if observer is None else cast(M, _Observed(machine, observer))
+    if observer is not None:
+        take = machine.handle
+
+        def handle(event: object, now: float) -> Sequence[object]:
+            actions: Sequence[object] = take(event, now)
+            observer.saw(machine, event, now, actions)
+            return actions
+
+        vars(machine)["handle"] = handle
+    return machine
 
 
 def show_queue(queue: Queue) -> None:
