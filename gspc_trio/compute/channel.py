@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgpack
 
@@ -60,24 +60,26 @@ DEFINE, RUN, LARGE = range(3)
 UNDEFINED = "undefined code"
 """Kind of the error of a task that was not run: the packet that defines its code was taken back before it."""
 
+Message: TypeAlias = Any
+"""What msgpack has unpacked: lists of plain values, from a process of the same program."""
 
 INITIALIZER = "initializer"
 """Kind of the error of a task that was not run: the job's initializer has failed in its process."""
 
 
-def pack(message: Any) -> bytes:
+def pack(message: object) -> bytes:
     """Return a message, an item or anything else made of plain data as bytes."""
     # A small buffer: the default one costs more to allocate than most messages to pack.
     data: bytes = msgpack.Packer(unicode_errors="surrogateescape", buf_size=256).pack(message)
     return data
 
 
-def unpack(data: bytes | bytearray | memoryview) -> Any:
+def unpack(data: bytes | bytearray | memoryview) -> Message:
     """Return what :func:`pack` was given, lists for all sequences."""
     return msgpack.unpackb(data, unicode_errors="surrogateescape", strict_map_key=False)
 
 
-def unpack_results(frame: bytes | bytearray | memoryview) -> Any:
+def unpack_results(frame: bytes | bytearray | memoryview) -> Message:
     """Return the results of a frame, tuples for all sequences."""
     return msgpack.unpackb(frame, unicode_errors="surrogateescape", use_list=False)
 

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from types import FrameType, ModuleType
-from typing import Any
 
 from gspc_trio.compute import data, modules, process_tree, system
-from gspc_trio.compute.channel import unpack
+from gspc_trio.compute.channel import Message, unpack
 from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.loop import Loop
 from gspc_trio.compute.output import ProcessOutput
@@ -153,7 +152,7 @@ def _pin(cpus: Sequence[int], gpus: Sequence[int]) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
 
 
-def _enter_job(job: dict[str, Any]) -> None:
+def _enter_job(job: dict[str, Message]) -> None:
     """Make it look as if the job server ran here: working directory, module search path, its modules."""
     if job["cwd"] and os.path.isdir(job["cwd"]):
         try:

@@ -64,7 +64,7 @@ class LayerSerializer:
         self._mapped.append(reference.data_id)
         return gather(reference, memoryview(mapped))
 
-    def dumps(self, value: Any) -> bytes:
+    def dumps(self, value: object) -> bytes:
         """Return a value as it travels.
 
         Raises:

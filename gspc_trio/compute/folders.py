@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Any
 from weakref import WeakSet
 
 PREFIX = "gspc-files-"
@@ -57,7 +56,7 @@ def _remove_if_left(path: str) -> None:
 def remove_tree(path: str) -> None:
     """Remove a directory with all that is in it; links are removed, not followed."""
 
-    def allow(function: Callable[..., Any], name: str, _: Any) -> None:
+    def allow(function: Callable[..., object], name: str, _: object) -> None:
         with suppress(OSError):
             os.chmod(os.path.dirname(name), 0o700)
             if function is not os.rmdir and os.path.isdir(name) and not os.path.islink(name):

@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import perf_counter, time
-from typing import Any
 
 from gspc_trio.compute import system
 from gspc_trio.compute.channel import (
@@ -20,6 +19,7 @@ from gspc_trio.compute.channel import (
     LARGE,
     PACKET_BYTES_MAX,
     UNDEFINED,
+    Message,
     list_head,
     pack,
     unpack,
@@ -41,7 +41,7 @@ UNSENT_BYTES_MAX = 1 << 20
 """Results are sent when they are more than this."""
 
 
-Item = list[Any]
+Item = list[Message]
 """What arrives in a packet: a task, or a code that tasks will name."""
 
 

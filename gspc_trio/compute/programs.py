@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 from contextlib import ExitStack, suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from gspc_trio.compute import process_tree
 from gspc_trio.compute.channel import OUTPUT_BYTES_MAX
@@ -49,11 +49,11 @@ class Watch(Protocol):
 
 def run(
     call: ProgramCall,
-    named: dict[str, Any],
+    named: dict[str, object],
     memory_bytes: int,
     watch: Watch | None = None,
     echo: tuple[int, int] | None = None,
-) -> tuple[dict[str, Any], bytes, bytes]:
+) -> tuple[dict[str, object], bytes, bytes]:
     """Run a program to its end.
 
     Args:
@@ -251,7 +251,7 @@ def _limit_memory(pid: int, memory_bytes: int) -> None:
 
 def _result(
     check: bool, arguments: list[str], status: int, stdout: bytes, stderr: bytes
-) -> tuple[dict[str, Any], bytes, bytes]:
+) -> tuple[dict[str, object], bytes, bytes]:
     if status != 0 and check:
         how = f"exit status {status}" if status > 0 else f"signal {_signal_name(-status)}"
         message = f"{shlex.join(arguments)} ended with {how}"

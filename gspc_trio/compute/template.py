@@ -19,7 +19,6 @@ from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Any
 
 from gspc_trio.compute import process_tree, system
 from gspc_trio.compute.channel import (
@@ -32,6 +31,7 @@ from gspc_trio.compute.channel import (
     KILL,
     KILLED,
     READY,
+    Message,
     pack,
     unpack,
 )
@@ -123,7 +123,7 @@ class Template:
         if os.getppid() != self._parent_pid:
             self._told_to_end(number, frame)
 
-    def _say(self, message: list[Any]) -> None:
+    def _say(self, message: list[Message]) -> None:
         try:
             self._control.sendall(pack(message))
         except OSError:

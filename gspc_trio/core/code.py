@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-def _words(arguments: Iterable[Any]) -> tuple[str, ...]:
+def _words(arguments: Iterable[object]) -> tuple[str, ...]:
     if isinstance(arguments, str | bytes):
         raise TypeError(
             f"the arguments of a program are a list of words, not one string: {arguments!r}; "
@@ -32,7 +32,7 @@ def _words(arguments: Iterable[Any]) -> tuple[str, ...]:
     return tuple(str(argument) for argument in arguments)
 
 
-def _variables(environment: Mapping[str, Any] | None) -> dict[str, str]:
+def _variables(environment: Mapping[str, object] | None) -> dict[str, str]:
     return {str(name): str(value) for name, value in (environment or {}).items()}
 
 

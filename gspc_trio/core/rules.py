@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gspc_trio.core.similar import did_you_mean
 
@@ -22,7 +22,7 @@ def placeholders(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_PLACEHOLDER.findall(text)))
 
 
-def fill(text: str, values: Mapping[str, Any]) -> str:
+def fill(text: str, values: Mapping[str, object]) -> str:
     """Return ``text`` with ``str(values[name])`` for each ``{name}``; a name without a value stays."""
     return _PLACEHOLDER.sub(lambda found: str(values.get(found[1], found[0])), text)
 
@@ -42,7 +42,7 @@ class BadResult(TypeError):
     """What a task returned does not fit the outputs it states."""
 
 
-def split_outputs(value: Any, outputs: tuple[Output, ...]) -> tuple[tuple[Any, ...], ...]:
+def split_outputs(value: object, outputs: tuple[Output, ...]) -> tuple[tuple[object, ...], ...]:
     """Return, for each output, the tokens that ``value`` puts there.
 
     Raises:
@@ -53,7 +53,7 @@ def split_outputs(value: Any, outputs: tuple[Output, ...]) -> tuple[tuple[Any, .
     return tuple(_output_tokens(value, port, each) for port, each in outputs)
 
 
-def _output_tokens(value: Any, port: str | None, each: bool) -> tuple[Any, ...]:
+def _output_tokens(value: object, port: str | None, each: bool) -> tuple[object, ...]:
     if port is not None:
         if not isinstance(value, Mapping):
             raise BadResult(f"a mapping with the port {port!r} was to be returned, not {_kind(value)}")
@@ -70,6 +70,6 @@ def _output_tokens(value: Any, port: str | None, each: bool) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     name = type(value).__name__
     return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"

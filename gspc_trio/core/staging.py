@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgpack
 from msgspec import Struct
@@ -133,7 +133,7 @@ class Stage(Struct, frozen=True):
         files = [source for _, source in self.fetch if isinstance(source, int)]
         return tuple(dict.fromkeys([*files, *(arc for _, arc in self.ranges)]))
 
-    def plan(self, arguments: int, places: Mapping[int, int], values: Mapping[str, Any]) -> FilePlan:
+    def plan(self, arguments: int, places: Mapping[int, int], values: Mapping[str, object]) -> FilePlan:
         """Return the plan of one task.
 
         Args:

@@ -15,7 +15,7 @@ import struct
 from array import array
 from contextlib import suppress
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgpack
 
@@ -38,8 +38,11 @@ LEND, SHOW, TAKE_BACK = range(12, 15)
 # LEND size -> data_id part address + descriptor for writing: for another host to fetch, once it is shown;
 # SHOW data_id part; TAKE_BACK data_id part (no answer)
 
+Fields: TypeAlias = list[Any]
+"""What a packet has said, or is to say: plain values, each of the type that its request has."""
+
 _PART, _COUNT = "part", "count"
-_FIELDS: dict[int, tuple[Any, ...]] = {
+_FIELDS: dict[int, tuple[object, ...]] = {
     MAP: (str, _PART),
     UNMAP: (str, _PART),
     READ: (str, _PART, _COUNT, _COUNT),
@@ -67,13 +70,13 @@ _INT = struct.Struct("i")
 _CREDENTIALS = struct.Struct("3i")
 
 
-def pack(message: Any) -> bytes:
+def pack(message: object) -> bytes:
     """Return a packet."""
     packed: bytes = msgpack.packb(message)
     return packed
 
 
-def unpack(packet: bytes) -> list[Any]:
+def unpack(packet: bytes) -> Fields:
     """Return what a packet says; BadPacket if it is none."""
     try:
         message = msgpack.unpackb(packet)
@@ -84,7 +87,7 @@ def unpack(packet: bytes) -> list[Any]:
     return message
 
 
-def requests_of(packet: bytes) -> list[list[Any]]:
+def requests_of(packet: bytes) -> list[Fields]:
     """Return the requests in a packet: operation, number and fields, all of the types that they have.
 
     Raises:
@@ -104,7 +107,7 @@ def requests_of(packet: bytes) -> list[list[Any]]:
     return requests
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _fits(value: object, kind: object) -> bool:
     if kind is str:
         return type(value) is str
     least = 0 if kind is _COUNT else -_NUMBER_MAX
@@ -130,7 +133,7 @@ def socket_name(address: str) -> str:
     return "\0" + address
 
 
-def is_same_user(connection: Any) -> bool:
+def is_same_user(connection: socket.socket) -> bool:
     """Take a socket; return whether the other end is a process of this user."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(found)[1] == os.getuid())
@@ -156,7 +159,7 @@ def open_socket(address: str) -> socket.socket:
     return connection
 
 
-def receive(connection: Any, buffer: memoryview) -> tuple[bytes, int]:
+def receive(connection: socket.socket, buffer: memoryview) -> tuple[bytes, int]:
     """Take a packet from a socket; return it, b"" at the end, and the descriptor that came with it, or -1.
 
     Args:
@@ -170,7 +173,7 @@ def receive(connection: Any, buffer: memoryview) -> tuple[bytes, int]:
     return bytes(buffer[:size_bytes]), take_descriptor(ancillary) if ancillary else -1
 
 
-def send(connection: Any, packet: bytes, descriptor: int) -> None:
+def send(connection: socket.socket, packet: bytes, descriptor: int) -> None:
     """Send a packet, and a descriptor with it unless that is -1.
 
     Raises:
@@ -195,7 +198,7 @@ def take_descriptor(ancillary: list[tuple[int, int, bytes]]) -> int:
     return found[0] if found else -1
 
 
-def answer_of(message: list[Any]) -> list[Any]:
+def answer_of(message: Fields) -> Fields:
     """Return the fields of an answer; raise the error that it names."""
     if message[1]:
         raise error_of(message[1], message[2])
@@ -211,7 +214,7 @@ class LocalClient:
         connection: to it; None: a socket of its own.
     """
 
-    def __init__(self, address: str, job: str, connection: Any = None) -> None:
+    def __init__(self, address: str, job: str, connection: socket.socket | None = None) -> None:
         self.job = job
         self._lock = Lock()  # several threads of a process may share it
         self._socket = connection if connection is not None else open_socket(address)
@@ -274,18 +277,18 @@ class LocalClient:
         """Close the connection: what is mapped stays so, but may be taken for unused."""
         self._socket.close()
 
-    def _send(self, operation: int, *fields: Any) -> None:
+    def _send(self, operation: int, *fields: object) -> None:
         self._number += 1
         try:
             self._socket.send(pack((operation, self._number, *fields)))
         except OSError as error:
             raise LayerGone(f"the memory server of this host is gone: {error.strerror}") from error
 
-    def _ask(self, operation: int, *fields: Any) -> tuple[list[Any], int]:
+    def _ask(self, operation: int, *fields: object) -> tuple[Fields, int]:
         with self._lock:
             return self._ask_alone(operation, *fields)
 
-    def _ask_alone(self, operation: int, *fields: Any) -> tuple[list[Any], int]:
+    def _ask_alone(self, operation: int, *fields: object) -> tuple[Fields, int]:
         self._send(operation, *fields)
         try:
             packet, descriptor = receive(self._socket, self._buffer)

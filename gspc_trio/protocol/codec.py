@@ -9,7 +9,6 @@ in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import msgpack
 from attrs import frozen
@@ -17,7 +16,7 @@ from cattrs import Converter
 from msgspec import Struct
 
 from gspc_trio.protocol.envelope import ENVELOPE_TYPES, Beat, Call, EncodeError, Failure, Reply
-from gspc_trio.protocol.hooks import BadField, Write, make_converter
+from gspc_trio.protocol.hooks import BadField, Decoded, Kind, Write, make_converter
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, KIB, Limits
 
 _CALL, _REPLY, _FAILURE, _BEAT = _ENVELOPES = -1, -2, -3, -4
@@ -58,10 +57,10 @@ class Registry:
     """
 
     types: tuple[type, ...]
-    unions: Mapping[Any, tuple[type, ...]]
+    unions: Mapping[Kind, tuple[type, ...]]
     add_hooks: Callable[[Converter], None]
     bulk_types: frozenset[type]
-    checks: Mapping[type, Callable[[Any, int], None]]
+    checks: Mapping[type, Callable[[Decoded, int], None]]
 
 
 class Codec:
@@ -93,7 +92,7 @@ class Codec:
 
     # Encoding ----
 
-    def encode(self, message: Any) -> Encoded:
+    def encode(self, message: object) -> Encoded:
         """Return the message as it travels.
 
         Raises:
@@ -101,7 +100,7 @@ class Codec:
         """
         return Encoded(self._encode(message))
 
-    def _encode(self, message: Any) -> bytes:
+    def _encode(self, message: object) -> bytes:
         kind = type(message)
         try:
             number, write = self._writers[kind]
@@ -120,7 +119,7 @@ class Codec:
             self._check_size(kind.__name__, data)
         return data
 
-    def _encode_bulk(self, message: Any, number: int, write: Write) -> bytes:
+    def _encode_bulk(self, message: object, number: int, write: Write) -> bytes:
         """Encode a message whose last field is long, copying that once; it breaks no limit but one."""
         fields = [number, *write(message)]
         data = fields.pop()
@@ -135,7 +134,7 @@ class Codec:
             raise EncodeError(f"{type(message).__name__} cannot be encoded: {error}") from error
         return b"".join((head, b"\xc6", len(data).to_bytes(4, "big"), data))
 
-    def encode_item(self, item: Any) -> bytes:
+    def encode_item(self, item: Decoded) -> bytes:
         """Return a message or an envelope as an item of a frame; the body of a call may be encoded already.
 
         Raises:
@@ -160,7 +159,7 @@ class Codec:
         header: bytes = self._packer.pack_array_header(len(items))
         return b"".join((header, *items))
 
-    def encode_batch(self, items: Iterable[Any]) -> bytes:
+    def encode_batch(self, items: Iterable[object]) -> bytes:
         """Return a frame of messages and envelopes.
 
         Raises:
@@ -183,7 +182,7 @@ class Codec:
 
     # Decoding ----
 
-    def decode_batch(self, frame: bytes) -> list[Any]:
+    def decode_batch(self, frame: bytes) -> list[object]:
         """Return the messages and envelopes of a frame.
 
         Raises:
@@ -207,7 +206,7 @@ class Codec:
         except Exception as error:  # what classes make of fields that contradict each other
             raise DecodeError(f"a message that contradicts itself: {_line(error)}") from error
 
-    def _unpack(self, data: bytes) -> Any:
+    def _unpack(self, data: bytes) -> Decoded:
         limits, size = self.limits, len(data)
         return msgpack.unpackb(
             data,
@@ -221,7 +220,7 @@ class Codec:
             max_ext_len=0,
         )
 
-    def _decode_item(self, item: Any) -> Any:
+    def _decode_item(self, item: Decoded) -> object:
         if type(item) is tuple and item:
             number = item[0]
             if type(number) is int:
@@ -233,7 +232,7 @@ class Codec:
             raise BadField(f"no message has the number {number!r:.40}")
         raise BadField("not a message")
 
-    def _decode_envelope(self, number: int, item: tuple[Any, ...]) -> Any:
+    def _decode_envelope(self, number: int, item: tuple[Decoded, ...]) -> object:
         if number == _FAILURE:
             return Failure(*_envelope(item, int, str, str)[1:])
         if number == _BEAT:
@@ -245,13 +244,13 @@ class Codec:
         return (Call if number == _CALL else Reply)(call_id, self._decode_item(body))
 
 
-def _envelope(item: tuple[Any, ...], *types: type) -> tuple[Any, ...]:
+def _envelope(item: tuple[Decoded, ...], *types: type) -> tuple[Decoded, ...]:
     if tuple(type(field) for field in item[1:]) != types:
         raise BadField("an envelope with wrong fields")
     return item
 
 
-def _no_extension(code: int, _: bytes) -> Any:
+def _no_extension(code: int, _: bytes) -> object:
     raise BadField(f"an extension type ({code})")
 
 

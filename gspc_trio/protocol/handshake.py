@@ -37,6 +37,10 @@ LISTENER_LABEL = b"gspc-trio listener"
 DIALER_LABEL = b"gspc-trio dialer"
 
 
+Fields: TypeAlias = tuple[Any, ...]
+"""What a handshake message has said, of types that are still to be checked."""
+
+
 class BadHandshake(ValueError):
     """What arrived is no handshake message."""
 
@@ -159,12 +163,12 @@ def decode_handshake(data: bytes, limits: Limits) -> HandshakeMessage:
     raise BadHandshake("a handshake message of unknown kind")
 
 
-def _pack(*fields: Any) -> bytes:
+def _pack(*fields: object) -> bytes:
     packed: bytes = msgpack.packb((MAGIC, *fields))
     return packed
 
 
-def _unpack(data: bytes) -> tuple[Any, ...]:
+def _unpack(data: bytes) -> Fields:
     try:
         fields = msgpack.unpackb(data, use_list=False, max_array_len=32, max_map_len=0)
     except Exception as error:  # whatever msgpack makes of hostile bytes
@@ -174,7 +178,7 @@ def _unpack(data: bytes) -> tuple[Any, ...]:
     return fields
 
 
-def _typed(fields: tuple[Any, ...], types: tuple[type, ...]) -> tuple[Any, ...]:
+def _typed(fields: Fields, types: tuple[type, ...]) -> Fields:
     """Return as many fields as there are types; raise BadHandshake when one is missing or of another type."""
     if len(fields) < len(types):
         raise BadHandshake("a handshake message with fields missing")

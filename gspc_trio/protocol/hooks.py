@@ -20,10 +20,16 @@ from msgspec import NODEFAULT, Meta, Struct, structs
 
 from gspc_trio.protocol.limits import Limits
 
-Read: TypeAlias = Callable[[Any, Any], Any]
-Write: TypeAlias = Callable[[Any], Any]
+Kind: TypeAlias = Any
+"""A type, or what ``typing`` makes of types."""
 
-_Factory: TypeAlias = Callable[[Any, Converter], Any]
+Decoded: TypeAlias = Any
+"""What msgpack has decoded, and nothing has checked yet; or a value that is to be encoded."""
+
+Read: TypeAlias = Callable[[Decoded, Kind], Decoded]
+Write: TypeAlias = Callable[[Decoded], Decoded]
+
+_Factory: TypeAlias = Callable[[Kind, Converter], Decoded]
 
 NUMBER_MAX = 1 << 53
 """No number in a message is larger: sums of such numbers can travel, too, and are exact as floats."""
@@ -37,7 +43,7 @@ class BadField(ValueError):
 
 
 def make_converter(
-    limits: Limits, unions: Mapping[Any, tuple[type, ...]] = types.MappingProxyType({})
+    limits: Limits, unions: Mapping[Kind, tuple[type, ...]] = types.MappingProxyType({})
 ) -> Converter:
     """Return a converter with these hooks.
 
@@ -80,14 +86,14 @@ def make_converter(
 # Classes ----
 
 
-def class_reader(kind: Any, converter: Converter) -> Read:
+def class_reader(kind: Kind, converter: Converter) -> Read:
     """Return the hook that makes a value from the array of its fields."""
     names, hints, defaults = _fields_of(kind)
     required = len(names) - len(defaults)
     fields = [(hint if hint in _EXACT else None, converter.get_structure_hook(hint), hint) for hint in hints]
     total = len(names)
 
-    def read(data: Any, _: Any) -> Any:
+    def read(data: Decoded, _: Decoded) -> Decoded:
         if type(data) is not tuple or not required <= len(data) <= total:
             raise BadField(f"{kind.__name__}: not an array of {required} to {total} fields")
         values = []
@@ -101,14 +107,14 @@ def class_reader(kind: Any, converter: Converter) -> Read:
     return read
 
 
-def class_writer(kind: Any, converter: Converter) -> Write:
+def class_writer(kind: Kind, converter: Converter) -> Write:
     """Return the hook that makes the array of an instance's fields."""
     names, hints, defaults = _fields_of(kind)
     required = len(names) - len(defaults)
     writers = [converter.get_unstructure_hook(hint) for hint in hints]
     special = [(place, writer) for place, writer in enumerate(writers) if writer is not as_it_is]
 
-    def write(message: Any) -> list[Any]:
+    def write(message: Decoded) -> list[Decoded]:
         values = [getattr(message, name) for name in names]
         while len(values) > required and values[-1] == defaults[len(values) - 1 - required]:
             values.pop()
@@ -120,7 +126,7 @@ def class_writer(kind: Any, converter: Converter) -> Write:
     return write
 
 
-def _fields_of(kind: Any) -> tuple[tuple[str, ...], tuple[Any, ...], tuple[Any, ...]]:
+def _fields_of(kind: Kind) -> tuple[tuple[str, ...], tuple[Decoded, ...], tuple[Decoded, ...]]:
     """Return names and types of all fields, and the defaults of the last ones."""
     hints = get_type_hints(kind, include_extras=True)
     names: tuple[str, ...] = kind.__match_args__
@@ -140,7 +146,7 @@ def tagged_reader(members: tuple[type, ...], converter: Converter) -> Read:
     readers = tuple(converter.get_structure_hook(member) for member in members)
     count = len(members)
 
-    def read(data: Any, _: Any) -> Any:
+    def read(data: Decoded, _: Decoded) -> Decoded:
         if type(data) is not tuple or not data:
             raise BadField("not a message")
         number = data[0]
@@ -157,7 +163,7 @@ def tagged_writer(members: tuple[type, ...], converter: Converter) -> Write:
         member: (number, converter.get_unstructure_hook(member)) for number, member in enumerate(members)
     }
 
-    def write(message: Any) -> tuple[Any, ...]:
+    def write(message: Decoded) -> tuple[Decoded, ...]:
         number, writer = writers[type(message)]
         return (number, *writer(message))
 
@@ -172,13 +178,13 @@ def _is_optional(kind: Any) -> bool:
     )
 
 
-def _optional_reader(kind: Any, converter: Converter) -> Read:
+def _optional_reader(kind: Kind, converter: Converter) -> Read:
     (inner,) = (member for member in get_args(kind) if member is not type(None))
     reader = converter.get_structure_hook(inner)
     return lambda data, _: None if data is None else reader(data, inner)
 
 
-def _optional_writer(kind: Any, converter: Converter) -> Write:
+def _optional_writer(kind: Kind, converter: Converter) -> Write:
     (inner,) = (member for member in get_args(kind) if member is not type(None))
     writer = converter.get_unstructure_hook(inner)
     if writer is as_it_is:
@@ -189,14 +195,14 @@ def _optional_writer(kind: Any, converter: Converter) -> Write:
 # Containers ----
 
 
-def _tuple_reader(kind: Any, converter: Converter) -> Read:
+def _tuple_reader(kind: Kind, converter: Converter) -> Read:
     members = get_args(kind)
     if len(members) == 2 and members[1] is Ellipsis:
         member = members[0]
         reader = converter.get_structure_hook(member)
         exact = {member} if member in _EXACT else set()
 
-        def read_many(data: Any, _: Any) -> tuple[Any, ...]:
+        def read_many(data: Decoded, _: Decoded) -> tuple[Decoded, ...]:
             if type(data) is not tuple:
                 raise BadField(f"not an array but {_name(data)}")
             if exact.issuperset(map(type, data)):
@@ -206,7 +212,7 @@ def _tuple_reader(kind: Any, converter: Converter) -> Read:
         return read_many
     readers = tuple((converter.get_structure_hook(member), member) for member in members)
 
-    def read_fixed(data: Any, _: Any) -> tuple[Any, ...]:
+    def read_fixed(data: Decoded, _: Decoded) -> tuple[Decoded, ...]:
         if type(data) is not tuple or len(data) != len(readers):
             raise BadField(f"not an array of {len(readers)} elements")
         return tuple([reader(value, member) for (reader, member), value in zip(readers, data, strict=True)])
@@ -214,7 +220,7 @@ def _tuple_reader(kind: Any, converter: Converter) -> Read:
     return read_fixed
 
 
-def _tuple_writer(kind: Any, converter: Converter) -> Write:
+def _tuple_writer(kind: Kind, converter: Converter) -> Write:
     members = get_args(kind)
     writers = [converter.get_unstructure_hook(member) for member in members if member is not Ellipsis]
     if all(writer is as_it_is for writer in writers):
@@ -225,12 +231,12 @@ def _tuple_writer(kind: Any, converter: Converter) -> Write:
     return lambda value: [write(element) for write, element in zip(writers, value, strict=True)]
 
 
-def _dict_reader(kind: Any, converter: Converter) -> Read:
+def _dict_reader(kind: Kind, converter: Converter) -> Read:
     key_type, value_type = get_args(kind)
     read_key = converter.get_structure_hook(key_type)
     read_value = converter.get_structure_hook(value_type)
 
-    def read(data: Any, _: Any) -> dict[Any, Any]:
+    def read(data: Decoded, _: Decoded) -> dict[Decoded, Decoded]:
         if type(data) is not dict:
             raise BadField(f"not a map but {_name(data)}")
         return {read_key(key, key_type): read_value(value, value_type) for key, value in data.items()}
@@ -238,7 +244,7 @@ def _dict_reader(kind: Any, converter: Converter) -> Read:
     return read
 
 
-def _dict_writer(kind: Any, converter: Converter) -> Write:
+def _dict_writer(kind: Kind, converter: Converter) -> Write:
     key_type, value_type = get_args(kind)
     write_key = converter.get_unstructure_hook(key_type)
     write_value = converter.get_unstructure_hook(value_type)
@@ -250,7 +256,7 @@ def _dict_writer(kind: Any, converter: Converter) -> Write:
 # Limits ----
 
 
-def _limited_reader(kind: Any, converter: Converter) -> Read:
+def _limited_reader(kind: Kind, converter: Converter) -> Read:
     """Return the hook for a type that states what is allowed of its values."""
     inner, *said = get_args(kind)
     reader = converter.get_structure_hook(inner)
@@ -258,7 +264,7 @@ def _limited_reader(kind: Any, converter: Converter) -> Read:
     least, most = meta.ge, meta.le
     shortest = meta.min_length
 
-    def read(data: Any, _: Any) -> Any:
+    def read(data: Decoded, _: Decoded) -> Decoded:
         value = reader(data, inner)
         if (least is not None and value < least) or (most is not None and value > most):
             raise BadField(f"{value} is not within {least} to {most}")
@@ -269,7 +275,7 @@ def _limited_reader(kind: Any, converter: Converter) -> Read:
     return read
 
 
-def _limited_writer(kind: Any, converter: Converter) -> Write:
+def _limited_writer(kind: Kind, converter: Converter) -> Write:
     writer: Write = converter.get_unstructure_hook(get_args(kind)[0])
     return writer
 
@@ -277,13 +283,13 @@ def _limited_writer(kind: Any, converter: Converter) -> Write:
 # Leaves ----
 
 
-def as_it_is(value: Any) -> Any:
+def as_it_is(value: Decoded) -> Decoded:
     """Write what msgpack knows by itself."""
     return value
 
 
 def _exact_reader(expected: type) -> Read:
-    def read(data: Any, kind: Any) -> Any:
+    def read(data: Decoded, kind: Kind) -> Decoded:
         if type(data) is not expected:
             raise BadField(f"not {expected.__name__} but {_name(data)}")
         # cattrs hands subclasses to the hook of their base: StrEnum to that of str.
@@ -292,7 +298,7 @@ def _exact_reader(expected: type) -> Read:
     return read
 
 
-def _read_int(data: Any, _: Any) -> int:
+def _read_int(data: Decoded, _: Decoded) -> int:
     if type(data) is not int:
         raise BadField(f"not int but {_name(data)}")
     return _write_int(data)
@@ -305,7 +311,7 @@ def _write_int(value: int) -> int:
     return value
 
 
-def _read_float(data: Any, _: Any) -> float:
+def _read_float(data: Decoded, _: Decoded) -> float:
     if type(data) is not float and type(data) is not int:
         raise BadField(f"not float but {_name(data)}")
     return _write_float(float(data))
@@ -318,7 +324,7 @@ def _write_float(value: float) -> float:
     return value
 
 
-def _member(kind: type[Enum], data: Any) -> Enum:
+def _member(kind: type[Enum], data: Decoded) -> Enum:
     try:
         return kind(data)
     except ValueError:
@@ -328,7 +334,7 @@ def _member(kind: type[Enum], data: Any) -> Enum:
 def _plain_reader(limits: Limits) -> Read:
     """Check free-form data; used in both directions, so that what cannot be read there is refused here."""
 
-    def read(data: Any, depth: int) -> Any:
+    def read(data: Decoded, depth: int) -> Decoded:
         kind = type(data)
         if kind in _PLAIN_LEAVES:
             return data
@@ -343,11 +349,11 @@ def _plain_reader(limits: Limits) -> Read:
     return lambda data, _: read(data, 0)
 
 
-def _plain_key(key: Any) -> str:
+def _plain_key(key: Decoded) -> str:
     if type(key) is not str:
         raise BadField(f"plain data has texts for keys, not {_name(key)}")
     return key
 
 
-def _name(data: Any) -> str:
+def _name(data: Decoded) -> str:
     return {tuple: "array", dict: "map", type(None): "nil"}.get(type(data), type(data).__name__)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from typing import Any
 
 import msgpack
 from msgspec import Struct
@@ -51,7 +50,7 @@ class TrackedReference(bytes):
     """
 
     reference: Reference
-    keep: Any
+    keep: values.Value
     open_data: Callable[[str], memoryview]
 
 
@@ -67,7 +66,7 @@ def encode_reference(reference: Reference) -> bytes:
     return _MARK + packed
 
 
-def decode_reference(data: bytes) -> Reference:
+def decode_reference(data: bytes | bytearray | memoryview) -> Reference:
     """Return what :func:`encode_reference` was given.
 
     Raises:
@@ -143,7 +142,7 @@ class Placed(Struct, frozen=True):
         return encode_reference(Reference(self.data_id, self.data_bytes, self.places, _VIEW, ends))
 
 
-def spread(value: Any, bytes_min: int) -> Spread | bytes:
+def spread(value: object, bytes_min: int) -> Spread | bytes:
     """Take a large value apart without copying its buffers; return a small one encoded.
 
     Raises:
@@ -179,7 +178,7 @@ def spread(value: Any, bytes_min: int) -> Spread | bytes:
     return Spread(_PICKLE, pieces, tuple(ends))
 
 
-def gather(reference: Reference, view: memoryview) -> Any:
+def gather(reference: Reference, view: memoryview) -> values.Value:
     """Return the value whose data is ``view``; its buffers are parts of that, not copies.
 
     Raises:

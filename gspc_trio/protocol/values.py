@@ -10,7 +10,7 @@ import pickle
 import sys
 from collections.abc import Callable, Sequence, Set
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgpack
 
@@ -35,11 +35,15 @@ _NO_MODULES: frozenset[str] = frozenset()
 _CONTAINERS = frozenset({list, tuple, dict})
 
 
+Value: TypeAlias = Any
+"""What a task of a user takes or returns: anything that can be pickled."""
+
+
 class BadValue(pickle.PicklingError, ValueError):
     """The value cannot be sent to another process, or the bytes are no encoded value."""
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: object) -> bytes:
     """Return ``value`` as bytes.
 
     Lists, tuples, dicts, str, bytes, int of 64 bits, float, bool and None (exactly these types, nested up to
@@ -77,7 +81,7 @@ def dumps(value: Any) -> bytes:
     return pickled(pickle_with(value)) if plain is None else plain
 
 
-def dumps_plain(value: Any) -> bytes | None:
+def dumps_plain(value: object) -> bytes | None:
     """Return ``value`` as msgpack, or None if that would not bring it back the same."""
     if _is_plain(value, DEPTH_MAX):
         try:
@@ -103,7 +107,7 @@ def pickled(stream: bytes) -> bytes:
     return data
 
 
-def loads(data: bytes | bytearray | memoryview) -> Any:
+def loads(data: bytes | bytearray | memoryview) -> Value:
     """Return the value that ``data`` stands for, equal to what :func:`dumps` was given and of the same type.
 
     Raises:
@@ -122,7 +126,7 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
         raise BadValue(f"these {len(data)} bytes are not an encoded value: {error}") from error
 
 
-def _open_reference(data: Any) -> Any:
+def _open_reference(data: bytes | bytearray | memoryview) -> Value:
     """Return a value that lies in a memory layer, if this process takes part in that."""
     from gspc_trio.protocol import references
 
@@ -154,7 +158,7 @@ class _Unpackable(Exception):
     """Met something that msgpack would not bring back the same."""
 
 
-def _is_plain(value: Any, depth: int) -> bool:
+def _is_plain(value: Value, depth: int) -> bool:
     """Whether all types in ``value`` are exactly msgpack's; types of elements are gathered at C speed."""
     kind = type(value)
     if kind in _ATOMS:
@@ -177,7 +181,7 @@ def _is_plain(value: Any, depth: int) -> bool:
     return all(_is_plain(element, depth - 1) for element in inner if type(element) in _CONTAINERS)
 
 
-def _pack(value: Any) -> bytes:
+def _pack(value: object) -> bytes:
     # A fresh packer, because tuples nest packers and threads share this module; small, because its default
     # buffer costs more to allocate than most values to pack.
     packer = msgpack.Packer(strict_types=True, use_bin_type=True, default=_pack_tuple, buf_size=256)
@@ -185,19 +189,19 @@ def _pack(value: Any) -> bytes:
     return packed
 
 
-def _pack_tuple(value: Any) -> msgpack.ExtType:
+def _pack_tuple(value: Value) -> msgpack.ExtType:
     if type(value) is tuple:
         return msgpack.ExtType(_TUPLE, _pack(list(value)))
     raise _Unpackable
 
 
-def _unpack_extension(code: int, data: bytes) -> Any:
+def _unpack_extension(code: int, data: bytes) -> Value:
     if code != _TUPLE:
         raise BadValue(f"unknown extension type {code}")
     return tuple(msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_unpack_extension))
 
 
-def pickle_with(value: Any, buffers: list[memoryview] | None = None) -> bytes:
+def pickle_with(value: object, buffers: list[memoryview] | None = None) -> bytes:
     """Return a pickle of a value; its large buffers go into ``buffers`` instead, if given.
 
     Raises:
@@ -221,8 +225,8 @@ def modules_by_value() -> Set[str]:
     return getattr(cloudpickle, "_PICKLE_BY_VALUE_MODULES", _NO_MODULES)
 
 
-def _taker(buffers: list[memoryview]) -> Callable[[Any], bool]:
-    def take(buffer: Any) -> bool:
+def _taker(buffers: list[memoryview]) -> Callable[[pickle.PickleBuffer], bool]:
+    def take(buffer: pickle.PickleBuffer) -> bool:
         """Leave a buffer out of the pickle, unless it is not contiguous."""
         try:
             buffers.append(buffer.raw())
@@ -233,7 +237,7 @@ def _taker(buffers: list[memoryview]) -> Callable[[Any], bool]:
     return take
 
 
-def _cloudpickle(value: Any, buffers: list[memoryview] | None) -> bytes:
+def _cloudpickle(value: object, buffers: list[memoryview] | None) -> bytes:
     import cloudpickle
 
     take = None

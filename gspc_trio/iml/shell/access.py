@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import mmap
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Protocol, TypeAlias
 
 import trio
 
@@ -14,6 +15,7 @@ from gspc_trio.iml import local
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, NoRoom, UnknownData
 from gspc_trio.iml.layout import Range, extents
+from gspc_trio.iml.local import Fields
 from gspc_trio.iml.segment import read_full, write_all
 from gspc_trio.iml.shell.store import IN_THREAD_BYTES_MIN
 from gspc_trio.iml.shell.transfer import Into, ServerLink, ServerLinks, fetch, push
@@ -25,11 +27,11 @@ TRIES = 10
 class Near(Protocol):
     """How a client reaches the server of its own host."""
 
-    async def ask(self, operation: int, *fields: Any) -> tuple[list[Any], int]:
+    async def ask(self, operation: int, *fields: object) -> tuple[Fields, int]:
         """Ask for an operation of :mod:`gspc_trio.iml.local`; return its answer, and a descriptor or -1."""
         ...
 
-    def tell_soon(self, operation: int, *fields: Any) -> None:
+    def tell_soon(self, operation: int, *fields: object) -> None:
         """Tell it something that has no answer, a little later."""
         ...
 
@@ -75,7 +77,7 @@ class Access:
         async def read(part: int, begin: int, size_bytes: int) -> None:
             parts[part] = await self._read_part(found, part, begin, size_bytes)
 
-        await _together([(read, part, *stretch) for part, stretch in stretches.items()])
+        await _together([partial(read, part, *stretch) for part, stretch in stretches.items()])
         for piece in pieces:
             begin = piece.part_offset - stretches[piece.part][0]
             at = piece.offset - wanted.offset
@@ -134,7 +136,7 @@ class Access:
         entries = {entry.rank: entry for entry in found.servers}
         missed: set[int] = set()
         jobs = [
-            (self._write_part, entries[rank], found.data_id, part, pieces, missed)
+            partial(self._write_part, entries[rank], found.data_id, part, pieces, missed)
             for part, pieces in stretches.items()
             for rank in found.parts[part]
         ]
@@ -213,24 +215,23 @@ def _read_all(descriptor: int, size_bytes: int, offset: int) -> bytes:
     return target.take()
 
 
-async def _together(jobs: Sequence[tuple[Any, ...]]) -> None:
+async def _together(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
     """Run these at the same time; the first error of the layer cancels the others and is raised as it is."""
     if len(jobs) == 1:
-        function, *arguments = jobs[0]
-        await function(*arguments)
+        await jobs[0]()
         return
     problems: list[ImlError] = []
 
-    async def run(function: Any, *arguments: Any) -> None:
+    async def run(job: Callable[[], Awaitable[None]]) -> None:
         try:
-            await function(*arguments)
+            await job()
         except ImlError as error:
             problems.append(error)
             nursery.cancel_scope.cancel()
 
     async with trio.open_nursery() as nursery:
         for job in jobs:
-            nursery.start_soon(run, *job)
+            nursery.start_soon(run, job)
     if problems:
         raise problems[0]
 

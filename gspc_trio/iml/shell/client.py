@@ -315,7 +315,7 @@ class Iml:
                             self._known.pop(data_id, None)
                             self.lost[data_id] = message.reason
 
-    async def _ask(self, request: Any) -> Any:
+    async def _ask(self, request: object) -> Any:
         try:
             if (near := self._access.near("")) is not None:
                 await near.tell_now()  # what is not mapped any more makes room

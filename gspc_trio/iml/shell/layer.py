@@ -17,7 +17,7 @@ from gspc_trio.iml import local
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import LayerGone, error_of
-from gspc_trio.iml.local import socket_address_of
+from gspc_trio.iml.local import Fields, socket_address_of
 from gspc_trio.iml.shell.access import FindNear, Near
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.coordinator import CoordinatorService
@@ -66,7 +66,7 @@ class _InProcess:
     def __init__(self, server: ImlServer) -> None:
         self._server = server
 
-    async def ask(self, operation: int, *fields: Any) -> tuple[list[Any], int]:
+    async def ask(self, operation: int, *fields: Any) -> tuple[Fields, int]:
         store = self._server.store
         if operation in (local.BRING, local.MAP):
             if operation == local.BRING:

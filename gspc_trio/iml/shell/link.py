@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any
 
 import trio
 
 from gspc_trio.iml import local
 from gspc_trio.iml.errors import LayerGone
+from gspc_trio.iml.local import Fields
 from gspc_trio.iml.shell.platform import platform
 
 QUIET_S = 0.05
@@ -42,11 +42,11 @@ class LocalLink:
         self._buffer = local.packet_buffer()
         self._number = 0
         self._waiting: dict[int, trio.Event | None] = {}  # questions that have no answer yet
-        self._answers: dict[int, tuple[list[Any], int]] = {}
-        self._unwanted: dict[int, tuple[Any, ...]] = {}  # questions whose answers nobody has taken
+        self._answers: dict[int, tuple[Fields, int]] = {}
+        self._unwanted: dict[int, tuple[object, ...]] = {}  # questions whose answers nobody has taken
         self._listening = False  # one task at a time waits for the socket
         self._wanted = trio.Event()
-        self._later: list[tuple[Any, ...]] = []
+        self._later: list[tuple[object, ...]] = []
         self._news = trio.Event()
         self.is_over = False
         self._sending = trio.Lock()
@@ -106,7 +106,7 @@ class LocalLink:
             if not self._waiting:
                 return
 
-    def _undo(self, number: int, message: list[Any], descriptor: int) -> None:
+    def _undo(self, number: int, message: Fields, descriptor: int) -> None:
         """Give back what an answer has brought: whoever asked was cancelled."""
         if descriptor >= 0:
             os.close(descriptor)
@@ -128,7 +128,7 @@ class LocalLink:
             if waiting is not None:
                 waiting.set()
 
-    def tell_soon(self, operation: int, *fields: Any) -> None:
+    def tell_soon(self, operation: int, *fields: object) -> None:
         """Send what has no answer: with the next question, or a little later.
 
         To wake another process costs more than all else.
@@ -149,7 +149,7 @@ class LocalLink:
             self._news = trio.Event()
             await self.tell_now()
 
-    async def _send(self, *messages: tuple[Any, ...]) -> None:
+    async def _send(self, *messages: tuple[object, ...]) -> None:
         """Send these, and what waits to be sent."""
         late, self._later = self._later, []
         several = (*late, *messages)
@@ -169,7 +169,7 @@ class LocalLink:
         except (OSError, ValueError, trio.ClosedResourceError) as error:
             raise LayerGone("the memory server of this host is gone") from error
 
-    async def ask(self, operation: int, *fields: Any) -> tuple[list[Any], int]:
+    async def ask(self, operation: int, *fields: object) -> tuple[Fields, int]:
         """Send a request; return the fields of its answer, and a descriptor or -1: the caller closes it.
 
         Raises:

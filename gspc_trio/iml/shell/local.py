@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import socket
 from collections import Counter as Multiset
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from typing import Any, Protocol
 
@@ -16,7 +17,8 @@ import trio
 from gspc_trio.iml import local
 from gspc_trio.iml.directory import partition
 from gspc_trio.iml.errors import DuplicateData, ImlError, UnknownData
-from gspc_trio.iml.messages import AbortData, CommitData, Located, LookUp, Replicate
+from gspc_trio.iml.local import Fields
+from gspc_trio.iml.messages import AbortData, CommitData, LayerRequest, Located, LookUp, Replicate
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.iml.shell.store import StoreShell
 from gspc_trio.iml.store_events import Granted, Key, PinUse
@@ -34,7 +36,7 @@ class Server(Protocol):
     address: str
     store: StoreShell
 
-    async def ask(self, request: Any) -> Any:
+    async def ask(self, request: LayerRequest) -> Any:
         """Ask the coordinator."""
         ...
 
@@ -113,7 +115,7 @@ async def refuse_all(address: str, kind: str, problem: str, on_refused: Callable
                 nursery.start_soon(_refuse, await listener.accept(), kind, problem, on_refused)
 
 
-async def _refuse(connection: Any, kind: str, problem: str, on_refused: Callable[[], None]) -> None:
+async def _refuse(connection: socket.socket, kind: str, problem: str, on_refused: Callable[[], None]) -> None:
     buffer = local.packet_buffer()
     with connection, suppress(OSError, ValueError):
         while True:
@@ -130,7 +132,7 @@ async def _refuse(connection: Any, kind: str, problem: str, on_refused: Callable
 class _Connection:
     """A process that has connected: what it has pinned and is writing goes with its connection."""
 
-    def __init__(self, server: Server, connection: Any) -> None:
+    def __init__(self, server: Server, connection: socket.socket) -> None:
         self._server = server
         self._connection = connection
         self._pins: Multiset[Key] = Multiset()
@@ -156,7 +158,8 @@ class _Connection:
                         if not packet:
                             break
                         for request in local.requests_of(packet):
-                            self._take(nursery, *request)
+                            operation, number, *fields = request
+                            self._take(nursery, operation, number, fields)
                     nursery.cancel_scope.cancel()
             except* OSError:
                 pass  # it is gone
@@ -166,7 +169,7 @@ class _Connection:
             finally:
                 self._leave()
 
-    def _take(self, nursery: trio.Nursery, operation: int, number: int, *fields: Any) -> None:
+    def _take(self, nursery: trio.Nursery, operation: int, number: int, fields: Fields) -> None:
         if operation == local.UNMAP:
             self._unpin(*fields)
         elif operation == local.TAKE_BACK:
@@ -174,7 +177,7 @@ class _Connection:
         elif not self._answer_now(operation, number, fields):
             nursery.start_soon(self._answer, operation, number, fields)
 
-    def _answer_now(self, operation: int, number: int, fields: Sequence[Any]) -> bool:
+    def _answer_now(self, operation: int, number: int, fields: Fields) -> bool:
         """Answer what takes no time; return False for what may take some."""
         store = self._server.store
         try:
@@ -205,7 +208,7 @@ class _Connection:
         self._reply([number, "", granted.size_bytes, granted.key[1]], descriptor)
         return True
 
-    def _no_room(self, error: OSError) -> list[Any]:
+    def _no_room(self, error: OSError) -> Fields:
         return ["NoRoom", f"host {self._server.host}: {error.strerror}"]
 
     def _leave(self) -> None:
@@ -219,7 +222,7 @@ class _Connection:
             self._take_back(key)
         self._server.abandon(self._writing)
 
-    async def _answer(self, operation: int, number: int, fields: Sequence[Any]) -> None:
+    async def _answer(self, operation: int, number: int, fields: Fields) -> None:
         descriptor = -1
         try:
             answer, descriptor = await self._do(operation, fields)
@@ -235,7 +238,7 @@ class _Connection:
             if descriptor >= 0:
                 os.close(descriptor)
 
-    def _reply(self, message: list[Any], descriptor: int = -1) -> None:
+    def _reply(self, message: Fields, descriptor: int = -1) -> None:
         """Send an answer, at once if the socket takes it; the descriptor stays the caller's."""
         packet = local.pack(message)
         if not self._outbox:
@@ -249,7 +252,7 @@ class _Connection:
         self._outbox.append((packet, os.dup(descriptor) if descriptor >= 0 else -1))
         self._wake.set()
 
-    async def _do(self, operation: int, fields: Sequence[Any]) -> tuple[list[Any], int]:
+    async def _do(self, operation: int, fields: Fields) -> tuple[Fields, int]:
         store = self._server.store
         if operation in (local.BRING, local.MAP):
             if operation == local.BRING:
@@ -302,13 +305,13 @@ class _Connection:
             await self._server.ask(AbortData(data_id))
         return [], -1
 
-    async def _new(self, job: str, data_id: str, size_bytes: int) -> tuple[list[Any], int]:
+    async def _new(self, job: str, data_id: str, size_bytes: int) -> tuple[Fields, int]:
         made = await self._server.new(job, data_id, size_bytes)
         self._writing[made] = None
         descriptor, _ = await self._server.store.writer((made, 0))
         return [made], descriptor
 
-    async def _lend(self, size_bytes: int) -> tuple[list[Any], int]:
+    async def _lend(self, size_bytes: int) -> tuple[Fields, int]:
         key = await self._server.lend(size_bytes)
         self._lent[key] = None
         descriptor, _ = await self._server.store.writer(key)

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 from msgspec import Struct
@@ -60,7 +60,7 @@ class UnixListener:
             self._listener.close()
             raise
 
-    async def accept(self) -> Any:
+    async def accept(self) -> socket.socket:
         """Wait for a process of this user; return its connection, which does not block.
 
         It is a bare socket: what trio's own one does beside the system call costs more than the call.
@@ -114,7 +114,7 @@ class Platform:
         """
         return UnixListener(address)
 
-    def connect(self, address: str) -> Any:
+    def connect(self, address: str) -> socket.socket:
         """Return a connection to a memory server of this machine; it blocks.
 
         Raises:
@@ -130,7 +130,7 @@ class Platform:
         """
         return local.LocalClient(address, job, self.connect(address))
 
-    async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Return what a function does that blocks."""
         return await trio.to_thread.run_sync(function, *arguments)
 

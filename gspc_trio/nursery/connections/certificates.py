@@ -8,12 +8,16 @@ from __future__ import annotations
 import datetime
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 365
 CLOCK_TOLERANCE = datetime.timedelta(days=1)
 """Certificates begin so much before now, for hosts whose clocks are behind."""
+
+
+Foreign: TypeAlias = Any
+"""An object of the library ``cryptography``, which is imported only when certificates are made."""
 
 
 class CertificateError(ValueError):
@@ -53,7 +57,7 @@ class Authority:
             raise CertificateError(f"others can read {path}, so it vouches for nobody: remove it")
         data = path.read_bytes()
         try:
-            self._key: Any = self._serialization.load_pem_private_key(data, None)
+            self._key: Foreign = self._serialization.load_pem_private_key(data, None)
             self._certificate = self._x509.load_pem_x509_certificate(data)
         except ValueError as error:
             raise CertificateError(f"{path} is damaged; remove it, and it is made anew: {error}") from error
@@ -94,7 +98,7 @@ class Authority:
         certificate = builder.sign(self._key, self._hashes.SHA256())
         return self._text(certificate) + self._key_text(key) + self._text(self._certificate)
 
-    def _builder(self, subject: Any, issuer: Any, public_key: Any, days: int) -> Any:
+    def _builder(self, subject: Foreign, issuer: Foreign, public_key: Foreign, days: int) -> Foreign:
         x509, now = self._x509, _now()
         own = self._key.public_key()
         return (
@@ -109,7 +113,7 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(own), critical=False)
         )
 
-    def _usage(self, *, sign: bool) -> Any:
+    def _usage(self, *, sign: bool) -> Foreign:
         return self._x509.KeyUsage(
             digital_signature=True,
             key_cert_sign=sign,
@@ -122,15 +126,15 @@ class Authority:
             decipher_only=False,
         )
 
-    def _name(self, text: str) -> Any:
+    def _name(self, text: str) -> Foreign:
         x509 = self._x509
         return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, text)])
 
-    def _text(self, certificate: Any) -> str:
+    def _text(self, certificate: Foreign) -> str:
         data: bytes = certificate.public_bytes(self._serialization.Encoding.PEM)
         return data.decode("ascii")
 
-    def _key_text(self, key: Any) -> str:
+    def _key_text(self, key: Foreign) -> str:
         serialization = self._serialization
         data: bytes = key.private_bytes(
             serialization.Encoding.PEM,

@@ -14,7 +14,6 @@ import socket
 import stat
 import time
 from pathlib import Path
-from typing import Any
 
 import trio
 from attrs import field, frozen
@@ -279,7 +278,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
 
 def _parse(path: Path, text: str) -> ConnectionInfo:
     try:
-        data: Any = json.loads(text)
+        data: object = json.loads(text)
         if type(data) is not dict or any(type(data.get(name)) not in kind for name, kind in _FIELDS.items()):
             raise ValueError("a field is missing or of a wrong type")
         fields = {name: data[name] for name in _FIELDS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from typing import Protocol
 
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
@@ -64,11 +64,11 @@ class WebSocketLink:
 
     # Link ----
 
-    def prepare(self, body: Any) -> Encoded:
+    def prepare(self, body: object) -> Encoded:
         """Encode the body of a call or an answer."""
         return self._codec.encode(body)
 
-    def put(self, item: Any) -> None:
+    def put(self, item: object) -> None:
         """Queue for the writer."""
         data = self._codec.encode_item(item)
         if len(data) >= LARGE_BYTES and type(item) is Reply:
@@ -258,7 +258,7 @@ class WebSocketLink:
 class Receiver(Protocol):
     """What events of a connection are for."""
 
-    def handle(self, event: Any) -> None:
+    def handle(self, event: Garbled | ItemsReceived) -> None:
         """Take one."""
         ...
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import trio
 
 from gspc_trio.nursery.connections.rpc import CLOSED_HERE, CLOSED_THERE, Peer
@@ -20,10 +18,10 @@ class _MemoryLink:
         self.other: Peer
         self._items_max = limits.outbox_items_max
 
-    def prepare(self, body: Any) -> Any:
+    def prepare(self, body: object) -> object:
         return body
 
-    def put(self, item: Any) -> None:
+    def put(self, item: object) -> None:
         other = self.other
         if other.reason:
             return

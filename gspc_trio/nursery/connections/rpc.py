@@ -25,6 +25,7 @@ from gspc_trio.protocol.signals import (
     RefuseCall,
     Send,
     SessionAction,
+    SessionEvent,
 )
 
 log = logging.getLogger(__name__)
@@ -58,11 +59,11 @@ class RemoteError(Exception):
 class Link(Protocol):
     """What carries a peer's messages to the other end."""
 
-    def prepare(self, body: Any) -> Any:
+    def prepare(self, body: object) -> object:
         """Return the body of a call or an answer as ``put`` wants it, or raise EncodeError."""
         ...
 
-    def put(self, item: Any) -> None:
+    def put(self, item: object) -> None:
         """Queue a message, or an envelope with a prepared body, for the other end; never blocks."""
         ...
 
@@ -89,7 +90,7 @@ class IncomingCall:
 
     __slots__ = ("_answered", "_call_id", "body", "peer")
 
-    def __init__(self, body: Any, peer: Peer, call_id: int) -> None:
+    def __init__(self, body: object, peer: Peer, call_id: int) -> None:
         self.body = body
         self.peer = peer
         self._call_id = call_id
@@ -98,7 +99,7 @@ class IncomingCall:
     def __repr__(self) -> str:
         return f"IncomingCall({self.body!r})"
 
-    def reply(self, message: Any) -> None:
+    def reply(self, message: object) -> None:
         """Answer with a message; dropped if the caller is gone.
 
         Raises:
@@ -160,9 +161,9 @@ class Peer:
         self.reason = ""
         self._session = session
         self._link = link
-        self._incoming: list[Any] = []
+        self._incoming: list[object] = []
         self._arrived: trio.Event | None = None
-        self._take: Callable[[Any], None] | None = None
+        self._take: Callable[[object], None] | None = None
         self._taking = False
         self._dropped = False
         self._failure: BaseException | None = None
@@ -172,7 +173,7 @@ class Peer:
         state = f"gone: {self.reason}" if self.lost.is_set() else "open"
         return f"<Peer {self.role} {self.name!r} at {self.remote}, {state}>"
 
-    def post(self, message: Any) -> None:
+    def post(self, message: object) -> None:
         """Queue a message; never blocks.
 
         After a loss it is dropped (the receiver learns of the loss). If the other end is so slow that too
@@ -227,7 +228,7 @@ class Peer:
             raise waiting.answer
         return waiting.answer
 
-    async def listen(self, take: Callable[[Any], None]) -> None:
+    async def listen(self, take: Callable[[object], None]) -> None:
         """Have ``take`` called with each message and :class:`IncomingCall`, as soon as it is there.
 
         It is called from the task that brings the message, or from the sender's own in memory, so that no
@@ -273,7 +274,7 @@ class Peer:
         if self._failure is not None and self._arrived is not None:
             self._arrived.set()
 
-    async def receive(self) -> list[Any]:
+    async def receive(self) -> list[object]:
         """Wait for messages and :class:`IncomingCall` objects; return what has arrived, in order.
 
         That is no more than :data:`ITEMS_AT_ONCE`: so what is answered to the first of many is on its way
@@ -328,17 +329,17 @@ class Peer:
         """Number of delivered items that nobody has received yet."""
         return len(self._incoming)
 
-    def handle(self, event: Any) -> None:
+    def handle(self, event: SessionEvent) -> None:
         """Feed the session, unless it is over, and carry out what it decides."""
         if self._session.phase is not Phase.OVER:
             for action in self._session.handle(event, trio.current_time()):
                 self._perform(action)
 
-    def prepare(self, body: Any) -> Any:
+    def prepare(self, body: object) -> object:
         """Return the body of an answer in the form in which it travels."""
         return body if self.reason else self._link.prepare(body)
 
-    def deliver(self, message: Any) -> None:
+    def deliver(self, message: object) -> None:
         """Give one plain message to the receiver."""
         self._incoming.append(message)
         self._tell()
@@ -372,7 +373,7 @@ class Peer:
                 _log_end(self, reason)
             self._over(reason)
 
-    def _settle(self, call_id: int, answer: Any) -> None:
+    def _settle(self, call_id: int, answer: object) -> None:
         waiting = self._calls[call_id]
         waiting.answer = answer
         waiting.event.set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+from typing import cast
 
 import trio
 from msgspec import Struct
@@ -304,7 +304,7 @@ def _limited(stream: trio.abc.Stream, limits: Limits, tls: ssl.SSLContext | None
     return LimitedStream(stream, messages * limits.handshake_bytes_max)
 
 
-def _options(limits: Limits) -> dict[str, Any]:
+def _options(limits: Limits) -> dict[str, int]:
     return {
         "message_queue_size": QUEUED_FRAMES,
         "max_message_size": limits.frame_bytes_max,

@@ -56,7 +56,7 @@ async def open_scope() -> AsyncIterator[trio.Nursery]:
 @asynccontextmanager
 async def open_service(
     run: Callable[..., Awaitable[object]],
-    *args: Any,
+    *args: object,
     stop: Callable[[], None] | None = None,
     grace_s: float = 1.0,
 ) -> AsyncIterator[Any]:

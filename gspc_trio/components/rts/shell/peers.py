@@ -235,8 +235,7 @@ class PeerServer:
             link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s, wish.adopts,
             wish.priority,
         )  # fmt: skip
-        back = isinstance(first, JobBack)
-        put(events.JobBack(asked, first.job, first.grants) if back else asked, peer)
+        put(events.JobBack(asked, first.job, first.grants) if isinstance(first, JobBack) else asked, peer)
         try:
             await joining.answered.wait()
             if joining.job:
