@@ -48,12 +48,16 @@ from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 
-app = App(name="gspc-iml", help="Run a memory layer, and look after the data in it.", version=VERSION)
+app = App(name="gspc-iml", help="Start a memory layer, and show or free the data in it.", version=VERSION)
 
-File = Annotated[Path | None, Parameter(name=["--connection-file", "--iml"])]
-Json = Annotated[
-    bool, Parameter(name="--json", negative=(), help="Print one JSON object instead of text for people.")
+File = Annotated[
+    Path | None,
+    Parameter(
+        name=["--connection-file", "--iml"],
+        help="Connection file of the memory layer; by default that of the current user.",
+    ),
 ]
+Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object, not text.")]
 
 
 @app.command
@@ -69,7 +73,7 @@ async def start(
     connection_file: File = None,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
 ) -> None:
-    """Run the memory server of this host in the foreground: the first one makes the layer, others join it.
+    """Run the memory server of this host in the foreground; the first one creates the layer, others join it.
 
     The layer lives as long as its first server. It ends with Ctrl-C or gspc-iml stop. Servers on other hosts
     find it by the connection file of the first one: in a directory that they share, or copied there.
@@ -79,21 +83,21 @@ async def start(
     host
         Name of this host in the layer; by default its host name.
     memory
-        How much shared memory the server may use, e.g. 4GiB; by default a quarter of what the host has.
+        How much shared memory the server may use, e.g. 4GiB; by default a quarter of the host's memory.
     spill
-        How much more it may keep on disk when its memory is full, e.g. 20GiB; by default nothing.
+        How much disk the server may use when its memory is full, e.g. 20GiB; by default none.
     spill_directory
-        Where; by default the system's directory for temporary files.
+        Directory for data on disk; by default the system's directory for temporary files.
     listen
-        Address of this host at which to listen; one that other hosts can reach needs --tls. By default the
-        loopback interface for the first server, for others the address at which the first can reach them.
+        Address to listen on; an address that other hosts can reach needs --tls. By default the loopback
+        interface for the first server, and for others the address at which the first can reach them.
     port
         TCP port; 0 for any free one.
     tls
-        Encrypt everything (TLS 1.3), and let other hosts join. An authority that vouches for them is made on
-        first use, beside the connection file. Needed for the first server only.
+        Encrypt all connections (TLS 1.3), and let other hosts join. The first use creates a certificate
+        authority, beside the connection file. Only the first server needs this option.
     connection_file
-        Where the layer is published; by default in the user's runtime directory.
+        Connection file of the layer; by default in the user's runtime directory.
     verbose
         Log everything, not only warnings.
     """

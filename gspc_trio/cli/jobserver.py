@@ -41,7 +41,7 @@ from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import Workflow
 
-app = App(name="gspc-jobserver", help="Run a workflow, and talk to running job servers.", version=VERSION)
+app = App(name="gspc-jobserver", help="Run a workflow, and control running jobs.", version=VERSION)
 
 VALUES_SHOWN_MAX = 1000
 """Most values of an output port that are printed for people."""
@@ -53,12 +53,14 @@ FILE_NAMES = ["--rts", "--connection-file"]
 File = Annotated[Path | None, Parameter(name=FILE_NAMES)]
 RunningFile = Annotated[
     Path | None,
-    Parameter(name=FILE_NAMES, help="Connection file of the run-time system; by default the user's."),
+    Parameter(
+        name=FILE_NAMES, help="Connection file of the run-time system; by default that of the current user."
+    ),
 ]
 Flag = Parameter(negative=())
 Json = Annotated[
     bool,
-    Parameter(name="--json", negative=(), help="Print JSON on standard output instead of text for people."),
+    Parameter(name="--json", negative=(), help="Print JSON on standard output, not text."),
 ]
 JobName = Annotated[str, Parameter(help="Id of the job, as gspc-jobserver list shows it.")]
 
@@ -89,35 +91,35 @@ async def run(
     Parameters
     ----------
     workflow
-        A Python file that offers a function workflow().
+        A Python file with a function workflow().
     settings
-        name=value for a parameter of workflow(); may be given several times.
+        name=value for a parameter of workflow(); repeat it to set several.
     json
-        Print one JSON object with outputs, tasks and elapsed_s instead of a report.
+        Print one JSON object with outputs, tasks and elapsed_s, and no report.
     rts
-        Connection file of a running run-time system; without it, one is started for this run.
+        Connection file of a running run-time system; by default, one is started for this run.
     iml
-        Connection file of a running memory layer, in which large values stay; tasks go where their data lies.
+        Connection file of a running memory layer that keeps large values; tasks run where their data is.
     records
-        File for everything that happens, a line of JSON each.
+        Write everything that happens to this file, one line of JSON each.
     journal
-        Directory in which results are made durable, so that gspc-jobserver resume can go on after a crash.
+        Write results to this directory, so that gspc-jobserver resume can continue after a crash.
     keep_going
-        After a failure go on with what does not depend on it.
+        After a failure, run everything that does not depend on the failed task.
     cores
-        Cores to use of this machine; 0 for all. Not with --rts.
+        How many cores of this machine to use; 0 for all. Not with --rts.
     weight
-        Share of the run-time system relative to other jobs of its priority.
+        Share of the resources, relative to other jobs of the same priority.
     priority
-        Jobs of a higher priority get what comes free of the run-time system first; running tasks go on.
+        Jobs of higher priority get free resources first; running tasks are not interrupted.
     threads
-        Compute in threads of one process instead of a process per core.
+        Run tasks in threads of one process, not in a process per core.
     top
-        Show gspc-top instead of a progress bar.
+        Show gspc-top in place of the progress bar.
     verbose
         Log everything, not only warnings.
     log_json
-        Log as JSON, a line each.
+        Log as JSON, one line each.
     """
     set_up_logging(verbose, log_json)
     options: dict[str, Any] = {"name": workflow.stem, "keep_going": keep_going, "threads": threads}
@@ -151,26 +153,26 @@ async def resume(
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
     log_json: Annotated[bool, Parameter(name="--log-json", negative=())] = False,
 ) -> int:
-    """Go on with a run that was given --journal and was interrupted.
+    """Resume a run that was started with --journal and was interrupted.
 
-    What has finished is not done again; what failed, was cancelled or was under way is.
+    Finished tasks are not run again; tasks that failed, were cancelled or were running are.
 
     Parameters
     ----------
     journal
         The directory that was given to --journal.
     json
-        Print one JSON object with outputs, tasks and elapsed_s instead of a report.
+        Print one JSON object with outputs, tasks and elapsed_s, and no report.
     rts
-        Connection file of a running run-time system; without it, one is started for this run.
+        Connection file of a running run-time system; by default, one is started for this run.
     records
-        File for everything that happens from now on, a line of JSON each.
+        Write everything that happens from now on to this file, one line of JSON each.
     cores
-        Cores to use of this machine; 0 for all. Not with --rts.
+        How many cores of this machine to use; 0 for all. Not with --rts.
     verbose
         Log everything, not only warnings.
     log_json
-        Log as JSON, a line each.
+        Log as JSON, one line each.
     """
     set_up_logging(verbose, log_json)
     with json_alone(json) as out, old_journal(journal) as (durable, loaded):
@@ -350,7 +352,7 @@ async def wait(job: JobName, *, rts: RunningFile = None, json: Json = False) -> 
 
 @app.command
 async def stop(job: JobName, *, rts: RunningFile = None) -> None:
-    """Stop a job: cancel what runs, start nothing more."""
+    """Stop a job: cancel running tasks, and start no more."""
     await _ask(job, rts, StopJob())
     print(f"{job} was told to stop")
 

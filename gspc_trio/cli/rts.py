@@ -55,22 +55,22 @@ from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.policies.placement import PLACEMENTS
 from gspc_trio.version import VERSION
 
-app = App(name="gspc-rts", help="Run a run-time system, and talk to a running one.", version=VERSION)
+app = App(name="gspc-rts", help="Start a run-time system, and control a running one.", version=VERSION)
 
 FILE_NAMES = ["--connection-file", "--rts"]
 File = Annotated[Path | None, Parameter(name=FILE_NAMES)]
 RunningFile = Annotated[
     Path | None,
-    Parameter(name=FILE_NAMES, help="Connection file of the run-time system; by default the user's."),
+    Parameter(
+        name=FILE_NAMES, help="Connection file of the run-time system; by default that of the current user."
+    ),
 ]
 Verbose = Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())]
 LogJson = Annotated[bool, Parameter(name="--log-json", negative=())]
 COME_BACK_S = 1.0
 """How long a run-time system that was started again looks for its RIFs before it says that it is there."""
 
-Json = Annotated[
-    bool, Parameter(name="--json", negative=(), help="Print one JSON object instead of text for people.")
-]
+Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object, not text.")]
 
 
 @app.command
@@ -96,38 +96,37 @@ async def start(
     Parameters
     ----------
     connection_file
-        Where to publish how to reach it; by default in the user's runtime directory.
+        Write address and secret to this file; by default in the user's runtime directory.
     cores
-        Cores that each host offers; 0 for what its hardware has.
+        Cores that each host offers; 0 for all.
     port
         TCP port; 0 for any free one.
     listen
-        Address of this host at which to listen; one that other hosts can reach needs --tls.
+        Address to listen on; an address that other hosts can reach needs --tls.
     tls
-        Encrypt everything (TLS 1.3). An authority that vouches for hosts and clients is made on first use,
-        beside the connection file.
+        Encrypt all connections (TLS 1.3). The first use creates a certificate authority for hosts and
+        clients, beside the connection file.
     state
-        Directory in which to keep how this is reached and which hosts it has: started again with it after a
-        crash, the run-time system is back under the same address, and RIFs and jobs come back to it with
-        what they run; they wait for 30 s.
+        Write address, secret and hosts to this directory. If the run-time system crashes, and is started
+        again with the same directory within 30 s, hosts and jobs reconnect, and their tasks go on.
     placement
-        Which host the next free resource comes from: fifo (the one free longest), compact (fill hosts up),
+        Which free resource is used next: fifo (free for longest), compact (fill one host after the other),
         fair (spread over hosts) or progressive (spread while there is room, then fill up).
     hosts
-        Logical names of local RIFs to start; by default one with this host's name.
+        Name of a local RIF to start; repeat it for several. By default one with the name of this host.
     directory
-        Where their tasks with files run; by default the system's directory for temporary files.
+        Directory for tasks with files; by default the system's directory for temporary files.
     memory
-        How much shared memory a memory server of theirs may use, e.g. 4GiB; by default a quarter of what
-        the host has.
+        How much shared memory each memory server may use, e.g. 4GiB; by default a quarter of the memory of
+        its host.
     spill
-        How much more it may keep on disk when its memory is full, e.g. 20GiB; by default nothing.
+        How much disk a memory server may use when its memory is full, e.g. 20GiB; by default none.
     spill_directory
-        Where; by default the system's directory for temporary files.
+        Directory for data on disk; by default the system's directory for temporary files.
     verbose
         Log everything, not only warnings.
     log_json
-        Log as JSON, a line each.
+        Log as JSON, one line each.
     """
     set_up_logging(verbose, log_json)
     rating = find_placement(placement)
@@ -253,7 +252,7 @@ async def status(*, connection_file: RunningFile = None, json: Json = False) -> 
 
 @app.command
 async def explain(job: str, *, connection_file: RunningFile = None, json: Json = False) -> None:
-    """Say why requests of a job wait: what each needs, who holds it, its place, what blocks it.
+    """Say why requests of a job wait: what each needs, which job holds that, and its place in the queue.
 
     Parameters
     ----------
@@ -285,15 +284,15 @@ async def bootstrap(
     Parameters
     ----------
     hosts
-        Names of hosts; logical names for the strategy local.
+        Names of hosts; for the strategy local, any names.
     strategy
         How a RIF is started: local, ssh, or one that an installed package offers.
     cores
-        Cores that each offers; 0 for what its hardware has.
+        Cores that each host offers; 0 for all.
     settings
-        name=value, an option of the strategy; may be given several times. Of ssh: python (the interpreter
-        there), config (in place of ~/.ssh/config). Of both: directory (where tasks with files run); memory,
-        spill, spill_directory (what memory servers there may use, as gspc-rts start says it).
+        name=value, an option of the strategy; repeat it to set several. For ssh: python (the interpreter
+        there), config (in place of ~/.ssh/config). For both: directory, memory, spill, spill_directory (as
+        for gspc-rts start).
     """
     options = dict(parse_option(text) for text in settings or [])
     for name in {"memory", "spill"} & options.keys():
@@ -312,7 +311,7 @@ async def bootstrap(
 
 @app.command
 async def teardown(rif_ids: list[str], *, connection_file: RunningFile = None) -> int:
-    """Stop these RIFs; what runs on them is lost to its job, which runs it elsewhere.
+    """Stop these RIFs; jobs run the tasks there again on other hosts.
 
     Parameters
     ----------
@@ -368,9 +367,9 @@ async def remove(
     rif_id
         The RIF.
     resource_ids
-        Ids of its resources; what is below them goes with them.
+        Ids of its resources; resources below them are removed, too.
     policy
-        What happens to those in use: lose (their tasks run elsewhere), wait or refuse.
+        If they are in use: lose (their tasks run elsewhere), wait (until they are free) or refuse.
     """
     async with join_rts(running_connection(connection_file)) as rts:
         report = await rts.remove(rif_id, resource_ids, policy)
@@ -380,7 +379,7 @@ async def remove(
 
 @app.command
 async def stop(*, connection_file: RunningFile = None) -> None:
-    """Take a running run-time system down, with everything that runs on it."""
+    """Stop a running run-time system, with everything that runs on it."""
     async with join_rts(running_connection(connection_file)) as rts:
         await rts.stop()
         with trio.move_on_after(5):

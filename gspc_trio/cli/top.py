@@ -53,47 +53,47 @@ def top(
     replay
         Show this file of records (gspc-jobserver run --records FILE) instead of a running system.
     speed
-        Seconds of the run in each second of a replay.
+        How many seconds of the run a replay shows per second.
     iml
-        Connection file of a memory layer that stands alone; by default the one of gspc-iml start.
+        Connection file of a memory layer; by default the one of gspc-iml start.
     once
-        Print how things are now, and leave. With --replay: how they were at the end.
+        Print the present state, and exit. With --replay: the state at the end.
     json
         With --once: print one JSON object.
     read_only
-        Offer no actions: only look.
+        Switch all actions off.
     light
-        Colours for a light background.
+        Use colours for a light background.
     until_job
-        Leave when this job has ended.
+        Exit when this job has ended.
     serve
-        Show it in a browser of this machine: print an address that can be opened once.
+        Show it in a browser of this machine: print an address that works once.
     port
-        With --serve: port on the loopback interface; 0 for any free one.
+        With --serve: port on the loopback interface; 0 for any free port.
     control
-        With --serve: offer the actions of the owner; without it one can only look.
+        With --serve: allow actions; without it the page is read-only.
     owner
         Number of a descriptor, a pipe: leave when its other end is closed.
     """
     if json and not once:
-        raise CommandError("--json prints one snapshot: say --once, too")
+        raise CommandError("--json prints one snapshot: add --once")
     if replay is not None and not replay.is_file():
         raise CommandError(f"there is no record file {replay}")
     if replay is not None and rts is not None:
-        raise CommandError("--replay shows a file and --rts a running system; say one of them")
+        raise CommandError("--replay shows a file and --rts a running system: give only one of them")
     if not speed > 0:
-        raise CommandError(f"--speed {speed:g} shows nothing: give a number more than 0")
+        raise CommandError(f"--speed {speed:g}: give a number greater than 0")
     if serve:
         _serve(rts, replay, port, light=light, control=control and not read_only)
         return
     if port or control:
-        raise CommandError("--port and --control are for --serve")
+        raise CommandError("--port and --control need --serve")
     if once:
         _once(rts, replay, json)
         return
     in_browser = "TEXTUAL_DRIVER" in os.environ
     if not in_browser and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise CommandError("this is no terminal: print a snapshot with --once, or --once --json")
+        raise CommandError("this is not a terminal: print a snapshot with --once, or --once --json")
     looks = {"read_only": read_only, "light": light}
     owner = 0 if in_browser else owner  # then standard input is a pipe from the server
     sys.exit(run_terminal(rts, replay, speed=speed, until_job=until_job, iml=iml, owner=owner, **looks))

@@ -114,14 +114,14 @@ def test_one_look_as_text_and_as_json(world: World) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "this is no terminal: print a snapshot with --once, or --once --json"),
+        ((), "this is not a terminal: print a snapshot with --once, or --once --json"),
         (("--once",), "there is no connection file"),
-        (("--json",), "--json prints one snapshot: say --once, too"),
+        (("--json",), "--json prints one snapshot: add --once"),
         (("--replay", "missing"), "there is no record file missing"),
         (("--replay", "x", "--rts", "y"), "there is no record file x"),
         (("--replay", __file__, "--once"), "is no record file"),
-        (("--speed", "0", "--replay", __file__), "--speed 0 shows nothing"),
-        (("--control",), "--port and --control are for --serve"),
+        (("--speed", "0", "--replay", __file__), "--speed 0: give a number greater than 0"),
+        (("--control",), "--port and --control need --serve"),
     ],
     ids=str,
 )
