@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ LONG = ("e2e", "simulation", "examples", "mutants")
 
 SHORT = ("core", "policies", "protocol", "workflow", "test_style.py")
 """Those whose tests take milliseconds, with few exceptions."""
+
+CLOCK = "autojump_clock"
+"""A fixture that trio looks for among the arguments of the test alone."""
 
 
 def pytest_configure() -> None:
@@ -37,6 +41,10 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes long: at the end there are only short tests, which all workers share."""
     items.sort(key=_how_short)
+    for item in items:
+        jumps = isinstance(item, pytest.Function) and CLOCK in item.fixturenames
+        if jumps and CLOCK not in signature(item.function).parameters:
+            raise pytest.UsageError(f"{item.nodeid} would run in real time: {CLOCK} must be its own argument")
 
 
 def _how_short(item: pytest.Item) -> int:

@@ -113,11 +113,12 @@ def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = HANG_
     """Return the first true value of ``condition``; fail the test when it stays false."""
     end = time.monotonic() + timeout_s
     pause = threading.Event()
-    while time.monotonic() < end:
+    while (begun := time.monotonic()) < end:
         value = condition()
         if value:
             return value
-        pause.wait(0.02)
+        took_s = time.monotonic() - begun
+        pause.wait(min(max(0.02, 3 * took_s), 0.2))  # what looks often keeps what is looked at from running
     raise AssertionError(f"waited {timeout_s} s in vain: {what}")
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 from attrs import evolve
+from trio.testing import MockClock
 
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.nursery.connections.connection_file import (
+    DIAL_S,
     ConnectionFileError,
     ConnectionInfo,
     claim_connection_file,
@@ -166,8 +168,8 @@ async def test_of_services_that_start_at_once_one_gets_the_file(path: Path) -> N
     assert [name.name for name in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.usefixtures("autojump_clock")
-async def test_a_directory_that_stays_locked_is_told(path: Path) -> None:
+async def test_a_directory_that_stays_locked_is_told(path: Path, autojump_clock: MockClock) -> None:
+    began_s = autojump_clock.current_time()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
@@ -176,6 +178,9 @@ async def test_a_directory_that_stays_locked_is_told(path: Path) -> None:
             await claim_connection_file(path, INFO)
     finally:
         os.close(descriptor)
+    assert autojump_clock.current_time() - began_s > DIAL_S, (
+        "whoever has it may ask first whether one answers"
+    )
     assert await claim_connection_file(path, INFO) is None
 
 

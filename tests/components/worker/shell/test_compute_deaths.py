@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from gspc_trio.components.rm.state import Limits
 from gspc_trio.components.worker.shell.compute import ComputeError, ProcessBackend, open_process_backend
@@ -293,9 +294,9 @@ async def test_a_template_that_is_stopped_for_a_moment_goes_on(
     assert backend.template_pid == template_pid
 
 
-@pytest.mark.usefixtures("autojump_clock")
-async def test_a_template_that_owes_an_answer_but_is_heard_of_is_spared() -> None:
+async def test_a_template_that_owes_an_answer_but_is_heard_of_is_spared(autojump_clock: MockClock) -> None:
     template = Template()
+    began_s = autojump_clock.current_time()
     answer = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(template._answered, answer)
@@ -303,6 +304,7 @@ async def test_a_template_that_owes_an_answer_but_is_heard_of_is_spared() -> Non
             await trio.sleep(SILENT_STEPS * STEP_S - 0.1)
             template._handle(BUSY)
         answer.set()
+    assert autojump_clock.current_time() - began_s > SILENT_STEPS * STEP_S
     assert template.why == ""
 
 
