@@ -252,8 +252,8 @@ async def held_s(rts: RunTimeSystem, seconds: float) -> dict[str, float]:
     while before < until:
         await trio.sleep(SAMPLE_S)
         status, now = await rts.status(), trio.current_time()
-        for job in status["jobs"]:
-            found[job["name"]] = found.get(job["name"], 0.0) + job["held"] * (now - before)
+        for job in status.jobs:
+            found[job.name] = found.get(job.name, 0.0) + job.held * (now - before)
         before = now
     return found
 
@@ -284,7 +284,7 @@ async def waiting_mib(server: Server, tasks: int) -> float:
             peer.post(Demand(job, CORE, tasks * step // AGES, NO_GRANT))
             await trio.sleep(0.01)
         status = await rts.status()
-        assert status["jobs"][0]["demand"] >= tasks - CORES
+        assert status.jobs[0].demand >= tasks - CORES
         return server.mib()
 
 

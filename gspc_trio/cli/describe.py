@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from gspc_trio.components.rts.messages import RtsStatus
 
 
-def describe_status(data: dict[str, Any]) -> list[str]:
+def describe_status(status: RtsStatus) -> list[str]:
     """Return the state of a run-time system as lines for people."""
     lines = [f"{'RIF':<8}{'HOST':<24}{'STATE':<12}WORKERS"]
-    for rif in data["rifs"]:
-        lines.append(f"{rif['rif_id']:<8}{rif['host']:<24}{rif['state']:<12}{rif['workers']}")
-        if rif["detail"]:
-            lines.append(f"        {rif['detail']}")
-        if rif["retry_in_s"] is not None:
-            lines.append(f"        tried again in {rif['retry_in_s']:.1f} s")
+    for rif in status.rifs:
+        lines.append(f"{rif.rif_id:<8}{rif.host:<24}{rif.state:<12}{rif.workers}")
+        if rif.detail:
+            lines.append(f"        {rif.detail}")
+        if rif.retry_in_s is not None:
+            lines.append(f"        tried again in {rif.retry_in_s:.1f} s")
     lines += ["", f"{'CLASS':<12}{'TOTAL':>8}{'FREE':>8}{'HELD':>8}{'BLOCKED':>9}"]
     lines += [
-        f"{name:<12}{entry['total']:>8}{entry['free']:>8}{entry['held']:>8}{entry['blocked']:>9}"
-        for name, entry in data["classes"].items()
+        f"{name:<12}{entry.total:>8}{entry.free:>8}{entry.held:>8}{entry.blocked:>9}"
+        for name, entry in status.classes.items()
     ]
     lines += ["", f"{'MEMORY':<20}{'HOST':<24}{'BYTES':>16}{'FREE':>16}"]
     lines += [
-        f"{name:<20}{entry['host']:<24}{entry['total_bytes']:>16}{entry['free_bytes']:>16}"
-        for name, entry in data["memories"].items()
+        f"{name:<20}{entry.host:<24}{entry.total_bytes:>16}{entry.free_bytes:>16}"
+        for name, entry in status.memories.items()
     ]
     lines += ["", f"{'JOB':<8}{'NAME':<24}{'WEIGHT':>8}{'DEMAND':>8}{'HELD':>8}{'SHARE':>8}"]
     lines += [
-        f"{job['job']:<8}{job['name']:<24}{job['weight']:>8g}{job['demand']:>8}{job['held']:>8}{job['share']:>8.2f}"
-        for job in data["jobs"]
+        f"{job.job:<8}{job.name:<24}{job.weight:>8g}{job.demand:>8}{job.held:>8}{job.share:>8.2f}"
+        for job in status.jobs
     ]
     return lines

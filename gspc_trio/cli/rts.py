@@ -53,6 +53,7 @@ from gspc_trio.nursery.connections.connection_file import (
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.policies.placement import PLACEMENTS
+from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 
 app = App(name="gspc-rts", help="Start a run-time system, and control a running one.", version=VERSION)
@@ -233,7 +234,7 @@ async def _start_hosts(service: RtsService, hosts: list[str], order: SavedHost) 
 
 
 async def _serve_until_stopped(service: RtsService, path: Path) -> None:
-    classes = ", ".join(f"{entry['total']} {name}" for name, entry in service.status()["classes"].items())
+    classes = ", ".join(f"{entry.total} {name}" for name, entry in service.status().classes.items())
     print(f"run-time system at {service.address}, process {os.getpid()}: {classes}", flush=True)
     print(f"connection file {path}", flush=True)
     await service.stopped.wait()
@@ -243,11 +244,11 @@ async def _serve_until_stopped(service: RtsService, path: Path) -> None:
 async def status(*, connection_file: RunningFile = None, json: Json = False) -> None:
     """Show RIFs, resource classes and jobs of a running run-time system."""
     async with join_rts(running_connection(connection_file)) as rts:
-        data = await rts.status()
+        told = await rts.status()
     if json:
-        print_json(data)
+        print_json(to_plain(told))
     else:
-        print("\n".join(describe_status(data)))
+        print("\n".join(describe_status(told)))
 
 
 @app.command
@@ -262,7 +263,7 @@ async def explain(job: str, *, connection_file: RunningFile = None, json: Json =
     async with join_rts(running_connection(connection_file)) as rts:
         waiting = await rts.explain(job)
     if json:
-        print_json({"job": job, "waiting": waiting})
+        print_json({"job": job, "waiting": to_plain(waiting)})
     else:
         print("\n".join(describe_waiting(job, waiting)))
 

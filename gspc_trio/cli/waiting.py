@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import trio
 
 from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.rts.messages import RequestExplanation
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.errors import ConnectionProblem
@@ -20,7 +21,7 @@ LOOK_INTERVAL_S = 3.0
 AT_WORK = (TaskState.RUNNING, TaskState.SUBMITTED)
 
 
-def describe_waiting(job: str, waiting: list[dict[str, Any]]) -> list[str]:
+def describe_waiting(job: str, waiting: Sequence[RequestExplanation]) -> list[str]:
     """Return what each request needs, who holds it, its place and what blocks it, as lines.
 
     Args:
@@ -29,23 +30,23 @@ def describe_waiting(job: str, waiting: list[dict[str, Any]]) -> list[str]:
     """
     lines = [] if waiting else [f"{job} waits for no resources"]
     for entry in waiting:
-        lines.append(f"{job} waits for {entry['credit']} x {entry['shape']}: {entry['reason']}")
-        lines.append(f"    for {entry['waited_s']:.1f} s, place {entry['place']}")
-        if entry["patience_left_s"] is not None:
-            lines.append(f"    takes any other in {entry['patience_left_s']:.1f} s")
-        for host in entry["awaits"]:
+        lines.append(f"{job} waits for {entry.credit} x {entry.shape}: {entry.reason}")
+        lines.append(f"    for {entry.waited_s:.1f} s, place {entry.place}")
+        if entry.patience_left_s is not None:
+            lines.append(f"    takes any other in {entry.patience_left_s:.1f} s")
+        for host in entry.awaits:
             when = "is being started"
-            if host["retry_in_s"] is not None:
-                when = f"is tried again in {host['retry_in_s']:.1f} s"
-            lines.append(f"    {host['host']} {when}")
-        for name, need in entry["needs"].items():
-            lines.append(f"    needs {need['needed']} {name}: {need['free']} of {need['total']} free")
-        blocking = entry["blocking"]
+            if host.retry_in_s is not None:
+                when = f"is tried again in {host.retry_in_s:.1f} s"
+            lines.append(f"    {host.host} {when}")
+        for name, need in entry.needs.items():
+            lines.append(f"    needs {need.needed} {name}: {need.free} of {need.total} free")
+        blocking = entry.blocking
         if blocking:
-            relative = blocking["relative"]
-            by = "" if relative == blocking["resource"] else f"blocked by {relative}, "
-            lines.append(f"    {blocking['resource']}: {by}held by {blocking['job']}")
-        lines += [f"    held by {held['job']}: {', '.join(held['resources'])}" for held in entry["held_by"]]
+            relative = blocking.relative
+            by = "" if relative == blocking.resource else f"blocked by {relative}, "
+            lines.append(f"    {blocking.resource}: {by}held by {blocking.job}")
+        lines += [f"    held by {held.job}: {', '.join(held.resources)}" for held in entry.held_by]
     return lines
 
 
@@ -84,4 +85,4 @@ async def _why_waiting(job: Job, rts: RunTimeSystem) -> str:
         waiting = await rts.explain(job.job_id)
     except RemoteError:  # it has not joined yet, or has gone
         return ""
-    return f"waits for {waiting[0]['shape']}: {waiting[0]['reason']}" if waiting else ""
+    return f"waits for {waiting[0].shape}: {waiting[0].reason}" if waiting else ""

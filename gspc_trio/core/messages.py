@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
@@ -16,13 +16,3 @@ class Question(Struct, Generic[AnswerT_co], frozen=True):
 
 class Done(Struct, frozen=True):
     """The call was carried out."""
-
-
-class GetStatus(Struct, frozen=True):
-    """Answered by a Status."""
-
-
-class Status(Struct, frozen=True):
-    """State for people and scripts: plain data."""
-
-    data: dict[str, Any]

@@ -72,7 +72,7 @@ class Codec:
     """
 
     def __init__(self, registry: Registry, limits: Limits = DEFAULT_LIMITS) -> None:
-        self.converter = converter = make_converter(limits, registry.unions)
+        self.converter = converter = make_converter(registry.unions)
         registry.add_hooks(converter)
         self.limits = limits
         self._bulk_types, self._checks = registry.bulk_types, registry.checks

@@ -18,8 +18,6 @@ import attrs
 from cattrs import Converter
 from msgspec import NODEFAULT, Meta, Struct, structs
 
-from gspc_trio.protocol.limits import Limits
-
 Kind: TypeAlias = Any
 """A type, or what ``typing`` makes of types."""
 
@@ -35,26 +33,20 @@ NUMBER_MAX = 1 << 53
 """No number in a message is larger: sums of such numbers can travel, too, and are exact as floats."""
 
 _EXACT = (str, bytes, bool)
-_PLAIN_LEAVES = frozenset({type(None), bool, int, float, str, bytes})
 
 
 class BadField(ValueError):
     """A field has a wrong type or a value that does not exist."""
 
 
-def make_converter(
-    limits: Limits, unions: Mapping[Kind, tuple[type, ...]] = types.MappingProxyType({})
-) -> Converter:
+def make_converter(unions: Mapping[Kind, tuple[type, ...]] = types.MappingProxyType({})) -> Converter:
     """Return a converter with these hooks.
 
     Args:
-        limits: depth of free-form data.
         unions: union type -> its members in the order of their numbers on the wire.
     """
     converter = Converter(detailed_validation=False)
-    plain = _plain_reader(limits)
     rules: list[tuple[Callable[[Any], bool], _Factory, _Factory]] = [
-        (lambda kind: kind is Any, lambda _, __: plain, lambda _, __: lambda value: plain(value, None)),
         (lambda kind: get_origin(kind) is Annotated, _limited_reader, _limited_writer),
         (lambda kind: get_origin(kind) is tuple, _tuple_reader, _tuple_writer),
         (lambda kind: get_origin(kind) is dict, _dict_reader, _dict_writer),
@@ -329,30 +321,6 @@ def _member(kind: type[Enum], data: Decoded) -> Enum:
         return kind(data)
     except ValueError:
         raise BadField(f"no {kind.__name__} is {data!r:.40}") from None
-
-
-def _plain_reader(limits: Limits) -> Read:
-    """Check free-form data; used in both directions, so that what cannot be read there is refused here."""
-
-    def read(data: Decoded, depth: int) -> Decoded:
-        kind = type(data)
-        if kind in _PLAIN_LEAVES:
-            return data
-        if depth >= limits.plain_depth_max:
-            raise BadField(f"data nested more than {limits.plain_depth_max} deep")
-        if kind is tuple or kind is list:
-            return [read(element, depth + 1) for element in data]
-        if kind is dict:
-            return {_plain_key(key): read(value, depth + 1) for key, value in data.items()}
-        raise BadField(f"plain data has no {kind.__name__}")
-
-    return lambda data, _: read(data, 0)
-
-
-def _plain_key(key: Decoded) -> str:
-    if type(key) is not str:
-        raise BadField(f"plain data has texts for keys, not {_name(key)}")
-    return key
 
 
 def _name(data: Decoded) -> str:

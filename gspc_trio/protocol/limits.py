@@ -19,7 +19,6 @@ class Limits(Struct, frozen=True):
         frame_items_max: messages and envelopes in one frame.
         string_bytes_max: one text, in UTF-8.
         array_items_max, map_items_max: elements of one array, pairs of one map.
-        plain_depth_max: nesting of free-form data (``Status.data``); all other messages have a fixed depth.
         outbox_items_max, outbox_bytes_max: what may wait for the writer before the connection is dropped.
         inbox_items_max, inbox_bytes_max: what may wait for the receiver before no more is read from the
             network.
@@ -40,7 +39,6 @@ class Limits(Struct, frozen=True):
     string_bytes_max: int = 16 * MIB
     array_items_max: int = 256 * KIB
     map_items_max: int = 128 * KIB
-    plain_depth_max: int = 32
     outbox_items_max: int = 100_000
     outbox_bytes_max: int = 512 * MIB
     inbox_items_max: int = 16_384

@@ -9,11 +9,10 @@ from random import Random
 import trio
 
 from gspc_trio.components.job.messages import CancelTask, GetJobStatus
-from gspc_trio.components.rts.messages import GetHostToResource, ListJobs, SetWeight
+from gspc_trio.components.rts.messages import GetHostToResource, GetStatus, ListJobs, SetWeight
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.state import RifState
 from gspc_trio.core.ids import RifId
-from gspc_trio.core.messages import GetStatus
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.records.messages import Watch
 from gspc_trio.testing.cluster import RTS_ADDRESS, Cluster

@@ -53,6 +53,7 @@ from gspc_trio.components.rts.messages import (
     Explain,
     GetHostToResource,
     GetResources,
+    GetStatus,
     JobBack,
     JobRegistered,
     LeaveJob,
@@ -80,7 +81,6 @@ from gspc_trio.components.worker.messages import (
 )
 from gspc_trio.compute.code import encode_entry
 from gspc_trio.core.ids import RifId
-from gspc_trio.core.messages import GetStatus
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import DropFile, ReadFile, WriteFile
 from gspc_trio.core.task import TaskError

@@ -121,7 +121,6 @@ _LEAVES: dict[Any, Sequence[Any]] = {
     bool: (False, True),
     bytes: _BYTES,
     type(None): (None,),
-    Any: ({}, {"a": (1, 2.5, None, b"x")}, {"waiting": ()}),
 }
 
 

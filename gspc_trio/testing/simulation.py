@@ -318,11 +318,12 @@ class Simulation:
         servers = {f"memory of {host}" for host in self.cluster.hosts}
         while True:
             rts = self.cluster.rts
-            classes = rts.rm.machine.status()["classes"] if rts is not None else {}
-            cores = classes.get("core", {})
+            classes = rts.rm.machine.status().classes if rts is not None else {}
+            cores = classes.get("core")
             total = self.options.hosts * self.options.cores
             jobs = {job.name for job in rts.machine.jobs} - servers if rts is not None else set()
-            if cores.get("free") == cores.get("total") == total and rts is not None and not jobs:
+            all_free = cores is not None and cores.free == cores.total == total
+            if all_free and rts is not None and not jobs:
                 rts.rm.machine.check()
                 return
             if trio.current_time() > deadline:
@@ -362,9 +363,10 @@ class Simulation:
 
     def _state(self) -> str:
         rts = self.cluster.rts
-        status = rts.status() if rts is not None else {}
+        status = rts.status() if rts is not None else None
+        there = "" if status is None else f", {status.classes}, {status.jobs}"
         running = sorted(life.name for life in self._running)
-        return f"jobs {running}, {status.get('classes')}, {status.get('jobs')}"
+        return f"jobs {running}{there}"
 
     def _watch_backend(self, process: SimulatedProcess, backend: SimulatedBackend) -> None:
         def begun(run: Run, compute: SimulatedCompute) -> None:

@@ -118,7 +118,7 @@ class Actions:
         job = self.top.view.job_under_cursor()
         if job is None or not self.allowed():
             return
-        weights = {entry["job"]: entry["weight"] for entry in self.top.model.status.get("jobs", ())}
+        weights = {entry.job: entry.weight for entry in self.top.model.registered}
         if job not in weights:
             self.top.say(f"job {job} is not registered any more", "warning")
             return

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import trio
 
-from gspc_trio.components.rts.messages import Explain
+from gspc_trio.components.rts.messages import Explain, GetStatus
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.ids import JobId
-from gspc_trio.core.messages import AnswerT, GetStatus, Question
+from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.iml.messages import JoinLayer
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError, read_connection_file
 from gspc_trio.nursery.connections.network import ConnectionProblem, Network
@@ -84,7 +84,7 @@ class Follower:
     async def wait_settled(self) -> None:
         """Wait until there is a snapshot of the RTS and of each job that can be reached."""
         while True:
-            if self.up.is_set() and self.model.status:
+            if self.up.is_set() and self.model.status is not None:
                 wanted = {RTS, *(job for job, _ in self._reachable())}
                 if wanted <= self._settled:
                     return
@@ -152,28 +152,26 @@ class Follower:
 
     async def _poll_once(self, network: Network, peer: Peer, nursery: trio.Nursery) -> None:
         """Ask for demand and credit, which jobs there are, and why requests wait."""
-        answer = await peer.call(GetStatus(), CALL_TIMEOUT_S)
-        self.model.status = answer.data
+        self.model.status = await peer.call(GetStatus(), CALL_TIMEOUT_S)
         for job, address in self._reachable():
             if job not in self._followed:
                 self._followed.add(job)
                 nursery.start_soon(self._follow_job, network, job, address)
-        waiting = [entry["job"] for entry in answer.data["jobs"] if entry["demand"]]
+        waiting = [entry.job for entry in self.model.registered if entry.demand]
         explanations = {}
         for job in waiting[:EXPLAINED_MAX]:
             try:
                 told = await peer.call(Explain(job), CALL_TIMEOUT_S)
             except RemoteError:
                 continue  # it has gone meanwhile
-            explanations[job] = told.data["waiting"]
+            explanations[job] = told.waiting
         self.model.explanations = explanations
         self.model.changed()
         self._wake()
 
     def _reachable(self) -> list[tuple[JobId, str]]:
         """Return job and address of those whose job server listens."""
-        jobs = self.model.status.get("jobs", ())
-        return [(entry["job"], entry["address"]) for entry in jobs if entry["address"]]
+        return [(entry.job, entry.address) for entry in self.model.registered if entry.address]
 
     # Jobs ---------------------------------------------------------------------------------------------------
 

@@ -6,11 +6,12 @@ wall-clock times by what each stream says of itself.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
 
+from gspc_trio.components.rm.messages import ClassStatus
+from gspc_trio.components.rts.messages import RegisteredJob, RequestExplanation, RtsStatus
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
 from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.records.facts import (
@@ -47,8 +48,8 @@ class Model:
         rts: what the RTS tells.
         streams: job -> what its job server tells.
         connected: jobs whose stream is being read.
-        status: the last answer of the RTS to ``GetStatus``, or empty.
-        explanations: job -> the last answer to ``Explain``.
+        status: the last answer of the RTS to ``GetStatus``, or None.
+        explanations: job -> why its requests wait, as the RTS has said last.
         link: how the connection is, for people; "" while it is as it should be.
         cores, rate, waiting: leaves in use, tasks finished per second, tasks that wait, for each second.
         lanes: what each worker did.
@@ -60,8 +61,8 @@ class Model:
         self.rts = Progress()
         self.streams: dict[JobId, Progress] = {}
         self.connected: set[JobId] = set()
-        self.status: Mapping[str, Any] = {}
-        self.explanations: dict[JobId, list[dict[str, Any]]] = {}
+        self.status: RtsStatus | None = None
+        self.explanations: dict[JobId, tuple[RequestExplanation, ...]] = {}
         self.link = ""
         self.cores, self.rate, self.waiting = Series(), Series(), Series()
         self.lanes = Lanes()
@@ -75,7 +76,7 @@ class Model:
         self._hierarchy: Hierarchy | None = None
         self._holders: dict[ResourceId, Holder] | None = None
         self._in_use: int | None = None
-        self._classes: dict[str, dict[str, int]] | None = None
+        self._classes: dict[str, ClassStatus] | None = None
         self._rifs: dict[str, RifChanged] | None = None
         self._finished_before: dict[JobId, int] = {}
 
@@ -238,20 +239,25 @@ class Model:
         return self._rifs
 
     @property
-    def classes(self) -> Mapping[str, Mapping[str, int]]:
-        """Class -> ``total``, ``free``, ``held``, ``blocked``: as the RTS says, or as records tell."""
-        told: Mapping[str, Mapping[str, int]] | None = self.status.get("classes")
-        if told is not None:
-            return told
+    def classes(self) -> Mapping[str, ClassStatus]:
+        """Class -> its resources: as the RTS says, or as records tell."""
+        if self.status is not None:
+            return self.status.classes
         if self._classes is None:
-            counted: dict[str, dict[str, int]] = {}
+            counted: dict[str, Counter[Use]] = {}
             for resource in self.rts.resources.values():
-                nothing = {"total": 0, **{use.value: 0 for use in Use}}
-                entry = counted.setdefault(resource.resource_class, nothing)
-                entry["total"] += 1
-                entry[self.hierarchy.use(resource.resource_id, self.held)[0].value] += 1
-            self._classes = counted
+                uses = counted.setdefault(resource.resource_class, Counter())
+                uses[self.hierarchy.use(resource.resource_id, self.held)[0]] += 1
+            self._classes = {
+                name: ClassStatus(uses.total(), uses[Use.FREE], uses[Use.HELD], uses[Use.BLOCKED])
+                for name, uses in counted.items()
+            }
         return self._classes
+
+    @property
+    def registered(self) -> tuple[RegisteredJob, ...]:
+        """The jobs that are registered, as the RTS has said last."""
+        return self.status.jobs if self.status is not None else ()
 
     @property
     def cores_in_use(self) -> int:

@@ -169,8 +169,8 @@ def _job_alerts(model: Model, job: JobFacts) -> Iterator[tuple[Level, str]]:
     if failed:
         yield Level.ERROR, f"{name}: {plural(failed, 'task')} failed"
     if ready and not running and job.elapsed_s > STUCK_S_MIN:
-        reasons = model.explanations.get(job.job, [])
-        why = f": {reasons[0].get('reason', '')}" if reasons else ""
+        reasons = model.explanations.get(job.job, ())
+        why = f": {reasons[0].reason}" if reasons else ""
         yield Level.WARNING, f"{name}: {plural(ready, 'task')} ready and none runs{why}"
     mean_s = job.computed_s / finished if finished else 0.0
     for task in model.longest_running(job.job, 1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gspc_trio.core.task import TaskState
+from gspc_trio.protocol.plain import to_plain
 from gspc_trio.tui.facts import JobFacts
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.news import alerts
@@ -28,7 +29,7 @@ def as_data(model: Model) -> dict[str, Any]:
     return {
         "time_s": model.now_s,
         "cores": {"total": model.hierarchy.leaf_total, "in_use": model.cores_in_use},
-        "classes": dict(model.classes),
+        "classes": to_plain(model.classes),
         "hosts": _hosts(model),
         "jobs": [_job(model, job) for job in model.jobs()],
         "alerts": [{"level": level.name.lower(), "text": text} for level, text in alerts(model)],
@@ -81,7 +82,7 @@ def _job(model: Model, job: JobFacts) -> dict[str, Any]:
         "elapsed_s": job.elapsed_s,
         "held": job.held,
         "running": running,
-        "waiting": model.explanations.get(job.job, []),
+        "waiting": to_plain(model.explanations.get(job.job, ())),
     }
 
 

@@ -150,7 +150,7 @@ async def test_an_error_in_the_block_stops_the_job_and_comes_out_as_it_is() -> N
                 async with open_job(farm(nap), rts=rts, values={"items": [10 * HANG_S]}) as job:
                     raise ZeroDivisionError
             assert (await job.wait_ended()).state == "stopped"
-            assert (await rts.status())["classes"]["core"]["held"] == 0
+            assert (await rts.status()).classes["core"].held == 0
     assert trio.current_time() - begun < HANG_S
 
 
@@ -158,7 +158,7 @@ async def test_cancelling_the_scope_stops_the_job() -> None:
     before = children()
     with trio.move_on_after(HANG_S) as hang, trio.CancelScope() as scope:
         async with open_rts(cores=2) as rts, open_job(farm(nap), rts=rts, values={"items": [3600.0] * 9}):
-            while (await rts.status())["classes"]["core"]["held"] < 2:
+            while (await rts.status()).classes["core"].held < 2:
                 await trio.lowlevel.checkpoint()
             scope.cancel()
             await trio.sleep_forever()
@@ -179,7 +179,7 @@ async def test_two_jobs_of_one_application_share_its_run_time_system() -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(run, 0)
                 nursery.start_soon(run, 1)
-            assert (await rts.status())["jobs"] == []
+            assert (await rts.status()).jobs == ()
     assert pids[0]
     assert pids[1]
     assert not pids[0] & pids[1], "a compute process belongs to one job"

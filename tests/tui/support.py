@@ -10,6 +10,8 @@ from textual.app import App
 from textual.strip import Strip
 
 from gspc_trio.components.job.messages import GetMemory, GetNet, GetTask, MemoryStatus
+from gspc_trio.components.rm.messages import Blocking, ClassNeed, ClassStatus, GrantHolder
+from gspc_trio.components.rts.messages import RegisteredJob, RequestExplanation, RtsStatus
 from gspc_trio.core.messages import Done
 from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import TaskState
@@ -107,27 +109,28 @@ def job_stream() -> list[Record]:
     return records
 
 
-STATUS: dict[str, Any] = {
-    "version": "test", "pid": 17, "uptime_s": 12.0,
-    "classes": {
-        "node": {"total": 2, "free": 0, "held": 0, "blocked": 2},
-        "core": {"total": 4, "free": 1, "held": 3, "blocked": 0},
-    },
-    "jobs": [
-        {"job": "j1", "name": "fit", "weight": 1.0, "demand": 1, "held": 3, "share": 1.0,
-         "waiting": {"core": 1}, "holds": {"core": 3}},
-        {"job": "j2", "name": "plot", "weight": 2.0, "demand": 2, "held": 0, "share": 0.0,
-         "waiting": {"node": 2}, "holds": {}},
-    ],
-}  # fmt: skip
+JOB = RegisteredJob("j1", "fit", 11, "anna", "", 1.0, 1, 3, 1.0, {"core": 1}, {"core": 3})
+OTHER_JOB = RegisteredJob("j2", "plot", 12, "anna", "", 2.0, 2, 0, 0.0, {"node": 2}, {})
+CLASSES = {
+    "node": ClassStatus(total=2, free=0, held=0, blocked=2),
+    "core": ClassStatus(total=4, free=1, held=3, blocked=0),
+}
+STATUS = RtsStatus("test", 17, (), 12.0, (), {}, CLASSES, {}, (JOB, OTHER_JOB))
 
-EXPLANATION: list[dict[str, Any]] = [
-    {"shape": "node", "credit": 2, "since_s": 2.0, "place": 1,
-     "needs": {"node": {"needed": 1, "total": 2, "free": 0}},
-     "held_by": [{"job": "j1", "grant": [1, 1], "resources": ["r1.core0"]}],
-     "blocking": {"resource": "r1.node", "relative": "r1.core0", "job": "j1", "grant": [1, 1]},
-     "reason": "0 of 2 node free; r1.node is blocked by r1.core0, held by j1"},
-]  # fmt: skip
+EXPLANATION = RequestExplanation(
+    shape="node",
+    credit=2,
+    since_s=2.0,
+    needs={"node": ClassNeed(needed=1, total=2, free=0)},
+    held_by=(GrantHolder("j1", (1, 1), ("r1.core0",)),),
+    place=1,
+    patient_until_s=None,
+    blocking=Blocking("r1.node", relative="r1.core0", job="j1", grant=(1, 1)),
+    reason="0 of 2 node free; r1.node is blocked by r1.core0, held by j1",
+    awaits=(),
+    waited_s=7.0,
+    patience_left_s=None,
+)
 
 
 def fold(model: Model, source: str, records: Iterable[Record]) -> Model:
@@ -143,7 +146,7 @@ def small_run() -> Model:
     fold(model, "j1", job_stream())
     model.connected.add("j1")
     model.status = STATUS
-    model.explanations["j2"] = EXPLANATION
+    model.explanations["j2"] = (EXPLANATION,)
     for second in range(10):
         model.tick(WALL_S + second)
     return model

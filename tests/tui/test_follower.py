@@ -109,7 +109,7 @@ async def test_it_tells_what_the_run_time_system_tells(autojump_clock: MockClock
         assert model.hierarchy.leaf_total == 4
         assert model.cores_in_use == 0
         assert not model.log
-        assert model.status["classes"]["core"]["total"] == 4
+        assert model.status.classes["core"].total == 4
 
 
 async def test_it_follows_a_job_to_its_end(autojump_clock: MockClock) -> None:
@@ -120,7 +120,7 @@ async def test_it_follows_a_job_to_its_end(autojump_clock: MockClock) -> None:
         assert model.cores_in_use == 4
         assert {it.job for it in model.held.values()} == {job}
         await until(lambda: model.explanations.get(job))
-        assert "of 4 core free" in model.explanations[job][0]["reason"]
+        assert "of 4 core free" in model.explanations[job][0].reason
         await running.process.ended.wait()
         assert running.result is not None
         await until(lambda: not model.connected)
@@ -237,7 +237,7 @@ async def test_the_owner_can_act(autojump_clock: MockClock) -> None:
         await until(lambda: model.job(job).counts[TaskState.FAILED])
         await follower.ask(job, RetryFailed(FAILS))
         await until(lambda: not model.job(job).counts[TaskState.FAILED])
-        await until(lambda: model.status["jobs"][0]["weight"] == 4.0)
+        await until(lambda: model.status.jobs[0].weight == 4.0)
         await follower.ask(None, RemoveDag("r2", ("r2.node",), "wait"))
         await until(lambda: model.hierarchy.leaf_total == 2)
         await follower.ask(job, StopJob(drain=True))
@@ -293,7 +293,7 @@ async def test_a_weight_that_was_changed_outlives_the_run_time_system(autojump_c
         await until(lambda: follower.model.link)
         await cluster.start_rts()
         await until(lambda: job in follower.model.connected)
-        assert [entry["weight"] for entry in follower.model.status["jobs"]] == [4.0]
+        assert [entry.weight for entry in follower.model.status.jobs] == [4.0]
 
 
 async def test_a_job_that_could_not_be_heard_for_a_while_is_followed_again(autojump_clock: MockClock) -> None:

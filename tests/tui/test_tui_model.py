@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gspc_trio.components.job.scheduler.interface import CancelTasks, ResourcesUp, RetryTask, TasksReady
 from gspc_trio.components.rm.events import Added, JobGone, JobJoined
 from gspc_trio.components.rm.machine import ResourceManager
-from gspc_trio.components.rm.messages import Demand, Grant, Release
+from gspc_trio.components.rm.messages import ClassStatus, Demand, Grant, Release
 from gspc_trio.components.worker.messages import Finished
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.resources import Resource
@@ -119,10 +119,10 @@ def test_what_is_free_held_and_blocked_and_by_whom() -> None:
 def test_classes_are_counted_where_nobody_can_be_asked() -> None:
     model = small_run()
     told = model.classes
-    model.status = {}
+    model.status = None
     assert model.classes == told
     model.apply(RTS, grant(9.0, 9, "r2.node", job="j2"))
-    assert model.classes["node"] == {"total": 2, "free": 0, "held": 1, "blocked": 1}
+    assert model.classes["node"] == ClassStatus(total=2, free=0, held=1, blocked=1)
 
 
 def test_the_tree_shows_what_is_opened_and_what_is_searched() -> None:
@@ -317,9 +317,9 @@ def test_uses_are_those_of_the_resource_manager(seed: int, steps: int) -> None:
         uses = counted.setdefault(resource.resource_class, dict.fromkeys(Use, 0))
         uses[model.hierarchy.use(resource.resource_id, model.held)[0]] += 1
     told = {
-        name: {use.value: entry[use.value] for use in Use}
-        for name, entry in rm.status()["classes"].items()
-        if entry["total"]
+        name: {use.value: getattr(entry, use.value) for use in Use}
+        for name, entry in rm.status().classes.items()
+        if entry.total
     }
     assert {name: {use.value: n for use, n in uses.items()} for name, uses in counted.items()} == told
 

@@ -10,7 +10,17 @@ from gspc_trio.records.facts import JobChanged
 from gspc_trio.tui.app import TopApp
 from gspc_trio.tui.model import RTS
 from gspc_trio.tui.text import one_line, printable
-from tests.tui.support import FAILED, FINISHED, FakeSource, fold, opened, screen_text, small_run, task
+from tests.tui.support import (
+    EXPLANATION,
+    FAILED,
+    FINISHED,
+    FakeSource,
+    fold,
+    opened,
+    screen_text,
+    small_run,
+    task,
+)
 from tests.tui.test_views import TOLD, drive, press
 
 
@@ -30,7 +40,7 @@ def test_names_and_errors_of_users_cannot_disturb_the_terminal() -> None:
     fold(model, "j3", [opened(), JobChanged(8.0, "j3", "running", evil)])
     fold(model, "j3", [task(8.5, 1, FAILED, "r1.core0", job="j3", name=evil, detail=evil)])
     model.connected.add("j3")
-    model.explanations["j3"] = [{"reason": evil}]
+    model.explanations["j3"] = (replace(EXPLANATION, reason=evil),)
 
     async def steps(pilot: Pilot[None], app: TopApp) -> None:
         assert isinstance(app.source, FakeSource)

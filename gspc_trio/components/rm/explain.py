@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
 
+from attrs import frozen
+
+from gspc_trio.components.rm.messages import (
+    Blocking,
+    ClassNeed,
+    ClassStatus,
+    GrantHolder,
+    HostMemory,
+    WaitingRequest,
+)
 from gspc_trio.components.rm.parts import ClassQueue, Job, Vertex, Want
 from gspc_trio.components.rm.search import impossible, of_class_below, preferred
 from gspc_trio.components.rm.state import ManagerState
+from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
 
 HOLDERS_NAMED = 8
 """How many grants an explanation names."""
@@ -16,10 +26,65 @@ HOSTS_NAMED = 8
 """How many hosts that are on their way it names."""
 
 
-def status(state: ManagerState) -> dict[str, Any]:
-    """Return plain data: classes, memories, jobs (demand, held, share), what is coming, what is reserved."""
+@frozen
+class JobShare:
+    """What a job has of the resources.
+
+    Attributes:
+        weight: its share relative to others.
+        demand: shape -> number of grants that it waits for.
+        held: class -> number of resources that it holds.
+        share: fraction of all that is held.
+    """
+
+    weight: float
+    demand: dict[str, int]
+    held: dict[str, int]
+    share: float
+
+
+@frozen
+class Reserved:
+    """Resources that are put aside for a request of a job."""
+
+    job: JobId
+    shape: str
+    resources: tuple[ResourceId, ...]
+
+
+@frozen
+class ManagerStatus:
+    """How much there is, and who has it.
+
+    Attributes:
+        classes: class -> its resources.
+        memories: memory -> how much of it is free.
+        jobs: job -> what it has.
+        coming: class -> number of resources that are on their way.
+        revoking: grants that end as soon as their hosts say so.
+        leaving: resources that go when they are free.
+        reserved: what is put aside, if anything is.
+    """
+
+    classes: dict[str, ClassStatus]
+    memories: dict[str, HostMemory]
+    jobs: dict[JobId, JobShare]
+    coming: dict[str, int]
+    revoking: tuple[GrantId, ...]
+    leaving: tuple[ResourceId, ...]
+    reserved: Reserved | None
+
+
+class ExplainedRequest(WaitingRequest, frozen=True):
+    """Why a request waits, and ids of RIFs that are on their way and that it waits for."""
+
+    awaits: tuple[RifId, ...]
+
+
+def status(state: ManagerState) -> ManagerStatus:
+    """Return classes, memories and jobs, what is coming, what leaves, what is reserved."""
     held: dict[str, int] = {}
-    of_job: dict[str, dict[str, int]] = {job: {} for job in state.jobs}
+    of_job: dict[JobId, dict[str, int]] = {job: {} for job in state.jobs}
     for holding in state.grants.values():
         mine = of_job.setdefault(holding.owner, {})
         for vertex in holding.vertices:
@@ -29,41 +94,34 @@ def status(state: ManagerState) -> dict[str, Any]:
     units = sum(holding.units for holding in state.grants.values())
     classes = {}
     for name, queue in state.pool.queues.items():
-        holding_number = held.get(name, 0)
-        classes[name] = {
-            "total": queue.total,
-            "free": queue.free,
-            "held": holding_number,
-            "blocked": queue.total - queue.free - holding_number,
-        }
-    jobs = {}
-    for job in state.jobs.values():
-        jobs[job.job] = {
-            "weight": job.weight,
-            "demand": _demand(job),
-            "held": of_job[job.job],
-            "share": job.units / units if units else 0.0,
-        }
-    reservation = state.reservation
-    return {
-        "classes": classes,
-        "memories": {
-            name: {"host": host.label, "total_bytes": memory.size_bytes, "free_bytes": memory.free_bytes}
-            for host in state.pool.hosts.values()
-            for name, memory in host.memories.items()
-        },
-        "jobs": jobs,
-        "coming": state.coming.counts(),
-        "revoking": [list(grant_id) for grant_id in state.lapsing],
-        "leaving": [vertex.resource_id for vertex in state.pool.leaving],
-        "reserved": None
-        if reservation is None
-        else {
-            "job": reservation.want.owner.job,
-            "shape": str(reservation.want.form.shape),
-            "resources": [vertex.resource_id for vertex in reservation.targets],
-        },
+        number = held.get(name, 0)
+        classes[name] = ClassStatus(queue.total, queue.free, number, queue.total - queue.free - number)
+    memories = {
+        name: HostMemory(host.label, memory.size_bytes, memory.free_bytes)
+        for host in state.pool.hosts.values()
+        for name, memory in host.memories.items()
     }
+    jobs = {
+        job.job: JobShare(job.weight, _demand(job), of_job[job.job], job.units / units if units else 0.0)
+        for job in state.jobs.values()
+    }
+    return ManagerStatus(
+        classes,
+        memories,
+        jobs,
+        coming=state.coming.counts(),
+        revoking=tuple(state.lapsing),
+        leaving=tuple(vertex.resource_id for vertex in state.pool.leaving),
+        reserved=_reserved(state),
+    )
+
+
+def _reserved(state: ManagerState) -> Reserved | None:
+    found = state.reservation
+    if found is None:
+        return None
+    resources = tuple(vertex.resource_id for vertex in found.targets)
+    return Reserved(found.want.owner.job, str(found.want.form.shape), resources)
 
 
 def _demand(job: Job) -> dict[str, int]:
@@ -76,13 +134,13 @@ def _demand(job: Job) -> dict[str, int]:
     return demand
 
 
-def explain(state: ManagerState, job: str) -> list[dict[str, Any]]:
+def explain(state: ManagerState, job: str) -> list[ExplainedRequest]:
     """Return one entry for each request of the job that waits, the oldest first."""
     wants = [want for want in state.job(job).wants.values() if want.unmet]
     return [_explain(state, want) for want in sorted(wants, key=lambda want: (want.since, want.number))]
 
 
-def _explain(state: ManagerState, want: Want) -> dict[str, Any]:
+def _explain(state: ManagerState, want: Want) -> ExplainedRequest:
     queues = list(want.form.counts)
     holders = []
     for holding in state.grants.values():
@@ -97,24 +155,21 @@ def _explain(state: ManagerState, want: Want) -> dict[str, Any]:
     for queue in queues:
         if blocking is None and queue.free < want.form.counts[queue]:
             blocking = _blocking(state, want, queue)
-    return {
-        "shape": str(want.form.shape),
-        "credit": want.unmet,
-        "since_s": want.since,
-        "needs": {
-            queue.name: {"needed": count, "total": queue.total, "free": queue.free}
-            for queue, count in want.form.counts.items()
-        },
-        "held_by": [
-            {"job": holding.owner, "grant": list(holding.grant_id), "resources": list(holding.resources)}
-            for holding in holders
-        ],
-        "place": _place(state, want),
-        "patient_until_s": state.patience.ends_for(want),
-        "blocking": blocking,
-        "awaits": awaits,
-        "reason": _reason(state, want, blocking, awaits),
+    needs = {
+        queue.name: ClassNeed(count, queue.total, queue.free) for queue, count in want.form.counts.items()
     }
+    return ExplainedRequest(
+        str(want.form.shape),
+        want.unmet,
+        want.since,
+        needs,
+        held_by=tuple([GrantHolder(it.owner, it.grant_id, tuple(it.resources)) for it in holders]),
+        place=_place(state, want),
+        patient_until_s=state.patience.ends_for(want),
+        blocking=blocking,
+        reason=_reason(state, want, blocking, awaits),
+        awaits=tuple(awaits),
+    )
 
 
 def _concerns(vertex: Vertex, queues: list[ClassQueue]) -> bool:
@@ -133,7 +188,7 @@ def _place(state: ManagerState, want: Want) -> int:
     )
 
 
-def _blocking(state: ManagerState, want: Want, queue: ClassQueue) -> dict[str, Any] | None:
+def _blocking(state: ManagerState, want: Want, queue: ClassQueue) -> Blocking | None:
     """Return a resource that would do, the relative (or itself) that is held, and by whom."""
     reservation = state.reservation
     tops: list[Vertex] = [vertex for need in want.form.needs for vertex in preferred(state.pool, need)]
@@ -148,16 +203,11 @@ def _blocking(state: ManagerState, want: Want, queue: ClassQueue) -> dict[str, A
                 held = next((v for v in holding.vertices if v in relatives), None)
                 if held is None:
                     held = next(v for v in holding.vertices if vertex in v.place.ancestors)
-                return {
-                    "resource": vertex.resource_id,
-                    "relative": held.resource_id,
-                    "job": holding.owner,
-                    "grant": list(holding.grant_id),
-                }
+                return Blocking(vertex.resource_id, held.resource_id, holding.owner, holding.grant_id)
     return None
 
 
-def _reason(state: ManagerState, want: Want, blocking: dict[str, Any] | None, awaits: list[str]) -> str:
+def _reason(state: ManagerState, want: Want, blocking: Blocking | None, awaits: list[str]) -> str:
     form = want.form
     missing = [queue for queue, count in form.counts.items() if queue.total < count]
     if missing:
@@ -179,9 +229,9 @@ def _reason(state: ManagerState, want: Want, blocking: dict[str, Any] | None, aw
         text = f"{short[0].free} of {short[0].total} {short[0].name} free"
         if blocking is None:
             return text
-        if blocking["relative"] != blocking["resource"]:
-            text += f"; {blocking['resource']} is blocked by {blocking['relative']}"
-        return f"{text}, held by {blocking['job']}"
+        if blocking.relative != blocking.resource:
+            text += f"; {blocking.resource} is blocked by {blocking.relative}"
+        return f"{text}, held by {blocking.job}"
     if reservation is not None:
         return f"what is free is put aside for {reservation.want.owner.job}"
     if form.sizes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct
 
 from gspc_trio.components.rm import claims, explain, lapse, recall, reserve
@@ -123,11 +121,11 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
         """Assert every invariant: the figures kept up to date equal those counted anew."""
         check_state(self._state)
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> explain.ManagerStatus:
         """Return plain data: per class total, free, held and blocked; per job demand, held and share."""
         return explain.status(self._state)
 
-    def explain(self, job: str) -> list[dict[str, Any]]:
+    def explain(self, job: str) -> list[explain.ExplainedRequest]:
         """Return why each waiting request of the job waits: what it needs, who holds it, its place, a
         blocking relative.
 

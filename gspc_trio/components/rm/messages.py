@@ -92,3 +92,74 @@ class GrantsAhead(Struct, frozen=True):
     """RTS to RIF: a grant of this epoch that is newer was never given, until this is said again."""
 
     newest: GrantId
+
+
+# What people are told ---------------------------------------------------------------------------------------
+
+
+class ClassStatus(Struct, frozen=True):
+    """Resources of a class: all, those that are free, held, and blocked by a held relative."""
+
+    total: int
+    free: int
+    held: int
+    blocked: int
+
+
+class HostMemory(Struct, frozen=True):
+    """A memory of a host: its size, and what is given to no task and no memory server."""
+
+    host: str
+    total_bytes: int
+    free_bytes: int
+
+
+class ClassNeed(Struct, frozen=True):
+    """Resources of a class that a request needs, that there are, and that are free."""
+
+    needed: int
+    total: int
+    free: int
+
+
+class GrantHolder(Struct, frozen=True):
+    """A job, one of its grants, and the resources that it holds under that."""
+
+    job: JobId
+    grant: GrantId
+    resources: tuple[ResourceId, ...]
+
+
+class Blocking(Struct, frozen=True):
+    """A resource that would do, and its relative (or itself) that a job holds under a grant."""
+
+    resource: ResourceId
+    relative: ResourceId
+    job: JobId
+    grant: GrantId
+
+
+class WaitingRequest(Struct, frozen=True):
+    """Why a request waits.
+
+    Attributes:
+        shape: what it asks for, as text.
+        credit: how many grants its job could use.
+        since_s: when the oldest of them was asked for.
+        needs: class -> what it needs of that.
+        held_by: some of those who hold what it could use.
+        place: among those who wait for one of the same classes; 1 is served next.
+        patient_until_s: when it takes others than those that it prefers, None if it does or never will.
+        blocking: one resource that would do, and what keeps it from being given.
+        reason: all this in a line for people.
+    """
+
+    shape: str
+    credit: Count
+    since_s: float
+    needs: dict[str, ClassNeed]
+    held_by: tuple[GrantHolder, ...]
+    place: Count
+    patient_until_s: float | None
+    blocking: Blocking | None
+    reason: str

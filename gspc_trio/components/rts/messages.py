@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct, field
 
 from gspc_trio.components.rif.messages import DagReport
-from gspc_trio.components.rm.messages import Grant
+from gspc_trio.components.rm.messages import ClassStatus, Grant, HostMemory, WaitingRequest
 from gspc_trio.core.ids import Count, JobId, ResourceId, RifId, Seconds
 from gspc_trio.core.messages import Done, Question
 from gspc_trio.core.resources import Resource
@@ -218,8 +218,106 @@ class StopRts(Question[Done], frozen=True):
     """Take the run-time system down (answered by Done before it goes)."""
 
 
-class Explain(Struct, frozen=True):
-    """Ask the RTS why requests of a job wait; answered by a Status: ``waiting`` has an entry for each."""
+class RifStatus(Struct, frozen=True):
+    """A RIF.
+
+    Attributes:
+        state: ``starting``, ``up``, ``quarantined``, ``away``, ``lost``, ``failed`` or ``stopping``.
+        strategy, options: how it is started.
+        workers: their number.
+        detail: why it is not up.
+        retry_in_s: when a lost one is tried again, or None.
+    """
+
+    rif_id: RifId
+    host: str
+    state: str
+    incarnation: Count
+    strategy: str
+    options: dict[str, str]
+    address: str
+    pid: Count
+    workers: Count
+    detail: str
+    retry_in_s: float | None
+
+
+class RegisteredJob(JobEntry, frozen=True):
+    """One registered job, and what it has of the resources.
+
+    Attributes:
+        demand: number of grants that it waits for.
+        held: number of resources that it holds.
+        share: fraction of all that is held.
+        waiting: shape -> number of grants that it waits for.
+        holds: class -> number of resources that it holds.
+    """
+
+    demand: Count
+    held: Count
+    share: float
+    waiting: dict[str, Count]
+    holds: dict[str, Count]
+
+
+class RtsStatus(Struct, frozen=True):
+    """The state of a run-time system.
+
+    Attributes:
+        version, pid, addresses: of it.
+        uptime_s: seconds since it began.
+        rifs: its RIFs.
+        hosts: host -> ids of its resources.
+        classes: class -> its resources.
+        memories: memory -> how much of it is free.
+        jobs: those that are registered.
+    """
+
+    version: str
+    pid: Count
+    addresses: tuple[str, ...]
+    uptime_s: float
+    rifs: tuple[RifStatus, ...]
+    hosts: dict[str, tuple[ResourceId, ...]]
+    classes: dict[str, ClassStatus]
+    memories: dict[str, HostMemory]
+    jobs: tuple[RegisteredJob, ...]
+
+
+class GetStatus(Question[RtsStatus], frozen=True):
+    """Ask a run-time system for its state."""
+
+
+class AwaitedHost(Struct, frozen=True):
+    """A host that is on its way; ``retry_in_s``: when it is tried again, None: it is being started."""
+
+    rif_id: RifId
+    host: str
+    retry_in_s: float | None
+
+
+class RequestExplanation(WaitingRequest, frozen=True):
+    """Why a request of a job waits.
+
+    Attributes:
+        awaits: hosts on their way that it waits for.
+        waited_s: how long it has waited.
+        patience_left_s: how long it declines others than those that it prefers, or None.
+    """
+
+    awaits: tuple[AwaitedHost, ...]
+    waited_s: float
+    patience_left_s: float | None
+
+
+class Explanation(Struct, frozen=True):
+    """Why each request of a job waits, the oldest first."""
+
+    waiting: tuple[RequestExplanation, ...]
+
+
+class Explain(Question[Explanation], frozen=True):
+    """Ask the RTS why requests of a job wait."""
 
     job: JobId
 

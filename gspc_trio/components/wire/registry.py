@@ -50,8 +50,10 @@ from gspc_trio.components.rts.messages import (
     Bootstrap,
     BootstrapReport,
     Explain,
+    Explanation,
     GetHostToResource,
     GetResources,
+    GetStatus,
     HostToResource,
     JobBack,
     JobList,
@@ -64,6 +66,7 @@ from gspc_trio.components.rts.messages import (
     ResourceList,
     RifGone,
     RifUp,
+    RtsStatus,
     SetWeight,
     StopRts,
     Teardown,
@@ -81,7 +84,7 @@ from gspc_trio.components.worker.messages import (
     Submit,
     TakeBack,
 )
-from gspc_trio.core.messages import Done, GetStatus, Status
+from gspc_trio.core.messages import Done
 from gspc_trio.core.net import NetStatus
 from gspc_trio.core.staging import DropFile, FilePiece, ReadFile, WriteFile
 from gspc_trio.iml.messages import (
@@ -130,7 +133,7 @@ from gspc_trio.records.messages import RecordBatch, Watch
 WIRE_TYPES: tuple[type, ...] = (
     Demand, Release, Interrupt, Grant, Recall, Refuse, Lapsed, OpenJob, DefineCode, Submit,
     Cancel, TakeBack, Hold, Finished, AddResources, RemoveResources, Revoke, Revoked, DagReport,
-    RegisterJob, JobRegistered, LeaveJob, RifUp, RifGone, Done, GetStatus, Status, Bootstrap,
+    RegisterJob, JobRegistered, LeaveJob, RifUp, RifGone, Done, GetStatus, RtsStatus, Bootstrap,
     BootstrapReport, Teardown, TeardownReport, AddDag, RemoveDag, GetHostToResource, HostToResource,
     ListJobs, JobList, StopRts, RifHello, CloseJobEverywhere, StopRif, GetJobStatus, WaitJob, StopJob,
     ApplicationCall, ApplicationReply, Watch, RecordBatch, Explain, SetWeight, GetResources, ResourceList,
@@ -140,7 +143,7 @@ WIRE_TYPES: tuple[type, ...] = (
     ImlDone, LostData, ServerHello, ServerJoined, Evicted, CreatePart, SealPart, DropPart, ApplyPut,
     CopyPart, KeepPart, PartDone, GetChunk, Chunk, PutChunk, PutFrom, ReadFile, FilePiece, WriteFile,
     DropFile, RifBack, JobBack, Await, WorkBack, NewWeight, GrantsAhead, GetLayerStatus, LayerStatus,
-    MemoryStatus, JobStatus, TaskDetails, TaskList, NetStatus,
+    MemoryStatus, JobStatus, TaskDetails, TaskList, NetStatus, Explanation,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

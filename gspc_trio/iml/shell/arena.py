@@ -11,12 +11,11 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
 
 import trio
 from msgspec.structs import replace
 
-from gspc_trio.components.rts.messages import GetResources, ResourceList
+from gspc_trio.components.rts.messages import GetResources, RifStatus
 from gspc_trio.components.rts.shell.acquire import AcquireRefused, HeldGrant, Resources, open_resources
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.state import RifState
@@ -227,18 +226,17 @@ async def _rif_of(
     """Return the RIF of a host, its options, and what it has if it says how much memory there is."""
     with trio.move_on_after(patience_s):
         while rif := await _expected(rts, host):
-            if rif["state"] == RifState.UP:
-                found: ResourceList = await rts.peer.call(GetResources(rif["rif_id"]))
+            if rif.state == RifState.UP:
+                found = await rts.peer.call(GetResources(rif.rif_id))
                 has_memory = any(resource.memory_bytes for resource in found.resources)
-                return rif["rif_id"], rif["options"], found.resources if has_memory else ()
+                return rif.rif_id, rif.options, found.resources if has_memory else ()
             await trio.sleep(AGAIN_S)
     return "", {}, ()
 
 
-async def _expected(rts: RunTimeSystem, host: str) -> dict[str, Any] | None:
+async def _expected(rts: RunTimeSystem, host: str) -> RifStatus | None:
     """Return what the run-time system says of the RIF of a host, unless it is to be there no more."""
-    for rif in (await rts.status())["rifs"]:
-        if rif["host"] == host and rif["state"] not in (RifState.FAILED, RifState.STOPPING):
-            found: dict[str, Any] = rif
-            return found
+    for rif in (await rts.status()).rifs:
+        if rif.host == host and rif.state not in (RifState.FAILED, RifState.STOPPING):
+            return rif
     return None

@@ -11,7 +11,7 @@ import trio
 from attrs import evolve
 from msgspec.structs import replace
 
-from gspc_trio.components.rts.messages import GetResources, ResourceList
+from gspc_trio.components.rts.messages import GetResources
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.core.resources import MEMORY_CLASS, Resource
@@ -241,8 +241,8 @@ def is_top(resource: Resource) -> bool:
 async def resources_by_host(rts: RunTimeSystem) -> dict[str, list[Resource]]:
     """Return host -> its resources, parents before children."""
     found: dict[str, list[Resource]] = {}
-    for rif in (await rts.status())["rifs"]:
+    for rif in (await rts.status()).rifs:
         with suppress(RemoteError):  # it is gone already, or not quite there
-            answer: ResourceList = await rts.peer.call(GetResources(rif["rif_id"]))
-            found.setdefault(rif["host"], []).extend(answer.resources)
+            answer = await rts.peer.call(GetResources(rif.rif_id))
+            found.setdefault(rif.host, []).extend(answer.resources)
     return found

@@ -125,8 +125,8 @@ class LayerWorld:
             if process.alive and process in self.owners and self.owners[process].role == "rif":
                 servers[process.host] += 1
         taken = dict.fromkeys(self._cluster.hosts, 0)
-        for memory in rts.status()["memories"].values():
-            taken[memory["host"]] += memory["total_bytes"] - memory["free_bytes"]
+        for memory in rts.status().memories.values():
+            taken[memory.host] += memory.total_bytes - memory.free_bytes
         return [
             f"{number} servers of {host} hold {taken[host]} bytes, not {number} x {self.quota.memory_bytes}"
             for host, number in servers.items()

@@ -87,7 +87,7 @@ class Overview(View):
         self.query_one("#rate", Graph).show(rate.last(seconds), None, count(rate.now))
         self.query_one("#waiting", Graph).show(waiting.last(seconds), None, count(waiting.now))
         jobs = [job for job in model.jobs() if self.fits((job.job, job.name, job.state))]
-        weights = {entry["job"]: entry["weight"] for entry in model.status.get("jobs", ())}
+        weights = {entry.job: entry.weight for entry in model.registered}
         width = max(4, self.table.width_of(PROGRESS) - 6)
         self.table.show(
             [job.job for job in jobs],
@@ -109,13 +109,13 @@ class Overview(View):
         dark, width = self.table.is_dark, self.size.width
         text, used = Text(), 0
         for name, entry in self.model.classes.items():
-            if not entry["total"]:
+            if not entry.total:
                 continue
-            parts = [(f" {name} ", "bold"), (f"{count(entry['held'])} held ", "held")]
-            parts.append((f"{count(entry['free'])} free ", "free"))
-            if entry["blocked"]:
-                parts.append((f"{count(entry['blocked'])} blocked ", "blocked"))
-            parts.append((f"of {count(entry['total'])}  ", "dim"))
+            parts = [(f" {name} ", "bold"), (f"{count(entry.held)} held ", "held")]
+            parts.append((f"{count(entry.free)} free ", "free"))
+            if entry.blocked:
+                parts.append((f"{count(entry.blocked)} blocked ", "blocked"))
+            parts.append((f"of {count(entry.total)}  ", "dim"))
             length = sum(len(part) for part, _ in parts)
             if used and used + length > width:
                 text.append("\n")

@@ -6,7 +6,8 @@ from collections import Counter
 from typing import Any
 
 from gspc_trio.components.rm.events import Removed
-from gspc_trio.components.rm.messages import Grant, Interrupt, Lapsed, Recall, Refuse, Revoke
+from gspc_trio.components.rm.explain import ManagerStatus
+from gspc_trio.components.rm.messages import ClassStatus, Grant, Interrupt, Lapsed, Recall, Refuse, Revoke
 from gspc_trio.components.rm.parts import NEVER
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.task import Shape
@@ -21,7 +22,7 @@ class Judge(Model):
 
     def send(self, event: Any) -> list[Any]:
         """Let the machine take the event, and judge each action in turn."""
-        self.was_reserved = bool(self.rm.status()["reserved"])
+        self.was_reserved = bool(self.rm.status().reserved)
         actions = self.rm.handle(event, self.now)
         for action in actions:
             judge = getattr(self, "on_" + type(action).__name__)
@@ -93,7 +94,7 @@ class Judge(Model):
 
     def judge_turn(self, grant: Grant) -> None:
         """Of those who take any of the class, the job with least for its weight comes first, then age."""
-        if not is_plain(grant.shape) or self.was_reserved or self.rm.status()["reserved"]:
+        if not is_plain(grant.shape) or self.was_reserved or self.rm.status().reserved:
             return  # a reservation goes by age
         mine = self.ratio(grant.job)
         for (job, shape), ages in self.ages.items():
@@ -107,7 +108,7 @@ class Judge(Model):
     def judge_patience(self, grant: Grant) -> None:
         """Nobody is given what he does not prefer before he has waited for what he does."""
         key = grant.job, grant.shape
-        if key in self.hasty or self.was_reserved or self.rm.status()["reserved"]:
+        if key in self.hasty or self.was_reserved or self.rm.status().reserved:
             return
         strict = self.insisting(grant.shape, self.ages[key][0], self.now)
         if strict is None:
@@ -127,7 +128,7 @@ class Judge(Model):
             if isinstance(event, Removed):
                 continue
             assert self.now >= live.since + self.limits.recall_after_s
-            assert waiting - {(live.job, live.shape)} or self.rm.status()["reserved"]
+            assert waiting - {(live.job, live.shape)} or self.rm.status().reserved
 
     def on_Refuse(self, refuse: Refuse, event: Any) -> None:
         ages = self.ages[refuse.job, refuse.shape]
@@ -191,7 +192,7 @@ class Judge(Model):
         self.judge_counts(status)
         demand: dict[str, int] = {}
         for job in self.jobs:
-            for text, unmet in status["jobs"][job]["demand"].items():
+            for text, unmet in status.jobs[job].demand.items():
                 demand[job + text] = unmet
         texts: dict[str, int] = {}
         for (job, shape), ages in self.ages.items():
@@ -202,26 +203,26 @@ class Judge(Model):
         for job in self.jobs:
             waiting = [shape for (owner, shape), ages in self.ages.items() if owner == job and ages]
             explained = self.rm.explain(job)
-            assert sorted(str(s) for s in waiting) == sorted(e["shape"] for e in explained)
-            assert all(entry["reason"] and entry["place"] >= 1 for entry in explained)
+            assert sorted(str(s) for s in waiting) == sorted(e.shape for e in explained)
+            assert all(entry.reason and entry.place >= 1 for entry in explained)
 
-    def judge_counts(self, status: dict[str, Any]) -> None:
+    def judge_counts(self, status: ManagerStatus) -> None:
         free, held = self.free(), self.held()
-        for name in {r.resource_class for r in self.pool.there.values()} | set(status["classes"]):
+        for name in {r.resource_class for r in self.pool.there.values()} | set(status.classes):
             members = {n for n, r in self.pool.there.items() if r.resource_class == name}
-            if not members and name not in status["classes"]:
+            if not members and name not in status.classes:
                 continue
-            assert status["classes"][name] == {
-                "total": len(members),
-                "free": len(members & free),
-                "held": len(members & held),
-                "blocked": len(members - free - held),
-            }
+            assert status.classes[name] == ClassStatus(
+                total=len(members),
+                free=len(members & free),
+                held=len(members & held),
+                blocked=len(members - free - held),
+            )
 
-    def judge_idleness(self, status: dict[str, Any]) -> None:
+    def judge_idleness(self, status: ManagerStatus) -> None:
         """Nobody waits for what is free, except for what he prefers; nor for the impossible."""
         free, closed = self.free(), self.closed()
-        reserved = status["reserved"]
+        reserved = status.reserved
         for (job, shape), ages in self.ages.items():
             if not ages:
                 continue
@@ -240,7 +241,7 @@ class Judge(Model):
                     everything = Counter(r.resource_class for r in (*self.pool.there.values(), *self.coming))
                     needed = Counter(need.resource_class for need in shape.requirements)
                     assert needed <= everything, f"{shape} is impossible"
-                assert any(entry["awaits"] for entry in self.rm.explain(job)), f"{shape}: for what?"
+                assert any(entry.awaits for entry in self.rm.explain(job)), f"{shape}: for what?"
         if reserved:
-            owner = reserved["job"]
+            owner = reserved.job
             assert any(job == owner and ages for (job, _), ages in self.ages.items())

@@ -116,8 +116,8 @@ class Model:
         return set(self.pool.there) - self.pool.lost_below
 
     def closed(self) -> set[str]:
-        reserved = self.rm.status()["reserved"]
-        names = set(self.leaving) | set(reserved["resources"] if reserved else ())
+        reserved = self.rm.status().reserved
+        names = set(self.leaving) | set(reserved.resources if reserved else ())
         return {other for name in names if name in self.pool.there for other in self.pool.related(name)}
 
     def ratio(self, job: str) -> float:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gspc_trio.components.rm.events import Added, JobGone, JobJoined
+from gspc_trio.components.rm.explain import JobShare
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Demand, Grant, Recall, Release, Revoke, Revoked
 from gspc_trio.components.rm.state import Limits
@@ -183,8 +184,8 @@ def test_whatever_dies_whenever_the_other_finishes_and_everything_comes_back(
 def all_is_back(world: World, second: list[Shape]) -> None:
     assert world.clients["b"].done == len(second)
     status = world.rm.status()
-    assert status["jobs"]["b"] == {"weight": 1.0, "demand": {}, "held": {}, "share": 0.0}
-    assert all(entry["free"] == entry["total"] for entry in status["classes"].values())
+    assert status.jobs["b"] == JobShare(1.0, {}, {}, 0.0)
+    assert all(entry.free == entry.total for entry in status.classes.values())
 
 
 def interleave(choices: list[int], first: list[Shape], second: list[Shape]) -> list[tuple[int, int]]:

@@ -36,8 +36,8 @@ def test_what_a_lost_host_could_meet_is_waited_for(shape: Shape) -> None:
     driver = one_lost()
     assert driver.take("a", shape) is None
     (entry,) = driver.rm.explain("a")
-    assert entry["awaits"] == ["r2"]
-    assert driver.rm.status()["coming"] == {"node": 1, "socket": 1, "core": 3}
+    assert entry.awaits == ("r2",)
+    assert driver.rm.status().coming == {"node": 1, "socket": 1, "core": 3}
     driver.send(Added(host("r2", 1, 3, memory_bytes=100), "berta"))
     assert len(driver.granted("a")) == 1
     assert driver.send(Settled("r2")) == []
@@ -86,4 +86,4 @@ def test_nothing_that_is_there_is_said_to_be_waited_for() -> None:
     driver = one_lost()
     driver.take("b", NODE)
     driver.take("a", NODE)
-    assert driver.rm.explain("a")[0]["awaits"] == []
+    assert driver.rm.explain("a")[0].awaits == ()

@@ -14,7 +14,7 @@ FAST = Shape(estimate_s=0.25)
 
 
 def demand_of(driver: Driver, job: str) -> dict[str, int]:
-    return driver.rm.status()["jobs"][job]["demand"]
+    return driver.rm.status().jobs[job].demand
 
 
 def test_each_grant_eats_one_credit_and_without_credit_nothing_is_pushed() -> None:
@@ -56,8 +56,8 @@ def test_less_credit_withdraws_the_youngest_demand_first() -> None:
     driver.now = 1.0
     driver.demand("a", 3)
     driver.demand("a", 1)
-    assert driver.rm.explain("a")[0]["since_s"] == 0.0
-    assert driver.rm.explain("a")[0]["credit"] == 1
+    assert driver.rm.explain("a")[0].since_s == 0.0
+    assert driver.rm.explain("a")[0].credit == 1
 
 
 def test_the_older_of_two_shapes_of_a_job_is_served_first() -> None:
@@ -100,7 +100,7 @@ def test_shares_follow_the_weights() -> None:
         busiest = max(jobs, key=lambda job: (len(driver.granted(job)) / int(job[1:]), job))
         driver.release(busiest)
     assert [len(driver.granted(job)) for job in jobs] == list(range(1, 9))
-    shares = [driver.rm.status()["jobs"][job]["share"] for job in jobs]
+    shares = [driver.rm.status().jobs[job].share for job in jobs]
     assert shares == [weight / 36 for weight in range(1, 9)]
 
 
@@ -206,7 +206,7 @@ def test_interrupt_tells_each_who_waits_and_leaves_what_is_held() -> None:
         Refuse("a", NODE, "interrupted: job a withdrew its demand for node", "interrupted"),
     ]
     assert driver.send(Interrupt("a")) == []
-    assert driver.rm.status()["jobs"]["a"]["held"] == {"core": 4}
+    assert driver.rm.status().jobs["a"].held == {"core": 4}
     assert driver.release("a") == [Grant("b", CORE, (1, 5), ("r1.core0",))]
 
 
@@ -274,9 +274,9 @@ def test_a_job_of_a_higher_priority_comes_first_whatever_it_holds_and_the_others
         driver.release("low")
     assert len(driver.granted("high")) == 2
     assert len(driver.granted("low")) == 2
-    assert driver.rm.explain("low")[0]["place"] == 1
+    assert driver.rm.explain("low")[0].place == 1
     driver.demand("high", 9)
-    assert driver.rm.explain("low")[0]["place"] == 2
+    assert driver.rm.explain("low")[0].place == 2
 
 
 def test_a_job_of_a_higher_priority_gets_back_all_that_others_hold_and_they_nothing_of_its_own() -> None:

@@ -119,4 +119,4 @@ def test_a_job_may_wait_for_so_many_shapes_at_a_time() -> None:
     rm.handle(Demand("a", shapes[0], 0, NO_GRANT), 0.0)
     rm.handle(Demand("a", shapes[3], 1, NO_GRANT), 0.0)
     rm.check()
-    assert len(rm.status()["jobs"]["a"]["demand"]) == 3
+    assert len(rm.status().jobs["a"].demand) == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gspc_trio.components.rm.events import Added, Coming, Removed, Settled
+from gspc_trio.components.rm.explain import Reserved
 from gspc_trio.components.rm.messages import Grant, Recall, Refuse, Release
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
@@ -19,7 +20,7 @@ def test_a_list_is_given_whole_or_not_at_all() -> None:
     driver.take("a")
     driver.take("a")
     assert driver.take("b", PAIR) is None
-    assert driver.rm.status()["classes"]["core"]["free"] == 1, "nothing is held while the rest is waited for"
+    assert driver.rm.status().classes["core"].free == 1, "nothing is held while the rest is waited for"
     assert driver.release("a") == [Grant("b", PAIR, (1, 3), ("r1.core2", "r1.core0"))]
 
 
@@ -77,8 +78,8 @@ def test_the_wait_for_a_preferred_resource_is_bounded() -> None:
     driver.take("b")
     assert driver.take("a", any_of("core", "r1.core0")) is None
     (entry,) = driver.rm.explain("a")
-    assert entry["reason"] == "still waits for one of r1.core0"
-    assert entry["patient_until_s"] == entry["since_s"] + 0.1
+    assert entry.reason == "still waits for one of r1.core0"
+    assert entry.patient_until_s == entry.since_s + 0.1
     assert driver.wait(0.09) == []
     assert driver.wait(0.02) == [Grant("a", any_of("core", "r1.core0"), (1, 2), ("r1.core1",))]
 
@@ -229,7 +230,7 @@ def test_memory_comes_with_its_id_and_offset_on_the_host_of_the_resource() -> No
         Grant("a", shape, (1, 2), ("r2.core0",), (("r2.node", 0),)),
     ]
     assert driver.take("a", shape) is None, "cores are free, but memory is not"
-    assert driver.rm.explain("a")[0]["reason"] == "no host has both the resources and the memory free"
+    assert driver.rm.explain("a")[0].reason == "no host has both the resources and the memory free"
     assert driver.take("b", Shape(memory_bytes=40)) == ("r1.core1",)
     assert driver.release("a") == [Grant("a", shape, (1, 4), ("r1.core0",), (("r1.node", 0),))]
 
@@ -288,7 +289,7 @@ def test_nothing_is_refused_while_resources_are_coming() -> None:
     assert driver.send(Coming("r1")) == []
     assert driver.demand("a", 3, PAIR) == []
     assert driver.demand("b", 1, NODE) == []
-    assert driver.rm.explain("a")[0]["awaits"] == ["r1"]
+    assert driver.rm.explain("a")[0].awaits == ("r1",)
     assert driver.send(Added(cores(2))) == [Grant("a", PAIR, (1, 1), ("r1.core0", "r1.core1"))]
     reason = "asked for node, but there is no node; there is: 2 core"
     assert driver.send(Settled("r1")) == [Refuse("b", NODE, reason, "unknown class")]
@@ -341,13 +342,11 @@ def test_what_is_reserved_is_given_to_nobody_else_and_recalled() -> None:
     driver.release("a")
     assert len(driver.granted("a")) == 8, "before the reservation, a has it back at once"
     assert driver.wait(0.5)[-1] == Recall("a", ((1, 5), (1, 6), (1, 7), (1, 8), (1, 9)))
-    assert driver.rm.status()["reserved"] == {
-        "job": "b", "shape": "2 node", "resources": ["r1.node", "r2.node"],
-    }  # fmt: skip
+    assert driver.rm.status().reserved == Reserved("b", "2 node", ("r1.node", "r2.node"))
     for _ in range(7):
         assert driver.release("a") == []
     assert [grant.resources for grant in driver.release("a")] == [("r1.node", "r2.node")]
-    assert driver.rm.status()["reserved"] is None
+    assert driver.rm.status().reserved is None
 
 
 def test_what_is_done_in_time_backfills_the_gap() -> None:
@@ -356,7 +355,7 @@ def test_what_is_done_in_time_backfills_the_gap() -> None:
     driver.demand("a", 2, long)
     driver.demand("b", 1, several("core", "core", "core"))
     driver.wait(1.0)
-    assert driver.rm.status()["reserved"]["job"] == "b"
+    assert driver.rm.status().reserved.job == "b"
     assert driver.take("a", unknown) is None
     assert driver.take("a", long) is None, "it would end after the two that are waited for"
     assert driver.take("a", short) == ("r1.core2",)
@@ -389,7 +388,7 @@ def test_what_a_request_has_got_before_is_not_put_aside_for_it(shape: Shape) -> 
         pass
     for _ in range(10):
         assert driver.wait(0.5) == []
-    assert driver.rm.status()["reserved"] is None
+    assert driver.rm.status().reserved is None
 
 
 def test_withdrawing_the_demand_ends_the_reservation() -> None:

@@ -6,7 +6,16 @@ import pytest
 
 from gspc_trio.components.rm.errors import ResourceHeld, UnknownJob
 from gspc_trio.components.rm.events import Added, Awaited, Coming, JobGone, Removed
-from gspc_trio.components.rm.messages import Grant, Lapsed, Recall, Refuse, Release, Revoke, Revoked
+from gspc_trio.components.rm.messages import (
+    ClassStatus,
+    Grant,
+    Lapsed,
+    Recall,
+    Refuse,
+    Release,
+    Revoke,
+    Revoked,
+)
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Requirement, Shape
@@ -47,7 +56,7 @@ def test_a_grant_on_several_hosts_comes_back_host_by_host() -> None:
     driver.demand("b", 2)
     assert driver.send(JobGone("a")) == [Revoke((1, 1), ("r1.core0", "r2.core0"))]
     assert driver.send(Revoked((1, 1), ("r2.core0",))) == [Grant("b", CORE, (1, 2), ("r2.core0",))]
-    assert driver.rm.status()["revoking"] == [[1, 1]]
+    assert driver.rm.status().revoking == ((1, 1),)
     assert driver.send(Revoked((1, 1), ("r1.core0",))) == [Grant("b", CORE, (1, 3), ("r1.core0",))]
     assert driver.send(Revoked((1, 1), ("r1.core0",))) == [], "said twice"
 
@@ -80,9 +89,9 @@ def test_without_an_answer_the_resources_are_removed_and_all_above_stays_blocked
     ]
     assert driver.granted("b") == []
     assert driver.send(Revoked((1, 1), ("r1.core0",))) == [], "too late"
-    status = driver.rm.status()["classes"]
-    assert status["core"] == {"total": 3, "free": 3, "held": 0, "blocked": 0}
-    assert status["node"] == {"total": 1, "free": 0, "held": 0, "blocked": 1}
+    status = driver.rm.status().classes
+    assert status["core"] == ClassStatus(total=3, free=3, held=0, blocked=0)
+    assert status["node"] == ClassStatus(total=1, free=0, held=0, blocked=1)
     assert driver.take("b") == ("r1.core1",), "siblings are not concerned"
 
 
@@ -121,7 +130,7 @@ def test_lose_lapses_the_grants_of_what_is_removed() -> None:
     driver.demand("a", 3)
     reason = "resources removed: r2.node, r2.socket0, r2.socket1, r2.core0, r2.core1, r2.core2, r2.core3"
     assert driver.send(Removed(("r2.node",))) == [Lapsed("a", ((1, 2), (1, 3), (1, 4)), reason)]
-    assert driver.rm.status()["classes"]["core"]["total"] == 4
+    assert driver.rm.status().classes["core"].total == 4
     assert driver.send(Release("a", (1, 3))) == [], "it could not know yet"
 
 
@@ -150,7 +159,7 @@ def test_who_has_memory_of_what_is_removed_has_it_no_more(policy: str) -> None:
     driver.send(Revoked((1, 1), ("r1.memory",)))
     driver.send(Added(host("r1", memory_bytes=100)))
     assert driver.take("a", server) == ("r1.memory",)
-    assert driver.rm.status()["memories"]["r1.node"]["free_bytes"] == 40
+    assert driver.rm.status().memories["r1.node"].free_bytes == 40
 
 
 def test_who_has_memory_of_what_leaves_with_something_lost_has_it_no_more() -> None:
@@ -166,19 +175,19 @@ def test_who_has_memory_of_what_leaves_with_something_lost_has_it_no_more() -> N
         Revoke((1, 2), ("r1.memory",)),
     ]
     assert driver.send(Revoked((1, 2), ("r1.memory",))) == []
-    assert driver.rm.status()["memories"] == {}
-    assert all(counts["total"] == 0 for counts in driver.rm.status()["classes"].values())
+    assert driver.rm.status().memories == {}
+    assert all(counts.total == 0 for counts in driver.rm.status().classes.values())
 
 
 def test_wait_removes_what_is_free_and_recalls_the_rest() -> None:
     driver = Driver(*host("r1"))
     driver.demand("a", 1)
     assert driver.send(Removed(("r1.node",), "wait")) == [Recall("a", ((1, 1),))]
-    assert sorted(driver.rm.status()["leaving"]) == ["r1.core0", "r1.node", "r1.socket0"]
+    assert sorted(driver.rm.status().leaving) == ["r1.core0", "r1.node", "r1.socket0"]
     assert driver.demand("b", 1) == [], "what leaves is not given out, but who knows what may come"
     driver.release("a")
-    assert driver.rm.status()["leaving"] == []
-    assert driver.rm.status()["classes"]["node"]["total"] == 0
+    assert driver.rm.status().leaving == ()
+    assert driver.rm.status().classes["node"].total == 0
 
 
 def test_what_is_to_leave_goes_with_what_nobody_could_stop_below_it() -> None:
@@ -214,7 +223,7 @@ def test_refuse_removes_nothing_that_is_in_use() -> None:
     assert driver.rm.status() == before
     driver.release("a")
     driver.send(Removed(("r1.node",), "refuse"))
-    assert driver.rm.status()["classes"]["core"]["total"] == 0
+    assert driver.rm.status().classes["core"].total == 0
 
 
 def test_removing_a_core_leaves_its_siblings_and_frees_its_ancestors() -> None:
@@ -233,17 +242,17 @@ def test_removing_what_is_reserved_reserves_something_else() -> None:
     driver.demand("a", 8)
     driver.demand("b", 1, NODE)
     driver.wait(1.0)
-    (reserved,) = driver.rm.status()["reserved"]["resources"]
+    (reserved,) = driver.rm.status().reserved.resources
     driver.send(Removed((reserved,)))
     driver.wait(1.0)
     other = "r1.node" if reserved == "r2.node" else "r2.node"
-    assert driver.rm.status()["reserved"]["resources"] == [other]
+    assert driver.rm.status().reserved.resources == (other,)
 
 
 def test_a_gpu_goes_with_either_of_its_sockets() -> None:
     driver = Driver(*host("r1"), Resource("r1.gpu0", "gpu", ("r1.socket0", "r1.socket1")))
     driver.send(Removed(("r1.socket0",)))
-    assert {name: entry["total"] for name, entry in driver.rm.status()["classes"].items()} == {
+    assert {name: entry.total for name, entry in driver.rm.status().classes.items()} == {
         "node": 1, "socket": 1, "core": 2, "gpu": 0,
     }  # fmt: skip
     assert driver.take("a", NODE) == ("r1.node",)
@@ -262,10 +271,10 @@ def test_what_shares_a_child_with_a_held_one_leaves_with_it() -> None:
     driver = Driver(*host("r1"), gpu)
     driver.take("a", SOCKET)
     driver.send(Removed(("r1.node",), "wait"))
-    assert set(driver.rm.status()["leaving"]) >= {"r1.node", "r1.socket1", "r1.gpu0"}
+    assert set(driver.rm.status().leaving) >= {"r1.node", "r1.socket1", "r1.gpu0"}
     driver.release("a")
-    assert driver.rm.status()["leaving"] == []
-    assert all(entry["total"] == 0 for entry in driver.rm.status()["classes"].values())
+    assert driver.rm.status().leaving == ()
+    assert all(entry.total == 0 for entry in driver.rm.status().classes.values())
 
 
 def test_who_prefers_what_is_removed_waits_for_it_no_longer() -> None:

@@ -45,8 +45,8 @@ def test_the_wait_for_it_is_bounded(shape: Shape) -> None:
     driver = two_hosts()
     driver.take("a", shape)
     (entry,) = driver.rm.explain("a")
-    assert entry["reason"] == "still waits for one of r1.node"
-    assert entry["patient_until_s"] == entry["since_s"] + 0.1
+    assert entry.reason == "still waits for one of r1.node"
+    assert entry.patient_until_s == entry.since_s + 0.1
     assert driver.wait(0.09) == []
     (grant,) = driver.wait(0.02)
     assert (grant.job, grant.resources[0]) == ("a", "r2.core0")
@@ -59,7 +59,7 @@ def test_the_time_runs_only_while_there_is_something_else(shape: Shape) -> None:
     driver.take("b", Shape((Requirement("core", ("r2.node",), True),) * 2))
     driver.take("a", shape)
     assert driver.wait(10) == [], "its turn has not come"
-    assert driver.rm.explain("a")[0]["patient_until_s"] is None
+    assert driver.rm.explain("a")[0].patient_until_s is None
     assert driver.release("b", "r2.core0") == [], "the preferred one may follow at once"
     assert driver.wait(0.09) == []
     (grant,) = driver.release("b", "r1.core0")
@@ -95,9 +95,9 @@ def test_each_requirement_says_how_long_it_insists() -> None:
     shape = Shape((long, short))
     assert driver.take("a", shape) is None
     (entry,) = driver.rm.explain("a")
-    assert entry["reason"] == "still waits for one of r1.core0 and one of r2.core0"
+    assert entry.reason == "still waits for one of r1.core0 and one of r2.core0"
     assert driver.wait(1.0) == []
-    assert driver.rm.explain("a")[0]["reason"] == "still waits for one of r1.core0"
+    assert driver.rm.explain("a")[0].reason == "still waits for one of r1.core0"
     assert driver.wait(0.9) == []
     assert driver.release("b") == [Grant("a", shape, (1, 3), ("r1.core0", "r1.core1"))]
 
@@ -112,7 +112,7 @@ def test_what_does_not_go_together_is_not_insisted_on() -> None:
     driver = two_hosts()
     apart = Shape((NEAR, Requirement("core", ("r2.node",))), same_host=True)
     assert driver.take("a", apart) is None
-    assert driver.rm.explain("a")[0]["reason"] == "still waits for one of r1.node"
+    assert driver.rm.explain("a")[0].reason == "still waits for one of r1.node"
     three = Shape((Requirement("core", ("r2.node",)),) * 3)
     assert driver.take("a", three) is None, "two of them go together"
     (grant,) = driver.release("b")
@@ -138,7 +138,7 @@ def test_one_who_has_lost_patience_finds_it_for_what_was_asked_for_later() -> No
     driver.demand("a", 2, MEMORY)
     assert len(driver.wait(0.05)) == 1
     (entry,) = driver.rm.explain("a")
-    assert entry["patient_until_s"] == pytest.approx(0.16)
+    assert entry.patient_until_s == pytest.approx(0.16)
     (grant,) = driver.wait(0.06)
     assert grant.resources == ("r2.core1",)
 
@@ -169,7 +169,7 @@ def test_nothing_else_is_put_aside_for_who_has_all_that_it_prefers() -> None:
     driver.demand("a", 3, MEMORY)
     assert driver.granted("a") == [("r1.core0",), ("r1.core1",)]
     driver.wait(1.0)
-    assert driver.rm.status()["reserved"] is None
+    assert driver.rm.status().reserved is None
 
 
 @pytest.mark.parametrize("shape", [BOTH, any_of("node", "r1.node")], ids=["pair", "node"])
@@ -180,12 +180,12 @@ def test_nothing_is_put_aside_idle_for_longer_than_the_patience(shape: Shape) ->
     driver.demand("b", 4)
     driver.demand("a", 1, shape)
     driver.wait(0.6)
-    targets = driver.rm.status()["reserved"]["resources"]
+    targets = driver.rm.status().reserved.resources
     assert all(name.startswith("r1.") for name in targets)
     driver.release("b", "r1.core0")
     assert driver.granted("a") == []
     driver.wait(0.09)
-    assert driver.rm.status()["reserved"]["resources"] == targets
+    assert driver.rm.status().reserved.resources == targets
     driver.wait(0.02)
     driver.release("b", "r2.core0")
     assert driver.granted("a") == []
@@ -198,7 +198,7 @@ def test_who_is_patient_is_not_given_what_is_put_aside_for_others() -> None:
     driver.demand("b", 2, Shape(estimate_s=8.0))
     driver.demand("b", 1, several("core", "core", "core"))
     driver.wait(1.0)
-    assert driver.rm.status()["reserved"]["shape"] == "3 core"
+    assert driver.rm.status().reserved.shape == "3 core"
     assert driver.take("b") is None, "nobody knows whether it is over in time"
     short = Shape((Requirement("core", ("r1.core0",)),), estimate_s=2.0)
     assert driver.take("a", short) is None, "it prefers another than the one that is free"

@@ -20,8 +20,8 @@ from tests.components.rm.support import GPU, NODE, SOCKET, Driver, any_of, cores
 
 
 def counts(driver: Driver, name: str) -> tuple[int, int, int, int]:
-    entry = driver.rm.status()["classes"][name]
-    return entry["total"], entry["free"], entry["held"], entry["blocked"]
+    entry = driver.rm.status().classes[name]
+    return entry.total, entry.free, entry.held, entry.blocked
 
 
 def test_a_pair_of_acquire_and_release_says_exactly_this() -> None:
@@ -231,7 +231,7 @@ def effort_beside_gangs(shapes: int, reserve_after_s: float) -> int:
         needs = (Requirement("core"),) * (6 + number % 7) + (Requirement("socket"),) * (number % 2)
         rm.handle(Demand("b", Shape(needs, estimate_s=float(2**number)), 1, NO_GRANT), 0.0)
     rm.handle(Tick(), 1.0)
-    assert (rm.status()["reserved"] is not None) == (reserve_after_s < 1)
+    assert (rm.status().reserved is not None) == (reserve_after_s < 1)
     before = [rm.handle(Release("a", (1, number)), 1.0) for number in (1, 2, 3, 4)]
     assert sum(map(len, before)) == 4, "nothing is given"
     return lines_run(rm, Release("a", (1, 5)))[0]
@@ -247,5 +247,5 @@ def test_a_class_that_is_not_there_is_refused_at_once_with_what_there_is() -> No
     driver = Driver(*host("r1"))
     reason = "asked for gpu, but there is no gpu; there is: 1 node, 2 socket, 4 core"
     assert driver.demand("a", 1, GPU) == [Refuse("a", GPU, reason, "unknown class")]
-    assert driver.rm.status()["jobs"]["a"]["demand"] == {}
-    assert "gpu" not in driver.rm.status()["classes"]
+    assert driver.rm.status().jobs["a"].demand == {}
+    assert "gpu" not in driver.rm.status().classes

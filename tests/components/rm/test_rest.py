@@ -8,7 +8,7 @@ import pytest
 
 from gspc_trio.components.rm.events import Added, JobJoined, Removed, Rested, Resumed
 from gspc_trio.components.rm.machine import ResourceManager
-from gspc_trio.components.rm.messages import Demand, Grant, Recall, Release
+from gspc_trio.components.rm.messages import ClassNeed, Demand, Grant, Recall, Release
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Requirement, Shape
@@ -66,7 +66,7 @@ def test_who_waits_for_what_rests_is_not_refused() -> None:
     bench.give(Rested(("r1.node",)))
     assert bench.give(Demand("j1", NODE, 1, NO_GRANT)) == []
     (entry,) = bench.machine.explain("j1")
-    assert entry["needs"]["node"] == {"needed": 1, "total": 1, "free": 1}
+    assert entry.needs["node"] == ClassNeed(1, 1, 1)
 
 
 def test_what_rests_may_be_removed() -> None:

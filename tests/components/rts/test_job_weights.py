@@ -55,7 +55,7 @@ def test_a_weight_is_a_number_more_than_0(weight: float) -> None:
     rm.handle(JobJoined("a"), 0.0)
     with pytest.raises(BadWeight):
         rm.handle(JobWeighed("a", weight), 0.0)
-    assert rm.status()["jobs"]["a"]["weight"] == 1.0
+    assert rm.status().jobs["a"].weight == 1.0
     rts = Rts(frozenset())
     rts.handle(events.JobAsked(1, "fit", 7, "h"), 0.0)
     (answer,) = rts.handle(events.WeightAsked(5, "j1", weight), 0.0)

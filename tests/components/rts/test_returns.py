@@ -204,7 +204,7 @@ def test_what_is_in_use_on_a_rif_that_is_back_is_given_to_nobody() -> None:
                 given += rm.handle(action.event, 1.0)
                 rm.check()
     assert not [action for action in given if isinstance(action, Grant | Lapsed | Refuse)]
-    assert [entry["held"] for entry in rm.status()["jobs"].values()] == [{}, {"core": 1}]
+    assert [entry.held for entry in rm.status().jobs.values()] == [{}, {"core": 1}]
 
 
 def test_a_job_whose_job_server_is_known_to_have_ended_is_not_awaited() -> None:

@@ -12,6 +12,7 @@ import trio.testing
 
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.job.shell.handle import JobFailed
+from gspc_trio.components.rm.messages import ClassStatus
 from gspc_trio.components.rts.events import RifRestored
 from gspc_trio.components.rts.shell.acquire import AcquireRefused, open_resources
 from gspc_trio.components.rts.shell.client import RunTimeSystem
@@ -31,13 +32,13 @@ HANG_S = 100.0
 
 async def memory_of(rts: RunTimeSystem, host: str) -> tuple[int, int]:
     """Return the bytes of a host, and those that nobody has."""
-    (found,) = [entry for entry in (await rts.status())["memories"].values() if entry["host"] == host]
-    return found["total_bytes"], found["free_bytes"]
+    (found,) = [entry for entry in (await rts.status()).memories.values() if entry.host == host]
+    return found.total_bytes, found.free_bytes
 
 
 async def servers_of(rts: RunTimeSystem) -> Any:
-    found = (await rts.status())["classes"].get("memory", {"total": 0, "held": 0})
-    return found["total"], found["held"]
+    found = (await rts.status()).classes.get("memory", ClassStatus(0, 0, 0, 0))
+    return found.total, found.held
 
 
 @pytest.mark.process
@@ -126,8 +127,8 @@ async def test_what_a_server_may_not_have_fails_what_needs_it(tmp_path: Path) ->
 
 def taken_bytes(service: RtsService) -> int:
     """Return how much memory somebody has, of all hosts that are there."""
-    memories = service.status()["memories"].values()
-    return sum(memory["total_bytes"] - memory["free_bytes"] for memory in memories)
+    memories = service.status().memories.values()
+    return sum(memory.total_bytes - memory.free_bytes for memory in memories)
 
 
 async def hold(network: Network, size_bytes: int, *, task_status: trio.TaskStatus[int]) -> None:
@@ -170,7 +171,7 @@ async def test_a_server_holds_its_memory_again_whenever_its_rif_comes_back(
             assert taken_bytes(first) == 8 * MIB
         async with opened(rifs, 2, SAVED) as second:
             await trio.sleep(LATE_S)
-            assert [rif["state"] for rif in second.status()["rifs"]] == ["away"]
+            assert [rif.state for rif in second.status().rifs] == ["away"]
             nursery.start_soon(rifs.come_back, rifs.orders[0])
             await trio.sleep(LATE_S)
             assert taken_bytes(second) == 8 * MIB
@@ -188,7 +189,7 @@ async def test_a_server_that_outlives_the_rif_of_its_host_holds_its_memory_at_th
             await nursery.start(hold, rifs.network, 8 * MIB)
             rifs.scopes["r1"].cancel()
             await trio.sleep(LATE_S)
-            assert [rif["incarnation"] for rif in service.status()["rifs"]] == [2]
+            assert [rif.incarnation for rif in service.status().rifs] == [2]
             assert taken_bytes(service) == 8 * MIB
             nursery.cancel_scope.cancel()
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import trio
 
+from gspc_trio.components.job.messages import ApplicationReply
+from gspc_trio.components.rts.messages import GetStatus
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.core.messages import Done, GetStatus, Status
+from gspc_trio.core.messages import Done
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer
 from gspc_trio.protocol.limits import Limits
@@ -64,9 +66,9 @@ async def receive_count(peer: Peer, count: int) -> list[Any]:
     return items
 
 
-def status(size_bytes: int) -> Status:
+def reply_of(size_bytes: int) -> ApplicationReply:
     """Return a message of about this size."""
-    return Status({"data": bytes(size_bytes)})
+    return ApplicationReply(bytes(size_bytes))
 
 
 async def raw_connection(address: str) -> trio.SocketStream:

@@ -9,8 +9,9 @@ import trio
 
 from gspc_trio.components.job.messages import GetJobStatus, StopJob
 from gspc_trio.components.rm.messages import Interrupt, Release
+from gspc_trio.components.rts.messages import GetStatus
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.core.messages import Done, GetStatus
+from gspc_trio.core.messages import Done
 from gspc_trio.nursery.connections.network import AuthenticationFailed, ConnectFailed, Network
 from gspc_trio.nursery.connections.rpc import ITEMS_AT_ONCE, IncomingCall, Peer, PeerGone, RemoteError
 from gspc_trio.protocol.limits import Limits
@@ -23,7 +24,7 @@ from tests.nursery.connections.support import (
     echo,
     listening,
     receive_count,
-    status,
+    reply_of,
 )
 
 pytestmark = pytest.mark.parametrize("address", [MEMORY, WEBSOCKET], ids=["memory", "websocket"])
@@ -315,7 +316,7 @@ async def test_a_receiver_that_does_not_keep_up_is_not_fed_without_end(address: 
     limits = Limits(outbox_items_max=200, outbox_bytes_max=2**22, inbox_items_max=50)
     async with connected(address, deaf, limits=limits) as peer:
         for _ in range(100_000):
-            peer.post(status(10_000))
+            peer.post(reply_of(10_000))
             if peer.lost.is_set():
                 break
             await trio.lowlevel.checkpoint()

@@ -29,7 +29,7 @@ from tests.nursery.connections.support import (
     echo,
     listening,
     receive_count,
-    status,
+    reply_of,
     until_closed,
 )
 
@@ -65,7 +65,7 @@ async def test_messages_and_calls_travel_encrypted(authority: Authority) -> None
         mine = Network(wire_codec, TOKEN, credentials=authority.issue("job"))
         async with mine.connect(address, role="job", name="j1", expect="rts") as peer:
             assert await peer.call(Done()) == Done()
-            sent = [status(size) for size in (1, 100_000, 3_000_000)]
+            sent = [reply_of(size) for size in (1, 100_000, 3_000_000)]
             for message in sent:
                 peer.post(message)
             assert await receive_count(peer, 3) == sent
@@ -92,7 +92,7 @@ async def test_what_travels_cannot_be_read(authority: Authority, nursery: trio.N
         nursery.start_soon(trio.serve_listeners, relay, [listener])
         port = listener.socket.getsockname()[1]
         async with network.connect(f"wss://127.0.0.1:{port}", role="job", name="j", expect="rts") as peer:
-            peer.post(status(5_000))
+            peer.post(reply_of(5_000))
             await receive_count(peer, 1)
     nursery.cancel_scope.cancel()
     assert len(seen) > 10_000

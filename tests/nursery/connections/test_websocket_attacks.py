@@ -30,7 +30,7 @@ from tests.nursery.connections.support import (
     echo,
     listening,
     raw_connection,
-    status,
+    reply_of,
     until_closed,
     upgrade_request,
 )
@@ -297,7 +297,7 @@ async def test_a_frame_larger_than_allowed_is_refused() -> None:
     network = Network(wire_codec, TOKEN, limits=Limits(message_bytes_max=10_000, frame_bytes_gather=1000))
     async with listening(network, WEBSOCKET) as address:
         async with Network(wire_codec, TOKEN).connect(address, role="job", name="j", expect="rts") as peer:
-            peer.post(status(50_000))
+            peer.post(reply_of(50_000))
             with pytest.raises(PeerGone, match="closed by the other side: Exceeded maximum message size"):
                 await peer.receive()
 

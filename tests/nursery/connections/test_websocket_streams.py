@@ -19,7 +19,7 @@ from gspc_trio.nursery.connections.pending import LimitedStream, PendingConnecti
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
 from gspc_trio.nursery.connections.websocket import AcceptPolicy, Dialer, connect_stream, serve_stream
 from gspc_trio.protocol.limits import Limits
-from tests.nursery.connections.support import TOKEN, echo, status
+from tests.nursery.connections.support import TOKEN, echo, reply_of
 
 
 class Watched(trio.abc.Stream):
@@ -287,7 +287,7 @@ async def test_what_is_short_does_not_wait_for_large_answers(autojump_clock: Moc
         while len(calls) < 3:
             calls += await peer.receive()
         for call in calls:
-            call.reply(status(LARGE_BYTES))
+            call.reply(reply_of(LARGE_BYTES))
         peer.post(Done())
         await peer.lost.wait()
 

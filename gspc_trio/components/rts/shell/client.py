@@ -16,18 +16,20 @@ from gspc_trio.components.rts.messages import (
     EndedJob,
     Explain,
     GetHostToResource,
+    GetStatus,
     HostToResource,
     JobEntry,
     JobList,
     ListJobs,
     RemoveDag,
+    RequestExplanation,
+    RtsStatus,
     StopRts,
     Teardown,
     TeardownReport,
 )
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.ids import JobId, ResourceId, RifId
-from gspc_trio.core.messages import GetStatus, Status
 from gspc_trio.core.resources import Resource, checked_cores
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.nursery.connections.connection_file import read_connection_file
@@ -79,20 +81,17 @@ class RunTimeSystem:
         """Open a connection for a job."""
         return self.network.connect(self.address, role="job", name="job", expect="rts")
 
-    async def status(self) -> dict[str, Any]:
-        """Return the state of RIFs, resource classes and jobs as plain data."""
-        answer: Status = await self.peer.call(GetStatus())
-        return answer.data
+    async def status(self) -> RtsStatus:
+        """Return the state: RIFs, hosts, resource classes, memories and jobs."""
+        return await self.peer.call(GetStatus())
 
-    async def explain(self, job: JobId) -> list[dict[str, Any]]:
+    async def explain(self, job: JobId) -> tuple[RequestExplanation, ...]:
         """Return why each request of a job waits: what it needs, who holds it, its place, what blocks it.
 
         Raises:
             RemoteError: there is no such job.
         """
-        answer: Status = await self.peer.call(Explain(job))
-        waiting: list[dict[str, Any]] = answer.data["waiting"]
-        return waiting
+        return (await self.peer.call(Explain(job))).waiting
 
     async def bootstrap(
         self,

@@ -22,8 +22,10 @@ from gspc_trio.components.rts.messages import (
     BootstrapReport,
     EndedJob,
     Explain,
+    Explanation,
     GetHostToResource,
     GetResources,
+    GetStatus,
     HostToResource,
     JobBack,
     JobEnd,
@@ -34,7 +36,9 @@ from gspc_trio.components.rts.messages import (
     ListJobs,
     RegisterJob,
     RemoveDag,
+    RequestExplanation,
     ResourceList,
+    RtsStatus,
     SetWeight,
     StopRts,
     Teardown,
@@ -42,7 +46,7 @@ from gspc_trio.components.rts.messages import (
 )
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId, host_name
 from gspc_trio.core.machine import IllegalEvent
-from gspc_trio.core.messages import Done, GetStatus, Status
+from gspc_trio.core.messages import Done
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox
@@ -106,8 +110,8 @@ class Service(Protocol):
         """Put a question to the machine, whose answer comes later."""
         ...
 
-    def status(self) -> dict[str, Any]:
-        """Return the state as plain data."""
+    def status(self) -> RtsStatus:
+        """Return the state."""
         ...
 
     def host_to_resource(self) -> dict[str, tuple[ResourceId, ...]]:
@@ -126,7 +130,7 @@ class Service(Protocol):
         """Return what a RIF has."""
         ...
 
-    def explain(self, job: JobId) -> list[dict[str, Any]]:
+    def explain(self, job: JobId) -> tuple[RequestExplanation, ...]:
         """Return why each request of a job waits."""
         ...
 
@@ -397,10 +401,10 @@ _QUESTIONS: dict[type, Callable[[int, Any], events.RtsEvent]] = {
 }
 
 _ANSWERS: dict[type, Callable[[Service, Any], object]] = {
-    GetStatus: lambda service, _: Status(service.status()),
+    GetStatus: lambda service, _: service.status(),
     GetHostToResource: lambda service, _: HostToResource(service.host_to_resource()),
     ListJobs: lambda service, _: JobList(service.jobs(), service.ended_jobs()),
     GetResources: lambda service, body: ResourceList(service.resources(body.rif_id)),
-    Explain: lambda service, body: Status({"waiting": service.explain(body.job)}),
+    Explain: lambda service, body: Explanation(service.explain(body.job)),
     StopRts: lambda _, __: Done(),
 }

@@ -23,9 +23,11 @@ from gspc_trio.components.rts.messages import (
     EndedJob,
     JobEntry,
     NewWeight,
+    RequestExplanation,
     RifEndpoint,
     RifGone,
     RifUp,
+    RtsStatus,
     TeardownReport,
 )
 from gspc_trio.components.rts.shell.peers import CANCELLED, PeerServer, RtsError, as_message
@@ -187,12 +189,12 @@ class RtsService(Performer[actions.RtsAction]):
         there = ", ".join(rif.rif_id for rif in self.machine.rifs) or "none"
         raise RtsError(f"there is no RIF {rif_id}; there are: {there}")
 
-    def explain(self, job: JobId) -> list[dict[str, Any]]:
+    def explain(self, job: JobId) -> tuple[RequestExplanation, ...]:
         """Return why each request of a job waits, see :func:`explained`; IllegalEvent without job."""
         return explained(self.machine, self.rm.machine, job, trio.current_time())
 
-    def status(self) -> dict[str, Any]:
-        """Return the state as plain data, see :func:`~gspc_trio.components.rts.shell.status.describe`."""
+    def status(self) -> RtsStatus:
+        """Return the state."""
         now = trio.current_time()
         pid = self._network.whereabouts().pid
         return describe(self.machine, self.rm.machine, self.addresses, pid, now - self._started_s, now)

@@ -16,6 +16,7 @@ from gspc_trio.components.rif.messages import (
     WorkerEndpoint,
 )
 from gspc_trio.components.rm.messages import Revoke, Revoked
+from gspc_trio.components.rts.messages import GetStatus
 from gspc_trio.components.worker.messages import (
     AttemptStatus,
     Cancel,
@@ -25,7 +26,6 @@ from gspc_trio.components.worker.messages import (
     Submission,
     TakeBack,
 )
-from gspc_trio.core.messages import GetStatus
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, TaskError, TaskOptions
 from gspc_trio.nursery.connections.rpc import RemoteError

@@ -49,7 +49,7 @@ class Place:
         return open_resources(self.rts, name)
 
     def free(self, name: str = "core") -> int:
-        free: int = self.service.status()["classes"][name]["free"]
+        free: int = self.service.status().classes[name].free
         return free
 
 

@@ -90,5 +90,5 @@ async def test_a_rif_that_tells_what_cannot_be_loses_its_connection_and_nothing_
                 while untold:
                     status = await rts.status()
                     untold = [one for one in untold if not any(one in line for line in caplog.messages)]
-                assert [rif["rif_id"] for rif in status["rifs"]] == ["r1"]
+                assert [rif.rif_id for rif in status.rifs] == ["r1"]
                 assert peer.reason == ""

@@ -10,13 +10,15 @@ import trio
 from gspc_trio.components.job.messages import WaitJob
 from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.components.rif.messages import RifHello, StopRif
-from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Refuse, Release, Revoked
+from gspc_trio.components.rm.messages import ClassStatus, Demand, Grant, Lapsed, Refuse, Release, Revoked
 from gspc_trio.components.rts.messages import (
     AddDag,
+    AwaitedHost,
     Bootstrap,
     BootstrapReport,
     EndState,
     Explain,
+    Explanation,
     GetHostToResource,
     HostToResource,
     JobEnd,
@@ -36,7 +38,7 @@ from gspc_trio.components.rts.shell.service import RtsError, open_rts_service
 from gspc_trio.components.rts.state import Limits
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.ids import NO_GRANT
-from gspc_trio.core.messages import Done, Status
+from gspc_trio.core.messages import Done
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Requirement, Shape, TaskState
 from gspc_trio.nursery.connections.network import Network
@@ -73,7 +75,7 @@ async def test_bootstrap_reports_hosts_that_fail_beside_those_that_came_up(clust
     assert report == BootstrapReport(
         {"anna": "r1", "cleo": "r3"}, {"bert": "no route to host; it said: Traceback"}
     )
-    assert cluster.service.status()["classes"]["core"]["free"] == 4, "the RM knows them when the answer comes"
+    assert cluster.service.status().classes["core"].free == 4, "the RM knows them when the answer comes"
     assert cluster.service.host_to_resource() == {
         "anna": ("r1.node", "r1.core0", "r1.core1"),
         "cleo": ("r3.node", "r3.core0", "r3.core1"),
@@ -106,7 +108,7 @@ async def test_a_client_can_do_all_that_a_user_may(cluster, autojump_clock):
         jobs = await client.call(ListJobs())
         assert jobs == JobList((JobEntry("j1", "count", 5, "anna", "", 1.0),))
         waiting = await client.call(Explain(job.job))
-        assert waiting == Status({"waiting": []})
+        assert waiting == Explanation(())
         stopped = await client.call(Teardown(("r1",)))
         assert stopped == TeardownReport(("r1",))
         assert not cluster.service.stopped.is_set()
@@ -132,11 +134,11 @@ async def test_a_job_hears_of_rifs_first_then_gets_what_it_demands(cluster, auto
             Grant("j1", CORE, (3, 2), ("r1.core1",)),
         ]
         status = cluster.service.status()
-        assert status["classes"]["core"] == {"total": 2, "free": 0, "held": 2, "blocked": 0}
-        assert status["jobs"][0]["held"] == 2
-        assert status["jobs"][0]["share"] == 1.0
-        assert status["rifs"][0]["workers"] == 3
-        assert status["rifs"][0]["state"] == "up"
+        assert status.classes["core"] == ClassStatus(total=2, free=0, held=2, blocked=0)
+        assert status.jobs[0].held == 2
+        assert status.jobs[0].share == 1.0
+        assert status.rifs[0].workers == 3
+        assert status.rifs[0].state == "up"
 
 
 async def test_a_demand_before_the_first_rif_is_up_is_met_by_it(cluster, autojump_clock):
@@ -171,7 +173,7 @@ async def test_a_job_that_leaves_is_told_so_and_forgotten_but_for_its_end(cluste
         assert await job.peer.call(LeaveJob(end=end)) == Done()
         await lost(job.peer)
     assert cluster.service.jobs() == ()
-    assert cluster.service.status()["jobs"] == []
+    assert cluster.service.status().jobs == ()
     (ended,) = cluster.service.ended_jobs()
     assert (ended.job, ended.state, ended.detail) == ("j1", "failed", "a task failed")
     assert {state: number for state, number in ended.tasks.items() if number} == {"finished": 3, "failed": 1}
@@ -225,13 +227,13 @@ async def test_jobs_wait_for_a_host_that_is_lost_until_somebody_takes_it_down(cl
         await one(job, RifGone)
         job.peer.post(demand(job.job, 1))
         await trio.sleep(0.01 + sum(Limits().retry_delays_s))
-        (rif,) = cluster.service.status()["rifs"]
+        (rif,) = cluster.service.status().rifs
         shown = "host is down; it said: Traceback; it is tried again after 60 s"
-        assert (rif["state"], rif["incarnation"], rif["detail"]) == ("lost", 8, shown)
-        assert 59 < rif["retry_in_s"] < 60
+        assert (rif.state, rif.incarnation, rif.detail) == ("lost", 8, shown)
+        assert 59 < rif.retry_in_s < 60
         (entry,) = cluster.service.explain(job.job)
-        assert entry["reason"] == f"not there yet: there is 0 core now; anna is lost: {shown}"
-        assert entry["awaits"] == [{"rif_id": "r1", "host": "anna", "retry_in_s": rif["retry_in_s"]}]
+        assert entry.reason == f"not there yet: there is 0 core now; anna is lost: {shown}"
+        assert entry.awaits == (AwaitedHost("r1", "anna", rif.retry_in_s),)
         job.peer.post(Demand(job.job, Shape((Requirement("gpu"),)), 1, NO_GRANT))
         (refusal,) = await job.hear(Refuse)
         assert refusal.shape.requirements[0].resource_class == "gpu", "what no host could meet"
@@ -278,7 +280,7 @@ async def test_a_late_old_incarnation_is_cut_off(cluster, autojump_clock):
         old.post(RifHello("r1", 0, 1, "anna", "memory:old", ()))
         await lost(old)
         assert old.reason == "r1 incarnation 0 is refused: the newest is 1"
-    assert cluster.service.status()["rifs"][0]["state"] == "up"
+    assert cluster.service.status().rifs[0].state == "up"
 
 
 async def test_a_rif_that_answers_for_another_one_is_cut_off_and_started_again(cluster, autojump_clock):
@@ -286,8 +288,8 @@ async def test_a_rif_that_answers_for_another_one_is_cut_off_and_started_again(c
     cluster.rifs.peers["r1"].post(Revoked((3, 1), ("r2.core0",)))
     await lost(cluster.rifs.peers["r1"])
     await trio.sleep(5)
-    assert [rif["state"] for rif in cluster.service.status()["rifs"]] == ["up", "up"]
-    assert [rif["incarnation"] for rif in cluster.service.status()["rifs"]] == [2, 1]
+    assert [rif.state for rif in cluster.service.status().rifs] == ["up", "up"]
+    assert [rif.incarnation for rif in cluster.service.status().rifs] == [2, 1]
 
 
 @pytest.mark.parametrize("role", ["rif", "job", "iml"])
@@ -295,7 +297,7 @@ async def test_who_begins_with_something_else_is_cut_off(cluster, role, autojump
     async with cluster.network.connect(RTS, role=role, name="x", expect="rts") as peer:
         peer.post(StopRif())
         await lost(peer)
-    assert cluster.service.status()["rifs"] == []
+    assert cluster.service.status().rifs == ()
 
 
 async def test_a_rif_that_never_speaks_fails_its_bootstrap_in_thirty_seconds(autojump_clock):

@@ -130,7 +130,7 @@ async def test_what_a_lost_job_held_is_free_within_a_second_though_its_task_was_
                 again = await other.acquire()
         assert again.resources == grant.resources
         assert trio.current_time() - before < 1.0
-        assert there.service.status()["classes"]["core"]["held"] == 1
+        assert there.service.status().classes["core"].held == 1
         assert len(there.service.jobs()) == 1
 
 
