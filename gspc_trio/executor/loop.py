@@ -456,8 +456,8 @@ class Loop:
 
 async def _count_resources(rts: RunTimeSystem) -> dict[str, int]:
     """Return resource class -> number of them."""
-    status = await rts.status()
-    return {name: numbers["total"] for name, numbers in status["classes"].items()}
+    classes = (await rts.status()).classes
+    return {name: resources.total for name, resources in classes.items()}
 
 
 def _first_of(error: BaseException) -> BaseException:
