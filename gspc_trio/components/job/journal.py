@@ -63,14 +63,14 @@ class JournaledEngine:
 
     Args:
         engine: does the work.
+        on_pull: called when a task was handed out of which no step has told yet.
 
     Attributes:
         injected: outcomes taken in since this object was made.
-        on_pull: called when a task was handed out of which no step has told yet.
         is_whole: whether the steps tell everything. They do not after a transition has raised half way.
     """
 
-    def __init__(self, engine: WorkflowEngine) -> None:
+    def __init__(self, engine: WorkflowEngine, on_pull: Callable[[], None] = lambda: None) -> None:
         self.engine = engine
         self.extract: Callable[[TaskId], Task] = engine.extract
         self.fail: Callable[[TaskId, TaskError], None] = engine.fail
@@ -81,7 +81,7 @@ class JournaledEngine:
         self.resolve: Callable[[Mapping[str, object]], None] = engine.resolve
         self.named: Set[str] = engine.named
         self.injected = 0
-        self.on_pull: Callable[[], None] = lambda: None
+        self._on_pull = on_pull
         self.is_whole = True
         self._awaited: set[TaskId] = set()
         self._held_back: dict[TaskId, None] = {}
@@ -134,7 +134,7 @@ class JournaledEngine:
             self._fired_before = self.engine.inline_fired
             self._pulled += 1
             if self._pulled == 1:
-                self.on_pull()
+                self._on_pull()
         return task_id
 
     @property

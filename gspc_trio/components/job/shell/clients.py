@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeAlias
 
 import trio
 from attrs import define, field
@@ -26,8 +27,8 @@ from gspc_trio.components.job.messages import (
     WaitJob,
 )
 from gspc_trio.components.job.shell.handle import Job, decoded
-from gspc_trio.components.worker.messages import GetAttempt
-from gspc_trio.core.ids import TaskId
+from gspc_trio.components.worker.messages import AttemptStatus, GetAttempt
+from gspc_trio.core.ids import ResourceId, TaskId
 from gspc_trio.core.messages import Done
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
@@ -36,6 +37,8 @@ from gspc_trio.records.facts import TaskChanged
 from gspc_trio.records.messages import Watch
 from gspc_trio.records.progress import JobProgress
 from gspc_trio.records.shell.stream import Watcher
+
+AskWorker: TypeAlias = Callable[[ResourceId, GetAttempt], Awaitable[AttemptStatus | None]]
 
 INPUTS_SHOWN_MAX = 20
 """Arguments of a task that are shown."""
@@ -66,10 +69,12 @@ class JobClients:
 
     Args:
         job: of which they ask.
+        ask_worker: asks the RIF of a resource for an attempt; returns None if it does not answer.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, ask_worker: AskWorker) -> None:
         self.job = job
+        self._ask_worker = ask_worker
         self._clients: dict[_Client, None] = {}
 
     async def serve(self, peer: Peer) -> None:
@@ -121,7 +126,7 @@ class JobClients:
         elif isinstance(body, RetryFailed):
             self._retry(call, body.task_id)
         elif isinstance(body, GetTask):
-            call.reply(await describe_at_work(job, body.task_id))
+            call.reply(await describe_at_work(job, body.task_id, self._ask_worker))
         elif isinstance(body, FindTasks):
             call.reply(find_tasks(job, body.text, body.states, body.limit))
         elif isinstance(body, GetNet):
@@ -185,13 +190,13 @@ def describe_task(job: Job, task_id: TaskId) -> TaskDetails:
     )
 
 
-async def describe_at_work(job: Job, task_id: TaskId) -> TaskDetails:
+async def describe_at_work(job: Job, task_id: TaskId, ask_worker: AskWorker) -> TaskDetails:
     """Return :func:`describe_task`; of a task at a worker also what that tells of it now."""
     details = describe_task(job, task_id)
     at_worker = job.machine.scheduler.attempt_of(task_id)
-    if at_worker is not None and job.ask_worker is not None:
+    if at_worker is not None:
         resource_id, attempt = at_worker
-        told = await job.ask_worker(resource_id, GetAttempt(job.job_id, resource_id, task_id, attempt))
+        told = await ask_worker(resource_id, GetAttempt(job.job_id, resource_id, task_id, attempt))
         if told is not None and told.phase:
             details = replace(details, phase=told.phase, pid=told.pid)
             if told.phase == "compute":

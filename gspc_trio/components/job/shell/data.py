@@ -15,9 +15,9 @@ import trio
 from msgspec.structs import replace
 
 from gspc_trio.components.job.lineage import BYTES_MAX, Origin
-from gspc_trio.components.job.machine import Engine, JobEvent
+from gspc_trio.components.job.machine import Engine, JobEvent, Look
 from gspc_trio.components.job.messages import MemoryStatus
-from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, TaskDone
+from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, Restored, TaskDone
 from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Harvest, Recovery
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.worker.messages import Finished
@@ -89,14 +89,17 @@ class JobData:
     Args:
         iml: the layer, as a client that speaks for the job.
         layer: with the address of the server near this process.
+        put: takes events for the job's machine.
         lineage_bytes_max: arguments that are remembered to make lost data again.
+        near_data: whether tasks are to go where their data lies.
 
     Attributes:
-        near_data: whether tasks are to go where their data lies.
         hosts: where that can be.
     """
 
-    def __init__(self, iml: Iml, layer: DataLayer, lineage_bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self, iml: Iml, layer: DataLayer, put: Put, lineage_bytes_max: int = BYTES_MAX, near_data: bool = True
+    ) -> None:
         self.iml = iml
         self.layer = layer
         self._client: LocalClient | None = None
@@ -109,9 +112,11 @@ class JobData:
         self._writing = Lock()
         self.policy = TransferCost(data=self)
         self.hosts = DataHosts(iml, self.policy)
-        self.near_data = True
-        self.recovery = Recovery(iml, lineage_bytes_max)
-        self.recovery.put_again = self._put_again
+        self._near_data = near_data
+        self._put = put
+        self.recovery = Recovery(
+            iml, lineage_bytes_max, self._put_again, lambda: put(Look()), lambda: put(Restored())
+        )
         self._options: dict[TaskOptions, TaskOptions] = {}
         iml.on_loss = self.recovery.lost
 
@@ -141,7 +146,7 @@ class JobData:
             return task
         options = task.options
         wanted = replace(options, stage_in=options.stage_in or fetch, stage_out=options.stage_out or copies)
-        shape = self.policy.shape_of(task) if fetch and self.near_data else task.shape
+        shape = self.policy.shape_of(task) if fetch and self._near_data else task.shape
         return replace(task, shape=shape, options=self._options.setdefault(wanted, wanted))
 
     def but_for_again(self, on_done: Callable[[TaskDone], None]) -> Callable[[TaskDone], None]:
@@ -156,13 +161,13 @@ class JobData:
         """Return the engine with tasks that state the staging that their data needs."""
         return StagingEngine(engine, self)
 
-    def taking(self, put: Put, hosts: Mapping[ResourceId, str]) -> Put:
-        """Return what takes events for a job: it tracks references, and notes which hosts there are.
+    def taking(self, hosts: Mapping[ResourceId, str]) -> Put:
+        """Return what takes events for the job: it tracks references, and notes which hosts there are.
 
         Args:
-            put: takes the event then.
             hosts: resource -> its host.
         """
+        put = self._put
 
         def take(event: JobEvent, by: Peer | None = None) -> None:
             if type(event) is Finished:
@@ -361,15 +366,23 @@ def _reference_of(argument: bytes) -> Reference:
 
 @asynccontextmanager
 async def open_job_data(
-    layer: DataLayer, host: str, lineage_bytes_max: int, arena: Arena = no_arena
+    layer: DataLayer,
+    host: str,
+    put: Put,
+    lineage_bytes_max: int = BYTES_MAX,
+    arena: Arena = no_arena,
+    *,
+    near_data: bool = True,
 ) -> AsyncIterator[JobData]:
     """Take part in a memory layer for a job, for as long as the block lasts.
 
     Args:
         layer: which one, and as which job: its data goes with the block.
         host: the name of this host.
+        put: takes events for the job's machine.
         lineage_bytes_max: arguments that are remembered to make lost data again.
         arena: has the memory of a server that is started here.
+        near_data: whether tasks are to go where their data lies.
 
     Raises:
         ConnectionProblem, LayerGone: the layer cannot be reached.
@@ -378,7 +391,7 @@ async def open_job_data(
         settled = await HostLayers(host, nursery, arena=arena).settle(layer)
         joined = join_layer(platform().network(layer), layer.address, job=layer.job, host=host)
         async with joined as iml, open_scope() as asking:  # what asks the layer ends before the connection
-            data = JobData(iml, settled, lineage_bytes_max)
+            data = JobData(iml, settled, put, lineage_bytes_max, near_data)
             asking.start_soon(data.free_unneeded)
             asking.start_soon(data.hosts.follow)
             asking.start_soon(data.recovery.run)

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from gspc_trio.components.job.machine import Close, JobEnded, JobEvent, JobMachine, Look, TaskFailure
 from gspc_trio.components.job.messages import JobStatus, MemoryStatus
 from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
-from gspc_trio.components.worker.messages import AttemptStatus, GetAttempt
-from gspc_trio.core.ids import JobId, ResourceId, TaskId
+from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.task import Outcome
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.scopes.drive import Inbox
@@ -93,7 +92,17 @@ class RtsLost(JobFailed):
 
 
 class Job:
-    """A running job; :func:`open_job` returns it."""
+    """A running job; :func:`open_job` returns it.
+
+    Args:
+        machine: of the job.
+        outputs: returns the values at the output ports.
+        hosts: resource -> its host.
+        pid: of this process.
+        inbox: takes events for the machine.
+        encode: value -> argument of a task.
+        ask_memory: asks the memory layer of the job how it is; None: there is none.
+    """
 
     def __init__(
         self,
@@ -101,6 +110,9 @@ class Job:
         outputs: Callable[[], Outputs],
         hosts: Mapping[str, str],
         pid: int,
+        inbox: Inbox[JobEvent],
+        encode: Callable[[object], bytes] = dumps,
+        ask_memory: Callable[[], Awaitable[MemoryStatus]] | None = None,
     ) -> None:
         self.machine = machine
         self._pid = pid
@@ -108,17 +120,16 @@ class Job:
         self._watching = Watching()
         self._glanced_s = 0.0
         self.printed = PrintedOutput()
-        self.ask_memory: Callable[[], Awaitable[MemoryStatus]] | None = None
-        self.ask_worker: Callable[[ResourceId, GetAttempt], Awaitable[AttemptStatus | None]] | None = None
-        self.encode: Callable[[object], bytes] = dumps
-        self.inbox: Inbox[JobEvent] = Inbox()
+        self.ask_memory = ask_memory
+        self.encode = encode
+        self.inbox = inbox
         self._hosts = hosts
         self._outputs = outputs
         self._begun_s = trio.current_time()
         self._ended = trio.Event()
         self._result: JobResult | None = None
         self.functions: dict[str, Callable[[Value], object]] = {}
-        self.rts_lost = False
+        self._rts_lost = False
 
     @property
     def job_id(self) -> JobId:
@@ -137,7 +148,7 @@ class Job:
         """
         result = await self.wait_ended()
         if result.state != "finished":
-            raise (RtsLost if self.rts_lost else JobFailed)(result, self._describe(result))
+            raise (RtsLost if self._rts_lost else JobFailed)(result, self._describe(result))
         return result
 
     @property
@@ -234,8 +245,9 @@ class Job:
             self.records.renew(scheduler.glance(now, GLANCE_TASKS_MAX))
         return mode is Mode.GLANCES and self.machine.ended is None
 
-    def end(self, ended: JobEnded) -> None:
-        """Take down the result; whoever waits goes on."""
+    def end(self, ended: JobEnded, *, rts_lost: bool = False) -> None:
+        """Take down the result, and whether the run-time system has gone; whoever waits goes on."""
+        self._rts_lost = rts_lost
         try:
             outputs = self._outputs()
         except ImlError as error:  # a host has gone with a result that no task needed any more

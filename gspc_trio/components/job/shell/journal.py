@@ -135,7 +135,7 @@ class Journal:
         else:
             engine = WorkflowEngine(net, values, dumps=dumps, loads=loads, join=join)
         self.finished_before = engine.counts()[TaskState.FINISHED]
-        self.engine = JournaledEngine(engine)
+        self.engine = JournaledEngine(engine, self._wake_up)
         await self._begin_file(self.engine)
         self.is_begun = True
         return self.engine
@@ -156,7 +156,6 @@ class Journal:
         """
         engine = self.engine
         assert engine is not None
-        engine.on_pull = self._wake_up
         while True:
             while not (self._rows or (engine.has_pulled and engine.is_whole)):
                 await self._woken()

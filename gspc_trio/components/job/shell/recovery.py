@@ -56,19 +56,26 @@ class Recovery:
     Args:
         iml: the layer.
         lineage_bytes_max: how much the arguments of remembered tasks may take.
+        put_again: makes data of an initial value again: takes its id and its bytes.
+        look: tells the job that its engine has something new.
+        restored: tells it that lost data is there again, or is lost for good.
 
     Attributes:
-        look: tells the job that its engine has something new; set by the job server.
-        restored: tells it that lost data is there again, or is lost for good; set by the job server.
-        put_again: makes data of an initial value again: takes its id and its bytes.
         kept: id -> keeper of data that something refers to.
         forgotten: id -> why it cannot be made again.
     """
 
-    def __init__(self, iml: Iml, lineage_bytes_max: int) -> None:
-        self.look: Callable[[], None] = lambda: None
-        self.restored: Callable[[], None] = lambda: None
-        self.put_again: Callable[[str, Sequence[memoryview]], Awaitable[None]]
+    def __init__(
+        self,
+        iml: Iml,
+        lineage_bytes_max: int,
+        put_again: Callable[[str, Sequence[memoryview]], Awaitable[None]],
+        look: Callable[[], object] = lambda: None,
+        restored: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.look = look
+        self.restored = restored
+        self.put_again = put_again
         self.kept: WeakValueDictionary[str, Keeper] = WeakValueDictionary()
         self.forgotten: dict[str, str] = {}
         self._iml = iml

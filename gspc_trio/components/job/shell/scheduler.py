@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
+from typing import TypeAlias
 
 import trio
 from attrs import define, field
@@ -67,6 +68,8 @@ RECONNECT_MAX_S = 2.0
 
 ASK_TIMEOUT_S = 3.0
 """How long a RIF may take to answer a question."""
+
+SentTo: TypeAlias = Callable[[Sequence[ResourceId]], list[tuple[ResourceId, TaskId, Attempt]]]
 
 _FROM_RM = (Grant, Recall, Refuse, Lapsed)
 _REPORTS = (Finished, Begun)
@@ -150,10 +153,9 @@ class SchedulerRoutes:
         hosts: filled with the host of each resource that was ever seen.
         nursery: in which the connections live.
         record: takes a record.
-        orphans: told what a RIF says of the tasks of a job that was adopted, and (None) that it is gone.
-
-    Attributes:
+        sent_to: returns the attempts that are at some resources.
         files: of the job's host, for tasks that fetch or store some; None: there are none.
+        orphans: told what a RIF says of the tasks of a job that was adopted, and (None) that it is gone.
     """
 
     def __init__(
@@ -166,11 +168,14 @@ class SchedulerRoutes:
         hosts: dict[ResourceId, str],
         nursery: trio.Nursery,
         record: Callable[[Record], None] = lambda _: None,
+        sent_to: SentTo = lambda _: [],
+        files: JobFiles | None = None,
         orphans: Callable[[RifId, Orphans | None], None] | None = None,
     ) -> None:
         self._orphans = orphans or (lambda _, __: None)
         self._record = record
-        self.files: JobFiles | None = None
+        self._files = files
+        self.sent_to = sent_to
         self.network = network
         self.rts = rts
         self.opening = opening
@@ -193,16 +198,14 @@ class SchedulerRoutes:
         self,
         joining: RegisterJob,
         join: Callable[[], AbstractAsyncContextManager[Peer]],
-        sent_to: Callable[[Sequence[ResourceId]], list[tuple[ResourceId, TaskId, Attempt]]],
     ) -> RtsContact:
         """Return the means to stay in touch with the RTS, and with RIFs that cannot be heard for a while.
 
         Args:
             joining: what the job says of itself, also to an RTS that is back.
             join: opens a connection.
-            sent_to: returns the attempts that are at some resources.
         """
-        self._joining, self.sent_to = joining, sent_to
+        self._joining = joining
         self._contact = RtsContact(join, self._take_from_rts, self._rts_is_back, 0.0)
         return self._contact
 
@@ -427,8 +430,8 @@ class SchedulerRoutes:
             try:
                 await peer.listen(partial(self._take_from_rif, link))
             finally:
-                if self.files is not None:
-                    self.files.forget(peer)
+                if self._files is not None:
+                    self._files.forget(peer)
 
     def _go_on(self, link: _RifLink, peer: Peer) -> None:
         """Ask a RIF that can be heard again what became of all that it was sent."""
@@ -450,5 +453,5 @@ class SchedulerRoutes:
             self._put(message, peer)
         elif isinstance(message, Orphans) and message.job == self.job:
             self._orphans(link.endpoint.rif_id, message)
-        elif not take_message(self.files, self._nursery, peer, message):
+        elif not take_message(self._files, self._nursery, peer, message):
             drop_offender(peer, f"job {self.job} does not take this {type(message).__name__} from a RIF")

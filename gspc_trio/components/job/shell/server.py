@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gspc_trio.components.job.lineage import BYTES_MAX
-from gspc_trio.components.job.machine import Begin, Engine, JobAction, JobEnded, JobMachine, Kept
+from gspc_trio.components.job.machine import Begin, Engine, JobAction, JobEnded, JobEvent, JobMachine, Kept
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
@@ -29,9 +29,10 @@ from gspc_trio.core.task import TaskState
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.nursery.connections.network import Whereabouts, address_towards
 from gspc_trio.nursery.connections.rpc import SIGNED_OFF, Peer, PeerGone
-from gspc_trio.nursery.scopes.drive import Put, drive
+from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.protocol.values import dumps
 from gspc_trio.records.facts import RECORD_TYPES, Record
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.tokens import Outputs
@@ -142,10 +143,12 @@ async def run_job(
     """
     settings = _found_by_clients_of(rts, settings)
     async with open_scope() as nursery:
-        server = _JobServer(engine, code, outputs, settings, open_ended, on_done, journal)
-        if journal is None:  # what lies in memory is gone when the journal is read
-            server.layer = settings.data or rts.data
-        server.patterns = patterns or server.patterns
+        layer = settings.data or rts.data
+        if journal is not None:  # what lies in memory is gone when the journal is read
+            layer = None
+        server = _JobServer(
+            engine, code, outputs, settings, open_ended, on_done, journal, patterns or FilePatterns(), layer
+        )
         here = rts.network.whereabouts()
         address = await nursery.start(server.listen, rts) if settings.listen else ""
         async with rts.join() as peer, AsyncExitStack() as stack:
@@ -155,11 +158,8 @@ async def run_job(
             registered: JobRegistered = await peer.call(joining)
             if journal is not None:
                 journal.note_job(registered.job, peer.instance)
-                server.adopts = adopts if registered.adopted else ""
             await server.open_data(stack, rts, registered.job, here.host)
             job = server.start(registered, joining, rts, peer, nursery)
-            if server.data is not None:
-                job.ask_memory = server.data.status
             if records_path is not None:
                 job.records.open_file(records_path)
             try:
@@ -185,6 +185,10 @@ def _registration(
     return RegisterJob(settings.name, pid, host, address, settings.weight, grace_s, adopts, settings.priority)
 
 
+def _always(_finished: bool) -> bool:
+    return True
+
+
 class _JobServer:
     """The parts of one job server and how they are joined."""
 
@@ -197,17 +201,19 @@ class _JobServer:
         open_ended: bool,
         on_done: Callable[[TaskDone], None] | None,
         journal: Journal | None,
+        patterns: FilePatterns,
+        layer: DataLayer | None,
     ) -> None:
         self.journal = journal
-        self.adopts = ""
         self.engine = engine
         self.code = code
         self.outputs = outputs
         self.settings = settings
         self.open_ended = open_ended
         self.on_done = on_done
-        self.patterns = FilePatterns()
-        self.layer: DataLayer | None = None
+        self.patterns = patterns
+        self.layer = layer
+        self.inbox: Inbox[JobEvent] = Inbox()
         self.data: JobData | None = None
         self.harvest: Harvest | None = None
         self.routes: SchedulerRoutes
@@ -246,9 +252,16 @@ class _JobServer:
 
         self.layer = evolve(self.layer, job=f"{job_id}@{rts.network.instance}")
         arena = arena_at(rts.network, rts.address)
-        opened = open_job_data(self.layer, host, self.settings.lineage_bytes_max, arena)
+        settings = self.settings
+        opened = open_job_data(
+            self.layer,
+            host,
+            self.inbox.put,
+            settings.lineage_bytes_max,
+            arena,
+            near_data=settings.near_data,
+        )
         self.data = await stack.enter_async_context(opened)
-        self.data.near_data = self.settings.near_data
         await self.data.hosts.learn(rts)
         if named:
             engine.resolve({name: await self.data.find(name) for name in sorted(named)})
@@ -261,58 +274,62 @@ class _JobServer:
         peer: Peer,
         nursery: trio.Nursery,
     ) -> Job:
-        settings, job_id = self.settings, registered.job
+        """Make the parts of the job, each with what it needs, and let them run."""
+        settings, journal, data, inbox = self.settings, self.journal, self.data, self.inbox
+        here, hosts = rts.network.whereabouts(), dict[ResourceId, str]()
+        adopts = joining.adopts if registered.adopted else ""
+        self.harvest = None if data is None else data.harvest(self.outputs, nursery)
         machine = JobMachine(
-            job_id,
+            registered.job,
             settings.name,
-            self.engine if self.data is None else self.data.staging(self.engine),
-            look_ahead_scheduler(job_id, failed_max=settings.failed_max, recording=False),
+            self.engine if data is None else data.staging(self.engine),
+            look_ahead_scheduler(registered.job, failed_max=settings.failed_max, recording=False),
             settings.keep_going,
-            self.open_ended,
-            journaled=self.journal is not None,
+            self.open_ended or bool(adopts),
+            journaled=journal is not None,
+            finished_before=0 if journal is None else journal.finished_before,
             clock=trio.current_time,
+            may_end=_always if self.harvest is None else self.harvest.may_end,
         )
-        here = rts.network.whereabouts()
-        opening = self._opening(job_id, here)
-        hosts: dict[ResourceId, str] = {}
-        outputs = self.outputs
-        if self.data is not None:
-            self.harvest = self.data.harvest(self.outputs, nursery)
-            outputs, machine.may_end = self.harvest.outputs, self.harvest.may_end
-        job = self.job = Job(machine, outputs, hosts, here.pid)
-        self.clients = JobClients(job)
-        put: Put = job.inbox.put
-        if self.data is not None:
-            put = self.data.taking(job.inbox.put, hosts)
-            self.data.recovery.look, self.data.recovery.restored = job.look, job.restored
-            job.encode = self.data.encode
+        job = self.job = Job(
+            machine,
+            self.outputs if self.harvest is None else self.harvest.outputs,
+            hosts,
+            here.pid,
+            inbox,
+            dumps if data is None else data.encode,
+            None if data is None else data.status,
+        )
         takeover: Takeover | None = None
-        if self.adopts:
+        if adopts:
             from gspc_trio.components.job.shell.takeover import Takeover
 
-            engine = cast("JournaledEngine", self.engine)
-            takeover = Takeover(engine, self.adopts, registered.rifs, job.inbox.put)
-            machine.open_ended = True
-        report = None if takeover is None else takeover.report
-        routes = SchedulerRoutes(
-            rts.network, peer, opening, self.code, put, hosts, nursery, job.records.append, report
+            takeover = Takeover(cast("JournaledEngine", self.engine), adopts, registered.rifs, inbox.put)
+        routes = self.routes = SchedulerRoutes(
+            rts.network,
+            peer,
+            self._opening(registered.job, here, adopts),
+            self.code,
+            inbox.put if data is None else data.taking(hosts),
+            hosts,
+            nursery,
+            job.records.append,
+            machine.scheduler.sent_to,
+            JobFiles(settings.directory or here.directory, settings.stage.file_bytes_max, self.patterns),
+            None if takeover is None else takeover.report,
         )
-        job.ask_worker = routes.ask
-        directory, bytes_max = settings.directory or here.directory, settings.stage.file_bytes_max
-        routes.files = JobFiles(directory, bytes_max, self.patterns)
-        if self.journal is not None:
-            machine.finished_before = self.journal.finished_before
-            nursery.start_soon(self.journal.run, lambda count: job.inbox.put(Kept(count)))
+        self.clients = JobClients(job, routes.ask)
+        if journal is not None:
+            nursery.start_soon(journal.run, lambda count: inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes)
-        self.routes = routes
-        contact = routes.contact(joining, rts.join, machine.scheduler.sent_to)
+        contact = routes.contact(joining, rts.join)
         if takeover is not None:
             nursery.start_soon(takeover.run, routes.leave)
         nursery.start_soon(self._listen_to_rts, job, contact, peer)
         self.started.set()
         return job
 
-    def _opening(self, job_id: JobId, here: Whereabouts) -> OpenJob:
+    def _opening(self, job_id: JobId, here: Whereabouts, adopts: JobId) -> OpenJob:
         """Return what RIFs are told of the job."""
         settings = self.settings
         return OpenJob(
@@ -324,7 +341,7 @@ class _JobServer:
             settings.threads,
             self.layer,
             grace_s=0.0 if self.journal is None else RESUME_GRACE_S,
-            adopts=self.adopts,
+            adopts=adopts,
             stage=settings.stage,
             process_key=settings.process_key,
             initializer=settings.initializer,
@@ -363,11 +380,10 @@ class _JobServer:
     async def _listen_to_rts(self, job: Job, contact: RtsContact, peer: Peer) -> None:
         gone = await contact.run(peer)
         if job.machine.ended is None:
-            job.rts_lost = True
             if self.harvest is not None:
                 await self.harvest.open_now()
             how = "this job server was" if gone.startswith(SIGNED_OFF) else "the run-time system has gone:"
-            job.end(JobEnded("failed", f"{how} {gone}"))
+            job.end(JobEnded("failed", f"{how} {gone}"), rts_lost=True)
 
     async def leave(self) -> None:
         """End the job if it has not ended, say goodbye to the RTS, and answer the clients."""

@@ -25,7 +25,7 @@ async def test_what_makes_lost_data_again_ends_before_the_connection_to_the_laye
             assert rts.data is not None
             layer = evolve(rts.data, job="job")
             try:
-                async with open_job_data(layer, "a", 1 << 20) as data:
+                async with open_job_data(layer, "a", lambda *_: None, 1 << 20) as data:
                     begun = trio.Event()
 
                     async def put_again(_: str, __: Sequence[memoryview]) -> None:

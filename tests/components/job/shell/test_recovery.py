@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import get_ident
 from types import SimpleNamespace
@@ -19,10 +19,11 @@ import trio.testing
 from gspc_trio import Executor, JobFailed, JobResult, JobSettings, Layout, Named, Net, forward, open_iml
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.job.lineage import BYTES_MAX, Lineage, Origin
-from gspc_trio.components.job.shell.recovery import Harvest, Outputs, Recovery
+from gspc_trio.components.job.shell.recovery import Harvest, Recovery
 from gspc_trio.core.task import Requirement, Task
 from gspc_trio.iml.errors import DataLost, NoRoom
 from gspc_trio.iml.shell.client import Iml
+from gspc_trio.workflow.tokens import Outputs
 from tests.iml.shell.servers import open_servers
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside
@@ -241,9 +242,13 @@ async def harvested(recovery: Recovery, read: Callable[[], Outputs]) -> Harvest:
     return harvest
 
 
+async def put_nothing(_data_id: str, _pieces: Sequence[memoryview]) -> None:
+    """Make no initial value again."""
+
+
 def recovery() -> Recovery:
     """Return that of a job whose layer goes on."""
-    return Recovery(cast(Iml, SimpleNamespace(is_over=False)), 0)
+    return Recovery(cast(Iml, SimpleNamespace(is_over=False)), 0, put_nothing)
 
 
 async def test_results_wait_for_room_to_be_opened_in() -> None:
@@ -340,7 +345,7 @@ class Needed:
 async def test_what_is_needed_to_make_data_again_is_not_freed_before() -> None:
     """The task that made d2 from d1 runs again; nothing refers to d1 any more, once that has been seen."""
     layer = Layer("d1")
-    lost = Recovery(cast(Iml, layer), BYTES_MAX)
+    lost = Recovery(cast(Iml, layer), BYTES_MAX, put_nothing)
     ready = trio.Event()
     lost.look = ready.set
     lineage = Lineage()
