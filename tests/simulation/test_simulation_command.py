@@ -62,7 +62,7 @@ def test_a_broken_run_tells_its_story_and_how_to_replay_it(monkeypatch, capsys):
     assert main(["--seed", "3", "--schedule", schedule]) == 1
     printed = capsys.readouterr().out
     assert "BROKEN: Broken: grant (1, 1) follows" in printed
-    assert " Answering: " in printed
+    assert " AnsweringManager: " in printed
     assert f"--seed 3 --schedule {schedule}" in printed
 
 

@@ -36,6 +36,9 @@ from tests.nursery.connections.support import (
 SECURE = "wss://127.0.0.1:0"
 BOUND_S = 20
 
+HASTY = Limits(handshake_s=0.2)
+"""Of a listener that is to give up soon what does not say anything that it understands."""
+
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
@@ -136,12 +139,12 @@ async def test_a_certificate_does_not_stand_for_the_token(authority: Authority) 
 
 
 async def test_plain_and_encrypted_do_not_meet(authority: Authority) -> None:
-    async with secure_door(authority) as address:
+    async with secure_door(authority, limits=HASTY) as address:
         with pytest.raises(ConnectFailed):
             await knock(Network(wire_codec, TOKEN), address.replace("wss:", "ws:"))
         with pytest.raises(ConnectFailed, match="needs credentials"):
             await knock(Network(wire_codec, TOKEN), address)
-    async with listening(Network(wire_codec, TOKEN), "ws://127.0.0.1:0", never) as address:
+    async with listening(Network(wire_codec, TOKEN, limits=HASTY), "ws://127.0.0.1:0", never) as address:
         with pytest.raises(ConnectionProblem):
             await knock(
                 Network(wire_codec, TOKEN, credentials=authority.issue("job")), address.replace("ws:", "wss:")
