@@ -57,7 +57,7 @@ class LayerSerializer:
         """
         if data[:2] != b"\xc1\0":
             return values.loads(data)
-        from gspc_trio.protocol.references import decode_reference, gather
+        from gspc_trio.protocol.values import decode_reference, gather
 
         reference = decode_reference(data)
         mapped = self._with_server(lambda client: client.map(reference.data_id))
@@ -71,7 +71,7 @@ class LayerSerializer:
             BadValue: it cannot be sent to another process.
             ImlError: the layer has no room for it.
         """
-        from gspc_trio.protocol.references import spread
+        from gspc_trio.protocol.values import spread
 
         parts = spread(value, self._bytes_min)
         if isinstance(parts, bytes):

@@ -2,6 +2,11 @@
 
 Encoded values travel as opaque bytes; only the user's own processes (job server, compute process) open
 pickled ones. Plain data can be told apart and read without pickle: :func:`is_plain`.
+
+For a value that lies in a memory layer a reference travels: the byte that begins a pickled value, then 0,
+where a pickled value goes on with 128; then msgpack data. The bytes in the layer are the value's buffers
+(pickle protocol 5, out of band), then its pickle; or the plain bytes of a ``bytes`` object; or any other
+encoded value; or what a view is to be of.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 import msgpack
+from msgspec import Struct
 
 RAISED_BY_USERS = (Exception, SystemExit)
 """What methods of the user's classes may raise while we pickle or print; Ctrl-C is not among it."""
@@ -64,11 +70,8 @@ def dumps(value: object) -> bytes:
         value = bytes(value)
     if type(value) is bytes and LONG_BYTES < len(value) < BYTES_MAX - 5:
         return b"\xc6" + len(value).to_bytes(4, "big") + value  # as msgpack does, but copied only once
-    if type(value).__name__ == "Placed":
-        from gspc_trio.protocol.references import Placed
-
-        if type(value) is Placed:
-            return value.encoded()
+    if type(value) is Placed:
+        return value.encoded()
     if type(value).__name__ == "Named":
         from gspc_trio.core.staging import Named
 
@@ -128,15 +131,13 @@ def loads(data: bytes | bytearray | memoryview) -> Value:
 
 def _open_reference(data: bytes | bytearray | memoryview) -> Value:
     """Return a value that lies in a memory layer, if this process takes part in that."""
-    from gspc_trio.protocol import references
-
-    reference = references.decode_reference(data)
+    reference = decode_reference(data)
     open_data = getattr(data, "open_data", None)
     if open_data is None:
         raise BadValue(
             f"this value lies in a memory layer (data {reference.data_id}), of which this process is no part"
         )
-    return references.gather(reference, open_data(reference.data_id))
+    return gather(reference, open_data(reference.data_id))
 
 
 def join(parts: Sequence[bytes]) -> bytes:
@@ -268,3 +269,190 @@ _ADVICE = {
     "generator": "; make a list of what it yields",
 }
 """What to do about values that are returned by mistake: type -> advice."""
+
+
+# References ----
+
+ALIGNMENT_BYTES = 64
+"""Buffers begin at multiples of this: arrays want it."""
+
+_MARK = b"\xc1\x00"
+_RAW, _PICKLE, _ENCODED, _VIEW = range(4)
+
+
+class Reference(Struct, frozen=True):
+    """Where a value lies.
+
+    Attributes:
+        data_id: of the data in the layer.
+        size_bytes: of the data.
+        places: (host, bytes) where it lay when the reference was made.
+        kind: what the bytes are.
+        ends: where each buffer begins and ends; the pickle is behind the last one.
+    """
+
+    data_id: str
+    size_bytes: int
+    places: tuple[tuple[str, int], ...]
+    kind: int
+    ends: tuple[tuple[int, int], ...] = ()
+
+
+class TrackedReference(bytes):
+    """A reference in the process of the job server: as long as it lives, so does the data.
+
+    Attributes:
+        reference: what it says.
+        keep: what lets the data go when nobody has it any more.
+        open_data: returns the memory of data, mapped for reading; blocks.
+    """
+
+    reference: Reference
+    keep: Value
+    open_data: Callable[[str], memoryview]
+
+
+def is_reference(data: bytes) -> bool:
+    """Return whether an encoded value is a reference."""
+    return data[:2] == _MARK
+
+
+def encode_reference(reference: Reference) -> bytes:
+    """Return what travels instead of a value."""
+    fields = (reference.data_id, reference.size_bytes, reference.places, reference.kind, reference.ends)
+    packed: bytes = msgpack.packb(fields)
+    return _MARK + packed
+
+
+def decode_reference(data: bytes | bytearray | memoryview) -> Reference:
+    """Return what :func:`encode_reference` was given.
+
+    Raises:
+        BadValue: the bytes are no reference.
+    """
+    try:
+        data_id, size_bytes, places, kind, ends = msgpack.unpackb(memoryview(data)[2:], use_list=False)
+        return Reference(data_id, size_bytes, places, kind, ends)
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise BadValue(f"these {len(data)} bytes are not a reference: {error}") from error
+
+
+def bytes_reference(data_id: str, size_bytes: int, host: str) -> bytes:
+    """Return what travels instead of a ``bytes`` object whose bytes are the data."""
+    return encode_reference(Reference(data_id, size_bytes, ((host, size_bytes),), _RAW))
+
+
+def is_range(reference: Reference) -> bool:
+    """Return whether it stands for a range of data that somebody else keeps."""
+    return reference.kind == _VIEW
+
+
+def plain_range(reference: Reference) -> tuple[int, int]:
+    """Return (offset, size) of what a reference to a ``bytes`` object or a range stands for.
+
+    Raises:
+        BadValue: it stands for another value.
+    """
+    if reference.kind == _RAW:
+        return 0, reference.size_bytes
+    if reference.kind == _VIEW:
+        ((begin, end),) = reference.ends
+        return begin, end - begin
+    raise BadValue("it is neither bytes nor a range of data")
+
+
+class Spread(Struct, frozen=True):
+    """A value taken apart: the pieces to be written one after another."""
+
+    kind: int
+    pieces: list[memoryview]
+    ends: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all pieces."""
+        return sum(piece.nbytes for piece in self.pieces)
+
+    def reference(self, data_id: str, host: str) -> bytes:
+        """Return what travels, once the pieces lie in the layer."""
+        places = ((host, self.size_bytes),)
+        return encode_reference(Reference(data_id, self.size_bytes, places, self.kind, self.ends))
+
+
+class Placed(Struct, frozen=True):
+    """A range of data in a memory layer as a value: a task that is given it sees read-only memory.
+
+    Attributes:
+        data_id, offset, size_bytes: the range.
+        data_bytes: the size of the data.
+        places: (host, bytes of the range there).
+    """
+
+    data_id: str
+    offset: int
+    size_bytes: int
+    data_bytes: int
+    places: tuple[tuple[str, int], ...] = ()
+
+    def encoded(self) -> bytes:
+        """Return what travels."""
+        ends = ((self.offset, self.offset + self.size_bytes),)
+        return encode_reference(Reference(self.data_id, self.data_bytes, self.places, _VIEW, ends))
+
+
+def spread(value: object, bytes_min: int) -> Spread | bytes:
+    """Take a large value apart without copying its buffers; return a small one encoded.
+
+    Raises:
+        BadValue: it cannot be sent to another process.
+    """
+    if type(value) is memoryview:
+        if value.nbytes >= bytes_min and value.c_contiguous:
+            return Spread(_RAW, [value.cast("B")])
+        value = bytes(value)
+    if type(value) is bytes:
+        return Spread(_RAW, [memoryview(value)]) if len(value) >= bytes_min else dumps(value)
+    data = dumps_plain(value)
+    if data is not None:
+        return Spread(_ENCODED, [memoryview(data)]) if len(data) >= bytes_min else data
+    buffers: list[memoryview] = []
+    stream = pickle_with(value, buffers)
+    if not buffers and len(stream) < bytes_min:
+        return pickled(stream)
+    if sum(buffer.nbytes for buffer in buffers) + len(stream) < bytes_min:
+        return dumps(value)
+    pieces: list[memoryview] = []
+    ends = []
+    position = 0
+    for buffer in buffers:
+        padding = -position % ALIGNMENT_BYTES
+        if padding:
+            pieces.append(memoryview(bytes(padding)))
+        begin = position + padding
+        position = begin + buffer.nbytes
+        ends.append((begin, position))
+        pieces.append(buffer)
+    pieces.append(memoryview(stream))
+    return Spread(_PICKLE, pieces, tuple(ends))
+
+
+def gather(reference: Reference, view: memoryview) -> Value:
+    """Return the value whose data is ``view``; its buffers are parts of that, not copies.
+
+    Raises:
+        BadValue: the data is not what the reference says.
+        Exception: whatever opening a pickled value raises.
+    """
+    if len(view) != reference.size_bytes:
+        raise BadValue(f"{len(view)} bytes of data for a reference to {reference.size_bytes}")
+    if reference.kind == _RAW:
+        return bytes(view)
+    if reference.kind == _ENCODED:
+        return loads(view)
+    if reference.kind == _VIEW:
+        ((begin, end),) = reference.ends
+        return view[begin:end]
+    if reference.kind != _PICKLE:
+        raise BadValue(f"a reference of a kind ({reference.kind}) that does not exist")
+    end = reference.ends[-1][1] if reference.ends else 0
+    return pickle.loads(view[end:], buffers=[view[begin:end] for begin, end in reference.ends])

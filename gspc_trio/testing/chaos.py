@@ -14,29 +14,33 @@ import argparse
 import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import psutil
 from attrs import define, evolve, field
+from msgspec import Struct
 
+from gspc_trio.components.provision.shell.strategies import ENTRY_POINTS, LocalStrategy
+from gspc_trio.components.provision.strategy import RifOrder
 from gspc_trio.nursery.connections.connection_file import (
     ConnectionFileError,
     read_connection_file,
     write_connection_file,
 )
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
-from gspc_trio.testing.half_open import STRATEGY, Forwarder, offer_strategy
-from gspc_trio.testing.strikes import KINDS, LINKS, Deck, Strike
+from gspc_trio.protocol.limits import DEFAULT_LIMITS
 
 FLOW = """
 import time
@@ -379,6 +383,155 @@ def _print_figure(name: str, value: float, samples: int, as_json: bool) -> None:
         print(json.dumps({"name": name, "value": float(f"{value:.4g}"), "unit": "ms"}))
     else:
         print(f"{name:<32}{value:>14.4g} ms ({samples} samples)")
+
+
+STOPS_S = (0.0, DEFAULT_LIMITS.lease_s, 3 * DEFAULT_LIMITS.lease_s)
+"""How long what is struck is stopped; 0: it is killed."""
+
+PROCESSES = ("compute", "rif", "job", "rts")
+"""Roles of processes."""
+
+LINKS = ("job link", "rif link")
+"""Connections to the run-time system that go through a forwarder: of a job server, and of a RIF."""
+
+KINDS: tuple[tuple[str, float], ...] = (*product(PROCESSES, STOPS_S), *((link, 0.0) for link in LINKS))
+"""All that may happen, once each."""
+
+MORE_KILLS = 2
+"""So often more are compute processes and RIFs killed: these kills give the figures."""
+
+
+class Strike(Struct, frozen=True):
+    """Something that was done to a process at a time (wall clock)."""
+
+    at_s: float
+    role: str
+    pid: int
+    stopped_s: float
+
+    def __str__(self) -> str:
+        if self.role in LINKS:
+            return f"connection of {self.role.split()[0]} {self.pid} half-open"
+        how = f"stopped for {self.stopped_s:g} s" if self.stopped_s else "killed"
+        return f"{self.role} {self.pid} {how}"
+
+    @property
+    def kind(self) -> tuple[str, float]:
+        """Which of :data:`KINDS` it is."""
+        return self.role, self.stopped_s
+
+
+class Deck:
+    """Says what is next: everything once, in an order that is drawn, then everything again.
+
+    Args:
+        random: to draw from.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._cards: list[tuple[str, float]] = []
+
+    def draw(self) -> tuple[str, float]:
+        """Return a role, and for how long it is to be stopped."""
+        if not self._cards:
+            self._cards = [*KINDS, *(MORE_KILLS * (("compute", 0.0), ("rif", 0.0)))]
+            self._random.shuffle(self._cards)
+        return self._cards.pop()
+
+    def put_back(self, card: tuple[str, float]) -> None:
+        """It could not be done; it comes once more, later."""
+        self._cards.insert(0, card)
+
+
+CHUNK_BYTES = 64 * 1024
+
+STRATEGY = "forwarded"
+"""Name of the strategy that :func:`offer_strategy` offers."""
+
+
+class Forwarded(LocalStrategy):
+    """Starts RIFs on this host that reach the run-time system through a forwarder, at the option ``port``."""
+
+    async def run(self, order: RifOrder) -> str:
+        """Run the process until it ends or this is cancelled."""
+        address = f"ws://127.0.0.1:{order.options['port']}"
+        return await super().run(evolve(order, rts_addresses=(address,)))
+
+
+def offer_strategy(folder: Path) -> None:
+    """Have run-time systems with this folder in their PYTHONPATH offer the strategy, as a package would."""
+    about = folder / "forwarded-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: forwarded\nVersion: 1\n")
+    entry = f"{STRATEGY} = {Forwarded.__module__}:{Forwarded.__name__}"
+    (about / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\n{entry}\n")
+
+
+class Forwarder:
+    """Forwards connections to another port until it forgets them: then both ends hear nothing more.
+
+    Nothing is closed then, as when a host or a router between the ends has been started again.
+
+    Args:
+        target: returns the port to forward to, at each new connection.
+
+    Attributes:
+        port: where it listens.
+    """
+
+    def __init__(self, target: Callable[[], int]) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._age = 0
+        self._sockets: list[socket.socket] = []
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def forget(self) -> int:
+        """Forward nothing more of the connections there are; return their number. New ones are forwarded."""
+        with self._lock:
+            self._age += 1
+            return sum(one.fileno() >= 0 for one in self._sockets) // 2
+
+    def close(self) -> None:
+        """Close everything."""
+        with self._lock:
+            for one in (self._listener, *self._sockets):
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                there = socket.create_connection(("127.0.0.1", self._target()))
+            except OSError:
+                here.close()
+                continue
+            with self._lock:
+                self._sockets = [one for one in self._sockets if one.fileno() >= 0]
+                self._sockets += [here, there]
+                age = self._age
+            for source, to in ((here, there), (there, here)):
+                threading.Thread(target=self._forward, args=(source, to, age), daemon=True).start()
+
+    def _forward(self, source: socket.socket, to: socket.socket, age: int) -> None:
+        with suppress(OSError):
+            while data := source.recv(CHUNK_BYTES):
+                if self._age != age:
+                    return
+                to.sendall(data)
+        if self._age == age:
+            for one in (source, to):
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+            source.close()
 
 
 if __name__ == "__main__":

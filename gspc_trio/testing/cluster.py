@@ -28,11 +28,16 @@ from gspc_trio.protocol.limits import DEFAULT_LIMITS, Limits
 from gspc_trio.records.facts import HostLoad
 from gspc_trio.testing.jobs import SimulatedJob, Wrap
 from gspc_trio.testing.layer.world import LayerWorld
-from gspc_trio.testing.simulated.backend import Behave, Behaviour, SimulatedBackend, open_simulated_backend
+from gspc_trio.testing.simulated.backend import (
+    Behave,
+    Behaviour,
+    SimulatedBackend,
+    SimulatedStaging,
+    open_simulated_backend,
+)
 from gspc_trio.testing.simulated.disk import SimulatedDisk
 from gspc_trio.testing.simulated.process import RUNNING, SimulatedProcess, first_of
 from gspc_trio.testing.simulated.rts_memory import RtsMemory
-from gspc_trio.testing.simulated.staging import SimulatedStaging
 from gspc_trio.testing.simulated.wires import BUFFER_BYTES, SimulatedNetwork, Wires
 from gspc_trio.workflow.net import Net
 

@@ -37,7 +37,7 @@ from gspc_trio.core.staging import StageLimits
 from gspc_trio.core.task import Outcome, TaskError, TaskOptions
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError
-from gspc_trio.protocol.references import Reference, encode_reference
+from gspc_trio.protocol.values import Reference, encode_reference
 from gspc_trio.records.facts import HostLoad
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.cluster import Cluster

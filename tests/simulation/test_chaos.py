@@ -10,9 +10,7 @@ from random import Random
 
 import pytest
 
-from gspc_trio.testing.chaos import Chaos
-from gspc_trio.testing.half_open import Forwarder
-from gspc_trio.testing.strikes import KINDS, MORE_KILLS, Deck, Strike
+from gspc_trio.testing.chaos import KINDS, MORE_KILLS, Chaos, Deck, Forwarder, Strike
 
 HANG_S = 300.0
 

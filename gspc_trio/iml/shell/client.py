@@ -20,7 +20,7 @@ from gspc_trio.iml.segment import map_readonly
 from gspc_trio.iml.shell.access import Access, FindNear, Near
 from gspc_trio.iml.shell.transfer import ServerLinks
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError
-from gspc_trio.protocol.references import Placed
+from gspc_trio.protocol.values import Placed
 
 TRIES = 10
 """How often a get looks for the data again when a holder does not have it, or it changes meanwhile."""

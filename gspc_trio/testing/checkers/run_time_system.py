@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gspc_trio.components.rif.messages import RemoveResources
+from gspc_trio.components.rts.actions import AcceptJob, AnnounceGone, AnnounceRif, AskRif
 from gspc_trio.components.rts.machine import Rts
-from gspc_trio.core.ids import JobId
-from gspc_trio.testing.checkers.announced import Announced
+from gspc_trio.components.rts.state import RifState
+from gspc_trio.core.ids import JobId, ResourceId, RifId
+from gspc_trio.records.facts import JobChanged
+from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.checkers.hosts import Hosts
 from gspc_trio.testing.checkers.registry import Registry
 from gspc_trio.testing.checkers.revocations import Revocations
@@ -54,3 +58,55 @@ class RunTimeSystem:
         for due in self._dues:
             if now > due.next_s:
                 due.look(now)
+
+
+class Announced:
+    """What the jobs of one run-time system are told of its RIFs.
+
+    Args:
+        rifs: what is known of these.
+    """
+
+    def __init__(self, rifs: Rifs) -> None:
+        self._rifs = rifs
+        self._told: dict[JobId, dict[RifId, set[ResourceId]]] = {}
+
+    def saw(self, actions: Sequence[object]) -> None:
+        """The run-time system took an event, and its RIFs are what they are now.
+
+        Raises:
+            Broken: a job is told something else, or a RIF is to remove what the resource manager has.
+        """
+        for action in actions:
+            if type(action) is AcceptJob:
+                self._told[action.job] = {}
+            elif type(action) is JobChanged and action.state != "running":
+                self._told.pop(action.job, None)
+            elif type(action) is AnnounceRif:
+                names = {resource.resource_id for resource in action.resources}
+                for job in self._told.keys() & set(action.jobs):  # others are not there yet
+                    self._told[job][action.rif_id] = names
+            elif type(action) is AnnounceGone:
+                for job in self._told.keys() & set(action.jobs):
+                    self._told[job].pop(action.rif_id, None)
+            elif type(action) is AskRif and isinstance(action.message, RemoveResources):
+                self._check_removed(action.link, action.message.resource_ids)
+        for job, told in self._told.items():
+            self._compare(job, told)
+
+    def _check_removed(self, link: int, names: tuple[ResourceId, ...]) -> None:
+        host = self._rifs.at(link)
+        kept = host.there.intersection(names) if host is not None else set()
+        if kept:
+            raise Broken(f"{min(kept)} is to be cleared away, and the resource manager has it", min(kept))
+
+    def _compare(self, job: JobId, told: dict[RifId, set[ResourceId]]) -> None:
+        for host in self._rifs:
+            names = told.get(host.rif_id, set())
+            if host.is_up and names != host.there:
+                other = min(names ^ host.there)
+                raise Broken(f"{job} is told that {host.rif_id} has {names}, not {host.there}", other)
+        for rif_id, names in told.items():
+            there = self._rifs.get(rif_id)
+            if names and (there is None or not (there.is_up or there.state == RifState.AWAY)):
+                raise Broken(f"{job} is not told that {rif_id} is gone", rif_id)

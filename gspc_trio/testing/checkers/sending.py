@@ -23,7 +23,7 @@ from gspc_trio.core.ids import NO_GRANT, GrantId, ResourceId, Seconds, TaskId, h
 from gspc_trio.core.task import Outcome, Reason, Shape, Task, TaskState
 from gspc_trio.policies.lookahead import LookAhead, WorkAhead
 from gspc_trio.policies.retry import Retry
-from gspc_trio.protocol.references import is_reference
+from gspc_trio.protocol.values import is_reference
 from gspc_trio.records.facts import GrantChanged, TaskChanged
 from gspc_trio.testing.checkers.base import Broken
 

@@ -12,8 +12,7 @@ from gspc_trio.compute.data import LayerSerializer
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.iml.shell.platform import Platform, platform
-from gspc_trio.protocol.references import decode_reference, is_reference
-from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.protocol.values import decode_reference, dumps, is_reference, loads
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.layer.strands import Strands, Unwound, call_trio
 

@@ -37,16 +37,16 @@ from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.nursery.scopes.drive import Put
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.transfer import TransferCost
-from gspc_trio.protocol.references import (
+from gspc_trio.protocol.values import (
     Placed,
     Reference,
     TrackedReference,
     decode_reference,
+    dumps,
     is_range,
     is_reference,
     spread,
 )
-from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.graph import FailedThrough
 from gspc_trio.workflow.tokens import Outputs
 

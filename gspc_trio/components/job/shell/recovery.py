@@ -23,7 +23,7 @@ from gspc_trio.core.task import Outcome, Reason, Task
 from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, NoRoom
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.platform import platform
-from gspc_trio.protocol.references import TrackedReference, decode_reference, is_range, is_reference
+from gspc_trio.protocol.values import TrackedReference, decode_reference, is_range, is_reference
 from gspc_trio.workflow.tokens import Outputs
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,7 @@ from gspc_trio.components.worker.shell.worker import JobCode
 from gspc_trio.compute.folders import Folders
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer
-from gspc_trio.protocol.references import decode_reference, is_reference
-from gspc_trio.protocol.values import BadValue
+from gspc_trio.protocol.values import BadValue, decode_reference, is_reference
 
 if TYPE_CHECKING:
     from gspc_trio.iml.shell.host import HostLayers

@@ -36,8 +36,7 @@ from gspc_trio.core.staging import (
 from gspc_trio.core.task import Outcome
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError
 from gspc_trio.nursery.scopes.scope import leaves
-from gspc_trio.protocol.references import decode_reference, is_reference
-from gspc_trio.protocol.values import BadValue, dumps, is_plain, loads
+from gspc_trio.protocol.values import BadValue, decode_reference, dumps, is_plain, is_reference, loads
 
 if TYPE_CHECKING:  # a job without a memory layer needs nothing of that
     from gspc_trio.components.worker.shell.iml_staging import DataStaging

@@ -20,14 +20,14 @@ from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.iml.shell.link import LocalLink
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.nursery.connections.errors import ConnectionProblem
-from gspc_trio.protocol.references import (
+from gspc_trio.protocol.values import (
+    BadValue,
     Reference,
     bytes_reference,
     decode_reference,
     is_reference,
     plain_range,
 )
-from gspc_trio.protocol.values import BadValue
 
 Moved = tuple[tuple[str, int, float], ...]
 """(host, bytes, seconds) of data that came from another host."""

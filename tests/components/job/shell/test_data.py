@@ -18,8 +18,7 @@ from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import NoRoom
 from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.nursery.connections.network import Network
-from gspc_trio.protocol.references import decode_reference, gather, is_reference, spread
-from gspc_trio.protocol.values import BadValue, dumps, loads
+from gspc_trio.protocol.values import BadValue, decode_reference, dumps, gather, is_reference, loads, spread
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside
 pytestmark = pytest.mark.process

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from gspc_trio.components.embed import open_rts
 from gspc_trio.components.job.shell.data import open_job_data
-from gspc_trio.protocol.references import TrackedReference
+from gspc_trio.protocol.values import TrackedReference
 
 pytestmark = pytest.mark.process
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gspc_trio.components.rif.shell.host_staging import measured
 from gspc_trio.components.worker.messages import Submission, Submit
 from gspc_trio.core.task import TaskOptions
-from gspc_trio.protocol.references import Placed, bytes_reference
+from gspc_trio.protocol.values import Placed, bytes_reference
 
 FETCHED = TaskOptions(stage_in=True)
 LARGE, OTHER = bytes_reference("d1", 1000, "north"), bytes_reference("d2", 50, "south")
