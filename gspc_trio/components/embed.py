@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import trio
 from msgspec.structs import replace
 
 from gspc_trio.components.job.shell.handle import Job
@@ -16,7 +17,7 @@ from gspc_trio.components.job.shell.server import JobSettings, run_job
 from gspc_trio.components.provision.shell.strategies import LocalStrategy
 from gspc_trio.components.provision.strategy import Strategy
 from gspc_trio.components.rif.shell.embedded import EmbeddedStrategy
-from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
+from gspc_trio.components.rts.shell.client import Home, RunTimeSystem, join_rts
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.components.wire.codec import wire_codec
@@ -34,6 +35,7 @@ from gspc_trio.nursery.connections.connection_file import (
 )
 from gspc_trio.nursery.connections.network import Network, address_towards
 from gspc_trio.nursery.scopes.loop import real_time, require_trio
+from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.engine import WorkflowEngine
@@ -88,11 +90,24 @@ async def open_rts(
     host, quota = host or socket.gethostname(), Quota(data_bytes, spill_bytes, spill_directory)
     with real_time():
         if connection_file is not None:
-            async with join_rts(Path(connection_file)) as rts, _with_data(rts, host, quota):
+            joined = join_rts(Path(connection_file))
+            async with joined as rts, _with_data(rts, host, quota), _as_home(rts):
                 yield rts
         else:
-            async with _embedded_rts(cores, host, publish, quota) as rts, _with_data(rts, host, quota):
+            embedded = _embedded_rts(cores, host, publish, quota)
+            async with embedded as rts, _with_data(rts, host, quota), _as_home(rts):
                 yield rts
+
+
+@asynccontextmanager
+async def _as_home(rts: RunTimeSystem) -> AsyncIterator[None]:
+    """Let executors of other threads have their jobs here while the block runs; then they are stopped."""
+    async with open_scope() as nursery:
+        rts.home = Home(trio.lowlevel.current_trio_token(), nursery)
+        try:
+            yield
+        finally:
+            nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -208,6 +223,7 @@ async def open_job(
         journal=journal,
         patterns=FilePatterns.of(transition.stage for transition in net.transitions.values()),
     ) as job:
+        job.ports = engine
         yield job
 
 

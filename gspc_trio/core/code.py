@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -17,6 +17,7 @@ __all__ = [
     "Output",
     "Program",
     "SourceFile",
+    "WithItem",
     "fill",
     "placeholders",
     "split_outputs",
@@ -99,3 +100,17 @@ class CodeEntry(Struct, frozen=True, eq=False):
     run: Any
     parameters: tuple[str, ...] = ()
     outputs: tuple[Output, ...] = WHOLE
+
+
+class WithItem:
+    """A function that returns its argument with what another one makes of it.
+
+    Args:
+        function: the other one.
+    """
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.__wrapped__ = function
+
+    def __call__(self, item: object) -> tuple[object, object]:
+        return item, self.__wrapped__(item)

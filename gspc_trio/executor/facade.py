@@ -16,6 +16,7 @@ from typing import SupportsIndex, TypeVar, Unpack
 
 from gspc_trio.components.embed import process_key
 from gspc_trio.components.job.shell.server import JobSettings
+from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.compute.code import call_each, function_code
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
@@ -23,7 +24,7 @@ from gspc_trio.executor.calls import ManyCalls, entry_with_holes, name_of
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Deadline, TaskFuture
 from gspc_trio.executor.loop import Call, Loop, RtsOptions
-from gspc_trio.executor.options import CallOptions, checked_count, checked_workers, with_stated
+from gspc_trio.executor.options import CallOptions, checked_count, checked_workers, refuse_beside, with_stated
 from gspc_trio.executor.results import flat, results, results_as_read
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.protocol.values import dumps
@@ -47,6 +48,7 @@ class Executor(ExecutorInterface):
         max_tasks_per_child: after so many tasks a compute process is replaced by a fresh one; None: never.
         cores: the same as ``max_workers``; 0 for what this machine has and this process may use.
         connection_file: use the running RTS that published this file instead of starting one.
+        rts: use this one, which ``open_rts`` has opened in another thread of this program.
         threads: compute in threads of one process instead of a process per core.
         shape: what each task needs to run; one core by default.
         options: what each task states about itself (attempts, time-out, ...).
@@ -59,6 +61,7 @@ class Executor(ExecutorInterface):
     Raises:
         BadCode: the initializer cannot be sent to another process.
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
+        RuntimeError: ``rts`` runs in this thread, or was closed.
         StartedAtImport: a compute process is importing the module that calls this.
         TypeError, ValueError: a number is no whole number, or too small; there is an ``mp_context``; options
             exclude each other.
@@ -75,6 +78,7 @@ class Executor(ExecutorInterface):
         max_tasks_per_child: SupportsIndex | None = None,
         cores: int = 0,
         connection_file: Path | str | None = None,
+        rts: RunTimeSystem | None = None,
         threads: bool = False,
         shape: Shape = CORE,
         options: TaskOptions = DEFAULT_OPTIONS,
@@ -84,7 +88,10 @@ class Executor(ExecutorInterface):
         priority: int = 0,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
-        cores = checked_workers(max_workers, cores, connection_file is not None, mp_context)
+        is_running = connection_file is not None or rts is not None
+        cores = checked_workers(max_workers, cores, is_running, mp_context)
+        if rts is not None:
+            refuse_beside("rts", connection_file=connection_file, data_bytes=data_bytes)
         settings = JobSettings(
             f"executor-{os.getpid()}",
             keep_going=True,
@@ -99,10 +106,11 @@ class Executor(ExecutorInterface):
         )
         self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
-        rts: RtsOptions = {"cores": cores, "connection_file": connection_file, "data_bytes": data_bytes}
-        self._loop = Loop(rts, settings, self._codes, tune_gc)
+        opening: RtsOptions = {"cores": cores, "connection_file": connection_file, "data_bytes": data_bytes}
+        self._loop = Loop(opening if rts is None else rts, settings, self._codes, tune_gc)
         self._loop.start()
-        self._encode = self._loop.encode if data_bytes or iml is not None else dumps
+        has_layer = data_bytes or iml is not None or (rts is not None and rts.data is not None)
+        self._encode = self._loop.encode if has_layer else dumps
         self._origin: Executor | None = None
         weakref.finalize(self, self._loop.close).atexit = False
 

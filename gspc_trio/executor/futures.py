@@ -68,6 +68,10 @@ class TaskOwner(Protocol):
         """Whether a worker computes it."""
         ...
 
+    def check_may_wait(self) -> None:
+        """Raise RuntimeError in a thread that would wait for ever."""
+        ...
+
 
 class TaskFuture(Future[T]):
     """A future whose task runs elsewhere: ``cancel`` really cancels, results are decoded when asked for."""
@@ -137,6 +141,7 @@ class TaskFuture(Future[T]):
 
         Raises:
             CancelledError: the task was cancelled.
+            RuntimeError: a callback waits, or another function in the thread that results come through.
             TimeoutError: it did not end in time.
             Exception: what the task raised, with its traceback as cause; TaskFailed if that cannot be had.
         """
@@ -162,8 +167,16 @@ class TaskFuture(Future[T]):
         decoded: T = self._decoded
         return decoded
 
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what the task raised, None if it returned; the rest as :meth:`result`."""
+        if timeout is None and self._state is PENDING:
+            self._owner.check_may_wait()
+        return super().exception(timeout)
+
     def _wait(self, timeout: float | None) -> None:
         """Wait for the end: for a lock that is let go then, which costs less than a condition."""
+        if timeout is None:
+            self._owner.check_may_wait()
         with _locks:
             if self._state is not PENDING:
                 return

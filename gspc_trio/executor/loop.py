@@ -8,8 +8,8 @@ import os
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -46,6 +46,8 @@ TAKEN_MAX = 2_000
 STOP_S = 10.0
 """How long an interrupted executor may take to stop what runs; then it is left behind."""
 
+_CLOSED = RuntimeError("the run-time system was closed")
+
 _FINISHED, _CANCELLED = TaskState.FINISHED, TaskState.CANCELLED
 _READY = TaskState.READY
 
@@ -80,11 +82,16 @@ class RtsOptions(TypedDict):
     data_bytes: int
 
 
+@asynccontextmanager
+async def _open_already(rts: RunTimeSystem) -> AsyncIterator[RunTimeSystem]:
+    yield rts
+
+
 class Loop:
     """What an executor and its futures share: nobody else keeps the executor itself alive.
 
     Args:
-        rts: arguments of ``open_rts``.
+        rts: arguments of ``open_rts``; or the run-time system of another thread, in whose trio it then runs.
         settings: of the job.
         codes: its code table.
         tune_gc: tune the garbage collector while it runs.
@@ -95,7 +102,7 @@ class Loop:
     """
 
     def __init__(
-        self, rts: RtsOptions, settings: JobSettings, codes: CodeTable, tune_gc: bool = False
+        self, rts: RtsOptions | RunTimeSystem, settings: JobSettings, codes: CodeTable, tune_gc: bool = False
     ) -> None:
         self.forked = False
         self.interpreter_ends = False
@@ -119,7 +126,9 @@ class Loop:
         self._job: Job | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._up = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gspc-executor", daemon=True)
+        self._gone = threading.Event()
+        self._thread_id = 0  # of the loop's thread, when it runs
+        self._thread: threading.Thread | None = None
 
     # Any thread
 
@@ -129,7 +138,11 @@ class Loop:
         Raises:
             Exception: what kept it from starting.
         """
-        self._thread.start()
+        if isinstance(self._rts, RunTimeSystem):
+            self._start_in_its_thread(self._rts)
+        else:
+            self._thread = threading.Thread(target=self._run, name="gspc-executor", daemon=True)
+            self._thread.start()
         _loops.add(self)
         try:
             self._up.wait()
@@ -138,8 +151,30 @@ class Loop:
             raise
         if self._job is None:
             assert self._broken is not None
-            self._thread.join()
+            self._wait_gone()
             raise self._broken
+
+    def _start_in_its_thread(self, rts: RunTimeSystem) -> None:
+        """Start in the thread of a run-time system."""
+        if rts.home is None:
+            raise TypeError("rts is a run-time system that open_rts has opened in a thread of this program")
+        token, nursery = rts.home
+        if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is token:
+            raise RuntimeError(
+                "Executor(rts=...) blocks, and this is the thread in which the run-time system runs: use it "
+                "in another one (await trio.to_thread.run_sync(function, rts)), or use open_job here"
+            )
+
+        def begin() -> None:
+            try:
+                nursery.start_soon(self._run_in, rts)
+            except RuntimeError:  # its block was left
+                self._end(_CLOSED)
+
+        try:
+            token.run_sync_soon(begin)
+        except trio.RunFinishedError:
+            self._end(_CLOSED)
 
     def put(self, calls: Iterable[Call]) -> None:
         """Take these.
@@ -229,14 +264,29 @@ class Loop:
             RuntimeError: this is the loop's own thread, or a fork of its process.
         """
         self.check_process()
-        if threading.current_thread() is self._thread:
+        if threading.get_ident() == self._thread_id:
             raise RuntimeError("a callback of a future cannot wait for the end of the executor")
         try:
-            self._thread.join()
+            self._wait_gone()
         except BaseException:  # Ctrl-C
             self.stop()
-            self._thread.join(STOP_S)
+            self._wait_gone(STOP_S)
             raise
+
+    def _wait_gone(self, timeout_s: float | None = None) -> None:
+        if self._thread is None:
+            self._gone.wait(timeout_s)
+        else:
+            self._thread.join(timeout_s)
+
+    def check_may_wait(self) -> None:
+        """Raise RuntimeError in the thread that all results come through: it would wait for ever."""
+        if threading.get_ident() == self._thread_id:
+            raise RuntimeError(
+                "the result is not there, and this thread cannot wait for it: results come through it. "
+                "A callback can submit a call with the future as an argument; under trio, wait in another "
+                "thread (await trio.to_thread.run_sync(future.result))"
+            )
 
     def _wake(self) -> None:
         """Have the loop look at calls and cancellations; the lock is held."""
@@ -255,19 +305,40 @@ class Loop:
         failure: BaseException | None = None
         try:
             with tuned_collector(self._tune_gc):
-                trio.run(self._main)
+                assert not isinstance(self._rts, RunTimeSystem)
+                trio.run(self._main, open_rts(**self._rts))
         except BaseException as error:
             failure = _first_of(error)
+        self._end(failure)
+
+    async def _run_in(self, rts: RunTimeSystem) -> None:
+        failure: BaseException | None = None
+        try:
+            with tuned_collector(self._tune_gc):
+                await self._main(_open_already(rts))
+        except BaseException as error:
+            failure = _first_of(error)
+            if not isinstance(failure, Exception):
+                failure = _CLOSED
+                raise
+        finally:
+            self._end(failure)
+
+    def _end(self, failure: BaseException | None) -> None:
+        """All is over: whoever waits is told."""
         if self._why:
             failure = RuntimeError(self._why)
         with self._lock:
             self._broken = failure or RuntimeError("it was shut down")
             self._token = None
         self._end_all(self._broken)
+        self._thread_id = 0
         self._up.set()
+        self._gone.set()
 
-    async def _main(self) -> None:
-        async with open_rts(**self._rts) as rts:
+    async def _main(self, opening: AbstractAsyncContextManager[RunTimeSystem]) -> None:
+        self._thread_id = threading.get_ident()
+        async with opening as rts:
             try:
                 async with run_job(
                     self._graph,

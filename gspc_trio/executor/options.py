@@ -64,6 +64,19 @@ def with_stated(shape: Shape, options: TaskOptions, given: CallOptions) -> tuple
     return checked_needs(replace(shape, **needs), replace(options, **stated))
 
 
+_HAS_ITS_OWN = (
+    "{} is for a run-time system that the executor starts; one that runs has as many workers as resources: "
+    "leave it out"
+)
+
+
+def refuse_beside(name: str, **given: object) -> None:
+    """Raise TypeError if something is given that is settled by the argument ``name``."""
+    for other, value in given.items():
+        if value:
+            raise TypeError(f"{other} is an option of open_rts; {name} is open already: leave {other} out")
+
+
 def checked_workers(
     max_workers: SupportsIndex | None, cores: int, is_running: bool, mp_context: object
 ) -> int:
@@ -86,6 +99,8 @@ def checked_workers(
             "leave it out"
         )
     if max_workers is None:
+        if cores and is_running:
+            raise ValueError(_HAS_ITS_OWN.format(f"cores={cores}"))
         return cores
     if not isinstance(max_workers, SupportsIndex):
         raise TypeError(f"max_workers is a whole number, None for what this machine has, not {max_workers!r}")
@@ -95,10 +110,7 @@ def checked_workers(
     if cores:
         raise TypeError(f"max_workers={number} and cores={cores} say the same: give one of them")
     if is_running:
-        raise ValueError(
-            f"max_workers={number} is for a run-time system that the executor starts; one that runs has "
-            "as many workers as resources: leave it out"
-        )
+        raise ValueError(_HAS_ITS_OWN.format(f"max_workers={number}"))
     return number
 
 

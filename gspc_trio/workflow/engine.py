@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 from gspc_trio.core.code import CodeEntry
 from gspc_trio.core.ids import TaskId
@@ -311,6 +312,21 @@ class WorkflowEngine:
         """Return the values at each output port, in the order in which they came."""
         decode = self.codec.decode
         return {name: [decode(token) for token in self.running.places[name]] for name in self.net.outputs}
+
+    def output_ports(self) -> Sequence[str]:
+        """Return the names of the output ports."""
+        return tuple(self.net.outputs)
+
+    def output_tokens(self, port: str, seen: int) -> list[Token]:
+        """Return the tokens at an output port but for the first ``seen``, oldest first."""
+        place = self.running.places[port]
+        newest = list(islice(reversed(place), max(0, len(place) - seen)))
+        newest.reverse()
+        return newest
+
+    def value_of(self, token: Token) -> Value:
+        """Return the value of a token."""
+        return self.codec.decode(token)
 
     def counts(self) -> dict[TaskState, int]:
         """Return the number of tasks in each state; SUBMITTED are those extracted."""

@@ -47,6 +47,9 @@ class QueuePlace:
     def __iter__(self) -> Iterator[Token]:
         return iter(self.tokens)
 
+    def __reversed__(self) -> Iterator[Token]:
+        return reversed(self.tokens)
+
     def put(self, token: Token) -> None:
         """Add a token and wake up the takers."""
         self.tokens.append(token)
@@ -80,6 +83,9 @@ class WatchedPlace:
 
     def __iter__(self) -> Iterator[Token]:
         return iter(self.tokens.values())
+
+    def __reversed__(self) -> Iterator[Token]:
+        return reversed(self.tokens.values())
 
     def put(self, token: Token) -> None:
         """Add a token, tell the watchers and wake up the takers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Unpack
 
-from gspc_trio.core.code import Program
+from gspc_trio.core.code import Program, SourceFile, WithItem
 from gspc_trio.workflow.arcs import Place, Sources, WorkflowError, each, forward, take
 from gspc_trio.workflow.calls import Run, function_name
 from gspc_trio.workflow.net import Net
@@ -29,6 +29,7 @@ def farm(
     default: Iterable[object] | None = None,
     input_port: str = "items",
     output_port: str = "results",
+    pairs: bool = False,
     **settings: Unpack[TaskSettings],
 ) -> Net:
     """Return a net that runs one task for each item at its input port; the results come to its output port.
@@ -38,6 +39,7 @@ def farm(
         name: of the net and its tasks; by default the function's.
         default: items to use if none are given when the net is started.
         input_port, output_port: names of the ports.
+        pairs: each result comes with its item, as (item, result): results come as tasks end, in any order.
         settings: what the tasks need and state.
 
     Raises:
@@ -46,7 +48,7 @@ def farm(
     name = name or function_name(run)
     net = Net(name)
     items, results = net.input(input_port, default), net.output(output_port)
-    net.transition(name, run, _one_input(run, items), results, **settings)
+    net.transition(name, _paired(run) if pairs else run, _one_input(run, items), results, **settings)
     return net
 
 
@@ -131,6 +133,12 @@ def _add_reduction(net: Net, reduce: Run, fan_in: int, settings: TaskSettings) -
         inline=True,
     )
     net.transition("reduce", reduce, [batches], parts, **settings)
+
+
+def _paired(run: Run) -> WithItem:
+    if isinstance(run, Program | SourceFile) or not callable(run):
+        raise WorkflowError("pairs=True is for functions: a program or source file returns its item itself")
+    return WithItem(run)
 
 
 def _one_input(run: Run, place: Place) -> Sources:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import trio
 from msgspec import Struct
@@ -22,6 +23,9 @@ from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.records.watching import Mode, Watching
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.tokens import Outputs, Value
+
+if TYPE_CHECKING:
+    from gspc_trio.components.job.shell.results import OutputPorts
 
 SHOWN_LINES_MAX, SHOWN_CHARACTERS_MAX = 40, 4_000
 """How much of what a failed task printed is told with its failure; the result has all that was kept."""
@@ -49,6 +53,9 @@ class JobResult(Struct, frozen=True):
 
 OUTPUTS_KEPT_MAX = 200
 """Last tasks of which what they printed is kept."""
+
+RESULTS_INTERVAL_S = 0.1
+"""Whoever reads results looks again after so many seconds, whatever is told."""
 
 GLANCE_INTERVAL_S = 0.2
 """Seconds between two glances at the tasks of a job that is too fast to tell of each."""
@@ -130,6 +137,8 @@ class Job:
         self._result: JobResult | None = None
         self.functions: dict[str, Callable[[Value], object]] = {}
         self._rts_lost = False
+        self.ports: OutputPorts | None = None
+        self.news: trio.Event | None = None  # set when a task has ended, if somebody waits for results
 
     @property
     def job_id(self) -> JobId:
@@ -150,6 +159,35 @@ class Job:
         if result.state != "finished":
             raise (RtsLost if self._rts_lost else JobFailed)(result, self._describe(result))
         return result
+
+    def results(self, port: str = "") -> AsyncIterator[Value]:
+        """Return an asynchronous iterator over the values at an output port, in the order in which they come.
+
+        It ends with the job. Several may be open at a time; each yields all values.
+
+        Args:
+            port: name of the port; "" for the only one.
+
+        Raises:
+            ValueError: there is no such port.
+            JobFailed: (from the iterator, after the last value) the job failed or was stopped.
+        """
+        from gspc_trio.components.job.shell.results import checked_port, results_of  # few need them
+
+        port = checked_port(self.ports, port)
+        assert self.ports is not None
+        return results_of(self, self.ports, port)
+
+    async def wait_outputs(self) -> Outputs:
+        """Wait for the end of the job and return what is at its output ports; the rest as :meth:`wait`."""
+        return (await self.wait()).outputs
+
+    async def wait_news(self) -> None:
+        """Wait until there may be new results: inline transitions tell nobody, so not for long."""
+        if self.news is None or self.news.is_set():
+            self.news = trio.Event()
+        with trio.move_on_after(RESULTS_INTERVAL_S):
+            await self.news.wait()
 
     @property
     def has_ended(self) -> bool:
@@ -265,6 +303,8 @@ class Job:
             ended.detail,
         )
         self._ended.set()
+        if self.news is not None:
+            self.news.set()
 
 
 def describe_failure(failure: TaskFailure, host: str) -> str:

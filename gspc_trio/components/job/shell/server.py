@@ -362,6 +362,8 @@ class _JobServer:
                     keep(action)
                 if on_done is not None:
                     on_done(action)
+                if job.news is not None:
+                    job.news.set()
             elif isinstance(action, RECORD_TYPES):
                 append(cast(Record, action))
             elif not send(action) and type(action) is JobEnded:

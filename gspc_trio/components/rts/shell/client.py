@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import trio
 
 from gspc_trio.components.job.messages import ApplicationCall, ApplicationReply
 from gspc_trio.components.rif.messages import DagReport
@@ -38,6 +40,13 @@ from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.protocol.values import dumps, loads
 
 
+class Home(NamedTuple):
+    """Where in a run of trio tasks for other threads run, until its block is left."""
+
+    token: trio.lowlevel.TrioToken
+    nursery: trio.Nursery
+
+
 class JobOver(LookupError):
     """The job is over, and nobody is there to ask; ``ended`` says how it ended."""
 
@@ -58,6 +67,7 @@ class RunTimeSystem:
 
     Attributes:
         data: the memory layer that jobs use unless they name another one; None: there is none.
+        home: where jobs of other threads of this process run; None: such threads have to join it themselves.
     """
 
     def __init__(self, network: Network, address: str, peer: Peer, *, published: bool = False) -> None:
@@ -66,6 +76,7 @@ class RunTimeSystem:
         self.peer = peer
         self._published = published
         self.data: DataLayer | None = None
+        self.home: Home | None = None
 
     @property
     def embedded(self) -> bool:
