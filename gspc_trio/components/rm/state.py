@@ -328,8 +328,6 @@ class ManagerState(Turn[RmAction]):
             for ancestor in vertex.place.ancestors:
                 pool.lost[ancestor] = pool.lost.get(ancestor, 0) + 1
         self.remove(list(going))
-        if pool.leaving:
-            self.freed += lost
 
     def remove(self, vertices: list[Vertex]) -> None:
         """Take resources, none of them held by a live grant, out of the pool."""
@@ -350,6 +348,8 @@ class ManagerState(Turn[RmAction]):
         for want in doubtful:
             self.wake(want)
             self.patience.doubt(want, self.now)
+        if self.pool.leaving:
+            self.freed += vertices
         if closed and (not self.pool.leaving or self._opens(vertices)):
             self.close_again()
 
@@ -363,14 +363,18 @@ class ManagerState(Turn[RmAction]):
         )
 
     def leave_freed(self) -> None:
-        """Remove what was to leave and is free since this event: only relatives of what it freed can be."""
+        """Remove what was to leave and is free since this event.
+
+        Only relatives can be of what the event has freed or removed, and then of what has left for it.
+        """
         pool = self.pool
-        related: dict[Vertex, None] = {}
-        freed, self.freed = self.freed, []
-        for vertex in freed:
-            for below in pool.walk(vertex) if vertex.children else (vertex,):
-                related.update(dict.fromkeys((below, *below.place.ancestors)))
-        self.leave([vertex for vertex in related if vertex in pool.leaving])
+        while self.freed:
+            related: dict[Vertex, None] = {}
+            freed, self.freed = self.freed, []
+            for vertex in freed:
+                for below in pool.walk(vertex) if vertex.children else (vertex,):
+                    related.update(dict.fromkeys((below, *below.place.ancestors)))
+            self.leave([vertex for vertex in related if vertex in pool.leaving])
 
     def leave(self, leaving: Iterable[Vertex]) -> None:
         """Remove those of the resources, which were to go when they are released, that are free now."""

@@ -293,3 +293,17 @@ def test_work_that_nobody_could_stop_hides_nothing_that_is_free_beside_it() -> N
     driver.wait(10.0)
     preferring = any_of("core", "r1.node")
     assert driver.take("c", preferring) == ("r1.core3",), "two are lost, one is held, one is free"
+
+
+def test_what_was_to_leave_does_when_the_last_thing_in_use_below_it_is_lost() -> None:
+    """The device is below both sockets, one of which is held: the other stays for as long as it is there."""
+    driver = Driver(*host("r1", per_socket=1), Resource("r1.gpu", "gpu", ("r1.socket0", "r1.socket1")))
+    assert driver.take("a", any_of("socket", "r1.socket1", hard=True)) == ("r1.socket1",)
+    driver.send(Removed(("r1.node",), "wait"))
+    assert set(driver.rm._state.pool.resources) == {
+        "r1.node", "r1.socket0", "r1.socket1", "r1.core1", "r1.gpu"
+    }  # fmt: skip
+    driver.send(Removed(("r1.gpu",), "lose"))
+    assert set(driver.rm._state.pool.resources) == {"r1.node", "r1.socket1", "r1.core1"}
+    driver.release("a")
+    assert not driver.rm._state.pool.resources
