@@ -39,8 +39,7 @@ from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.engine import WorkflowEngine
-from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.transformations import Transformation, terminate
+from gspc_trio.workflow.net import Net, Transformation, terminate
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.shell.journal import Journal

@@ -12,9 +12,14 @@ from gspc_trio.core.net import NetStatus
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.explain import describe_net, explain_stuck
 from gspc_trio.workflow.net import Net, Transition, input_values
-from gspc_trio.workflow.runtime import RunningNet, RunningTransition, TransitionFailed
+from gspc_trio.workflow.runtime import (
+    RunningNet,
+    RunningTransition,
+    TransitionFailed,
+    describe_net,
+    explain_stuck,
+)
 from gspc_trio.workflow.search import Binding, SearchPaused
 from gspc_trio.workflow.state import (
     FORMAT,

@@ -42,9 +42,9 @@ NEAREST = {
     "components/job/journal.py": ("components/job/test_journal*.py", "components/job/shell/test_journal.py"),
     "components/job/machine.py": ("components/job/test_*.py", "components/job/shell/test_*.py"),
     "workflow/": ("workflow/test_*.py", "components/job/test_*.py"),
-    "components/job/shell/takeover.py": ("components/job/shell/test_takeover.py",),
     "components/job/shell/journal": (
         "components/job/shell/test_journal.py",
+        "components/job/shell/test_takeover.py",
         "components/job/test_journal*.py",
     ),
     "components/job/shell/scheduler.py": ("components/job/shell/test_scheduler_sending.py",),

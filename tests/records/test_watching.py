@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gspc_trio.components.job.scheduler.interface import Watched
+from gspc_trio.records.backlog import FAST_PER_S, MANY_LIVE, MEASURED_S, SLOW_PER_S, Mode, Watching
 from gspc_trio.records.facts import TaskChanged
 from gspc_trio.records.progress import LATELY_MAX, Progress
-from gspc_trio.records.watching import FAST_PER_S, MANY_LIVE, MEASURED_S, SLOW_PER_S, Mode, Watching
 from tests.components.job.scheduler.support import (
     FINISHED,
     READY,

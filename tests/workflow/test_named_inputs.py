@@ -11,8 +11,7 @@ from gspc_trio.core.staging import Data, Named
 from gspc_trio.protocol.values import BadValue, dumps, join, loads
 from gspc_trio.workflow.arcs import WorkflowError, take
 from gspc_trio.workflow.engine import WorkflowEngine
-from gspc_trio.workflow.net import Net
-from gspc_trio.workflow.transformations import terminate
+from gspc_trio.workflow.net import Net, terminate
 
 CORPUS = Named("corpus")
 

@@ -19,8 +19,8 @@ from gspc_trio.core.task import Outcome
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.scopes.drive import Inbox
 from gspc_trio.protocol.values import dumps
+from gspc_trio.records.backlog import Mode, Watching
 from gspc_trio.records.shell.stream import RecordStream
-from gspc_trio.records.watching import Mode, Watching
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.tokens import Outputs, Value
 

@@ -2,7 +2,8 @@
 
 A directory holds one file at a time, ``journal.000001`` and so on: a snapshot of the workflow, then what
 happened since. When that has grown large, the next file begins with a new snapshot and the old one goes.
-Results gather while the disk is busy, and are made durable together.
+Results gather while the disk is busy, and are made durable together. A job that is resumed in time takes over
+tasks that its earlier job server has given out, and whose workers still live: see :class:`Takeover`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from gspc_trio.components.job.journal_bytes import (
     encode_outcomes,
     encode_record,
 )
+from gspc_trio.components.job.machine import Close, Look, TakenOver
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.journal_files import (
     JournalDirectory,
@@ -33,8 +35,9 @@ from gspc_trio.components.job.shell.journal_files import (
     has_journal,
     locked,
 )
-from gspc_trio.core.ids import JobId, TaskId
-from gspc_trio.core.task import TaskState
+from gspc_trio.components.rif.messages import Orphans
+from gspc_trio.core.ids import JobId, RifId, TaskId
+from gspc_trio.core.task import Reason, TaskState
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
@@ -278,3 +281,75 @@ def read_journal(disk: JournalDirectory) -> tuple[About, list[JournalRecord]]:
         except OSError as error:
             problem = f"{name}: {error.strerror}"
     raise JournalError(f"{disk.name} is no journal to go on with: {problem}")
+
+
+WAIT_S = 60.0
+"""How long RIFs may take to say what they have; what none has spoken of by then is run again.
+
+The run-time system tells sooner of those that are lost, unless it has gone and has forgotten them."""
+
+
+class Takeover:
+    """Takes over from an earlier job server.
+
+    Args:
+        engine: of the job; it hands out nothing that was under way until it is known to be lost.
+        orphan: the job that the earlier job server had.
+        rifs: that may have something of it, each of which will say so, or be said to be gone.
+        put: takes an event for the job's machine.
+    """
+
+    def __init__(
+        self,
+        engine: JournaledEngine,
+        orphan: JobId,
+        rifs: Iterable[RifId],
+        put: Callable[[Close | Look | TakenOver], None],
+    ) -> None:
+        self.orphan = orphan
+        self._engine = engine
+        self._put = put
+        self._unheard = set(rifs)
+        self._out: dict[RifId, set[TaskId]] = {}
+        self._taken: set[TaskId] = set()
+        self._heard, self._over = trio.Event(), trio.Event()
+        engine.hold_back()
+
+    def report(self, rif_id: RifId, orphans: Orphans | None) -> None:
+        """A RIF says what it has, or is gone (None)."""
+        self._unheard.discard(rif_id)
+        if orphans is None or orphans.over:
+            self._out.pop(rif_id, None)
+        else:
+            out = self._out.setdefault(rif_id, set())
+            out.update(orphans.outstanding)
+            out.difference_update(outcome.task_id for outcome in orphans.outcomes)
+            good = tuple(one for one in orphans.outcomes if one.reason is Reason.FINISHED)
+            if good:
+                self._taken.update(outcome.task_id for outcome in good)
+                self._put(TakenOver(good))
+        self._settle()
+
+    def _settle(self) -> None:
+        """Hand out what is known to be lost; the takeover ends with the last RIF."""
+        if not self._unheard:
+            self._heard.set()
+            self._engine.release(self._taken.union(*self._out.values()))
+            self._put(Look())
+            if not self._out:
+                self._over.set()
+
+    async def run(self, leave: Callable[[JobId], Awaitable[None]]) -> None:
+        """See it through.
+
+        Args:
+            leave: tells the run-time system that the earlier job is needed no more.
+        """
+        if self._unheard:
+            with trio.move_on_after(WAIT_S):
+                await self._heard.wait()
+        self._unheard.clear()
+        self._settle()
+        await self._over.wait()
+        self._put(Close())
+        await leave(self.orphan)

@@ -40,9 +40,8 @@ from gspc_trio.workflow.tokens import Outputs
 if TYPE_CHECKING:
     from gspc_trio.components.job.journal import JournaledEngine
     from gspc_trio.components.job.shell.data import JobData
-    from gspc_trio.components.job.shell.journal import Journal
+    from gspc_trio.components.job.shell.journal import Journal, Takeover
     from gspc_trio.components.job.shell.recovery import Harvest
-    from gspc_trio.components.job.shell.takeover import Takeover
 
 RESUME_GRACE_S = 30.0
 """How long the work of a journaled job goes on when its job server has gone."""
@@ -302,7 +301,7 @@ class _JobServer:
         )
         takeover: Takeover | None = None
         if adopts:
-            from gspc_trio.components.job.shell.takeover import Takeover
+            from gspc_trio.components.job.shell.journal import Takeover
 
             takeover = Takeover(cast("JournaledEngine", self.engine), adopts, registered.rifs, inbox.put)
         routes = self.routes = SchedulerRoutes(

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from gspc_trio.components.job.journal import JournaledEngine
 from gspc_trio.components.job.machine import Close, TakenOver
-from gspc_trio.components.job.shell.takeover import WAIT_S, Takeover
+from gspc_trio.components.job.shell.journal import WAIT_S, Takeover
 from gspc_trio.components.rif.messages import Orphans
 from gspc_trio.core.task import Outcome, Reason
 
