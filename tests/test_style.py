@@ -249,10 +249,6 @@ def test_modules_begin_with_what_they_are() -> None:
     assert len(questions) < QUESTIONS_SHARE_MAX * len(sources()), questions
 
 
-NAMES_USED_TWICE = {"JobBack", "JobEntry", "JobGone", "Rif", "RifBack", "RifUp", "StopRif"}
-"""Classes of one name that are left; Stop, Stopped and Limits are what every machine has."""
-
-
 def test_a_public_class_of_a_pure_file_has_a_name_of_its_own() -> None:
     places: dict[str, list[str]] = {}
     for path in sources():
@@ -262,7 +258,7 @@ def test_a_public_class_of_a_pure_file_has_a_name_of_its_own() -> None:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places.setdefault(node.name, []).append(module)
     twice = {name: modules for name, modules in places.items() if len(modules) > 1}
-    assert set(twice) - {"Stop", "Stopped", "Limits"} <= NAMES_USED_TWICE, twice
+    assert set(twice) <= {"Stop", "Stopped", "Limits"}, twice  # what every machine has
 
 
 def test_a_lower_layer_does_not_load_trio() -> None:

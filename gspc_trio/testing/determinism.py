@@ -263,6 +263,6 @@ _BRIEFS: dict[type, Callable[[Any], Any]] = {
     ),
     TakeBack: lambda event: (event.resource_id, event.attempts),
     TasksReady: lambda event: [task.task_id for task in event.tasks],
-    events.JobAsked: lambda event: (event.link, event.name, event.weight),
-    events.RifUp: lambda event: (event.link, event.rif_id, event.incarnation, event.address),
+    events.JobConnected: lambda event: (event.link, event.wish.name, event.wish.weight),
+    events.RifConnected: lambda event: (event.link, event.hello.rif_id, event.hello.incarnation),
 }

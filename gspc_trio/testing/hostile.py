@@ -41,7 +41,6 @@ from gspc_trio.components.rif.messages import (
     DagReport,
     Hold,
     Orphans,
-    RifBack,
     RifHello,
     WorkBack,
 )
@@ -54,7 +53,6 @@ from gspc_trio.components.rts.messages import (
     GetHostToResource,
     GetResources,
     GetStatus,
-    JobBack,
     JobRegistered,
     LeaveJob,
     ListJobs,
@@ -383,9 +381,9 @@ ROLES: Sequence[tuple[str, str]] = (
 
 
 _SAID_BY: dict[str, Sequence[type]] = {
-    "rif to rts": (Revoked, RecordBatch, CannotStart, RifHello, RifBack),
+    "rif to rts": (Revoked, RecordBatch, CannotStart, RifHello),
     "rif to job": (Finished, Finished, Orphans, AttemptStatus, ReadFile, WriteFile, DropFile),
-    "job to rts": (Demand, Demand, Release, Interrupt, LeaveJob, RegisterJob, JobBack),
+    "job to rts": (Demand, Demand, Release, Interrupt, LeaveJob, RegisterJob),
     "job to rif": (
         OpenJob, WorkBack, DefineCode, Submit, Submit, Submit, Cancel, TakeBack, Hold, GetAttempt,
     ),

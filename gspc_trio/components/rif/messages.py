@@ -71,13 +71,15 @@ class DagReport(Struct, frozen=True):
 
 
 class RifHello(Struct, frozen=True):
-    """First message of a RIF to its RTS.
+    """First message of a RIF to its RTS, on each connection.
 
     Attributes:
         rif_id, incarnation: as its RTS named it; a RIF started again has the next incarnation.
         pid, host: of its process.
         address: where schedulers reach it.
-        hardware: what was found on the host; nothing is added before the RTS says so.
+        hardware: what was found on the host, of which nothing is added before the RTS says so; of one that
+            has connected again all that it has now, parents before children.
+        claims: what is in use there, if it has connected again; None: it comes for the first time.
     """
 
     rif_id: RifId
@@ -86,6 +88,7 @@ class RifHello(Struct, frozen=True):
     host: str
     address: str
     hardware: tuple[Resource, ...]
+    claims: tuple[Claim, ...] | None = None
 
 
 class CloseJobEverywhere(Struct, frozen=True):
@@ -102,18 +105,6 @@ class CannotStart(Struct, frozen=True):
     """RIF to RTS: its host could not start a process; ``detail`` says why."""
 
     detail: str
-
-
-class RifBack(Struct, frozen=True):
-    """First message of a RIF that has connected again.
-
-    Attributes:
-        hello: what it says of itself; ``hardware`` is what it has now, parents before children.
-        claims: what is in use there.
-    """
-
-    hello: RifHello
-    claims: tuple[Claim, ...]
 
 
 class WorkBack(Struct, frozen=True):

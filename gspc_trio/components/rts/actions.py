@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources
+from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources, StopRif
 from gspc_trio.components.rm.events import RmEvent
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke
+from gspc_trio.components.rts.messages import NewWeight, RifGone, RifUp
 from gspc_trio.core.ids import JobId, ResourceId, RifId
-from gspc_trio.core.resources import Resource
 from gspc_trio.records.facts import JobChanged, RifChanged, TaskCounts
 
 # To strategies ----------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ class TellRif(Struct, frozen=True):
     """Send to the RIF; its answer, if any, is an event of its own."""
 
     link: int
-    message: Revoke | GrantsAhead
+    message: Revoke | GrantsAhead | StopRif
 
 
 class CloseJobAt(Struct, frozen=True):
@@ -57,12 +57,6 @@ class CloseJobAt(Struct, frozen=True):
 
     links: tuple[int, ...]
     job: JobId
-
-
-class StopRif(Struct, frozen=True):
-    """Ask the RIF to stop its workers and go."""
-
-    link: int
 
 
 class DropLink(Struct, frozen=True):
@@ -97,31 +91,11 @@ class RefuseJob(Struct, frozen=True):
     reason: str
 
 
-class TellWeight(Struct, frozen=True):
-    """Tell this job which weight it has: it is to say so when it comes back."""
-
-    job: JobId
-    weight: float
-
-
-class AnnounceRif(Struct, frozen=True):
-    """Tell these jobs that the RIF is there with these resources, all it has now."""
+class TellJobs(Struct, frozen=True):
+    """Tell these jobs that a RIF is there or gone, or which weight they have."""
 
     jobs: tuple[JobId, ...]
-    rif_id: RifId
-    incarnation: int
-    host: str
-    address: str
-    resources: tuple[Resource, ...]
-
-
-class AnnounceGone(Struct, frozen=True):
-    """Tell these jobs that the RIF is gone, with everything that ran on it."""
-
-    jobs: tuple[JobId, ...]
-    rif_id: RifId
-    incarnation: int
-    reason: str
+    message: RifUp | RifGone | NewWeight
 
 
 # To the resource manager ------------------------------------------------------------------------------------
@@ -182,13 +156,10 @@ RtsAction: TypeAlias = (
     | AskRif
     | TellRif
     | CloseJobAt
-    | StopRif
     | DropLink
     | AcceptJob
     | RefuseJob
-    | TellWeight
-    | AnnounceRif
-    | AnnounceGone
+    | TellJobs
     | TellRm
     | Answer
     | QuestionRefused

@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from gspc_trio.components.rif.messages import Claim, DagReport
+from gspc_trio.components.rif.messages import DagReport, RifHello
 from gspc_trio.components.rm.events import Added, Removed
-from gspc_trio.components.rm.messages import Grant, GrantsAhead, Revoke, Revoked
-from gspc_trio.components.rts.messages import JobEnd
+from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
+from gspc_trio.components.rts.messages import JobEnd, RegisterJob
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
@@ -78,34 +78,11 @@ class Stop(Struct, frozen=True):
 # RIFs -------------------------------------------------------------------------------------------------------
 
 
-class RifUp(Struct, frozen=True):
-    """A RIF has connected and said what its host has."""
+class RifConnected(Struct, frozen=True):
+    """A RIF has connected, for the first time or again, and says what there is."""
 
     link: int
-    rif_id: RifId
-    incarnation: int
-    address: str
-    hardware: tuple[Resource, ...]
-    pid: int = 0
-
-
-class RifBack(Struct, frozen=True):
-    """A RIF that was up before has connected again, with all that it had.
-
-    Attributes:
-        link: of its new connection.
-        rif_id, incarnation, address, pid: as in :class:`RifUp`.
-        resources: what it has, parents before children.
-        claims: what is in use there.
-    """
-
-    link: int
-    rif_id: RifId
-    incarnation: int
-    address: str
-    resources: tuple[Resource, ...]
-    claims: tuple[Claim, ...] = ()
-    pid: int = 0
+    hello: RifHello
 
 
 class JobServerEnded(Struct, frozen=True):
@@ -207,32 +184,11 @@ class RmAnswered(Struct, frozen=True):
 # Jobs -------------------------------------------------------------------------------------------------------
 
 
-class JobAsked(Struct, frozen=True):
-    """A job server wants to join (RM-10)."""
+class JobConnected(Struct, frozen=True):
+    """A job server wants to join (RM-10), or one that was registered before has connected again."""
 
     link: int
-    name: str
-    pid: int
-    host: str
-    address: str = ""
-    weight: float = 1.0
-    grace_s: float = 0.0
-    adopts: JobId = ""
-    priority: int = 0
-
-
-class JobBack(Struct, frozen=True):
-    """A job server that was registered before has connected again.
-
-    Attributes:
-        joining: what it says of itself, with the link of its new connection.
-        job: which job it is.
-        grants: all that it holds.
-    """
-
-    joining: JobAsked
-    job: JobId
-    grants: tuple[Grant, ...] = ()
+    wish: RegisterJob
 
 
 class TakeoverDone(Struct, frozen=True):
@@ -242,7 +198,7 @@ class TakeoverDone(Struct, frozen=True):
     job: JobId
 
 
-class JobGone(Struct, frozen=True):
+class JobServerGone(Struct, frozen=True):
     """The job server has left, or its connection is over.
 
     Attributes:
@@ -266,8 +222,7 @@ RtsEvent: TypeAlias = (
     | RemoveAsked
     | WeightAsked
     | Stop
-    | RifUp
-    | RifBack
+    | RifConnected
     | RifRestored
     | RifLost
     | RifEnded
@@ -279,9 +234,8 @@ RtsEvent: TypeAlias = (
     | RmAnswered
     | GrantsAhead
     | Revoke
-    | JobAsked
-    | JobBack
-    | JobGone
+    | JobConnected
+    | JobServerGone
     | JobServerEnded
     | TakeoverDone
     | Tick

@@ -15,13 +15,13 @@ from gspc_trio.components.rts.actions import (
     CloseJobAt,
     QuestionRefused,
     RefuseJob,
+    TellJobs,
     TellRm,
-    TellWeight,
     Weighed,
 )
-from gspc_trio.components.rts.lifecycle import LifeCycle
-from gspc_trio.components.rts.messages import EndState, JobEnd
-from gspc_trio.components.rts.state import JobEntry, Rif, RifState
+from gspc_trio.components.rts.lifecycle import LifeCycle, announcement
+from gspc_trio.components.rts.messages import EndState, JobEnd, NewWeight
+from gspc_trio.components.rts.state import ManagedJob, ManagedRif, RifState
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.records.facts import JobChanged, TaskCounts
@@ -38,7 +38,7 @@ class Jobs:
         registered: the jobs there are, oldest first; changed only here.
     """
 
-    def __init__(self, lives: LifeCycle, registered: dict[JobId, JobEntry]) -> None:
+    def __init__(self, lives: LifeCycle, registered: dict[JobId, ManagedJob]) -> None:
         self._lives = lives
         self.registered = registered
         self.links: dict[int, JobId] = {}
@@ -46,42 +46,40 @@ class Jobs:
         self.names = Counter("j")
         self._ended: set[JobId] = set()
 
-    def asked(self, event: events.JobAsked) -> None:
+    def asked(self, event: events.JobConnected) -> None:
         """A job server joins, perhaps to go on for an earlier job."""
-        jobs = self.registered
+        jobs, wish = self.registered, event.wish
         if event.link in self.links:
             raise IllegalEvent(f"link {event.link} is that of job {self.links[event.link]} already")
         refusal = ""
         if self._lives.stopping:
             refusal = "the run-time system is stopping"
-        elif bad_weight := _bad_weight(event.weight):
+        elif bad_weight := _bad_weight(wish.weight):
             refusal = bad_weight
         elif len(jobs) >= self._lives.limits.jobs_max:
             refusal = f"there may be {self._lives.limits.jobs_max} jobs at one time, and there are"
         if refusal:
             self._lives.actions.append(RefuseJob(event.link, refusal))
             return
-        orphan = jobs.get(event.adopts)
+        orphan = jobs.get(wish.adopts)
         job = self.names.next_name()
-        jobs[job] = JobEntry(
-            job, event.link, event.name, event.pid, event.host, event.address, event.weight, event.grace_s
+        jobs[job] = ManagedJob(
+            job, event.link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s
         )
         self.links[event.link] = job
-        adopted = self._adopt(job, event.adopts)
+        adopted = self._adopt(job, wish.adopts)
         if adopted and orphan is not None and orphan.away_until is None:
             # Its job server is gone though its connection does not know yet.
             del self.links[orphan.link]
             self._lives.actions.append(TellRm(Interrupt(adopted)))
         self._end_orphans(adopted)
-        self._lives.actions.append(JobChanged(self._lives.now, job, "running", event.name))
+        self._lives.actions.append(JobChanged(self._lives.now, job, "running", wish.name))
         rifs = [rif.rif_id for rif in self._lives.rifs.values() if rif.state in (RifState.UP, RifState.AWAY)]
         self._lives.actions.append(AcceptJob(event.link, job, adopted, rifs=tuple(rifs) if adopted else ()))
         self._lives.actions.extend(
-            self._lives.announcement(rif, (job,))
-            for rif in self._lives.rifs.values()
-            if rif.state is RifState.UP
+            announcement(rif, (job,)) for rif in self._lives.rifs.values() if rif.state is RifState.UP
         )
-        self._lives.actions.append(TellRm(JobJoined(job, event.weight, event.priority)))
+        self._lives.actions.append(TellRm(JobJoined(job, wish.weight, wish.priority)))
 
     def _adopt(self, successor: JobId, orphan: JobId) -> JobId:
         """Have a job go on for an earlier one; return that, or "" if there is nothing to go on for.
@@ -91,7 +89,7 @@ class Jobs:
         lives = self._lives
         entry = self.registered.get(orphan)
         if entry is None and orphan in self.names and any(map(_may_bring_work, lives.rifs.values())):
-            entry = JobEntry(orphan, 0, orphan, 0, "", "", 1.0, lives.limits.grace_s)
+            entry = ManagedJob(orphan, 0, orphan, 0, "", "", 1.0, lives.limits.grace_s)
             self._lives.actions.append(JobChanged(self._lives.now, orphan, "running", orphan))
             self._lives.actions.append(TellRm(JobJoined(orphan)))
         if entry is None or orphan == successor or not entry.grace_s:
@@ -101,11 +99,12 @@ class Jobs:
         self.registered[orphan] = replace(entry, away_until=math.inf, successor=successor)
         return orphan
 
-    def back(self, event: events.JobBack) -> None:
+    def back(self, event: events.JobConnected) -> None:
         """A job server has connected again: it goes on as the job it was."""
-        lives, job, wish = self._lives, event.job, event.joining
-        if wish.link in self.links:
-            raise IllegalEvent(f"link {wish.link} is that of job {self.links[wish.link]} already")
+        lives, wish = self._lives, event.wish
+        job = wish.job
+        if event.link in self.links:
+            raise IllegalEvent(f"link {event.link} is that of job {self.links[event.link]} already")
         entry = self.registered.get(job)
         refusal = ""
         if lives.stopping:
@@ -115,31 +114,31 @@ class Jobs:
         elif entry is not None and entry.successor:
             refusal = f"job {entry.successor} has gone on for it"
         if refusal:
-            self._lives.actions.append(RefuseJob(wish.link, refusal))
+            self._lives.actions.append(RefuseJob(event.link, refusal))
             return
         if entry is not None and entry.away_until is None:
             del self.links[entry.link]
         # It may have been changed since the job was last told.
         weight = entry.weight if entry is not None and entry.pid else wish.weight
-        self.registered[job] = JobEntry(
-            job, wish.link, wish.name, wish.pid, wish.host, wish.address, weight, wish.grace_s
+        self.registered[job] = ManagedJob(
+            job, event.link, wish.name, wish.pid, wish.host, wish.address, weight, wish.grace_s
         )
-        self.links[wish.link] = job
+        self.links[event.link] = job
         orphan = self.registered.get(wish.adopts)
         if orphan is None or orphan.away_until is not None:
             self._adopt(job, wish.adopts)
         self._lives.actions.append(JobChanged(self._lives.now, job, "running", wish.name))
-        self._lives.actions.append(AcceptJob(wish.link, job, back=True))
+        self._lives.actions.append(AcceptJob(event.link, job, back=True))
         self._lives.actions.extend(
-            lives.announcement(rif, (job,)) for rif in lives.rifs.values() if rif.state is RifState.UP
+            announcement(rif, (job,)) for rif in lives.rifs.values() if rif.state is RifState.UP
         )
         known = entry is not None
         self._lives.actions.append(
             TellRm(JobWeighed(job, weight) if known else JobJoined(job, weight, wish.priority))
         )
         if weight != wish.weight:
-            self._lives.actions.append(TellWeight(job, weight))
-        self._lives.actions.append(TellRm(Claimed(job, event.grants, whole=True)))
+            self._lives.actions.append(TellJobs((job,), NewWeight(weight)))
+        self._lives.actions.append(TellRm(Claimed(job, wish.grants, whole=True)))
 
     def weight_asked(self, event: events.WeightAsked) -> None:
         """Change a job's share of the resources."""
@@ -153,10 +152,10 @@ class Jobs:
             return
         jobs[event.job] = replace(jobs[event.job], weight=event.weight)
         self._lives.actions.append(TellRm(JobWeighed(event.job, event.weight)))
-        self._lives.actions.append(TellWeight(event.job, event.weight))
+        self._lives.actions.append(TellJobs((event.job,), NewWeight(event.weight)))
         self._lives.actions.append(Answer(event.ask, Weighed()))
 
-    def gone(self, event: events.JobGone) -> None:
+    def gone(self, event: events.JobServerGone) -> None:
         """A job has left, or cannot be heard any more: then it is awaited if it may come back."""
         jobs = self.registered
         entry = jobs.get(event.job)
@@ -179,7 +178,7 @@ class Jobs:
         """Who went on for a job has all that was left of it."""
         entry = self.registered.get(event.job)
         if entry is not None and entry.successor == event.successor:
-            self._end_job(entry, events.JobGone(event.job, f"{event.successor} went on for it"))
+            self._end_job(entry, events.JobServerGone(event.job, f"{event.successor} went on for it"))
 
     def ended(self, event: events.JobServerEnded) -> None:
         """Await this job no more than RIFs need to say what they have of it."""
@@ -196,7 +195,7 @@ class Jobs:
             return entry.away_until is not None and not entry.pid
         if new:
             grace_s = 0.0 if job in self._ended else self._lives.limits.grace_s
-            self.registered[job] = JobEntry(
+            self.registered[job] = ManagedJob(
                 job, 0, job, 0, "", "", 1.0, grace_s, away_until=self._lives.now + grace_s
             )
             self._lives.actions.append(JobChanged(self._lives.now, job, "running", job))
@@ -213,7 +212,7 @@ class Jobs:
         for entry in list(self.registered.values()):
             if entry.away_until is not None and entry.away_until <= self._lives.now:
                 reason = f"nobody went on for it within {entry.grace_s:g} s" if entry.grace_s else ENDED
-                self._end_job(entry, events.JobGone(entry.job, reason))
+                self._end_job(entry, events.JobServerGone(entry.job, reason))
 
     def check(self) -> None:
         """Assert the invariants of jobs."""
@@ -228,9 +227,9 @@ class Jobs:
     def _end_orphans(self, successor: JobId) -> None:
         """Who went on for other jobs is gone: nobody else does."""
         for orphan in [one for one in self.registered.values() if successor and one.successor == successor]:
-            self._end_job(orphan, events.JobGone(orphan.job, "who went on for it is gone"))
+            self._end_job(orphan, events.JobServerGone(orphan.job, "who went on for it is gone"))
 
-    def _end_job(self, entry: JobEntry, event: events.JobGone) -> None:
+    def _end_job(self, entry: ManagedJob, event: events.JobServerGone) -> None:
         self._end_orphans(event.job)
         del self.registered[event.job]
         links = tuple(self._lives.by_link)
@@ -257,6 +256,6 @@ def _bad_weight(weight: float) -> str:
     return f"a job's weight is a number more than 0, not {weight}"
 
 
-def _may_bring_work(rif: Rif) -> bool:
+def _may_bring_work(rif: ManagedRif) -> bool:
     """Whether a RIF is awaited of which nobody knows what it has."""
     return rif.state is RifState.AWAY and not rif.resources

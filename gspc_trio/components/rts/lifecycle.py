@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define, field
 
+from gspc_trio.components.rif.messages import StopRif
 from gspc_trio.components.rm.events import Added, Awaited, Coming, Removed, Rested, Resumed, Settled
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke
 from gspc_trio.components.rts.actions import (
-    AnnounceGone,
-    AnnounceRif,
     Answer,
     Bootstrapped,
     DropLink,
@@ -21,18 +20,26 @@ from gspc_trio.components.rts.actions import (
     QuestionRefused,
     RtsAction,
     StartRif,
-    StopRif,
+    TellJobs,
     TellRif,
     TellRm,
     TornDown,
 )
-from gspc_trio.components.rts.events import BootstrapAsked, RifEnded, RifLost, RifUnfit, RifUp, TeardownAsked
+from gspc_trio.components.rts.events import (
+    BootstrapAsked,
+    RifConnected,
+    RifEnded,
+    RifLost,
+    RifUnfit,
+    TeardownAsked,
+)
+from gspc_trio.components.rts.messages import RifGone, RifUp
 from gspc_trio.components.rts.state import (
     Add,
-    JobEntry,
     Limits,
+    ManagedJob,
+    ManagedRif,
     Quarantine,
-    Rif,
     RifState,
     check_rif,
     checked_dag,
@@ -72,10 +79,10 @@ class _Coming:
     """
 
     def __init__(self) -> None:
-        self._changed: dict[RifId, Rif] = {}
+        self._changed: dict[RifId, ManagedRif] = {}
         self._told: dict[RifId, tuple[Resource, ...] | None] = {}
 
-    def changed(self, rif: Rif) -> None:
+    def changed(self, rif: ManagedRif) -> None:
         """What this RIF will bring may be something else from now on."""
         self._changed[rif.rif_id] = rif
 
@@ -94,13 +101,13 @@ class _Coming:
         self._changed.clear()
         return news
 
-    def brings(self, rif: Rif) -> bool:
+    def brings(self, rif: ManagedRif) -> bool:
         """Return whether this RIF is on its way, for the first time or again."""
         if rif.state is RifState.LOST:
             return not rif.is_first_try
         return rif.state is RifState.STARTING or (rif.state is RifState.AWAY and not rif.resources)
 
-    def check(self, rifs: Iterable[Rif]) -> None:
+    def check(self, rifs: Iterable[ManagedRif]) -> None:
         """Assert that the RM was told of just those RIFs that are on their way."""
         assert not self._changed, self._changed
         coming = {rif.rif_id: rif.wanted for rif in rifs if self.brings(rif)}
@@ -116,17 +123,17 @@ class LifeCycle(Turn[RtsAction]):
         jobs: those that hear of RIFs; only looked at here.
     """
 
-    def __init__(self, strategies: frozenset[str], limits: Limits, jobs: Mapping[JobId, JobEntry]) -> None:
+    def __init__(self, strategies: frozenset[str], limits: Limits, jobs: Mapping[JobId, ManagedJob]) -> None:
         super().__init__()
         self.strategies = strategies
         self.limits = limits
-        self.rifs: dict[RifId, Rif] = {}
-        self.by_link: dict[int, Rif] = {}
+        self.rifs: dict[RifId, ManagedRif] = {}
+        self.by_link: dict[int, ManagedRif] = {}
         self._jobs = jobs
         self.stopping = False
         self.names = Counter("r")
         self.grants_ahead: GrantsAhead | None = None
-        self._hosts: dict[str, Rif] = {}
+        self._hosts: dict[str, ManagedRif] = {}
         self._batches: dict[int, _Batch] = {}
         self._teardowns: dict[int, _Teardown] = {}
         self._coming = _Coming()
@@ -151,7 +158,7 @@ class LifeCycle(Turn[RtsAction]):
                 continue
             if there is not None:
                 self._forget(there)
-            rif = Rif(
+            rif = ManagedRif(
                 self.names.next_name(), host, event.strategy, event.cores, dict(event.options), ask=event.ask
             )
             self.rifs[rif.rif_id] = self._hosts[host] = rif
@@ -159,7 +166,7 @@ class LifeCycle(Turn[RtsAction]):
             self._start(rif)
         self._answer_batch(event.ask)
 
-    def _try_now(self, rif: Rif, event: BootstrapAsked) -> None:
+    def _try_now(self, rif: ManagedRif, event: BootstrapAsked) -> None:
         """A person, who may have mended the host, does not wait for the next try of a lost RIF."""
         if (rif.strategy, rif.cores, rif.options) != (event.strategy, event.cores, dict(event.options)):
             rif.strategy, rif.cores, rif.options = event.strategy, event.cores, dict(event.options)
@@ -167,7 +174,7 @@ class LifeCycle(Turn[RtsAction]):
         rif.ask, rif.tries = event.ask, 0
         self._start(rif)
 
-    def _start(self, rif: Rif) -> None:
+    def _start(self, rif: ManagedRif) -> None:
         if rif.incarnation:
             rif.move(RifState.STARTING)
         rif.incarnation += 1
@@ -179,28 +186,29 @@ class LifeCycle(Turn[RtsAction]):
         )
         self._record(rif)
 
-    def up(self, event: RifUp) -> bool:
+    def up(self, event: RifConnected) -> bool:
         """Take the first word of a RIF; return whether it is to get its resources now."""
         if event.link in self.by_link:
             raise IllegalEvent(f"link {event.link} is that of {self.by_link[event.link].rif_id} already")
-        rif = self.rifs.get(event.rif_id)
+        hello = event.hello
+        rif = self.rifs.get(hello.rif_id)
         why = ""
-        if rif is None or event.incarnation != rif.incarnation:
+        if rif is None or hello.incarnation != rif.incarnation:
             why = f"the newest is {rif.incarnation}" if rif else "there is no such RIF"
         elif rif.state is not RifState.STARTING or rif.link is not None:
             why = f"it is {rif.state}" if rif.state is not RifState.STARTING else "it is connected already"
         if rif is None or why:
-            if rif is not None and rif.incarnation == event.incarnation:
+            if rif is not None and rif.incarnation == hello.incarnation:
                 rif.doubled = rif.link is not None or rif.state is RifState.AWAY
-            refused = f"{event.rif_id} incarnation {event.incarnation} is refused: {why}"
+            refused = f"{hello.rif_id} incarnation {hello.incarnation} is refused: {why}"
             self.actions.append(DropLink(event.link, refused))
             return False
-        rif.link, rif.address, rif.pid = event.link, event.address, event.pid
+        rif.link, rif.address, rif.pid = event.link, hello.address, hello.pid
         self.by_link[event.link] = rif
         if self.grants_ahead is not None:
             self.actions.append(TellRif(event.link, self.grants_ahead))
         try:
-            wanted = checked_dag(rif, event.hardware if rif.wanted is None else rif.wanted)
+            wanted = checked_dag(rif, hello.hardware if rif.wanted is None else rif.wanted)
         except BadResources as error:
             self.lose(rif, f"its hardware makes no sense: {error}")
             return False
@@ -215,7 +223,7 @@ class LifeCycle(Turn[RtsAction]):
         self.grants_ahead = event
         self.actions.extend(TellRif(link, event) for link in self.by_link)
 
-    def open(self, rif: Rif) -> None:
+    def open(self, rif: ManagedRif) -> None:
         """The RIF is up, with what it was to have at first."""
         rif.move(RifState.UP)
         rif.up_at, rif.timer_at, rif.wanted = self.now, None, None
@@ -226,21 +234,17 @@ class LifeCycle(Turn[RtsAction]):
         else:
             self._conclude(rif, "")
 
-    def taken(self, rif: Rif, refusal: str) -> None:
+    def taken(self, rif: ManagedRif, refusal: str) -> None:
         """The RM has taken in what a RIF came up with, or would not."""
         if refusal:
             self.lose(rif, refusal)
         else:
             self._conclude(rif, "")
 
-    def announce(self, rif: Rif) -> None:
+    def announce(self, rif: ManagedRif) -> None:
         """Tell all jobs what the RIF has now."""
         if self._jobs:
-            self.actions.append(self.announcement(rif, tuple(self._jobs)))
-
-    def announcement(self, rif: Rif, jobs: tuple[JobId, ...]) -> AnnounceRif:
-        """Return what these jobs are told of a RIF that is up."""
-        return AnnounceRif(jobs, rif.rif_id, rif.incarnation, rif.host, rif.address, rif.usable())
+            self.actions.append(announcement(rif, tuple(self._jobs)))
 
     # Loss ---------------------------------------------------------------------------------------------------
 
@@ -255,7 +259,7 @@ class LifeCycle(Turn[RtsAction]):
         elif rif.adrift:
             self._forget(rif)
 
-    def part(self, rif: Rif, reason: str) -> None:
+    def part(self, rif: ManagedRif, reason: str) -> None:
         """A RIF cannot be heard any more: it is awaited if it may come back as it was, else lost."""
         if not (self.limits.grace_s and rif.state is RifState.UP and rif.is_idle):
             self.lose(rif, reason)
@@ -265,12 +269,12 @@ class LifeCycle(Turn[RtsAction]):
         self._put_off(rif)
         self._record(rif)
 
-    def adopt(self, rif: Rif) -> None:
+    def adopt(self, rif: ManagedRif) -> None:
         """Take in a RIF that an earlier run-time system had."""
         self.rifs[rif.rif_id] = self._hosts[rif.host] = rif
         self._coming.changed(rif)
 
-    def come_back(self, rif: Rif, link: int) -> None:
+    def come_back(self, rif: ManagedRif, link: int) -> None:
         """A RIF that was away can be heard again."""
         rif.link = link
         self.by_link[link] = rif
@@ -301,7 +305,7 @@ class LifeCycle(Turn[RtsAction]):
         else:
             self.lose(rif, event.reason or "it ended")
 
-    def lose(self, rif: Rif, reason: str) -> None:
+    def lose(self, rif: ManagedRif, reason: str) -> None:
         """A RIF that was starting or up is over: whatever it had is gone, and what is left of it is ended."""
         was_up = rif.state in (RifState.UP, RifState.AWAY)
         if rif.state is RifState.UP or rif.resources:
@@ -322,10 +326,10 @@ class LifeCycle(Turn[RtsAction]):
         else:
             self._settle(rif)
 
-    def _withdraw(self, rif: Rif, reason: str) -> None:
+    def _withdraw(self, rif: ManagedRif, reason: str) -> None:
         """Take all resources of a RIF from jobs and RM."""
         if self._jobs:
-            self.actions.append(AnnounceGone(tuple(self._jobs), rif.rif_id, rif.incarnation, reason))
+            self.actions.append(TellJobs(tuple(self._jobs), RifGone(rif.rif_id, rif.incarnation, reason)))
         self.tell_what_comes()  # first, or the RM would refuse who waits for what comes back
         if usable := rif.usable():
             self.actions.append(TellRm(Removed(tuple(resource.resource_id for resource in usable), "lose")))
@@ -333,7 +337,7 @@ class LifeCycle(Turn[RtsAction]):
             what.clear()
         rif.quarantine = None
 
-    def _settle(self, rif: Rif) -> None:
+    def _settle(self, rif: ManagedRif) -> None:
         """Nothing is left of a lost RIF: bootstrap it again after a pause, or say that it did not come up."""
         if not rif.is_first_try:
             self._conclude(rif, rif.reason)
@@ -347,23 +351,23 @@ class LifeCycle(Turn[RtsAction]):
         self._record(rif)
         self._conclude(rif, rif.reason)
 
-    def _refuse_requests(self, rif: Rif, reason: str) -> None:
+    def _refuse_requests(self, rif: ManagedRif, reason: str) -> None:
         self.actions.extend(QuestionRefused(ask, reason) for ask in rif.drop_requests())
 
-    def _cut(self, rif: Rif, reason: str) -> None:
+    def _cut(self, rif: ManagedRif, reason: str) -> None:
         if rif.link is not None:
             del self.by_link[rif.link]
-            self.actions.append(StopRif(rif.link) if rif.adrift else DropLink(rif.link, reason))
+            self.actions.append(TellRif(rif.link, StopRif()) if rif.adrift else DropLink(rif.link, reason))
             rif.link = None
 
-    def _kill(self, rif: Rif) -> None:
+    def _kill(self, rif: ManagedRif) -> None:
         if not rif.killed:
             rif.killed = True
             self.actions.append(KillRif(rif.rif_id, rif.incarnation))
 
     # Revocations --------------------------------------------------------------------------------------------
 
-    def revoke(self, rif: Rif, grant_id: GrantId, names: tuple[ResourceId, ...]) -> None:
+    def revoke(self, rif: ManagedRif, grant_id: GrantId, names: tuple[ResourceId, ...]) -> None:
         """Have a RIF end what runs under a grant, and say when nothing of it is left.
 
         The RM waits for one that is away.
@@ -377,14 +381,14 @@ class LifeCycle(Turn[RtsAction]):
         # When it is back at the last moment, it has the usual time to answer.
         self.actions.append(TellRm(Awaited(grant_id, rif.timer_at + 2 * self.limits.revoke_timeout_s)))
 
-    def _put_off(self, rif: Rif) -> None:
+    def _put_off(self, rif: ManagedRif) -> None:
         """A RIF has gone away before it has answered: it is told again."""
         owed = {grant_id: tuple(sorted(one.resource_ids)) for grant_id, one in rif.owed.items()}
         rif.owed.clear()
         for grant_id, names in owed.items():
             self.revoke(rif, grant_id, names)
 
-    def _make_up(self, rif: Rif) -> None:
+    def _make_up(self, rif: ManagedRif) -> None:
         """Tell a RIF that is back what it is to revoke."""
         unsaid = dict(rif.unsaid)
         rif.unsaid.clear()
@@ -440,7 +444,7 @@ class LifeCycle(Turn[RtsAction]):
             self.stop(self.rifs[rif_id])
         self._answer_teardowns("")
 
-    def stop(self, rif: Rif) -> None:
+    def stop(self, rif: ManagedRif) -> None:
         """Take one RIF down: ask it if it can be asked, end it if not."""
         if rif.state is RifState.STOPPING:
             return
@@ -456,14 +460,14 @@ class LifeCycle(Turn[RtsAction]):
         self._refuse_requests(rif, f"{rif.rif_id} was taken down")
         self._conclude(rif, rif.reason)
         if rif.link is not None:
-            self.actions.append(StopRif(rif.link))
+            self.actions.append(TellRif(rif.link, StopRif()))
             rif.timer_at = self.now + self.limits.stop_grace_s
         elif rif.adrift:
             self._forget(rif)
         else:
             self._kill(rif)
 
-    def _forget(self, rif: Rif) -> None:
+    def _forget(self, rif: ManagedRif) -> None:
         """Nothing is left of a RIF, and nothing comes."""
         self._cut(rif, rif.reason)
         del self.rifs[rif.rif_id]
@@ -512,7 +516,7 @@ class LifeCycle(Turn[RtsAction]):
 
     # Answers ------------------------------------------------------------------------------------------------
 
-    def _conclude(self, rif: Rif, failure: str) -> None:
+    def _conclude(self, rif: ManagedRif, failure: str) -> None:
         """Enter how a bootstrap ended into its answer."""
         ask, rif.ask = rif.ask, None
         if ask is None:
@@ -539,7 +543,7 @@ class LifeCycle(Turn[RtsAction]):
                 del self._teardowns[ask]
                 self.actions.append(Answer(ask, TornDown(teardown.rif_ids)))
 
-    def _record(self, rif: Rif) -> None:
+    def _record(self, rif: ManagedRif) -> None:
         self._coming.changed(rif)
         self.actions.append(RifChanged(self.now, rif.rif_id, rif.host, *rif.shown))
 
@@ -556,6 +560,11 @@ class LifeCycle(Turn[RtsAction]):
         for teardown in self._teardowns.values():
             assert teardown.waiting, "a teardown with nothing to wait for is answered"
             assert all(self.rifs[rif_id].state is RifState.STOPPING for rif_id in teardown.waiting)
+
+
+def announcement(rif: ManagedRif, jobs: tuple[JobId, ...]) -> TellJobs:
+    """Return what these jobs are told of a RIF that is up."""
+    return TellJobs(jobs, RifUp(rif.rif_id, rif.incarnation, rif.host, rif.address, rif.usable()))
 
 
 def refusal_of(event: BootstrapAsked, strategies: frozenset[str], rifs: int, rifs_max: int) -> str:

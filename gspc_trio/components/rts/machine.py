@@ -15,7 +15,7 @@ from gspc_trio.components.rts.jobs import Jobs
 from gspc_trio.components.rts.lifecycle import LifeCycle
 from gspc_trio.components.rts.requests import Requests
 from gspc_trio.components.rts.returns import Returns
-from gspc_trio.components.rts.state import Add, JobEntry, Limits, Rif, RifState
+from gspc_trio.components.rts.state import Add, Limits, ManagedJob, ManagedRif, RifState
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.machine import ComposedMachine, IllegalEvent, Tick, handles
 
@@ -32,7 +32,7 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
 
     def __init__(self, strategies: frozenset[str], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        registered: dict[JobId, JobEntry] = {}
+        registered: dict[JobId, ManagedJob] = {}
         self._lives = LifeCycle(strategies, self.limits, registered)
         super().__init__(self._lives)
         self._requests = Requests(self._lives)
@@ -64,7 +64,7 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
     # What it knows ------------------------------------------------------------------------------------------
 
     @property
-    def rifs(self) -> tuple[Rif, ...]:
+    def rifs(self) -> tuple[ManagedRif, ...]:
         """The RIFs, oldest first; not to be changed."""
         return tuple(self._lives.rifs.values())
 
@@ -79,7 +79,7 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
         self._jobs.names.last = max(jobs, self._jobs.names.last)
 
     @property
-    def jobs(self) -> tuple[JobEntry, ...]:
+    def jobs(self) -> tuple[ManagedJob, ...]:
         """The jobs registered now, oldest first."""
         return tuple(self._jobs.registered.values())
 
@@ -133,15 +133,14 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
 
     # RIFs say -----------------------------------------------------------------------------------------------
 
-    @handles(events.RifUp)
-    def _rif_up(self, event: events.RifUp) -> None:
+    @handles(events.RifConnected)
+    def _rif_connected(self, event: events.RifConnected) -> None:
+        if event.hello.claims is not None:
+            self._returns.rif_back(event)
+            return
         self._returns.first_word(event)
         if self._lives.up(event):
             self._requests.pump(self._lives.by_link[event.link])
-
-    @handles(events.RifBack)
-    def _rif_back(self, event: events.RifBack) -> None:
-        self._returns.rif_back(event)
 
     @handles(events.RifRestored)
     def _rif_restored(self, event: events.RifRestored) -> None:
@@ -211,16 +210,15 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
 
     # Job servers say ----------------------------------------------------------------------------------------
 
-    @handles(events.JobAsked)
-    def _job_asked(self, event: events.JobAsked) -> None:
-        self._jobs.asked(event)
+    @handles(events.JobConnected)
+    def _job_connected(self, event: events.JobConnected) -> None:
+        if event.wish.job:
+            self._jobs.back(event)
+        else:
+            self._jobs.asked(event)
 
-    @handles(events.JobBack)
-    def _job_back(self, event: events.JobBack) -> None:
-        self._jobs.back(event)
-
-    @handles(events.JobGone)
-    def _job_gone(self, event: events.JobGone) -> None:
+    @handles(events.JobServerGone)
+    def _job_server_gone(self, event: events.JobServerGone) -> None:
         self._jobs.gone(event)
 
     @handles(events.TakeoverDone)

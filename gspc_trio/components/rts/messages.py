@@ -52,7 +52,9 @@ class JobRegistered(Struct, frozen=True):
 
 
 class RegisterJob(Question[JobRegistered], frozen=True):
-    """A job server joins (call, answered by JobRegistered).
+    """First message of a job server: it joins (a call), or has connected again (no call).
+
+    It is answered by a JobRegistered; one that has connected again may send what follows at once.
 
     Attributes:
         name: for people, e.g. the workflow file's stem.
@@ -62,6 +64,8 @@ class RegisterJob(Question[JobRegistered], frozen=True):
         grace_s: how long to keep what it holds when its job server is gone.
         adopts: the job whose work it takes over, or "".
         priority: jobs of a higher one get resources first.
+        job: which job it is, if it has connected again; "": a new one.
+        grants: all that it holds then.
     """
 
     name: str
@@ -72,16 +76,8 @@ class RegisterJob(Question[JobRegistered], frozen=True):
     grace_s: Seconds = 0.0
     adopts: JobId = ""
     priority: int = 0
-
-
-class RifEndpoint(Struct, frozen=True):
-    """A RIF that is up, its address for schedulers and its resources."""
-
-    rif_id: RifId
-    incarnation: Count
-    host: str
-    address: str
-    resources: tuple[Resource, ...]
+    job: JobId = ""
+    grants: tuple[Grant, ...] = ()
 
 
 class LeaveJob(Question[Done], frozen=True):
@@ -97,9 +93,13 @@ class LeaveJob(Question[Done], frozen=True):
 
 
 class RifUp(Struct, frozen=True):
-    """A RIF is there, or its resources have changed."""
+    """A RIF is there, or its resources have changed: its address for schedulers, and all that it has."""
 
-    endpoint: RifEndpoint
+    rif_id: RifId
+    incarnation: Count
+    host: str
+    address: str
+    resources: tuple[Resource, ...]
 
 
 class RifGone(Struct, frozen=True):
@@ -339,22 +339,6 @@ class GetResources(Question[ResourceList], frozen=True):
     """RTS: what a RIF has. Answered by a ResourceList."""
 
     rif_id: RifId
-
-
-class JobBack(Struct, frozen=True):
-    """First message of a job server that has connected again.
-
-    Answered by a JobRegistered, which is no answer to a call: what follows may be sent at once.
-
-    Attributes:
-        joining: what it says of itself.
-        job: which job it is.
-        grants: all that it holds.
-    """
-
-    joining: RegisterJob
-    job: JobId
-    grants: tuple[Grant, ...]
 
 
 class Await(Struct, frozen=True):

@@ -17,9 +17,9 @@ from gspc_trio.components.rts.lifecycle import UNCONFIRMED, LifeCycle
 from gspc_trio.components.rts.state import (
     Add,
     Clear,
+    ManagedRif,
     Removal,
     Remove,
-    Rif,
     RifState,
     checked_dag,
     with_descendants,
@@ -63,7 +63,7 @@ class Requests:
         if rif is not None:
             self.pump(rif)
 
-    def pump(self, rif: Rif) -> None:
+    def pump(self, rif: ManagedRif) -> None:
         """Begin what waits, until the RIF has something to do."""
         while rif.waiting and rif.request is None and rif.link is not None:
             request = rif.waiting.popleft()
@@ -79,12 +79,12 @@ class Requests:
                 assert request.ask is not None, "what the RTS itself adds was checked before"
                 self._lives.actions.append(QuestionRefused(request.ask, str(error)))
 
-    def _ask(self, rif: Rif, request: Add | Clear, message: AddResources | RemoveResources) -> None:
+    def _ask(self, rif: ManagedRif, request: Add | Clear, message: AddResources | RemoveResources) -> None:
         assert rif.link is not None
         rif.request, rif.call = request, self._calls.next()
         self._lives.actions.append(AskRif(rif.link, rif.call, message))
 
-    def _begin_removal(self, rif: Rif, request: Remove) -> None:
+    def _begin_removal(self, rif: ManagedRif, request: Remove) -> None:
         ids = with_descendants(rif, request.resource_ids)
         rif.leaving.update(ids)
         rif.removals.append(Removal(request.ask, ids, set(ids)))
@@ -130,7 +130,7 @@ class Requests:
             doing = "add its first" if isinstance(request, Add) else "remove"
             self._lives.lose(rif, f"it could not {doing} resources: {event.reason}")
 
-    def _rif_of(self, event: RifAnswered | RifRefused) -> Rif | None:
+    def _rif_of(self, event: RifAnswered | RifRefused) -> ManagedRif | None:
         """Return the RIF that waits for this answer, None if it was lost meanwhile."""
         rif = self._lives.by_link.get(event.link)
         if rif is None or rif.request is None or rif.report is not None or rif.call != event.call:
@@ -154,7 +154,7 @@ class Requests:
                 continue
             self._left_of(rif, set(ids))
 
-    def _left_of(self, rif: Rif, ids: set[ResourceId]) -> None:
+    def _left_of(self, rif: ManagedRif, ids: set[ResourceId]) -> None:
         rif.left.update(ids & rif.leaving)
         rif.settle(ids)
         for removal in list(rif.removals):
@@ -186,7 +186,7 @@ class Requests:
                 rif.leaving.difference_update(ids)
                 self._lives.actions.append(QuestionRefused(removal.ask, event.refusal))
 
-    def _added(self, rif: Rif, told: Added, refusal: str) -> None:
+    def _added(self, rif: ManagedRif, told: Added, refusal: str) -> None:
         request, report = rif.request, rif.report
         if not isinstance(request, Add) or report is None or request.resources != told.resources:
             return

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from gspc_trio.components.rif.messages import Claim
+from gspc_trio.components.rif.messages import Claim, StopRif
 from gspc_trio.components.rm.events import Added, Claimed
 from gspc_trio.components.rm.messages import Grant
 from gspc_trio.components.rts.actions import (
     CloseJobAt,
-    StopRif,
+    TellRif,
     TellRm,
 )
-from gspc_trio.components.rts.events import RifBack, RifRestored, RifUp
+from gspc_trio.components.rts.events import RifConnected, RifRestored
 from gspc_trio.components.rts.jobs import Jobs
 from gspc_trio.components.rts.lifecycle import LifeCycle
-from gspc_trio.components.rts.state import Rif, RifState, checked_dag
+from gspc_trio.components.rts.state import ManagedRif, RifState, checked_dag
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.resources import BadResources
 from gspc_trio.core.task import Requirement, Shape
@@ -37,7 +37,7 @@ class Returns:
         lives = self._lives
         if event.rif_id in lives.rifs or any(rif.host == event.host for rif in lives.rifs.values()):
             raise IllegalEvent(f"{event.rif_id} on {event.host} is there already")
-        rif = Rif(event.rif_id, event.host, event.strategy, event.cores, dict(event.options))
+        rif = ManagedRif(event.rif_id, event.host, event.strategy, event.cores, dict(event.options))
         rif.incarnation = event.incarnation
         if event.gone:
             rif.state, rif.timer_at, rif.reason = (
@@ -50,49 +50,49 @@ class Returns:
             rif.timer_at = self._lives.now + rif.awaited_s(lives.limits)
         lives.adopt(rif)
 
-    def first_word(self, event: RifUp) -> None:
+    def first_word(self, event: RifConnected) -> None:
         """A RIF says its first word: it starts on if it was being started when its run-time system went."""
-        rif = self._lives.rifs.get(event.rif_id)
-        if rif is None or not rif.fresh or rif.incarnation != event.incarnation:
+        rif = self._lives.rifs.get(event.hello.rif_id)
+        if rif is None or not rif.fresh or rif.incarnation != event.hello.incarnation:
             return
         if rif.state is RifState.AWAY:
             rif.move(RifState.STARTING)
             rif.fresh, rif.timer_at = False, self._lives.now + self._lives.limits.bootstrap_timeout_s
             self._lives.actions.append(RifChanged(self._lives.now, rif.rif_id, rif.host, *rif.shown))
 
-    def rif_back(self, event: RifBack) -> None:
+    def rif_back(self, event: RifConnected) -> None:
         """A RIF has connected again: it goes on as it was, or is told to stop."""
-        lives = self._lives
+        lives, hello = self._lives, event.hello
         if event.link in lives.by_link:
             raise IllegalEvent(f"link {event.link} is that of {lives.by_link[event.link].rif_id} already")
-        rif = lives.rifs.get(event.rif_id)
-        same = rif is not None and (rif.incarnation, rif.address) == (event.incarnation, event.address)
+        rif = lives.rifs.get(hello.rif_id)
+        same = rif is not None and (rif.incarnation, rif.address) == (hello.incarnation, hello.address)
         if rif is not None and same and rif.link is not None:
             del lives.by_link[rif.link]  # nobody has told yet that its old connection is over
             rif.link = None
             lives.part(rif, "it has connected again")
-        if rif is None or rif.incarnation != event.incarnation or rif.state is not RifState.AWAY:
-            self._lives.actions.append(StopRif(event.link))
+        if rif is None or rif.incarnation != hello.incarnation or rif.state is not RifState.AWAY:
+            self._lives.actions.append(TellRif(event.link, StopRif()))
             return
         new = not rif.resources
-        names = {resource.resource_id for resource in event.resources}
+        names = {resource.resource_id for resource in hello.hardware}
         try:
-            resources = checked_dag(rif, event.resources) if new else tuple(rif.resources.values())
+            resources = checked_dag(rif, hello.hardware) if new else tuple(rif.resources.values())
             if not new and names != set(rif.resources):
                 raise BadResources("it has other resources than before")
         except BadResources as error:
-            self._lives.actions.append(StopRif(event.link))
+            self._lives.actions.append(TellRif(event.link, StopRif()))
             lives.lose(rif, f"it came back, but {error}")
             return
-        rif.address, rif.pid, rif.fresh = event.address, event.pid, False
+        rif.address, rif.pid, rif.fresh = hello.address, hello.pid, False
         rif.resources = {resource.resource_id: resource for resource in resources}
         lives.come_back(rif, event.link)
-        for claim in event.claims:  # before the RM can give what is claimed to whoever waits
+        for claim in hello.claims or ():  # before the RM can give what is claimed to whoever waits
             self._claimed(rif, claim, new)
         if new and resources:
             self._lives.actions.append(TellRm(Added(resources, rif.host)))
 
-    def _claimed(self, rif: Rif, claim: Claim, new: bool) -> None:
+    def _claimed(self, rif: ManagedRif, claim: Claim, new: bool) -> None:
         """Work goes on at a RIF that has come back: its job is awaited, too, unless it is over."""
         assert rif.link is not None
         if not self._jobs.awaits(claim.job, new):

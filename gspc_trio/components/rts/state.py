@@ -144,7 +144,7 @@ class Quarantine(Struct, frozen=True):
 
 
 @define(eq=False)
-class Rif:
+class ManagedRif:
     """One RIF through all its incarnations.
 
     Attributes:
@@ -287,7 +287,7 @@ class Rif:
         self.timer_at = next((owed.due_at for owed in self.owed.values()), None)
 
 
-class JobEntry(Struct, frozen=True):
+class ManagedJob(Struct, frozen=True):
     """One registered job.
 
     Attributes:
@@ -308,7 +308,7 @@ class JobEntry(Struct, frozen=True):
     successor: JobId = ""
 
 
-def checked_dag(rif: Rif, resources: tuple[Resource, ...]) -> tuple[Resource, ...]:
+def checked_dag(rif: ManagedRif, resources: tuple[Resource, ...]) -> tuple[Resource, ...]:
     """Return resources that may be added to a RIF, parents before children.
 
     Raises:
@@ -330,7 +330,7 @@ def checked_dag(rif: Rif, resources: tuple[Resource, ...]) -> tuple[Resource, ..
     return tuple(one for one in ResourceDag((*old, *resources)) if one.resource_id in new)
 
 
-def with_descendants(rif: Rif, resource_ids: tuple[ResourceId, ...]) -> tuple[ResourceId, ...]:
+def with_descendants(rif: ManagedRif, resource_ids: tuple[ResourceId, ...]) -> tuple[ResourceId, ...]:
     """Return these resources of a RIF and all below them that are not leaving yet, parents before children.
 
     Raises:
@@ -350,7 +350,7 @@ def with_descendants(rif: Rif, resource_ids: tuple[ResourceId, ...]) -> tuple[Re
     return tuple(resource_id for resource_id in rif.resources if resource_id in chosen)
 
 
-def check_rif(rif: Rif) -> None:
+def check_rif(rif: ManagedRif) -> None:
     """Assert the invariants of one RIF."""
     state = rif.state
     assert not rif.unsaid or state is RifState.AWAY, rif

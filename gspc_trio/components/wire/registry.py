@@ -27,7 +27,6 @@ from gspc_trio.components.rif.messages import (
     Hold,
     Orphans,
     RemoveResources,
-    RifBack,
     RifHello,
     StopRif,
     WorkBack,
@@ -55,7 +54,6 @@ from gspc_trio.components.rts.messages import (
     GetResources,
     GetStatus,
     HostToResource,
-    JobBack,
     JobList,
     JobRegistered,
     LeaveJob,
@@ -142,7 +140,7 @@ WIRE_TYPES: tuple[type, ...] = (
     CommitData, AbortData, Free, Replicate, Publish, GetRank, SetRank, RankOf, GetServers, ServerList,
     ImlDone, LostData, ServerHello, ServerJoined, Evicted, CreatePart, SealPart, DropPart, ApplyPut,
     CopyPart, KeepPart, PartDone, GetChunk, Chunk, PutChunk, PutFrom, ReadFile, FilePiece, WriteFile,
-    DropFile, RifBack, JobBack, Await, WorkBack, NewWeight, GrantsAhead, GetLayerStatus, LayerStatus,
+    DropFile, Await, WorkBack, NewWeight, GrantsAhead, GetLayerStatus, LayerStatus,
     MemoryStatus, JobStatus, TaskDetails, TaskList, NetStatus, Explanation,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""

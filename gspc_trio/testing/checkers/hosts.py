@@ -6,16 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from attrs import define
 
-from gspc_trio.components.rif.messages import AddResources
+from gspc_trio.components.rif.messages import AddResources, StopRif
 from gspc_trio.components.rm.events import Rested, Resumed
 from gspc_trio.components.rts import events
 from gspc_trio.components.rts.actions import (
     AskRif,
-    DropLink,
     KillRif,
     StartRif,
     Stopped,
-    StopRif,
+    TellRif,
     TellRm,
 )
 from gspc_trio.components.rts.machine import Rts
@@ -23,7 +22,7 @@ from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.core.ids import RifId
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.checkers.due import Due
-from gspc_trio.testing.checkers.rifs import STOPPING, Host, Rifs, is_refused
+from gspc_trio.testing.checkers.rifs import STOPPING, Host, Rifs, is_refused, sends_away
 
 EARLY_S = 1e-6
 """A time is rounded by less than that."""
@@ -74,7 +73,7 @@ class Hosts:
         Raises:
             Broken: somebody is let in who must not be, or somebody is not asked to go.
         """
-        if type(event) is events.RifUp or type(event) is events.RifBack:
+        if type(event) is events.RifConnected:
             self._check_first_word(event, actions)
         elif type(event) is events.Stop or type(event) is events.TeardownAsked:
             if not is_refused(event, actions):
@@ -114,39 +113,42 @@ class Hosts:
 
     # What goes by what there was ----
 
-    def _check_first_word(self, event: events.RifUp | events.RifBack, actions: Sequence[object]) -> None:
-        host = self._rifs.get(event.rif_id)
-        is_refused = any(
-            isinstance(action, DropLink | StopRif) and action.link == event.link for action in actions
-        )
+    def _check_first_word(self, event: events.RifConnected, actions: Sequence[object]) -> None:
+        hello = event.hello
+        host = self._rifs.get(hello.rif_id)
+        is_refused = any(sends_away(action, event.link) for action in actions)
         if is_refused:
             return
-        if host is None or host.incarnation != event.incarnation:
+        if host is None or host.incarnation != hello.incarnation:
             newest = host.incarnation if host is not None else "none"
             raise Broken(
-                f"{event.rif_id} {event.incarnation} is let in; the newest is {newest}", event.rif_id
+                f"{hello.rif_id} {hello.incarnation} is let in; the newest is {newest}", hello.rif_id
             )
-        if type(event) is events.RifUp and (host.link is not None or host.state in ("up", "lost", STOPPING)):
+        if hello.claims is None and (host.link is not None or host.state in ("up", "lost", STOPPING)):
             raise Broken(
-                f"a second process of {event.rif_id}, which is {host.state}, is let in", event.rif_id
+                f"a second process of {hello.rif_id}, which is {host.state}, is let in", hello.rif_id
             )
-        if type(event) is events.RifBack and host.there:
-            names = {resource.resource_id for resource in event.resources}
+        if hello.claims is not None and host.there:
+            names = {resource.resource_id for resource in hello.hardware}
             if not host.there <= names:
-                raise Broken(f"{event.rif_id} is back without {host.there - names}", event.rif_id)
+                raise Broken(f"{hello.rif_id} is back without {host.there - names}", hello.rif_id)
         for action in actions:
             if type(action) is AskRif and isinstance(action.message, AddResources):
                 names = {resource.resource_id for resource in action.message.resources}
                 if names & host.removed:
                     raise Broken(
-                        f"{event.rif_id} brings {names & host.removed}, removed before", event.rif_id
+                        f"{hello.rif_id} brings {names & host.removed}, removed before", hello.rif_id
                     )
 
     def _check_asked_to_go(
         self, event: events.Stop | events.TeardownAsked, actions: Sequence[object]
     ) -> None:
         """Who can be asked is asked, who cannot is ended."""
-        asked = {action.link for action in actions if type(action) is StopRif}
+        asked = {
+            action.link
+            for action in actions
+            if type(action) is TellRif and isinstance(action.message, StopRif)
+        }
         killed = {action.rif_id for action in actions if type(action) is KillRif}
         for host in self._rifs:
             if host.state == STOPPING or (

@@ -14,17 +14,17 @@ from gspc_trio.components.rts.actions import (
     Answer,
     CloseJobAt,
     RefuseJob,
-    StopRif,
+    TellJobs,
     TellRm,
-    TellWeight,
     Weighed,
 )
 from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import NewWeight
 from gspc_trio.core.ids import JobId
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.checkers.due import Due
-from gspc_trio.testing.checkers.rifs import Rifs
+from gspc_trio.testing.checkers.rifs import Rifs, sends_away
 
 
 @define(eq=False)
@@ -73,20 +73,19 @@ class Registry:
         """
         self._check_refused(event, actions)
         ended = {action.job for action in actions if type(action) is JobChanged and action.state != "running"}
-        if type(event) is events.JobGone:
+        if type(event) is events.JobServerGone:
             self._gone(event, now, actions, ended)
         for action in actions:
             if type(action) is AcceptJob:
-                wish = event.joining if isinstance(event, events.JobBack) else event
-                assert isinstance(wish, events.JobAsked), "accepted, and has not asked"
-                self._accepted(wish, action)
+                assert isinstance(event, events.JobConnected), "accepted, and has not asked"
+                self._accepted(event, action)
         for action in actions:
             self._take(action)
         if type(event) is events.WeightAsked and any(
             type(action) is Answer and isinstance(action.result, Weighed) for action in actions
         ):
             self._jobs[event.job].weight = event.weight
-        elif type(event) is events.RifBack:
+        elif type(event) is events.RifConnected and event.hello.claims is not None:
             self._check_claims(event, actions)
         for job in ended:
             self._jobs.pop(job, None)
@@ -120,13 +119,16 @@ class Registry:
 
     def _check_refused(self, event: object, actions: Sequence[object]) -> None:
         """A job for which another goes on cannot come back."""
-        if type(event) is not events.JobBack:
+        if type(event) is not events.JobConnected or not event.wish.job:
             return
-        entry = self._jobs.get(event.job)
+        job = event.wish.job
+        entry = self._jobs.get(job)
         if entry is not None and entry.successor and not any(type(action) is RefuseJob for action in actions):
-            raise Broken(f"{event.job} is taken back, and {entry.successor} goes on for it")
+            raise Broken(f"{job} is taken back, and {entry.successor} goes on for it")
 
-    def _gone(self, event: events.JobGone, now: float, actions: Sequence[object], ended: set[JobId]) -> None:
+    def _gone(
+        self, event: events.JobServerGone, now: float, actions: Sequence[object], ended: set[JobId]
+    ) -> None:
         """The connection of a job is over: it is awaited if it may be, and ends if not."""
         job, entry = event.job, self._jobs.get(event.job)
         if entry is None or entry.link is None or (event.link and event.link != entry.link):
@@ -149,8 +151,9 @@ class Registry:
     def _take(self, action: object) -> None:
         if type(action) is JobChanged and action.state == "running":
             self._jobs.setdefault(action.job, _Job())
-        elif type(action) is TellWeight:
-            self._jobs[action.job].said = action.weight
+        elif type(action) is TellJobs and isinstance(action.message, NewWeight):
+            for job in action.jobs:
+                self._jobs[job].said = action.message.weight
         elif type(action) is TellRm:
             told = action.event
             if isinstance(told, JobJoined | JobWeighed):
@@ -159,8 +162,8 @@ class Registry:
             elif isinstance(told, JobGone):
                 self._managed.discard(told.job)
 
-    def _accepted(self, wish: events.JobAsked, accepted: AcceptJob) -> None:
-        job = accepted.job
+    def _accepted(self, event: events.JobConnected, accepted: AcceptJob) -> None:
+        wish, job = event.wish, accepted.job
         if not accepted.back and (job in self._named or job in self._jobs):
             raise Broken(f"{job} is the name of two jobs")
         if self._limits.grace_s:
@@ -168,22 +171,24 @@ class Registry:
         entry = self._jobs.setdefault(job, _Job())
         if entry.weight is None:
             entry.weight = wish.weight
-        entry.link, entry.said, entry.grace_s, entry.until_s = wish.link, wish.weight, wish.grace_s, None
+        entry.link, entry.said, entry.grace_s, entry.until_s = event.link, wish.weight, wish.grace_s, None
         orphan = self._jobs.get(accepted.adopted)
         if orphan is not None:
             if orphan.successor and orphan.successor != job:
                 raise Broken(f"{job} goes on for {accepted.adopted}, and so does {orphan.successor}")
             orphan.successor, orphan.link, orphan.until_s = job, None, None
 
-    def _check_claims(self, event: events.RifBack, actions: Sequence[object]) -> None:
+    def _check_claims(self, event: events.RifConnected, actions: Sequence[object]) -> None:
         """What is in use at a RIF of which nobody knew is held, unless its job says so itself."""
-        host = self._rifs.get(event.rif_id)
-        if host is None or any(type(a) is StopRif and a.link == event.link for a in actions):
+        host = self._rifs.get(event.hello.rif_id)
+        if host is None or any(sends_away(action, event.link) for action in actions):
             return
         added = any(type(a) is TellRm and getattr(a.event, "resources", ()) for a in actions)
         held = {a.event.job for a in actions if type(a) is TellRm and isinstance(a.event, Claimed)}
-        for claim in event.claims if added else ():
+        for claim in event.hello.claims or () if added else ():
             entry = self._jobs.get(claim.job)
             known = entry is not None and (entry.link is not None or entry.said is not None)
             if not known and host.there.intersection(claim.resources) and claim.job not in held:
-                raise Broken(f"{claim.job} works at {event.rif_id}, and holds nothing there", event.rif_id)
+                raise Broken(
+                    f"{claim.job} works at {event.hello.rif_id}, and holds nothing there", event.hello.rif_id
+                )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from attrs import define, field
 
-from gspc_trio.components.rif.messages import RemoveResources
+from gspc_trio.components.rif.messages import RemoveResources, StopRif
 from gspc_trio.components.rm.events import Added, Removed
 from gspc_trio.components.rts import events
 from gspc_trio.components.rts.actions import (
@@ -16,7 +16,7 @@ from gspc_trio.components.rts.actions import (
     KillRif,
     QuestionRefused,
     StartRif,
-    StopRif,
+    TellRif,
     TellRm,
 )
 from gspc_trio.components.rts.machine import Rts
@@ -126,7 +126,7 @@ class Rifs:
                     host.state = STOPPING
         elif type(event) is events.AddAsked or type(event) is events.RemoveAsked:
             self.asks[event.ask] = event.rif_id
-        elif type(event) is events.RifUp or type(event) is events.RifBack:
+        elif type(event) is events.RifConnected:
             self._spoke(event, actions)
         elif type(event) is events.RifLost:
             host_there = self.at(event.link)
@@ -147,15 +147,14 @@ class Rifs:
                 if host_there is not None:
                     host_there.there.discard(name)
 
-    def _spoke(self, event: events.RifUp | events.RifBack, actions: Sequence[object]) -> None:
-        host = self._hosts.get(event.rif_id)
-        is_taken = not any(
-            isinstance(action, DropLink | StopRif) and action.link == event.link for action in actions
-        )
+    def _spoke(self, event: events.RifConnected, actions: Sequence[object]) -> None:
+        hello = event.hello
+        host = self._hosts.get(hello.rif_id)
+        is_taken = not any(sends_away(action, event.link) for action in actions)
         if host is None or is_taken:
             if host is not None:
                 host.link, host.fresh = event.link, False
-        elif type(event) is events.RifUp and event.incarnation == host.incarnation:
+        elif hello.claims is None and hello.incarnation == host.incarnation:
             host.doubled = host.link is not None or host.state == RifState.AWAY
 
     def _ended(self, host: Host, event: events.RifEnded) -> None:
@@ -191,7 +190,7 @@ class Rifs:
                 self._hosts[action.rif_id].link = None  # nothing that is said there counts any more
             if action.state == "down":
                 del self._hosts[action.rif_id]
-        elif type(action) is DropLink or type(action) is StopRif:
+        elif isinstance(action, DropLink | TellRif) and sends_away(action, action.link):
             found = self.at(action.link)
             if found is not None and (type(action) is DropLink or found.state != STOPPING):
                 found.link = None
@@ -214,6 +213,13 @@ class Rifs:
                 if host is not None and host.is_up:
                     host.leaving.add(name)
                     host.removed.add(name)
+
+
+def sends_away(action: object, link: int) -> bool:
+    """Whether the RIF at this connection is dropped, or told to stop."""
+    if type(action) is TellRif:
+        return action.link == link and isinstance(action.message, StopRif)
+    return type(action) is DropLink and action.link == link
 
 
 def is_refused(event: object, actions: Sequence[object]) -> bool:

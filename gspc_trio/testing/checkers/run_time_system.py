@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gspc_trio.components.rif.messages import RemoveResources
-from gspc_trio.components.rts.actions import AcceptJob, AnnounceGone, AnnounceRif, AskRif
+from gspc_trio.components.rts.actions import AcceptJob, AskRif, TellJobs
 from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import RifGone, RifUp
 from gspc_trio.components.rts.state import RifState
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.records.facts import JobChanged
@@ -82,13 +83,13 @@ class Announced:
                 self._told[action.job] = {}
             elif type(action) is JobChanged and action.state != "running":
                 self._told.pop(action.job, None)
-            elif type(action) is AnnounceRif:
-                names = {resource.resource_id for resource in action.resources}
+            elif type(action) is TellJobs:
                 for job in self._told.keys() & set(action.jobs):  # others are not there yet
-                    self._told[job][action.rif_id] = names
-            elif type(action) is AnnounceGone:
-                for job in self._told.keys() & set(action.jobs):
-                    self._told[job].pop(action.rif_id, None)
+                    if isinstance(action.message, RifUp):
+                        names = {resource.resource_id for resource in action.message.resources}
+                        self._told[job][action.message.rif_id] = names
+                    elif isinstance(action.message, RifGone):
+                        self._told[job].pop(action.message.rif_id, None)
             elif type(action) is AskRif and isinstance(action.message, RemoveResources):
                 self._check_removed(action.link, action.message.resource_ids)
         for job, told in self._told.items():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from gspc_trio.components.rif.messages import DagReport, WorkerEndpoint
+from msgspec.structs import replace
+
+from gspc_trio.components.rif.messages import DagReport, RifHello, WorkerEndpoint
 from gspc_trio.components.rm.events import Added
+from gspc_trio.components.rm.messages import Grant
 from gspc_trio.components.rts import events
 from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import RegisterJob
 from gspc_trio.core.resources import Resource
 
 CORES = (Resource("r1.node", "node"), Resource("r1.core0", "core", ("r1.node",)))
@@ -27,11 +31,18 @@ def run(machine: Rts, *steps: tuple[float, object]) -> list[object]:
     return out
 
 
-HELLO = events.RifUp(1, "r1", 1, "memory:r1", CORES, pid=7)
+HELLO = events.RifConnected(1, RifHello("r1", 1, 7, "anna", "memory:r1", CORES))
 BOOT = [
     (0.0, events.BootstrapAsked(1, ("anna",))),
     (1.0, HELLO),
     (2.0, events.RifAnswered(1, 1, REPORT)),
     (2.0, events.RmAnswered(Added(CORES, "anna"))),
 ]
-JOB = events.JobAsked(9, "count", 70, "anna", "memory:j", 2.0)
+
+
+def back_as(before: events.JobConnected, job: str, grants: tuple[Grant, ...] = ()) -> events.JobConnected:
+    """Return that a job server has connected again, as this job."""
+    return events.JobConnected(before.link, replace(before.wish, job=job, grants=grants))
+
+
+JOB = events.JobConnected(9, RegisterJob("count", 70, "anna", "memory:j", 2.0))

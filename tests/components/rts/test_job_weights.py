@@ -12,11 +12,14 @@ from gspc_trio.components.rm.events import Added, JobJoined, JobWeighed
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Demand, Grant, Release
 from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.actions import TellJobs
 from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import NewWeight, RegisterJob
 from gspc_trio.components.rts.state import Limits
 from gspc_trio.core.ids import NO_GRANT, GrantId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE
+from tests.components.rts.support import back_as
 
 
 def held_after(weights: dict[str, float]) -> dict[str, int]:
@@ -57,7 +60,7 @@ def test_a_weight_is_a_number_more_than_0(weight: float) -> None:
         rm.handle(JobWeighed("a", weight), 0.0)
     assert rm.status().jobs["a"].weight == 1.0
     rts = Rts(frozenset())
-    rts.handle(events.JobAsked(1, "fit", 7, "h"), 0.0)
+    rts.handle(events.JobConnected(1, RegisterJob("fit", 7, "h")), 0.0)
     (answer,) = rts.handle(events.WeightAsked(5, "j1", weight), 0.0)
     assert isinstance(answer, actions.QuestionRefused)
     assert rts.jobs[0].weight == 1.0
@@ -65,10 +68,10 @@ def test_a_weight_is_a_number_more_than_0(weight: float) -> None:
 
 def test_the_run_time_system_tells_the_resource_manager_and_answers() -> None:
     rts = Rts(frozenset())
-    rts.handle(events.JobAsked(1, "fit", 7, "h"), 0.0)
+    rts.handle(events.JobConnected(1, RegisterJob("fit", 7, "h")), 0.0)
     assert rts.handle(events.WeightAsked(5, "j1", 2.5), 0.0) == [
         actions.TellRm(JobWeighed("j1", 2.5)),
-        actions.TellWeight("j1", 2.5),
+        TellJobs(("j1",), NewWeight(2.5)),
         actions.Answer(5, actions.Weighed()),
     ]
     assert rts.jobs[0].weight == 2.5
@@ -85,11 +88,11 @@ def test_an_unknown_job_has_no_weight() -> None:
 def test_a_job_that_comes_back_keeps_the_weight_that_it_was_given() -> None:
     """It may have gone before it heard of it, and says what it said at first."""
     rts = Rts(frozenset(), Limits(grace_s=30.0))
-    first = events.JobAsked(1, "fit", 7, "h")
+    first = events.JobConnected(1, RegisterJob("fit", 7, "h"))
     rts.handle(first, 0.0)
     rts.handle(events.WeightAsked(5, "j1", 2.5), 0.0)
-    rts.handle(events.JobGone("j1", "nothing heard", silent=True, link=1), 1.0)
-    back = rts.handle(events.JobBack(replace(first, link=2), "j1"), 2.0)
+    rts.handle(events.JobServerGone("j1", "nothing heard", silent=True, link=1), 1.0)
+    back = rts.handle(back_as(replace(first, link=2), "j1"), 2.0)
     assert actions.TellRm(JobWeighed("j1", 2.5)) in back
-    assert actions.TellWeight("j1", 2.5) in back
+    assert TellJobs(("j1",), NewWeight(2.5)) in back
     assert rts.jobs[0].weight == 2.5

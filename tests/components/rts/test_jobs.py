@@ -7,7 +7,7 @@ import pytest
 from gspc_trio.components.rm.events import Coming, JobGone, Removed
 from gspc_trio.components.rm.messages import Revoke, Revoked
 from gspc_trio.components.rts import actions, events
-from gspc_trio.components.rts.messages import EndState, JobEnd
+from gspc_trio.components.rts.messages import EndState, JobEnd, RegisterJob
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.task import TaskState
 from gspc_trio.records.facts import JobChanged, RifChanged, TaskCounts
@@ -16,37 +16,37 @@ from tests.components.rts.support import BOOT, CORES, IDS, JOB, make, run
 
 def test_a_job_that_goes_is_closed_at_its_rifs_before_the_rm_takes_back_what_it_holds():
     machine = make()
-    assert run(machine, *BOOT, (3.0, JOB), (4.0, events.JobGone("j1", "connection reset"))) == [
+    assert run(machine, *BOOT, (3.0, JOB), (4.0, events.JobServerGone("j1", "connection reset"))) == [
         actions.CloseJobAt((1,), "j1"),
         actions.TellRm(JobGone("j1")),
         JobChanged(4.0, "j1", "stopped", "count", "connection reset"),
     ]
     assert machine.jobs == ()
-    assert run(machine, (5.0, JOB), (6.0, events.JobGone("j2", left=JobEnd())))[-1] == JobChanged(
+    assert run(machine, (5.0, JOB), (6.0, events.JobServerGone("j2", left=JobEnd())))[-1] == JobChanged(
         6.0, "j2", "finished", "count"
     )
     with pytest.raises(IllegalEvent, match="no job j1"):
-        machine.handle(events.JobGone("j1", "again"), 7.0)
+        machine.handle(events.JobServerGone("j1", "again"), 7.0)
 
 
 def test_how_a_job_ended_is_what_it_says_when_it_leaves():
     tasks = {TaskState.FINISHED: 7, TaskState.FAILED: 1}
     failed = JobEnd(EndState.FAILED, "x" * 3_000, tasks, 2.5)
     machine = make()
-    assert run(machine, (1.0, JOB), (4.0, events.JobGone("j1", left=failed))) == [
+    assert run(machine, (1.0, JOB), (4.0, events.JobServerGone("j1", left=failed))) == [
         actions.TellRm(JobGone("j1")),
         TaskCounts(4.0, "j1", {TaskState.FINISHED: 7, TaskState.FAILED: 1}, first_s=1.5),
         JobChanged(4.0, "j1", "failed", "count", "x" * 2_000),
     ]
     stopped = JobEnd(EndState.STOPPED, "a client asked it to stop")
-    assert run(machine, (5.0, JOB), (6.0, events.JobGone("j2", left=stopped)))[-1] == JobChanged(
+    assert run(machine, (5.0, JOB), (6.0, events.JobServerGone("j2", left=stopped)))[-1] == JobChanged(
         6.0, "j2", "stopped", "count", "a client asked it to stop"
     )
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_weight_that_is_none_is_refused(weight):
-    asked = events.JobAsked(9, "count", 1, "anna", "", weight)
+    asked = events.JobConnected(9, RegisterJob("count", 1, "anna", "", weight))
     assert run(make(), (0.0, asked)) == [
         actions.RefuseJob(9, f"a job's weight is a number more than 0, not {weight}")
     ]

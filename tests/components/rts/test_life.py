@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.components.rif.messages import AddResources
+from gspc_trio.components.rif.messages import AddResources, RifHello, StopRif
 from gspc_trio.components.rm.events import Added, Coming, JobJoined, Removed, Settled
 from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.actions import TellJobs, TellRif
 from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import RegisterJob, RifGone, RifUp
 from gspc_trio.components.rts.state import Limits
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
@@ -31,7 +33,7 @@ def test_a_bootstrapped_rif_gets_its_hardware_and_is_then_announced_and_given_to
     assert machine.host_to_resource() == {}
     assert run(machine, BOOT[2]) == [
         RifChanged(2.0, "r1", "anna", "up"),
-        actions.AnnounceRif(("j1",), "r1", 1, "anna", "memory:r1", CORES),
+        TellJobs(("j1",), RifUp("r1", 1, "anna", "memory:r1", CORES)),
         actions.TellRm(Added(CORES, "anna")),
         actions.TellRm(Settled("r1")),
     ]
@@ -44,7 +46,7 @@ def test_a_job_that_joins_later_is_told_of_the_rifs_before_the_rm_knows_it():
     assert run(make(), *BOOT, (3.0, JOB)) == [
         JobChanged(3.0, "j1", "running", "count"),
         actions.AcceptJob(9, "j1"),
-        actions.AnnounceRif(("j1",), "r1", 1, "anna", "memory:r1", CORES),
+        TellJobs(("j1",), RifUp("r1", 1, "anna", "memory:r1", CORES)),
         actions.TellRm(JobJoined("j1", 2.0)),
     ]
 
@@ -122,7 +124,7 @@ def test_a_rif_that_does_not_come_up_in_time_is_ended_and_the_answer_has_its_las
 
 def test_hardware_that_makes_no_sense_fails_the_bootstrap():
     machine = make()
-    bad = events.RifUp(1, "r1", 1, "memory:r1", (Resource("x.core0", "core"),))
+    bad = events.RifConnected(1, RifHello("r1", 1, 0, "anna", "memory:r1", (Resource("x.core0", "core"),)))
     reason = "its hardware makes no sense: resource ids of r1 begin with r1., not as in x.core0"
     assert run(machine, BOOT[0], (1.0, bad)) == [
         RifChanged(1.0, "r1", "anna", "lost", reason),
@@ -140,7 +142,7 @@ def test_a_lost_rif_is_taken_from_jobs_and_rm_and_bootstrapped_again_with_what_i
     machine = make()
     assert lost(machine) == [
         RifChanged(10.0, "r1", "anna", "lost", "connection reset"),
-        actions.AnnounceGone(("j1",), "r1", 1, "connection reset"),
+        TellJobs(("j1",), RifGone("r1", 1, "connection reset")),
         actions.TellRm(Coming("r1", CORES, "anna")),
         actions.TellRm(Removed(IDS, "lose")),
         actions.KillRif("r1", 1),
@@ -156,12 +158,12 @@ def test_a_lost_rif_is_taken_from_jobs_and_rm_and_bootstrapped_again_with_what_i
         RifChanged(11.1, "r1", "anna", "starting"),
     ]
     more = (*CORES, Resource("r1.core1", "core", ("r1.node",)))
-    assert run(machine, (12.0, events.RifUp(2, "r1", 2, "memory:r1b", more))) == [
+    assert run(machine, (12.0, events.RifConnected(2, RifHello("r1", 2, 0, "anna", "memory:r1b", more)))) == [
         actions.AskRif(2, 2, AddResources(CORES))
     ]
     assert run(machine, (13.0, events.RifAnswered(2, 2, REPORT))) == [
         RifChanged(13.0, "r1", "anna", "up"),
-        actions.AnnounceRif(("j1",), "r1", 2, "anna", "memory:r1b", CORES),
+        TellJobs(("j1",), RifUp("r1", 2, "anna", "memory:r1b", CORES)),
         actions.TellRm(Added(CORES, "anna")),
         actions.TellRm(Settled("r1")),
     ]
@@ -248,7 +250,7 @@ def test_a_rif_that_was_up_for_long_has_all_its_tries_again():
         machine,
         (11.0, events.RifEnded("r1", 1)),
         (12.0, Tick()),
-        (13.0, events.RifUp(2, "r1", 2, "a", ())),
+        (13.0, events.RifConnected(2, RifHello("r1", 2, 0, "anna", "a", ()))),
         (13.0, events.RifAnswered(2, 2, REPORT)),
         (73.0, events.RifEnded("r1", 2)),
     )
@@ -258,8 +260,14 @@ def test_a_rif_that_was_up_for_long_has_all_its_tries_again():
 @pytest.mark.parametrize(
     ("hello", "reason"),
     [
-        (events.RifUp(5, "r1", 1, "a", ()), "r1 incarnation 1 is refused: the newest is 2"),
-        (events.RifUp(5, "r7", 1, "a", ()), "r7 incarnation 1 is refused: there is no such RIF"),
+        (
+            events.RifConnected(5, RifHello("r1", 1, 0, "anna", "a", ())),
+            "r1 incarnation 1 is refused: the newest is 2",
+        ),
+        (
+            events.RifConnected(5, RifHello("r7", 1, 0, "anna", "a", ())),
+            "r7 incarnation 1 is refused: there is no such RIF",
+        ),
     ],
 )
 def test_a_late_old_incarnation_is_refused(hello, reason):
@@ -271,7 +279,7 @@ def test_a_late_old_incarnation_is_refused(hello, reason):
 
 def test_a_second_connection_of_the_same_incarnation_is_refused():
     machine = make()
-    again = events.RifUp(2, "r1", 1, "a", ())
+    again = events.RifConnected(2, RifHello("r1", 1, 0, "anna", "a", ()))
     assert run(machine, *BOOT[:2], (1.5, again)) == [
         actions.DropLink(2, "r1 incarnation 1 is refused: it is connected already")
     ]
@@ -281,7 +289,7 @@ def test_a_second_connection_of_the_same_incarnation_is_refused():
     assert run(machine, (4.0, events.RifLost(2, "dropped"))) == []
 
 
-AGAIN = events.RifUp(2, "r1", 1, "a", ())
+AGAIN = events.RifConnected(2, RifHello("r1", 1, 0, "anna", "a", ()))
 """A process that its strategy has started as well, and ends when it is refused."""
 
 
@@ -311,9 +319,9 @@ def test_a_refused_process_that_ends_does_not_end_the_teardown_of_the_other_one(
 def test_teardown_asks_the_rif_to_stop_and_kills_it_after_a_second():
     machine = make()
     assert run(machine, *BOOT, (3.0, JOB), (4.0, events.TeardownAsked(2, ("r1", "r1")))) == [
-        actions.AnnounceGone(("j1",), "r1", 1, "it was taken down"),
+        TellJobs(("j1",), RifGone("r1", 1, "it was taken down")),
         actions.TellRm(Removed(IDS, "lose")),
-        actions.StopRif(1),
+        TellRif(1, StopRif()),
     ]
     assert machine.deadline() == 5.0
     assert run(machine, (4.5, events.RifLost(1, "closed"))) == []
@@ -347,7 +355,7 @@ def test_stop_takes_everything_down_and_says_when_nothing_is_left():
     machine = make()
     assert run(machine, *BOOT, (4.0, events.Stop())) == [
         actions.TellRm(Removed(IDS, "lose")),
-        actions.StopRif(1),
+        TellRif(1, StopRif()),
     ]
     assert run(machine, (4.1, events.BootstrapAsked(2, ("bert",)))) == [
         actions.QuestionRefused(2, "the run-time system is stopping")
@@ -368,7 +376,7 @@ def test_stop_without_rifs_is_over_at_once():
 def test_jobs_and_rifs_are_limited():
     machine = Rts(frozenset({"local"}), Limits(jobs_max=1, rifs_max=1))
     run(machine, (0.0, JOB))
-    assert run(machine, (0.0, events.JobAsked(10, "b", 1, "anna"))) == [
+    assert run(machine, (0.0, events.JobConnected(10, RegisterJob("b", 1, "anna")))) == [
         actions.RefuseJob(10, "there may be 1 jobs at one time, and there are")
     ]
     assert run(machine, (0.0, events.BootstrapAsked(1, ("anna", "bert")))) == [

@@ -13,12 +13,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources
+from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources, RifHello, StopRif
 from gspc_trio.components.rm.events import Added, Coming, JobGone, JobJoined, Removed, Settled
 from gspc_trio.components.rm.messages import Revoke, Revoked
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.machine import Rts
-from gspc_trio.components.rts.messages import JobEnd
+from gspc_trio.components.rts.messages import JobEnd, RegisterJob, RifGone, RifUp
 from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.resources import Resource
@@ -74,9 +74,6 @@ class World:
         assert key not in self.dying, "killed twice"
         self.dying.append(key)
 
-    def on_StopRif(self, action: actions.StopRif) -> None:
-        assert action.link in self.live_links
-
     def on_DropLink(self, action: actions.DropLink) -> None:
         self.live_links.discard(action.link)
 
@@ -87,7 +84,8 @@ class World:
 
     def on_TellRif(self, action: actions.TellRif) -> None:
         assert action.link in self.live_links
-        self.revokes.append(action)
+        if not isinstance(action.message, StopRif):
+            self.revokes.append(action)
 
     def on_CloseJobAt(self, action: actions.CloseJobAt) -> None:
         assert set(action.links) <= self.live_links
@@ -142,13 +140,13 @@ class World:
     def on_RefuseJob(self, _: actions.RefuseJob) -> None:
         assert self.stopped or self.machine._lives.stopping
 
-    def on_AnnounceRif(self, action: actions.AnnounceRif) -> None:
+    def on_TellJobs(self, action: actions.TellJobs) -> None:
         for job in action.jobs:
-            self.seen[job][action.rif_id] = {resource.resource_id for resource in action.resources}
-
-    def on_AnnounceGone(self, action: actions.AnnounceGone) -> None:
-        for job in action.jobs:
-            del self.seen[job][action.rif_id]
+            if isinstance(action.message, RifUp):
+                names = {resource.resource_id for resource in action.message.resources}
+                self.seen[job][action.message.rif_id] = names
+            elif isinstance(action.message, RifGone):
+                del self.seen[job][action.message.rif_id]
 
     def on_Answer(self, action: actions.Answer) -> None:
         self.asks.remove(action.ask)
@@ -211,7 +209,9 @@ class RtsAmongOthers(RuleBasedStateMachine):
         hardware += tuple(Resource(f"{rif_id}.core{n}", "core", (f"{rif_id}.node",)) for n in range(cores))
         world.link += 1
         world.live_links.add(world.link)
-        world.give(events.RifUp(world.link, rif_id, incarnation, "memory:rif", hardware))
+        world.give(
+            events.RifConnected(world.link, RifHello(rif_id, incarnation, 0, "anna", "memory:rif", hardware))
+        )
 
     @precondition(lambda self: self.world.calls)
     @rule(refuse=st.integers(0, 5))
@@ -233,14 +233,14 @@ class RtsAmongOthers(RuleBasedStateMachine):
     @rule(host=st.sampled_from(HOSTS))
     def job_joins(self, host: str) -> None:
         self.world.link += 1
-        self.world.give(events.JobAsked(self.world.link, "job", 1, host))
+        self.world.give(events.JobConnected(self.world.link, RegisterJob("job", 1, host)))
 
     @precondition(lambda self: self.world.seen)
     @rule(data=st.data())
     def job_goes(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(sorted(self.world.seen)))
         del self.world.seen[job]
-        self.world.give(events.JobGone(job, left=JobEnd(tasks={TaskState.FINISHED: 1})))
+        self.world.give(events.JobServerGone(job, left=JobEnd(tasks={TaskState.FINISHED: 1})))
 
     @precondition(lambda self: self.resources())
     @rule(data=st.data(), policy=st.sampled_from(["lose", "wait", "refuse"]))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gspc_trio.components.rif.messages import DagReport
+from gspc_trio.components.rif.messages import DagReport, RifHello, StopRif
 from gspc_trio.components.rm.events import Added, Rested, Resumed
 from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.actions import TellRif
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.core.machine import Tick
@@ -28,7 +29,7 @@ class Bench:
     def __init__(self, grace_s: float = 0.0) -> None:
         self.machine = Rts(frozenset({"local"}), Limits(grace_s=grace_s))
         self.give(0.0, events.BootstrapAsked(1, ("anna",)))
-        self.give(0.0, events.RifUp(1, "r1", 1, "memory:r1", ALL, pid=7))
+        self.give(0.0, events.RifConnected(1, RifHello("r1", 1, 7, "anna", "memory:r1", ALL)))
         self.give(0.0, events.RifAnswered(1, 1, DagReport(())))
         self.give(0.0, events.RmAnswered(Added(ALL, "anna")))
 
@@ -95,7 +96,7 @@ def test_a_quarantine_ends_with_the_host() -> None:
     bench.give(11.0, events.RifEnded("r1", 1))
     bench = Bench()
     bench.give(10.0, UNFIT)
-    assert actions.StopRif(1) in bench.give(11.0, events.TeardownAsked(2, ("r1",)))
+    assert TellRif(1, StopRif()) in bench.give(11.0, events.TeardownAsked(2, ("r1",)))
     assert bench.rif.quarantine is None
 
 

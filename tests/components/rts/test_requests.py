@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources, WorkerEndpoint
+from gspc_trio.components.rif.messages import (
+    AddResources,
+    DagReport,
+    RemoveResources,
+    RifHello,
+    WorkerEndpoint,
+)
 from gspc_trio.components.rm.events import Added, Coming, Removed
 from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.actions import TellJobs
 from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import RegisterJob, RifGone, RifUp
 from gspc_trio.components.rts.state import Limits
 from gspc_trio.core.resources import Resource
 from gspc_trio.records.facts import RifChanged
@@ -35,16 +43,16 @@ def machine() -> Rts:
     run(
         made,
         events.BootstrapAsked(1, ("anna",)),
-        events.RifUp(1, "r1", 1, "memory:r1", (NODE, CORE0)),
+        events.RifConnected(1, RifHello("r1", 1, 0, "anna", "memory:r1", (NODE, CORE0))),
         events.RifAnswered(1, 1, report("r1.node", "r1.core0")),
         events.RmAnswered(Added((NODE, CORE0), "anna")),
-        events.JobAsked(9, "count", 70, "anna"),
+        events.JobConnected(9, RegisterJob("count", 70, "anna")),
     )
     return made
 
 
-def announced(*resources: Resource) -> actions.AnnounceRif:
-    return actions.AnnounceRif(("j1",), "r1", 1, "anna", "memory:r1", resources)
+def announced(*resources: Resource) -> TellJobs:
+    return TellJobs(("j1",), RifUp("r1", 1, "anna", "memory:r1", resources))
 
 
 def test_add_starts_workers_then_tells_jobs_then_the_rm_and_answers_when_the_rm_has_them(machine):
@@ -105,7 +113,11 @@ def test_an_add_that_the_rm_refuses_is_undone_at_the_rif(machine):
 
 def test_first_resources_that_a_rif_cannot_add_are_a_failed_bootstrap():
     machine = Rts(frozenset({"local"}))
-    run(machine, events.BootstrapAsked(1, ("anna",)), events.RifUp(1, "r1", 1, "memory:r1", (NODE, CORE0)))
+    run(
+        machine,
+        events.BootstrapAsked(1, ("anna",)),
+        events.RifConnected(1, RifHello("r1", 1, 0, "anna", "memory:r1", (NODE, CORE0))),
+    )
     out = run(machine, events.RifRefused(1, 1, "no template"), events.RifEnded("r1", 1))
     assert out[-1] == actions.Answer(
         1, actions.Bootstrapped({}, {"anna": "it could not add its first resources: no template"})
@@ -117,7 +129,7 @@ def test_first_resources_that_the_rm_refuses_are_a_failed_bootstrap():
     run(
         machine,
         events.BootstrapAsked(1, ("anna",)),
-        events.RifUp(1, "r1", 1, "memory:r1", (NODE,)),
+        events.RifConnected(1, RifHello("r1", 1, 0, "anna", "memory:r1", (NODE,))),
         events.RifAnswered(1, 1, report("r1.node")),
         events.RmAnswered(Added((NODE,), "anna"), "r1.node is there already"),
     )
@@ -212,7 +224,7 @@ def test_a_lost_rif_answers_whoever_waits_and_comes_back_without_what_was_leavin
     )
     assert run(machine, events.RifLost(1, "reset")) == [
         RifChanged(5.0, "r1", "anna", "lost", "reset"),
-        actions.AnnounceGone(("j1",), "r1", 1, "reset"),
+        TellJobs(("j1",), RifGone("r1", 1, "reset")),
         actions.TellRm(Coming("r1", (Resource("r1.node", "node"),), "anna")),
         actions.TellRm(Removed(("r1.node", "r1.core0"), "lose")),
         actions.QuestionRefused(3, "r1 was lost: reset"),
@@ -232,7 +244,7 @@ def test_a_rif_that_cannot_remove_is_replaced(machine):
     assert run(machine, events.RifRefused(1, 2, "stuck")) == [
         RifChanged(5.0, "r1", "anna", "lost", reason),
         actions.DropLink(1, reason),
-        actions.AnnounceGone(("j1",), "r1", 1, reason),
+        TellJobs(("j1",), RifGone("r1", 1, reason)),
         actions.TellRm(Coming("r1", (Resource("r1.node", "node"),), "anna")),
         actions.TellRm(Removed(("r1.node",), "lose")),
         actions.QuestionRefused(2, f"r1 was lost: {reason}"),
@@ -245,7 +257,7 @@ def test_waiting_requests_are_limited():
     run(
         machine,
         events.BootstrapAsked(1, ("anna",)),
-        events.RifUp(1, "r1", 1, "memory:r1", (NODE,)),
+        events.RifConnected(1, RifHello("r1", 1, 0, "anna", "memory:r1", (NODE,))),
         events.RifAnswered(1, 1, report("r1.node")),
         events.RmAnswered(Added((NODE,), "anna")),
         events.AddAsked(2, "r1", (CORE0,)),

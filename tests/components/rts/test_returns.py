@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gspc_trio.components.rif.messages import Claim
+from gspc_trio.components.rif.messages import Claim, RifHello, StopRif
 from gspc_trio.components.rm.events import (
     Added,
     Awaited,
@@ -31,20 +31,24 @@ from gspc_trio.components.rm.messages import (
     Revoked,
 )
 from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.actions import TellJobs, TellRif
 from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import RegisterJob, RifUp
 from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.machine import IllegalEvent, Tick
 from gspc_trio.core.task import CORE
 from gspc_trio.records.facts import JobChanged, RifChanged
-from tests.components.rts.support import BOOT, CORES, HELLO, IDS, JOB, REPORT
+from tests.components.rts.support import BOOT, CORES, HELLO, IDS, JOB, REPORT, back_as
 
 RESTORED = events.RifRestored("r1", 1, "anna", "local", 0, {})
-BACK = events.RifBack(5, "r1", 1, "memory:r1", CORES, (Claim("j1", (1, 4), ("r1.core0",)),), pid=7)
+BACK = events.RifConnected(
+    5, RifHello("r1", 1, 7, "anna", "memory:r1", CORES, (Claim("j1", (1, 4), ("r1.core0",)),))
+)
 HELD = Grant("j1", CORE, (1, 4), ("r1.core0",))
-JOB_BACK = events.JobBack(events.JobAsked(19, "count", 70, "anna", "memory:j", 2.0), "j1", (HELD,))
+JOB_BACK = back_as(events.JobConnected(19, RegisterJob("count", 70, "anna", "memory:j", 2.0)), "j1", (HELD,))
 UP = RifChanged(5.0, "r1", "anna", "up")
-THERE = actions.AnnounceRif(("j1",), "r1", 1, "anna", "memory:r1", CORES)
+THERE = TellJobs(("j1",), RifUp("r1", 1, "anna", "memory:r1", CORES))
 
 
 def run(*steps: tuple[float, Any], grace_s: float = 30.0) -> tuple[Rts, list[Any]]:
@@ -74,7 +78,7 @@ def test_a_rif_that_does_not_come_back_is_lost_as_usual() -> None:
     assert actions.TellRm(Removed(IDS, "lose")) in out
     assert actions.KillRif("r1", 1) in out
     late = machine.handle(BACK, 35.0)
-    assert late == [actions.StopRif(5)]
+    assert late == [TellRif(5, StopRif())]
 
 
 def test_without_a_grace_nobody_is_awaited() -> None:
@@ -101,7 +105,7 @@ def test_a_rif_out_of_sight_is_asked_to_stop_when_it_is_not_needed() -> None:
     unseen = events.RifEnded("r1", 1, "ssh lost the connection", adrift=True)
     machine, out = run(*BOOT, (3.0, unseen))
     assert out == [], "it can be heard still"
-    assert machine.handle(events.TeardownAsked(3, ("r1",)), 4.0)[-1] == actions.StopRif(1)
+    assert machine.handle(events.TeardownAsked(3, ("r1",)), 4.0)[-1] == TellRif(1, StopRif())
     machine.check()
     assert machine.handle(events.RifLost(1, "closed"), 4.5)[-1] == actions.Answer(
         3, actions.TornDown(("r1",))
@@ -140,21 +144,23 @@ def test_a_new_connection_before_the_end_of_the_old_one() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        events.RifBack(5, "r2", 1, "memory:r1", CORES),
-        events.RifBack(5, "r1", 2, "memory:r1", CORES),
-        events.RifBack(5, "r1", 1, "memory:r1", CORES[:1]),
+        events.RifConnected(5, RifHello("r2", 1, 0, "anna", "memory:r1", CORES, ())),
+        events.RifConnected(5, RifHello("r1", 2, 0, "anna", "memory:r1", CORES, ())),
+        events.RifConnected(5, RifHello("r1", 1, 0, "anna", "memory:r1", CORES[:1], ())),
     ],
 )
-def test_another_rif_is_told_to_stop(wrong: events.RifBack) -> None:
+def test_another_rif_is_told_to_stop(wrong: events.RifConnected) -> None:
     machine, out = run(*BOOT, (3.0, events.RifLost(1, "reset")), (5.0, wrong))
-    assert out[0] == actions.StopRif(5)
+    assert out[0] == TellRif(5, StopRif())
     machine.check()
 
 
 def test_a_twin_at_another_address_does_not_push_out_the_one_that_is_up() -> None:
     """Both had been started as the same incarnation; the second was refused, and came back with nothing."""
-    machine, out = run(*BOOT, (3.0, JOB), (5.0, events.RifBack(5, "r1", 1, "memory:twin", ())))
-    assert out == [actions.StopRif(5)]
+    machine, out = run(
+        *BOOT, (3.0, JOB), (5.0, events.RifConnected(5, RifHello("r1", 1, 0, "anna", "memory:twin", (), ())))
+    )
+    assert out == [TellRif(5, StopRif())]
     assert machine.rifs[0].state is RifState.UP
     machine.check()
 
@@ -193,7 +199,7 @@ def test_what_is_in_use_on_a_rif_that_is_back_is_given_to_nobody() -> None:
     """A job that was back sooner got it, and the task of the other one there was ended and begun again."""
     machine, _ = run()
     rm = ResourceManager(2)
-    early = events.JobBack(events.JobAsked(18, "sooner", 71, "anna"), "j2")
+    early = back_as(events.JobConnected(18, RegisterJob("sooner", 71, "anna")), "j2")
     given: list[Any] = []
     for event in (RESTORED, early, Demand("j2", CORE, 1, NO_GRANT), BACK, JOB_BACK):
         if isinstance(event, Demand):
@@ -314,7 +320,7 @@ def test_no_name_is_given_twice() -> None:
 
 
 def test_a_job_that_was_cut_off_comes_back_under_its_name() -> None:
-    silent = events.JobGone("j1", "nothing heard for 6 s", silent=True, link=9)
+    silent = events.JobServerGone("j1", "nothing heard for 6 s", silent=True, link=9)
     machine, out = run(*BOOT, (3.0, JOB), (4.0, silent))
     assert out == [actions.TellRm(Interrupt("j1"))]
     assert machine.handle(JOB_BACK, 5.0)[1] == actions.AcceptJob(19, "j1", back=True)
@@ -326,7 +332,7 @@ def test_a_job_that_was_cut_off_comes_back_under_its_name() -> None:
 
 
 def test_a_job_that_is_gone_without_silence_is_over() -> None:
-    machine, _ = run(*BOOT, (3.0, JOB), (4.0, events.JobGone("j1", "closed", link=9)))
+    machine, _ = run(*BOOT, (3.0, JOB), (4.0, events.JobServerGone("j1", "closed", link=9)))
     assert machine.jobs == ()
 
 

@@ -7,22 +7,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gspc_trio.components.rif.messages import Claim
+from gspc_trio.components.rif.messages import Claim, RifHello
 from gspc_trio.components.rm.events import Claimed, JobGone, JobJoined
 from gspc_trio.components.rm.messages import Grant
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import RegisterJob
 from gspc_trio.components.rts.state import Limits
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.task import CORE
 from gspc_trio.records.facts import JobChanged
-from tests.components.rts.support import CORES
+from tests.components.rts.support import CORES, back_as
 
 RESTORED = events.RifRestored("r1", 1, "anna", "local", 0, {})
-BACK = events.RifBack(5, "r1", 1, "memory:r1", CORES, (Claim("j1", (1, 4), ("r1.core0",)),), pid=7)
-SUCCESSOR = events.JobAsked(19, "flow", 71, "head", grace_s=30.0, adopts="j1")
-SUCCESSOR_BACK = events.JobBack(SUCCESSOR, "j2")
+BACK = events.RifConnected(
+    5, RifHello("r1", 1, 7, "anna", "memory:r1", CORES, (Claim("j1", (1, 4), ("r1.core0",)),))
+)
+SUCCESSOR = events.JobConnected(19, RegisterJob("flow", 71, "head", grace_s=30.0, adopts="j1"))
+SUCCESSOR_BACK = back_as(SUCCESSOR, "j2")
 CLAIMED = actions.TellRm(Claimed("j1", (Grant("j1", CORE, (1, 4), ("r1.core0",)),)))
 KEPT = ("j1", "j2", math.inf)
 
@@ -62,7 +65,9 @@ def test_a_successor_may_be_there_after_it() -> None:
 
 def test_a_job_is_awaited_of_which_nothing_is_at_work_but_its_results() -> None:
     """Its last task ended before its RIF was back: what it had brought was thrown away, and run again."""
-    kept = events.RifBack(5, "r1", 1, "memory:r1", CORES, (Claim("j1", NO_GRANT, ()),), pid=7)
+    kept = events.RifConnected(
+        5, RifHello("r1", 1, 7, "anna", "memory:r1", CORES, (Claim("j1", NO_GRANT, ()),))
+    )
     machine, _ = run((1.0, kept))
     assert [(job.job, job.away_until) for job in machine.jobs] == [("j1", 31.0)]
     machine, done = run((1.0, kept), (5.0, SUCCESSOR))
@@ -90,27 +95,29 @@ def test_a_successor_of_before_is_one_still() -> None:
 
 
 def test_who_is_back_is_nobodys_successor_whose_job_is_there() -> None:
-    first = events.JobBack(events.JobAsked(18, "flow", 70, "anna", grace_s=30.0), "j1")
+    first = back_as(events.JobConnected(18, RegisterJob("flow", 70, "anna", grace_s=30.0)), "j1")
     machine, _ = run((1.0, first), (2.0, SUCCESSOR_BACK), named=2)
     assert orphans(machine) == []
 
 
 def test_a_job_that_never_was_or_is_over_has_no_successor() -> None:
     for never in ("j2", "j9", "r1", "j", "", "j01x"):
-        _, done = run((1.0, events.JobAsked(19, "flow", 71, "head", grace_s=30.0, adopts=never)))
+        _, done = run(
+            (1.0, events.JobConnected(19, RegisterJob("flow", 71, "head", grace_s=30.0, adopts=never)))
+        )
         assert actions.AcceptJob(19, "j2") in done
-    empty = events.RifBack(5, "r1", 1, "memory:r1", CORES)
+    empty = events.RifConnected(5, RifHello("r1", 1, 0, "anna", "memory:r1", CORES, ()))
     _, done = run((1.0, empty), (2.0, SUCCESSOR))
     assert actions.AcceptJob(19, "j2") in done, "nobody is awaited who could have something of it"
 
 
 def test_who_goes_on_for_a_job_may_be_away_for_a_while() -> None:
     """What it had adopted was ended at once, and begun again by the successor, which lived."""
-    silent = events.JobGone("j2", "nothing heard for 6 s", silent=True, link=19)
+    silent = events.JobServerGone("j2", "nothing heard for 6 s", silent=True, link=19)
     machine, done = run((1.0, BACK), (2.0, SUCCESSOR), (3.0, silent))
     assert actions.TellRm(JobGone("j1")) not in done
     assert orphans(machine) == [KEPT]
-    again = events.JobBack(replace(SUCCESSOR, link=20), "j2")
+    again = back_as(replace(SUCCESSOR, link=20), "j2")
     machine.handle(again, 4.0)
     machine.check()
     assert orphans(machine) == [KEPT]
@@ -118,7 +125,7 @@ def test_who_goes_on_for_a_job_may_be_away_for_a_while() -> None:
 
 
 def test_a_successor_that_does_not_come_back_ends_with_what_it_went_on_for() -> None:
-    machine, _ = run((1.0, BACK), (2.0, SUCCESSOR), (3.0, events.JobGone("j2", "killed")))
+    machine, _ = run((1.0, BACK), (2.0, SUCCESSOR), (3.0, events.JobServerGone("j2", "killed")))
     out = machine.handle(Tick(), 33.0)
     machine.check()
     ended = [action.event.job for action in out if isinstance(action, actions.TellRm)]
@@ -128,8 +135,8 @@ def test_a_successor_that_does_not_come_back_ends_with_what_it_went_on_for() -> 
 
 def test_the_successor_of_a_successor_that_is_away_has_what_that_had_itself() -> None:
     """The hosts have ended what the one before it went on for, with its connection."""
-    third = events.JobAsked(21, "flow", 72, "head", grace_s=30.0, adopts="j2")
-    machine, _ = run((1.0, BACK), (2.0, SUCCESSOR), (3.0, events.JobGone("j2", "killed")))
+    third = events.JobConnected(21, RegisterJob("flow", 72, "head", grace_s=30.0, adopts="j2"))
+    machine, _ = run((1.0, BACK), (2.0, SUCCESSOR), (3.0, events.JobServerGone("j2", "killed")))
     out = machine.handle(third, 4.0)
     machine.check()
     assert actions.TellRm(JobGone("j1")) in out
@@ -137,7 +144,7 @@ def test_the_successor_of_a_successor_that_is_away_has_what_that_had_itself() ->
 
 
 def test_who_comes_back_when_another_goes_on_for_it_is_refused() -> None:
-    back = events.JobBack(events.JobAsked(23, "flow", 70, "head", grace_s=30.0), "j1")
+    back = back_as(events.JobConnected(23, RegisterJob("flow", 70, "head", grace_s=30.0)), "j1")
     machine, done = run((1.0, BACK), (5.0, SUCCESSOR), (6.0, back))
     assert done[-1] == actions.RefuseJob(23, "job j2 has gone on for it")
     assert orphans(machine) == [KEPT]

@@ -29,12 +29,10 @@ from gspc_trio.components.rif.messages import Hold, Orphans, WorkBack
 from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Lapsed, Recall, Refuse, Release
 from gspc_trio.components.rts.messages import (
     Await,
-    JobBack,
     JobRegistered,
     LeaveJob,
     NewWeight,
     RegisterJob,
-    RifEndpoint,
     RifGone,
     RifUp,
 )
@@ -84,7 +82,7 @@ class _RifLink:
     the number of the last submission of the job when something was last sent there.
     """
 
-    endpoint: RifEndpoint
+    endpoint: RifUp
     scope: trio.CancelScope
     put: Put
     peer: Peer | None = None
@@ -228,7 +226,7 @@ class SchedulerRoutes:
         if isinstance(message, _FROM_RM):
             self._put(message)
         elif isinstance(message, RifUp):
-            self._rif_up(message.endpoint)
+            self._rif_up(message)
         elif isinstance(message, RifGone):
             self._rif_gone(message)
         elif isinstance(message, Await):
@@ -254,7 +252,7 @@ class SchedulerRoutes:
             self.rts.post(action)
         elif isinstance(action, Claims):
             self.rts = self._contact.peer
-            self.rts.post(JobBack(self._joining, action.job, action.grants))
+            self.rts.post(replace(self._joining, job=action.job, grants=action.grants))
         elif isinstance(action, Cancel | TakeBack):
             self._send_to(action.resource_id, action)
         elif isinstance(action, GivenUp):
@@ -321,7 +319,7 @@ class SchedulerRoutes:
                 parts.setdefault(rif_id, []).append(resource_id)
         return parts
 
-    def _rif_up(self, endpoint: RifEndpoint) -> None:
+    def _rif_up(self, endpoint: RifUp) -> None:
         """A RIF is new, or has other resources than before."""
         link = self._links.get(endpoint.rif_id)
         if link is not None and link.endpoint.incarnation == endpoint.incarnation:
@@ -334,7 +332,7 @@ class SchedulerRoutes:
         self._announce(endpoint)
         self._nursery.start_soon(self._keep_connected, link)
 
-    def _announce(self, endpoint: RifEndpoint) -> None:
+    def _announce(self, endpoint: RifUp) -> None:
         for resource in endpoint.resources:
             self._rif_of[resource.resource_id] = endpoint.rif_id
             self._hosts[resource.resource_id] = endpoint.host
@@ -346,7 +344,7 @@ class SchedulerRoutes:
         what = resource.resource_id, resource.resource_class
         self._record(ResourceChanged(trio.current_time(), *what, state, host, resource.parents))
 
-    def _change_resources(self, link: _RifLink, endpoint: RifEndpoint) -> None:
+    def _change_resources(self, link: _RifLink, endpoint: RifUp) -> None:
         left = {resource.resource_id for resource in endpoint.resources}
         gone = tuple(r.resource_id for r in link.endpoint.resources if r.resource_id not in left)
         link.endpoint = endpoint

@@ -36,7 +36,6 @@ from gspc_trio.components.rif.messages import (
     Claim,
     CloseJobEverywhere,
     RemoveResources,
-    RifBack,
     RifHello,
     StopRif,
     WorkBack,
@@ -199,7 +198,7 @@ class RifService(Performer[HostAction]):
         """Say what there is to a run-time system that may know nothing of it."""
         rif = self.machine.rif
         kept = tuple(Claim(job, NO_GRANT, ()) for job in self._router.orphaned)
-        rts.post(RifBack(self._hello(rif.resources), (*rif.claims, *kept)))
+        rts.post(replace(self._hello(rif.resources), claims=(*rif.claims, *kept)))
         self._open_records(rts)
 
     async def _kill_all(self) -> None:

@@ -10,7 +10,7 @@ import trio
 from attrs import define, field
 from msgspec.structs import replace
 
-from gspc_trio.components.rif.messages import CannotStart, DagReport, RifBack, RifHello
+from gspc_trio.components.rif.messages import CannotStart, DagReport, RifHello
 from gspc_trio.components.rm.messages import Revoked
 from gspc_trio.components.rm.shell.service import FROM_JOBS, FromJob, RmShell
 from gspc_trio.components.rts import actions, events
@@ -27,7 +27,6 @@ from gspc_trio.components.rts.messages import (
     GetResources,
     GetStatus,
     HostToResource,
-    JobBack,
     JobEnd,
     JobEntry,
     JobList,
@@ -163,26 +162,21 @@ class PeerServer:
     # RIFs ---------------------------------------------------------------------------------------------------
 
     async def _serve_rif(self, peer: Peer) -> None:
-        first, *more = await peer.receive()
-        hello = first.hello if isinstance(first, RifBack) else first
+        hello, *more = await peer.receive()
         if not isinstance(hello, RifHello):
-            drop_offender(peer, f"a RIF begins with its hello, not with {_name_of(first)}")
+            drop_offender(peer, f"a RIF begins with its hello, not with {_name_of(hello)}")
             return
         if hello.rif_id != peer.name:
             drop_offender(peer, f"{peer.name} says hello as {hello.rif_id}")
             return
         others = [rif for rif in self.rifs.values() if rif.name == peer.name and rif.is_held_by_another(peer)]
-        if isinstance(first, RifBack) and others:
+        if hello.claims is not None and others:
             drop_offender(peer, f"{peer.name} is connected from another process")
             return
         put = self._service.inbox.put
         link = self._links.next()
         self.rifs[link] = peer
-        said = (link, hello.rif_id, hello.incarnation, hello.address, hello.hardware)
-        if isinstance(first, RifBack):
-            put(events.RifBack(*said, first.claims, hello.pid), peer)
-        else:
-            put(events.RifUp(*said, hello.pid), peer)
+        put(events.RifConnected(link, hello), peer)
         try:
             late_s = 0.0
             while True:
@@ -223,23 +217,18 @@ class PeerServer:
     async def _serve_job(self, peer: Peer) -> None:
         first, *more = await peer.receive()
         call = first if isinstance(first, IncomingCall) else None
-        wish = first.joining if isinstance(first, JobBack) else call and call.body
-        if not isinstance(wish, RegisterJob):
+        wish = first if call is None else call.body
+        if not isinstance(wish, RegisterJob) or bool(wish.job) == (call is not None):
             drop_offender(peer, f"a job begins with its registration, not with {_name_of(first)}")
             return
-        if isinstance(first, JobBack):
-            before = self._service.rm.peers.get(first.job)
-            if before is not None and before.is_held_by_another(peer):
-                drop_offender(peer, f"job {first.job} is connected from another process")
-                return
+        before = self._service.rm.peers.get(wish.job)
+        if before is not None and before.is_held_by_another(peer):
+            drop_offender(peer, f"job {wish.job} is connected from another process")
+            return
         link = self._links.next()
         joining = self._jobs[link] = _JobLink(peer, call)
         put = self._service.inbox.put
-        asked = events.JobAsked(
-            link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s, wish.adopts,
-            wish.priority,
-        )  # fmt: skip
-        put(events.JobBack(asked, first.job, first.grants) if isinstance(first, JobBack) else asked, peer)
+        put(events.JobConnected(link, wish), peer)
         try:
             await joining.answered.wait()
             if joining.job:
@@ -251,7 +240,7 @@ class PeerServer:
                     del self._service.rm.peers[joining.job]
                 reason = "" if joining.left is not None else peer.reason or CANCELLED
                 silent = reason.startswith(SILENT)
-                put(events.JobGone(joining.job, reason, joining.left, silent, link))
+                put(events.JobServerGone(joining.job, reason, joining.left, silent, link))
 
     async def _listen_to_job(self, joined: _JobLink, more: list[object]) -> JobEnd:
         """Take what a job says until it leaves; return how it has ended."""
@@ -278,7 +267,7 @@ class PeerServer:
         """Tell the job server its id; it may be gone already."""
         joining, job = self._jobs.get(accepted.link), accepted.job
         if joining is None:
-            gone = events.JobGone(job, "it went before it was registered", silent=accepted.back)
+            gone = events.JobServerGone(job, "it went before it was registered", silent=accepted.back)
             self._service.inbox.put(gone)
             return
         joining.job = job

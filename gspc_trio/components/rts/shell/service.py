@@ -22,11 +22,7 @@ from gspc_trio.components.rts.messages import (
     BootstrapReport,
     EndedJob,
     JobEntry,
-    NewWeight,
     RequestExplanation,
-    RifEndpoint,
-    RifGone,
-    RifUp,
     RtsStatus,
     TeardownReport,
 )
@@ -293,10 +289,6 @@ class RtsService(Performer[actions.RtsAction]):
     def _tell_rif(self, action: actions.TellRif) -> None:
         self._post(action.link, action.message)
 
-    @performs(actions.StopRif)
-    def _stop_rif(self, action: actions.StopRif) -> None:
-        self._post(action.link, StopRif())
-
     @performs(actions.CloseJobAt)
     def _close_job(self, action: actions.CloseJobAt) -> None:
         for link in action.links:
@@ -313,22 +305,12 @@ class RtsService(Performer[actions.RtsAction]):
         if peer is not None:
             peer.drop(action.reason)
 
-    @performs(actions.AnnounceRif)
-    def _announce(self, action: actions.AnnounceRif) -> None:
-        endpoint = RifEndpoint(
-            action.rif_id, action.incarnation, action.host, action.address, action.resources
-        )
-        self._post_to_jobs(action.jobs, RifUp(endpoint))
-
-    @performs(actions.AnnounceGone)
-    def _announce_gone(self, action: actions.AnnounceGone) -> None:
-        self._post_to_jobs(action.jobs, RifGone(action.rif_id, action.incarnation, action.reason))
-
-    def _post_to_jobs(self, jobs: Sequence[JobId], message: RifUp | RifGone | NewWeight) -> None:
-        for job in jobs:
+    @performs(actions.TellJobs)
+    def _tell_jobs(self, action: actions.TellJobs) -> None:
+        for job in action.jobs:
             peer = self.rm.peers.get(job)
             if peer is not None:
-                peer.post(message)
+                peer.post(action.message)
 
     @performs(actions.Answer, actions.QuestionRefused)
     def _answer(self, action: actions.Answer | actions.QuestionRefused) -> None:
@@ -341,10 +323,6 @@ class RtsService(Performer[actions.RtsAction]):
     @performs(actions.RefuseJob)
     def _refuse_job(self, action: actions.RefuseJob) -> None:
         self.peers.refuse_job(action.link, action.reason)
-
-    @performs(actions.TellWeight)
-    def _tell_weight(self, action: actions.TellWeight) -> None:
-        self._post_to_jobs((action.job,), NewWeight(action.weight))
 
     @performs(actions.TellRm)
     def _tell_rm(self, action: actions.TellRm) -> None:

@@ -22,7 +22,7 @@ from msgspec import Struct, structs
 
 from gspc_trio.components.rts.events import JobServerEnded, RifRestored
 from gspc_trio.components.rts.shell.service import RtsService
-from gspc_trio.components.rts.state import Rif, RifState
+from gspc_trio.components.rts.state import ManagedRif, RifState
 from gspc_trio.core.ids import JobId, RifId
 from gspc_trio.nursery.connections.connection_file import process_start
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
@@ -260,7 +260,7 @@ def _encoded(state: RtsState) -> bytes:
     return json.dumps(asdict(state), default=structs.asdict).encode(errors="surrogateescape")
 
 
-def _saved(rif: Rif) -> SavedHost:
+def _saved(rif: ManagedRif) -> SavedHost:
     up = rif.state in (RifState.UP, RifState.AWAY) and not rif.fresh
     known = (rif.host, rif.strategy, rif.cores, dict(rif.options), rif.rif_id, rif.incarnation, rif.pid)
     return SavedHost(*known, up)

@@ -16,7 +16,7 @@ from gspc_trio.components.rts.messages import (
     RifStatus,
     RtsStatus,
 )
-from gspc_trio.components.rts.state import JobEntry, Rif
+from gspc_trio.components.rts.state import ManagedJob, ManagedRif
 from gspc_trio.core.ids import JobId
 from gspc_trio.version import VERSION
 
@@ -42,7 +42,7 @@ def describe(
     )
 
 
-def _rif_status(rif: Rif, now: float) -> RifStatus:
+def _rif_status(rif: ManagedRif, now: float) -> RifStatus:
     state, detail = rif.shown
     return RifStatus(
         rif.rif_id,
@@ -83,7 +83,7 @@ def _explained(rts: Rts, entry: ExplainedRequest, now: float) -> RequestExplanat
     )
 
 
-def _registered(job: JobEntry, share: JobShare) -> RegisteredJob:
+def _registered(job: ManagedJob, share: JobShare) -> RegisteredJob:
     return RegisteredJob(
         job.job,
         job.name,

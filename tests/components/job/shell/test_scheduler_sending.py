@@ -23,7 +23,7 @@ from gspc_trio.components.job.scheduler.interface import (
 from gspc_trio.components.job.shell.scheduler import SchedulerRoutes, _RifLink
 from gspc_trio.components.rif.messages import WorkBack
 from gspc_trio.components.rm.messages import Grant, Lapsed
-from gspc_trio.components.rts.messages import RifEndpoint, RifGone
+from gspc_trio.components.rts.messages import RifGone, RifUp
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import (
     Cancel,
@@ -66,7 +66,7 @@ def submit(*sizes: int) -> Submit:
 def sent(message: Any) -> tuple[list[Any], list[Any]]:
     """Return what arrives at the RIF, and what the machine is told."""
     events: list[Any] = []
-    link = _RifLink(RifEndpoint("r1", 1, "host", "", ()), trio.CancelScope(), events.append)
+    link = _RifLink(RifUp("r1", 1, "host", "", ()), trio.CancelScope(), events.append)
     far = FarEnd()
     link.post(far, message)  # type: ignore[arg-type]
     return far.arrived, events
@@ -123,8 +123,8 @@ async def connected_to_nobody() -> AsyncIterator[tuple[SchedulerRoutes, list[Any
         nursery.cancel_scope.cancel()
 
 
-def rif(incarnation: int) -> RifEndpoint:
-    return RifEndpoint("r1", incarnation, "host", "memory:nobody", (Resource("r1.core0", "core"),))
+def rif(incarnation: int) -> RifUp:
+    return RifUp("r1", incarnation, "host", "memory:nobody", (Resource("r1.core0", "core"),))
 
 
 def to_core(task_id: int) -> Submit:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
+from msgspec.structs import replace
 
 from gspc_trio.components.provision.strategy import RifOrder, StrategyError
 from gspc_trio.components.rif.messages import (
@@ -13,7 +14,6 @@ from gspc_trio.components.rif.messages import (
     CloseJobEverywhere,
     DagReport,
     RemoveResources,
-    RifBack,
     RifHello,
     StopRif,
     WorkerEndpoint,
@@ -71,7 +71,7 @@ class FakeRifs:
         ) as peer:
             self.peers[rif] = peer
             hello = RifHello(rif, order.incarnation, 7, order.host, f"memory:{rif}", hardware)
-            peer.post(RifBack(hello, ()) if back else hello)
+            peer.post(replace(hello, claims=()) if back else hello)
             try:
                 while True:
                     for message in await peer.receive():

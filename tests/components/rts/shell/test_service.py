@@ -124,7 +124,7 @@ async def test_a_job_hears_of_rifs_first_then_gets_what_it_demands(cluster, auto
         while sum(isinstance(message, Grant) for message in heard) < 2:
             heard += await job.peer.receive()
         assert isinstance(heard[0], RifUp)
-        assert heard[0].endpoint.resources == (
+        assert heard[0].resources == (
             Resource("r1.node", "node"),
             Resource("r1.core0", "core", ("r1.node",)),
             Resource("r1.core1", "core", ("r1.node",)),
@@ -212,8 +212,8 @@ async def test_a_rif_that_is_killed_is_started_again_and_jobs_are_told_of_all_of
         assert lapsed.grant_ids == (grant.grant_id,)
         job.peer.post(demand(job.job, 1, grant.grant_id))
         up = await one(job, RifUp)
-        assert up.endpoint.incarnation == 2
-        assert [resource.resource_id for resource in up.endpoint.resources] == ["r1.node", "r1.core0"]
+        assert up.incarnation == 2
+        assert [resource.resource_id for resource in up.resources] == ["r1.node", "r1.core0"]
         assert await one(job, Grant) == Grant("j1", CORE, (3, 2), ("r1.core0",))
     assert [order.incarnation for order in cluster.rifs.orders] == [1, 2]
     assert [order.cores for order in cluster.rifs.orders] == [1, 1]
@@ -263,7 +263,7 @@ async def test_a_rif_that_runs_on_without_its_connection_is_ended_and_started_ag
         cluster.rifs.peers["r1"].drop("cable cut")
         assert (await one(job, RifGone)).reason == "cable cut"
         up = await one(job, RifUp)
-        assert up.endpoint.incarnation == 2
+        assert up.incarnation == 2
     assert cluster.rifs.ended == ["r1"]
 
 

@@ -100,7 +100,7 @@ def stage(monkeypatch) -> Callable[[], Any]:
 
 def dial(stage: Stage, up: RifUp, job: Job) -> Any:
     connect = partial(stage.network.connect, role="job", name=job.job, expect="rif")
-    return connect(up.endpoint.address)
+    return connect(up.address)
 
 
 async def test_a_task_runs_on_what_was_granted(stage, autojump_clock):
@@ -160,7 +160,7 @@ async def test_a_removed_resource_is_lost_to_its_job_and_gone_at_the_rif(stage, 
             assert [worker.resource_id for worker in report.workers] == ["r1.core0"]
             assert (await job.next(Lapsed)).grant_ids == (grant.grant_id,)
             left = await job.next(RifUp)
-            assert [resource.resource_id for resource in left.endpoint.resources] == ["r1.node"]
+            assert [resource.resource_id for resource in left.resources] == ["r1.node"]
 
 
 async def test_a_removal_that_waits_is_answered_when_the_job_has_let_go(stage, autojump_clock):
