@@ -54,8 +54,8 @@ TOKEN = b"the token of a simulated cluster"
 Step = Callable[[SimulatedProcess], None]
 
 
-class Blind:
-    """An observer that looks away."""
+class NoObserver:
+    """An observer that checks nothing."""
 
     def saw(self, machine: object, event: object, now: float, actions: Sequence[object]) -> None:
         """Nothing."""
@@ -399,7 +399,7 @@ async def open_cluster(
             hosts=hosts,
             cores=cores,
             behave=behave or _nothing,
-            observer=observer or Blind(),
+            observer=observer or NoObserver(),
             on_step=on_step or _go_on,
             latency_s=latency_s,
             buffer_bytes=buffer_bytes,

@@ -319,7 +319,7 @@ class Strangers:
 
     def come(self, where: tuple[str, int]) -> None:
         """Many come to a listener: most say nothing, one a lot, and one tries a proof of his own."""
-        acts = [self._stay] * CROWD + [self._flood, self._lie]
+        acts = [self._stay] * CROWD + [self._flood, self._send_wrong_proof]
         self._random.shuffle(acts)
         for act in acts:
             self._spawn(where, act)
@@ -353,10 +353,10 @@ class Strangers:
             await end.send_all(bytes(1024))
         await self._stay(end)
 
-    async def _lie(self, end: WireEnd) -> None:
+    async def _send_wrong_proof(self, end: WireEnd) -> None:
         """Take whoever listens for whom he says he is, and prove nothing."""
         nonce, proof = self._random.randbytes(handshake.NONCE_BYTES), self._random.randbytes(32)
-        hello = handshake.Hello(VERSION, VERSION, "job", "liar", nonce, "liar", "", 1000)
+        hello = handshake.Hello(VERSION, VERSION, "job", "fake", nonce, "fake", "", 1000)
         async with trio.open_nursery() as nursery:
             connection = await wrap_client_stream(nursery, cast(trio.SocketStream, end), "nowhere", "/")
             await connection.send_message(handshake.encode_hello(hello))

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-LAYER_ROLES = ("iml", "store", "tenant")
+LAYER_ROLES = ("iml", "store", "user")
 """A memory layer's first process, with its coordinator; its servers on other hosts; its other clients."""
 
 ROLES = ("rts", "rif", "job", "compute", *LAYER_ROLES)
@@ -55,11 +55,11 @@ NEWER_KINDS: Mapping[str, tuple[str, ...]] = {
 """The same for those that came later still."""
 
 LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
-    "kill": ("store", "store", "store", "iml", "tenant"),
+    "kill": ("store", "store", "store", "iml", "user"),
     "crash": ("store", "store", "iml"),
-    "cut": ("store", "store", "tenant", "iml"),
-    "partition": ("store", "store", "tenant", "iml"),
-    "pause": ("store", "store", "tenant", "iml"),
+    "cut": ("store", "store", "user", "iml"),
+    "partition": ("store", "store", "user", "iml"),
+    "pause": ("store", "store", "user", "iml"),
     "stranger": ("store", "iml"),
 }
 """The same for what happens to a memory layer; a role that is named more often is drawn more often."""

@@ -1,8 +1,9 @@
 """``python -m gspc_trio.testing.hostile``: whoever says something illegal loses its connection, and no more.
 
-A liar has the token and speaks as a RIF, a job, a client that controls, a client of a memory layer, or a
-memory server, to everybody who listens to that. What it says is made by :mod:`gspc_trio.testing.lies`. Beside
-it honest jobs run, whose connections must last and whose results must be right.
+A hostile peer has the token and speaks as a RIF, a job, a client that controls, a client of a memory layer,
+or a memory server, to everybody who listens to that. What it says is made by
+:mod:`gspc_trio.testing.forged`.
+Honest jobs run beside it. Their connections must last, and their results must be right.
 """
 
 from __future__ import annotations
@@ -89,19 +90,19 @@ from gspc_trio.protocol.envelope import Call, Reply
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.records.facts import HostLoad
 from gspc_trio.records.messages import RecordBatch, Watch
-from gspc_trio.testing.hostile_memory import lie_to_layer
-from gspc_trio.testing.lies import Lies, Names
+from gspc_trio.testing.forged import ForgedMessages, Names
+from gspc_trio.testing.hostile_memory import attack_layer
 from gspc_trio.testing.simulated.backend import Behaviour, open_simulated_backend
-from gspc_trio.testing.simulated.coded import CodedNetwork, Liar, Listeners, raw_frame
+from gspc_trio.testing.simulated.coded import CodedNetwork, HostilePeer, Listeners, raw_frame
 from gspc_trio.testing.workload import TASK_SETTINGS, Workload, behave, in_order
 from gspc_trio.workflow.engine import WorkflowEngine
 
-TOKEN = b"the token of those who lie, too"
+TOKEN = b"the token that hostile peers have, too"
 RTS, RIF, JOB = "rts", "rif-r1", "job"
 """Where honest ones listen."""
 
 LIES_AT_ONCE = 16
-"""So often a liar speaks before time goes on."""
+"""So often a hostile peer speaks before time goes on."""
 
 TURN_S = 0.002
 PATIENCE_S = 600.0
@@ -138,11 +139,11 @@ class Tally(Struct):
 
 
 class Hostile:
-    """A run-time system with an honest host and honest jobs, and everybody who lies to them.
+    """A run-time system with an honest host and honest jobs, and hostile peers of every kind.
 
     Args:
         random: to draw from.
-        number: how many messages the liars are to say.
+        number: how many messages the hostile peers are to say.
     """
 
     def __init__(self, random: Random, number: int) -> None:
@@ -156,18 +157,21 @@ class Hostile:
             _words(),
             [(EPOCH, number) for number in (1, 2, 3, 5, 10, 50)] + [(0, 0), (9, 9), (EPOCH, 1 << 40)],
         )
-        self.lies = Lies(random, self._names)
+        self._messages = ForgedMessages(random, self._names)
         self._plan = self._each_once()
         self._begun, self._end = trio.Event(), trio.Event()
         self._known: dict[str, tuple[str, ...]] = {}
 
     def _each_once(self) -> Iterator[tuple[type, object]]:
         while True:
-            yield from self.lies.every()
+            yield from self._messages.every()
 
     async def run(self) -> None:
-        """Lie until all has been said; raises what an honest one has noticed."""
-        strategies: dict[str, Strategy] = {"honest": _HonestRifs(self._network), "lying": _LyingRifs(self)}
+        """Send forged messages until all has been said; raises what an honest one has noticed."""
+        strategies: dict[str, Strategy] = {
+            "honest": _HonestRifs(self._network),
+            "hostile": _HostileRifs(self),
+        }
         limits = RtsLimits(retry_delays_s=(0.01,) * 100_000, bootstrap_timeout_s=2.0)
         opening = open_rts_service(
             self._network, listen=(f"memory:{RTS}",), strategies=strategies, limits=limits, epoch=EPOCH
@@ -176,12 +180,12 @@ class Hostile:
             report = await service.bootstrap(["h1"], "honest", 2, {})
             assert report.started == {"h1": "r1"}, report
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._keep_liars, service)
+                nursery.start_soon(self._keep_hostile_host, service)
                 nursery.start_soon(self._work)
                 await self._begun.wait()
-                async with trio.open_nursery() as liars:
+                async with trio.open_nursery() as attacks:
                     for role, where in ROLES:
-                        liars.start_soon(self._lie, role, where)
+                        attacks.start_soon(self._attack, role, where)
                 self._look()
                 self._end = trio.Event()
                 with trio.fail_after(PATIENCE_S):  # of simulated time, for what has begun
@@ -189,11 +193,11 @@ class Hostile:
                 nursery.cancel_scope.cancel()
 
     def _know(self, what: str, *names: str) -> None:
-        """Let liars use these names."""
+        """Let hostile peers use these names."""
         self._known[what] = names
         self._names.texts = [*_words(), *(name for known in self._known.values() for name in known)]
 
-    # Who is honest ------------------------------------------------------------------------------------------
+    # Honest processes --------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         """Run one job after the other."""
@@ -221,19 +225,19 @@ class Hostile:
     def _look(self) -> None:
         """See that nobody has ended a connection of an honest one to another."""
         for peer in self._honest:
-            if "liar" not in peer.remote:
+            if "hostile" not in peer.remote:
                 assert peer.reason in ("", CLOSED_HERE, CLOSED_THERE), (
                     f"an honest connection has ended: {peer}"
                 )
 
-    # Who lies -----------------------------------------------------------------------------------------------
+    # Hostile peers -----------------------------------------------------------------------------------------
 
-    async def _keep_liars(self, service: RtsService) -> None:
-        """Have a host whose RIF lies, again and again."""
+    async def _keep_hostile_host(self, service: RtsService) -> None:
+        """Have a host with a hostile RIF, again and again."""
         while True:
             there = {rif.host for rif in service.machine.rifs}
-            if "liar" not in there:
-                await service.bootstrap(["liar"], "lying", 2, {})
+            if "hostile" not in there:
+                await service.bootstrap(["hostile"], "hostile", 2, {})
             await trio.sleep(0.1)
 
     def another(self, role: str) -> tuple[type, object] | None:
@@ -244,98 +248,98 @@ class Hostile:
         self.tally.said[role] += 1
         if self._random.random() < 0.2:
             return next(self._plan)
-        return self.lies.some(_SAID_BY.get(role) or WIRE_TYPES)
+        return self._messages.some(_SAID_BY.get(role) or WIRE_TYPES)
 
-    async def _lie(self, role: str, where: str) -> None:
+    async def _attack(self, role: str, where: str) -> None:
         """Connect again and again, and say what one must not, until all has been said."""
         number = 0
         while self._left > 0:
             number += 1
-            network = CodedNetwork(TOKEN, self._listeners, f"liar {role} {number}")
-            name = self._random.choice(("liar", "r1", "j1", "honest"))
+            network = CodedNetwork(TOKEN, self._listeners, f"hostile {role} {number}")
+            name = self._random.choice(("hostile", "r1", "j1", "honest"))
             try:
-                liar = await network.lie(where, role, name)
+                hostile = await network.connect_hostile(where, role, name)
             except ConnectionProblem:
                 await trio.sleep(TURN_S)
                 continue
-            await self._introduce(liar, role, where)
-            await self.speak(liar, f"{role} to {where.partition('-')[0]}", self._random.randint(1, 60))
-            liar.leave()
+            await self._introduce(hostile, role, where)
+            await self.speak(hostile, f"{role} to {where.partition('-')[0]}", self._random.randint(1, 60))
+            hostile.leave()
             await trio.sleep(TURN_S)
 
-    async def _introduce(self, liar: Liar, role: str, where: str) -> None:
+    async def _introduce(self, hostile: HostilePeer, role: str, where: str) -> None:
         """Say the first words, mostly."""
         if self._random.random() < 0.2:
             return
-        self._know("a liar", *["liar"] * USUAL)
+        self._know("a hostile peer", *["hostile"] * USUAL)
         if role == "job" and where == RTS:
-            liar.call_in_order(RegisterJob("liar", 1, "liar"))
+            hostile.call_in_order(RegisterJob("hostile", 1, "hostile"))
         elif role == "job":
-            liar.say_in_order(OpenJob("liar"))
-            liar.say_in_order(DefineCode("liar", 1, b"code"))
+            hostile.say_in_order(OpenJob("hostile"))
+            hostile.say_in_order(DefineCode("hostile", 1, b"code"))
             if self._random.random() < 0.3:  # under a grant that it was never given
                 where = self._random.choice(("r1.core0", "r1.core1", "r1.node"))
                 grant_id, task = self._random.choice(self._names.grants), Submission(1, 1, 1)
-                liar.say_in_order(Submit("liar", grant_id, (where,), (task,)))
+                hostile.say_in_order(Submit("hostile", grant_id, (where,), (task,)))
         elif role == "rif":
-            liar.say_in_order(RifHello("liar", 1, 1, "liar", "memory:liar", ()))
+            hostile.say_in_order(RifHello("hostile", 1, 1, "hostile", "memory:hostile", ()))
         await trio.lowlevel.checkpoint()
 
-    async def speak(self, liar: Liar, role: str, most: int) -> None:
+    async def speak(self, hostile: HostilePeer, role: str, most: int) -> None:
         """Say so many messages, or until the other side has had enough."""
         fatal = _FATAL.get(role, _nothing_is)
         for count in range(most):
-            if liar.reason:
+            if hostile.reason:
                 self.tally.ended += 1
                 return
-            lie = self.another(role)
-            if lie is None:
+            forged = self.another(role)
+            if forged is None:
                 return
-            kind, fields = lie
+            kind, fields = forged
             if not fatal(_decoded(self._network, kind, fields)):
-                liar.say(kind, fields, call=self._random.random() < 0.5)
-            self._answer(liar)
+                hostile.say(kind, fields, call=self._random.random() < 0.5)
+            self._answer(hostile)
             await trio.sleep(TURN_S if count % LIES_AT_ONCE == 0 else 0)
 
-    def _answer(self, liar: Liar) -> None:
-        """Answer what the liar was asked, one way or another."""
-        for item in liar.heard:
+    def _answer(self, hostile: HostilePeer) -> None:
+        """Answer what the hostile peer was asked, one way or another."""
+        for item in hostile.heard:
             if isinstance(item, Call) and isinstance(item.body, AddResources) and self._random.random() < 0.9:
-                liar.say_in_order(Reply(item.call_id, DagReport(())))
+                hostile.say_in_order(Reply(item.call_id, DagReport(())))
             elif isinstance(item, Reply) and isinstance(item.body, JobRegistered):
-                self._know("job of a liar", *[item.body.job] * USUAL)
+                self._know("job of a hostile peer", *[item.body.job] * USUAL)
             elif isinstance(item, Call):
-                liar.say(*self.lies.some(WIRE_TYPES), answers=item.call_id)
-        liar.heard.clear()
+                hostile.say(*self._messages.some(WIRE_TYPES), answers=item.call_id)
+        hostile.heard.clear()
 
     async def be_rif(self, order: RifOrder) -> str:
-        """Be a RIF that lies: to its run-time system, and to the jobs that come."""
-        network = CodedNetwork(TOKEN, self._listeners, f"liar {order.rif_id} {order.incarnation}")
-        address = f"liar-{order.rif_id}"
+        """Be a hostile RIF: to its run-time system, and to the jobs that come."""
+        network = CodedNetwork(TOKEN, self._listeners, f"hostile {order.rif_id} {order.incarnation}")
+        address = f"hostile-{order.rif_id}"
         async with trio.open_nursery() as nursery:
-            liar = await network.lie(RTS, "rif", order.rif_id)
-            nursery.start_soon(self._listeners.serve_liar, address, self._deceive)
+            hostile = await network.connect_hostile(RTS, "rif", order.rif_id)
+            nursery.start_soon(self._listeners.serve_hostile, address, self._attack_jobs)
             node = Resource(f"{order.rif_id}.node", "odd")
             below = Resource(f"{order.rif_id}.core0", "odder", (node.resource_id,))
             hello = (order.rif_id, order.incarnation, 1, order.host, f"memory:{address}", (node, below))
             self._know("rif", *[order.rif_id] * USUAL, *[node.resource_id, below.resource_id] * 5)
-            liar.say_in_order(RifHello(*hello))
-            quiet_turns = self._random.choice((0, 0, 100))  # with some jobs come, to be lied to
-            while not liar.reason and self._left > 0:
+            hostile.say_in_order(RifHello(*hello))
+            quiet_turns = self._random.choice((0, 0, 100))  # with some jobs come, to be sent forged messages
+            while not hostile.reason and self._left > 0:
                 await trio.sleep(TURN_S)
-                self._answer(liar)
+                self._answer(hostile)
                 quiet_turns -= 1
                 if quiet_turns < 0:
-                    await self.speak(liar, "rif to rts", self._random.randint(1, 60))
-            liar.leave()
+                    await self.speak(hostile, "rif to rts", self._random.randint(1, 60))
+            hostile.leave()
             nursery.cancel_scope.cancel()
-        return liar.reason or "it has said all"
+        return hostile.reason or "it has said all"
 
-    async def _deceive(self, liar: Liar) -> None:
+    async def _attack_jobs(self, hostile: HostilePeer) -> None:
         """Lie to a job that has come to a RIF."""
-        await self.speak(liar, "rif to job", self._random.randint(1, 60))
+        await self.speak(hostile, "rif to job", self._random.randint(1, 60))
         await trio.sleep(TURN_S)
-        liar.leave()
+        hostile.leave()
 
 
 class _HonestRifs:
@@ -364,8 +368,8 @@ class _HonestRifs:
             return await rif.wait_ended()
 
 
-class _LyingRifs:
-    """Starts RIFs that lie."""
+class _HostileRifs:
+    """Starts hostile RIFs."""
 
     def __init__(self, hostile: Hostile) -> None:
         self._hostile = hostile
@@ -377,7 +381,7 @@ class _LyingRifs:
 ROLES: Sequence[tuple[str, str]] = (
     ("rif", RTS), ("job", RTS), ("control", RTS), ("job", RIF), ("control", JOB), ("stranger", RTS),
 )  # fmt: skip
-"""Who lies to whom; RIFs that a run-time system has started lie to it and to jobs besides."""
+"""Hostile roles, and to whom each connects. Hostile RIFs that a run-time system has started come besides."""
 
 
 _SAID_BY: dict[str, Sequence[type]] = {
@@ -400,12 +404,12 @@ _SAID_BY: dict[str, Sequence[type]] = {
 """What is said more often than the rest, for it has a meaning there."""
 
 USUAL = 20
-"""So often does a liar's own name stand among the other words."""
+"""So often does a hostile peer's own name stand among the other words."""
 
 
 def _words() -> list[str]:
     """Return what looks right in a message."""
-    words = "liar core node odd core0 memory:nowhere ws:// lying lose wait refuse impossible interrupted"
+    words = "hostile core node odd core0 memory:nowhere ws:// hostile lose wait refuse impossible interrupted"
     states = "idle busy lost stopped running finished failed up down removed added ready"
     ids = "r1 r1.core0 r1.core0 r1.core0 r1.core1 r1.core1 r1.node r1. h1 j1 j2 r2 r2.a r2.b"
     return ["", *words.split(), *states.split(), *ids.split()]
@@ -431,8 +435,8 @@ def _compute(submission: Submission, code: bytes) -> Behaviour:
     """Compute a task of a workload, and nothing else."""
     try:
         return behave(submission, code, scale=0.1)
-    except Exception as error:  # whatever is made of a liar's code and arguments
-        return Behaviour(0.001, error=TaskError(type(error).__name__, "a lie"))
+    except Exception as error:  # whatever is made of a hostile peer's code and arguments
+        return Behaviour(0.001, error=TaskError(type(error).__name__, "forged"))
 
 
 async def _report_load(rif_id: RifId, host: str, post: Callable[[HostLoad], None]) -> None:
@@ -440,8 +444,8 @@ async def _report_load(rif_id: RifId, host: str, post: Callable[[HostLoad], None
     await trio.sleep_forever()
 
 
-def lie(seed: int, number: int) -> Tally:
-    """Let liars say so many messages; raise what an honest one has noticed."""
+def attack(seed: int, number: int) -> Tally:
+    """Let hostile peers say so many messages; raise what an honest one has noticed."""
     hostile = Hostile(Random(seed), number)
     trio.run(hostile.run, clock=MockClock(autojump_threshold=0.0))
     return hostile.tally
@@ -460,8 +464,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     begin_s, said, seed = time.monotonic(), 0, chosen.seed
     while said < chosen.messages:
         number = min(chosen.round, chosen.messages - said)
-        tally = lie(seed, number - number // 3)
-        layer = lie_to_layer(seed, number // 3)
+        tally = attack(seed, number - number // 3)
+        layer = attack_layer(seed, number // 3)
         tally.said["memory layer"] = number // 3
         tally.ended += layer.ended
         tally.finished += layer.kept

@@ -1,4 +1,4 @@
-"""Liars beside the honest client of a memory layer: see :mod:`gspc_trio.testing.hostile`."""
+"""Hostile peers beside the honest client of a memory layer: see :mod:`gspc_trio.testing.hostile`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from gspc_trio.iml.shell.server import ImlServer
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.protocol.envelope import Call
-from gspc_trio.testing.lies import POISON, Lies, Names
-from gspc_trio.testing.simulated.coded import CodedNetwork, Liar, Listeners
+from gspc_trio.testing.forged import POISON, ForgedMessages, Names
+from gspc_trio.testing.simulated.coded import CodedNetwork, HostilePeer, Listeners
 
-TOKEN = b"the token of those who lie, too"
+TOKEN = b"the token that hostile peers have, too"
 LAYER, HOSTS = "iml", ("a", "b")
 MEMORY_BYTES = 1 << 22
 DATA_BYTES = 10_000
@@ -39,11 +39,11 @@ _ASKED: Sequence[type] = sorted(
 
 
 class HostileLayer:
-    """A memory layer of two hosts, an honest client of it, and everybody who lies to them.
+    """A memory layer of two hosts, an honest client of it, and hostile peers of every kind.
 
     Args:
         random: to draw from.
-        number: how many messages the liars are to say.
+        number: how many messages the hostile peers are to say.
     """
 
     def __init__(self, random: Random, number: int) -> None:
@@ -58,7 +58,7 @@ class HostileLayer:
         words = [
             "",
             *[
-                "liar",
+                "hostile",
                 "job",
                 "a",
                 "b",
@@ -73,12 +73,12 @@ class HostileLayer:
                 "*",
             ],
         ]
-        self._lies = Lies(random, Names([*words, *["liar"] * 10], [(0, 0)]))
-        self._plan = self._lies.every()
+        self._forged = ForgedMessages(random, Names([*words, *["hostile"] * 10], [(0, 0)]))
+        self._plan = self._forged.every()
         self._servers: list[ImlServer] = []
 
     async def run(self) -> None:
-        """Lie until all has been said; raises what the honest client has noticed."""
+        """Send forged messages until all has been said; raises what the honest client has noticed."""
         async with trio.open_nursery() as nursery:
             coordinator = CoordinatorService(self._network)
             await nursery.start(coordinator.run, f"memory:{LAYER}")
@@ -87,12 +87,12 @@ class HostileLayer:
                 await nursery.start(self._serve, server)
                 self._servers.append(server)
             nursery.start_soon(self._keep)
-            async with trio.open_nursery() as liars:
+            async with trio.open_nursery() as attacks:
                 for role, where in (("iml-client", LAYER), ("iml-server", LAYER), ("stranger", LAYER)):
-                    liars.start_soon(self._lie, role, where)
-                liars.start_soon(self._lie, "iml-client", "a")
-                liars.start_soon(self._lie, "iml-server", "a")
-                liars.start_soon(self._lie_at_the_door)
+                    attacks.start_soon(self._attack, role, where)
+                attacks.start_soon(self._attack, "iml-client", "a")
+                attacks.start_soon(self._attack, "iml-server", "a")
+                attacks.start_soon(self._send_bad_handshakes)
             for peer in self._honest:
                 assert not peer.reason or peer.reason.startswith("closed"), f"an honest one has ended: {peer}"
             assert not any(server.gone.is_set() for server in self._servers), "a memory server has ended"
@@ -119,27 +119,27 @@ class HostileLayer:
         self.said += 1
         return self.said <= self._number
 
-    async def _lie(self, role: str, where: str) -> None:
+    async def _attack(self, role: str, where: str) -> None:
         """Connect again and again, and say what one must not, until all has been said."""
         while self.said < self._number:
-            network = CodedNetwork(TOKEN, self._listeners, "liar")
+            network = CodedNetwork(TOKEN, self._listeners, "hostile")
             with suppress(ConnectionProblem):
-                liar = await network.lie(where, role, "liar")
-                self._introduce(liar, role, where)
-                await self._speak(liar, role, where)
-                liar.leave()
+                hostile = await network.connect_hostile(where, role, "hostile")
+                self._introduce(hostile, role, where)
+                await self._speak(hostile, role, where)
+                hostile.leave()
             await trio.lowlevel.checkpoint()
 
-    def _introduce(self, liar: Liar, role: str, where: str) -> None:
+    def _introduce(self, hostile: HostilePeer, role: str, where: str) -> None:
         if self._random.random() < 0.8 and where == LAYER and role == "iml-client":
-            liar.call_in_order(x.JoinLayer("liar"))
+            hostile.call_in_order(x.JoinLayer("hostile"))
         elif self._random.random() < 0.8 and where == LAYER:
-            liar.call_in_order(x.ServerHello("liar", "memory:liar", "", 0))
+            hostile.call_in_order(x.ServerHello("hostile", "memory:hostile", "", 0))
 
-    async def _speak(self, liar: Liar, role: str, where: str) -> None:
+    async def _speak(self, hostile: HostilePeer, role: str, where: str) -> None:
         kinds = _TO_SERVER if where != LAYER else _BY_SERVER if role == "iml-server" else _ASKED
         for _ in range(self._random.randint(1, 60)):
-            if liar.reason:
+            if hostile.reason:
                 self.ended += 1
                 return
             if not self._goes_on():
@@ -147,11 +147,11 @@ class HostileLayer:
             kind, fields = self._next(kinds)
             if kind is not x.Free and kind.__name__ != "StopRts":
                 call = kind not in (x.PartDone, x.Evicted) if self._random.random() < 0.9 else False
-                liar.say(kind, fields, call=call)
-            for item in liar.heard:
+                hostile.say(kind, fields, call=call)
+            for item in hostile.heard:
                 if isinstance(item, Call):
-                    liar.say(*self._lies.some(WIRE_TYPES), answers=item.call_id)
-            liar.heard.clear()
+                    hostile.say(*self._forged.some(WIRE_TYPES), answers=item.call_id)
+            hostile.heard.clear()
             await trio.lowlevel.checkpoint()
 
     def _next(self, kinds: Sequence[type]) -> tuple[type, object]:
@@ -159,12 +159,12 @@ class HostileLayer:
             found = next(self._plan, None)
             if found is not None:
                 return found
-            self._plan = self._lies.every()
-        return self._lies.some(kinds)
+            self._plan = self._forged.every()
+        return self._forged.some(kinds)
 
-    async def _lie_at_the_door(self) -> None:
+    async def _send_bad_handshakes(self) -> None:
         """Be a process of the host that says to its memory server what it must not."""
-        random, words = self._random, self._lies.names.texts
+        random, words = self._random, self._forged.names.texts
         while self.said < self._number:
             connection = platform().connect(self._servers[0].local_address)
             with connection:
@@ -188,8 +188,8 @@ class HostileLayer:
                     await trio.lowlevel.checkpoint()
 
 
-def lie_to_layer(seed: int, number: int) -> HostileLayer:
-    """Let liars say so many messages; raise what the honest client has noticed."""
+def attack_layer(seed: int, number: int) -> HostileLayer:
+    """Let hostile peers say so many messages; raise what the honest client has noticed."""
     hostile = HostileLayer(Random(seed), number)
     with suppress(LayerGone):
         trio.run(hostile.run)

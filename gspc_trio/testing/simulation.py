@@ -275,7 +275,7 @@ class Simulation:
             nursery.start_soon(self._keep_resources)
             async with trio.open_nursery() as working:
                 if self._layers is not None:
-                    working.start_soon(self._layers.keep_tenants, self.fail)
+                    working.start_soon(self._layers.keep_users, self.fail)
                 random = Random(self._cluster_seed + 13)
                 if self.options.faults.drills and random.random() < DRILLED:
                     failed = self.observer.work.staging_failed

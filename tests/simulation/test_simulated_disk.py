@@ -30,7 +30,7 @@ OUTAGES = "outage:job:10,outage:job:60,crash:job:100,outage:job:150,crash:rts:60
 """Found among these faults without a long search; a hunt comes upon them, too."""
 
 
-class Blind:
+class NoObserver:
     """An observer of nothing."""
 
     def saw(self, machine, event, now, actions) -> None:
@@ -49,7 +49,7 @@ class Host:
         make_directories(self.files, FOLDER)
 
     def start(self) -> None:
-        self.process = SimulatedProcess("p", "job", "h", Blind(), lambda _process: None)
+        self.process = SimulatedProcess("p", "job", "h", NoObserver(), lambda _process: None)
         self.files: ProcessFiles = self.disk.files(self.process)
 
     def crash(self) -> dict[str, bytes]:

@@ -71,7 +71,7 @@ FOUND = [
     # The simulation's own: a job failed since others had taken all memory of a host.
     (7377, {}, "none"),
     # A task whose data was being made again, on a host that had crashed, was given back too often and failed.
-    (3678, LARGE, "crash:rif:476,jump:rts:21:1,kill:store:190,kill:tenant:1"),
+    (3678, LARGE, "crash:rif:476,jump:rts:21:1,kill:store:190,kill:user:1"),
     # A RIF that was started again beside itself could not be reached when the second, refused, ended: the
     # next incarnation was at work on its host before it had ended.
     (
@@ -109,7 +109,7 @@ FOUND = [
         TELLING,
         "kill:compute:1,echo:rif:2,teardown:rif:2,cut:rif:4,echo:rif:4,look:rif:27,shrink:rif:237,echo:rif:356,"
         "cut:rts:1,kill:rts:2,jump:rts:11:3,stranger:rts:61,crash:iml:3,cut:iml:31,stranger:iml:34,"
-        "partition:store:1:0.2,cut:store:26,kill:tenant:7,pause:tenant:19:3,kill:tenant:91,full:store:8:3",
+        "partition:store:1:0.2,cut:store:26,kill:user:7,pause:user:19:3,kill:user:91,full:store:8:3",
     ),
     # A machine was suspended while a server waited for memory that was free: it had waited for too long.
     (

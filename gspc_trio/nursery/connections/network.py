@@ -61,7 +61,7 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 T = TypeVar("T")
 
 
-class Whereabouts(Struct, frozen=True):
+class ProcessInfo(Struct, frozen=True):
     """What a process tells others of itself.
 
     Attributes:
@@ -243,9 +243,9 @@ class Network:
         """The codec of this network's websockets."""
         return self._make_codec(self.limits)
 
-    def whereabouts(self) -> Whereabouts:
+    def process_info(self) -> ProcessInfo:
         """Return what this process tells others of itself; simulated ones have a network of their own."""
-        return Whereabouts(os.getpid(), socket.gethostname(), os.getcwd(), tuple(sys.path))
+        return ProcessInfo(os.getpid(), socket.gethostname(), os.getcwd(), tuple(sys.path))
 
     # Memory ----
 

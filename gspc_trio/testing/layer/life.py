@@ -17,7 +17,7 @@ from gspc_trio.iml.shell.platform import Sizes
 from gspc_trio.nursery.scopes.scope import leaves
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.faults import LATER_LAYER_KINDS, LAYER_KINDS, LAYER_ROLES, Fault, Faults
-from gspc_trio.testing.layer.tenants import Tenant, fill_again, free_published
+from gspc_trio.testing.layer.users import LayerUser, fill_again, free_published
 from gspc_trio.testing.layer.world import LayerWorld
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ REST_S = 100.0
 COLLECT_S = 1.0
 """Between two collections of cyclic garbage."""
 
-TENANTS = 2
+USERS = 2
 """Clients that use the layer beside the jobs."""
 
 LIVES = 1
@@ -115,18 +115,18 @@ class LayerLife:
         finally:
             gc.enable()
 
-    async def keep_tenants(self, fail: Callable[[BaseException], None]) -> None:
+    async def keep_users(self, fail: Callable[[BaseException], None]) -> None:
         """Let other clients use the layers, until they have done what they want or it is cancelled."""
         async with trio.open_nursery() as nursery:
-            for number in range(TENANTS):
-                nursery.start_soon(self._keep_tenant, number, fail)
+            for number in range(USERS):
+                nursery.start_soon(self._keep_user, number, fail)
 
-    async def _keep_tenant(self, number: int, fail: Callable[[BaseException], None]) -> None:
+    async def _keep_user(self, number: int, fail: Callable[[BaseException], None]) -> None:
         for life in range(LIVES):
             layer, random = await self.settled(), Random(self._random.getrandbits(64))
             host = random.choice(("store", "desk", "h1"))
-            tenant, job = Tenant(self.world, random, host, fail), f"tenant{number}.{life}"
-            process = self.world.spawn("tenant", "tenant", host, partial(tenant.run, layer=layer, job=job))
+            user, job = LayerUser(self.world, random, host, fail), f"tenant{number}.{life}"
+            process = self.world.spawn("user", "user", host, partial(user.run, layer=layer, job=job))
             await process.ended.wait()
             await trio.sleep(AGAIN_S)
 

@@ -29,7 +29,7 @@ class CodedLink:
     """Carries what a peer says to the other one in this process, as bytes."""
 
     def __init__(self, codec: Codec) -> None:
-        self.other: Peer | Liar
+        self.other: Peer | HostilePeer
         self._codec = codec
 
     def prepare(self, body: object) -> Encoded:
@@ -57,7 +57,7 @@ class CodedLink:
         await trio.lowlevel.checkpoint()
 
 
-class Liar:
+class HostilePeer:
     """One end of a connection whose owner is bound by nothing.
 
     Attributes:
@@ -119,16 +119,16 @@ class Listeners:
     def __init__(self) -> None:
         self.codec = wire_codec()
         self.listeners: dict[str, tuple[str, str, Handler, trio.Nursery]] = {}
-        self.liars: dict[str, tuple[Callable[[Liar], Awaitable[None]], trio.Nursery]] = {}
+        self.hostile: dict[str, tuple[Callable[[HostilePeer], Awaitable[None]], trio.Nursery]] = {}
 
-    async def serve_liar(self, name: str, handler: Callable[[Liar], Awaitable[None]]) -> None:
-        """Have a liar listen until cancelled; it runs the handler for each connection."""
+    async def serve_hostile(self, name: str, handler: Callable[[HostilePeer], Awaitable[None]]) -> None:
+        """Have a hostile peer listen until cancelled; it runs the handler for each connection."""
         async with open_scope() as nursery:
-            self.liars[name] = (handler, nursery)
+            self.hostile[name] = (handler, nursery)
             try:
                 await trio.sleep_forever()
             finally:
-                del self.liars[name]
+                del self.hostile[name]
 
 
 class CodedNetwork(Network):
@@ -178,23 +178,23 @@ class CodedNetwork(Network):
         me = Identity(role, name, self.instance, b"", b"", dialer=True)
         here = Peer(Session.opened(me, expect, where.name, self.limits), link, str(where))
         back = CodedLink(self.codec)
-        if where.name in self._listeners.liars:
-            liar_handler, nursery = self._listeners.liars[where.name]
-            liar = Liar(back, self.codec)
-            link.other, back.other = liar, here
-            nursery.start_soon(liar_handler, liar)
+        if where.name in self._listeners.hostile:
+            hostile_handler, nursery = self._listeners.hostile[where.name]
+            hostile = HostilePeer(back, self.codec)
+            link.other, back.other = hostile, here
+            nursery.start_soon(hostile_handler, hostile)
         else:
             link.other, back.other = self._ring(where.name, role, name, back), here
         self._on_connect(here)
         return here
 
-    async def lie(self, where: str, role: str, name: str) -> Liar:
+    async def connect_hostile(self, where: str, role: str, name: str) -> HostilePeer:
         """Connect, to say whatever one likes."""
         await trio.lowlevel.checkpoint()
         link, back = CodedLink(self.codec), CodedLink(self.codec)
-        liar = Liar(link, self.codec)
-        link.other, back.other = self._ring(where, role, name, back), liar
-        return liar
+        hostile = HostilePeer(link, self.codec)
+        link.other, back.other = self._ring(where, role, name, back), hostile
+        return hostile
 
     def _ring(self, where: str, role: str, name: str, back: CodedLink) -> Peer:
         """Return the other end of a new connection, which is served from now on."""

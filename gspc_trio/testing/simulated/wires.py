@@ -14,7 +14,7 @@ from typing import cast
 import trio
 
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.nursery.connections.network import ConnectFailed, Handler, Network, Whereabouts
+from gspc_trio.nursery.connections.network import ConnectFailed, Handler, Network, ProcessInfo
 from gspc_trio.nursery.connections.pending import PendingConnections
 from gspc_trio.nursery.connections.websocket import UNPROVED_MESSAGES, AcceptPolicy, serve_stream
 from gspc_trio.nursery.scopes.scope import open_scope
@@ -322,9 +322,9 @@ class SimulatedNetwork(Network):
         """The codec, which all networks of a simulation share: it remembers nothing but its limits."""
         return _codec(self.limits)
 
-    def whereabouts(self) -> Whereabouts:
+    def process_info(self) -> ProcessInfo:
         """Return what the simulated process tells others of itself: the same at every run."""
-        return Whereabouts(1000, self.process.host, "/", ())
+        return ProcessInfo(1000, self.process.host, "/", ())
 
     async def _listen_on_websocket(
         self,

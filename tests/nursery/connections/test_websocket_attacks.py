@@ -1,4 +1,4 @@
-"""Strangers at the door of a real listener on the loopback interface."""
+"""Unauthenticated connections to a real listener on the loopback interface."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def never(peer: Peer) -> None:
 
 
 @asynccontextmanager
-async def door(**options: Any) -> AsyncIterator[str]:
+async def served(**options: Any) -> AsyncIterator[str]:
     """A listener whose handler must not be reached."""
     async with listening(Network(wire_codec, TOKEN, **options), WEBSOCKET, never) as address:
         yield address
@@ -78,7 +78,7 @@ async def test_a_dialer_with_another_token_is_told_so_and_so_is_the_listener(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", logger="gspc_trio")
-    async with door() as address:
+    async with served() as address:
         with pytest.raises(AuthenticationFailed) as caught:
             async with Network(wire_codec, b"x" * 32).connect(address, role="job", name="j1", expect="rts"):
                 raise AssertionError
@@ -89,7 +89,7 @@ async def test_a_dialer_with_another_token_is_told_so_and_so_is_the_listener(
 
 
 async def test_the_listeners_own_proof_sent_back_to_it_is_no_proof() -> None:
-    async with door() as address, stranger_at(address) as websocket:
+    async with served() as address, stranger_at(address) as websocket:
         await websocket.send_message(hello())
         welcome = shake.decode_handshake(await websocket.get_message(), Limits())
         assert isinstance(welcome, shake.Welcome)
@@ -99,13 +99,13 @@ async def test_the_listeners_own_proof_sent_back_to_it_is_no_proof() -> None:
 
 
 async def test_a_message_before_the_proof_is_not_taken() -> None:
-    async with door() as address, stranger_at(address) as websocket:
+    async with served() as address, stranger_at(address) as websocket:
         await websocket.send_message(wire_codec().encode_batch([Done()]))
         assert (await last_word(websocket))[1:3] == ["refused", "protocol"]
 
 
 async def test_a_dialer_of_another_version_is_told_what_is_spoken() -> None:
-    async with door() as address, stranger_at(address) as websocket:
+    async with served() as address, stranger_at(address) as websocket:
         await websocket.send_message(hello(7, 9))
         refused = await last_word(websocket)
     assert refused[1:3] == ["refused", "version"]
@@ -142,7 +142,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_a_malformed_request_ends_its_own_connection_only(name: str) -> None:
-    async with door(limits=Limits(handshake_s=0.5)) as address:
+    async with served(limits=Limits(handshake_s=0.5)) as address:
         async with await raw_connection(address) as stream:
             with suppress(trio.BrokenResourceError):
                 await stream.send_all(MALFORMED[name])
@@ -159,7 +159,7 @@ HALVES = [b"", upgrade_request()[:50], upgrade_request(), upgrade_request() + b"
 
 @pytest.mark.parametrize("part", HALVES, ids=["nothing", "half a request", "a request", "a byte of a frame"])
 async def test_a_half_written_handshake_is_cut_at_the_deadline(part: bytes) -> None:
-    async with door(limits=SHORT) as address, await raw_connection(address) as stream:
+    async with served(limits=SHORT) as address, await raw_connection(address) as stream:
         if part:
             await stream.send_all(part)
         with trio.fail_after(BOUND_S):
@@ -209,7 +209,10 @@ async def test_a_stranger_cannot_make_us_read_more_than_a_handshake() -> None:
             await stream.send_all(bytes(100_000))
             sent += 100_000
 
-    async with door(limits=Limits(handshake_s=0.5)) as address, await raw_connection(address) as stream:
+    async with (
+        served(limits=Limits(handshake_s=0.5)) as address,
+        await raw_connection(address) as stream,
+    ):
         with pytest.raises(trio.BrokenResourceError):
             await flood(stream)
     assert sent < 2**24, "more than the kernel keeps in its buffers"
@@ -226,7 +229,7 @@ async def test_a_stranger_cannot_make_us_read_more_than_a_handshake() -> None:
     ids=["page", "page without origin", "name", "name and port"],
 )
 async def test_web_pages_are_kept_out(headers: list[str], host: str, reason: bytes) -> None:
-    async with door() as address, await raw_connection(address) as stream:
+    async with served() as address, await raw_connection(address) as stream:
         await stream.send_all(upgrade_request(*headers, host=host))
         answer = await until_closed(stream)
     assert answer.startswith(b"HTTP/1.1 403")
@@ -235,7 +238,7 @@ async def test_web_pages_are_kept_out(headers: list[str], host: str, reason: byt
 
 async def test_a_web_page_that_is_named_may_knock() -> None:
     headers = [(b"Origin", b"http://dashboard.example")]
-    async with door(origins=["http://dashboard.example"]) as address:
+    async with served(origins=["http://dashboard.example"]) as address:
         async with stranger_at(address, extra_headers=headers) as websocket:
             await websocket.send_message(b"?")
             assert (await last_word(websocket))[1:3] == ["refused", "protocol"]

@@ -27,7 +27,7 @@ from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.staging import DEFAULT_LIMITS, FilePatterns, StageLimits
 from gspc_trio.core.task import TaskState
 from gspc_trio.iml.data_layer import DataLayer
-from gspc_trio.nursery.connections.network import Whereabouts, address_towards
+from gspc_trio.nursery.connections.network import ProcessInfo, address_towards
 from gspc_trio.nursery.connections.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
@@ -148,7 +148,7 @@ async def run_job(
         server = _JobServer(
             engine, code, outputs, settings, open_ended, on_done, journal, patterns or FilePatterns(), layer
         )
-        here = rts.network.whereabouts()
+        here = rts.network.process_info()
         address = await nursery.start(server.listen, rts) if settings.listen else ""
         async with rts.join() as peer, AsyncExitStack() as stack:
             grace_s = 0.0 if journal is None else RESUME_GRACE_S
@@ -275,7 +275,7 @@ class _JobServer:
     ) -> Job:
         """Make the parts of the job, each with what it needs, and let them run."""
         settings, journal, data, inbox = self.settings, self.journal, self.data, self.inbox
-        here, hosts = rts.network.whereabouts(), dict[ResourceId, str]()
+        here, hosts = rts.network.process_info(), dict[ResourceId, str]()
         adopts = joining.adopts if registered.adopted else ""
         self.harvest = None if data is None else data.harvest(self.outputs, nursery)
         machine = JobMachine(
@@ -328,7 +328,7 @@ class _JobServer:
         self.started.set()
         return job
 
-    def _opening(self, job_id: JobId, here: Whereabouts, adopts: JobId) -> OpenJob:
+    def _opening(self, job_id: JobId, here: ProcessInfo, adopts: JobId) -> OpenJob:
         """Return what RIFs are told of the job."""
         settings = self.settings
         return OpenJob(

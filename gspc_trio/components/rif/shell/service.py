@@ -191,7 +191,7 @@ class RifService(Performer[HostAction]):
         return self._contact.peer
 
     def _hello(self, hardware: tuple[Resource, ...]) -> RifHello:
-        pid = self._network.whereabouts().pid
+        pid = self._network.process_info().pid
         return RifHello(self.rif_id, self.incarnation, pid, self.host, self.address, hardware)
 
     def _greet_again(self, rts: Peer) -> None:

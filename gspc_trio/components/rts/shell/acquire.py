@@ -250,7 +250,7 @@ async def open_resources(
         PeerGone: the run-time system is gone.
     """
     async with rts.join() as peer:
-        here = rts.network.whereabouts()
+        here = rts.network.process_info()
         order = RegisterJob(name, here.pid, here.host, "", weight)
         answer: JobRegistered = await peer.call(order)
         resources = Resources(peer, answer.job)

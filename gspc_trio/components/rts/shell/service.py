@@ -192,7 +192,7 @@ class RtsService(Performer[actions.RtsAction]):
     def status(self) -> RtsStatus:
         """Return the state."""
         now = trio.current_time()
-        pid = self._network.whereabouts().pid
+        pid = self._network.process_info().pid
         return describe(self.machine, self.rm.machine, self.addresses, pid, now - self._started_s, now)
 
     def ask(

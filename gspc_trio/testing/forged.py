@@ -1,6 +1,6 @@
 """Messages with something wrong in them, made from the types of all messages there are.
 
-A new type of message, or a new field, is covered by itself. A lie is made as it travels, before any type is
+A new type of message, or a new field, is covered by itself. It is made as it travels, before any type is
 checked: a message with likely values, of which one field (or one within a field) is replaced, or none.
 """
 
@@ -40,7 +40,7 @@ class Names(Struct):
     """What may stand in a message for it to look right.
 
     Attributes:
-        texts: ids of the liar and of others, words that mean something.
+        texts: ids of the hostile peer and of others, words that mean something.
         grants: that were given, or look so.
     """
 
@@ -48,7 +48,7 @@ class Names(Struct):
     grants: list[GrantId]
 
 
-class Lies:
+class ForgedMessages:
     """Makes messages as they travel, before they are packed.
 
     Args:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gspc_trio.testing.layer.world import LayerWorld
 
 STEPS = 25
-"""What each of a tenant's tasks does."""
+"""What each of a user's tasks does."""
 
 CELL_BYTES = (1, 10, 700, 9000)
 
@@ -33,7 +33,7 @@ SHARES = (0.2, 0.3, 0.5, 0.9, 1.5)
 """Of the memory of a server, for a client that wants much."""
 
 
-class Tenant:
+class LayerUser:
     """A process with a few tasks that use the same data; it knows what that should hold.
 
     Args:
