@@ -267,7 +267,7 @@ async def _run(
         return result
 
 
-def summary(result: JobResult) -> dict[str, Any]:
+def summary(result: JobResult) -> dict[str, object]:
     """Return what ``--json`` prints: outputs, tasks by state, elapsed_s."""
     return {"outputs": result.outputs, "tasks": result.tasks, "elapsed_s": result.elapsed_s}
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import trio
 from cyclopts import App, Parameter
@@ -34,9 +34,9 @@ from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
 from gspc_trio.components.rts.shell.state_files import (
     RESUME_GRACE_S,
-    RtsState,
     SavedHost,
     StateKeeper,
+    new_state,
     open_state,
     starting_hosts,
 )
@@ -150,7 +150,7 @@ async def _run(
     serve: Callable[[RtsService, Path, StateKeeper | None], Awaitable[None]],
 ) -> None:
     """Open the service, say where it is, and serve."""
-    before = keeper.before if keeper is not None else RtsState()
+    before = keeper.before if keeper is not None else new_state()
     network = Network(wire_codec, bytes.fromhex(before.token), credentials=issue("rts"))
     network.instance = before.instance
     async with open_rts_service(
@@ -160,7 +160,8 @@ async def _run(
         epoch=keeper.state.epoch if keeper is not None else None,
         issue=issue,
         placement=rating,
-        **({} if keeper is None else restoring(keeper)),
+        limits=None if keeper is None else Limits(grace_s=RESUME_GRACE_S),
+        prepare=(lambda _: None) if keeper is None else keeper.restore,
     ) as service:
         info = ConnectionInfo.create(service.address, network.token, VERSION, issue("client"))
         _refuse_second(await claim_connection_file(path, info), path)
@@ -168,11 +169,6 @@ async def _run(
             await serve(service, path, keeper)
         finally:
             remove_connection_file(path, info)
-
-
-def restoring(keeper: StateKeeper) -> dict[str, Any]:
-    """Return the options of a service that takes back what an earlier one had."""
-    return {"limits": Limits(grace_s=RESUME_GRACE_S), "prepare": keeper.restore}
 
 
 def find_placement(name: str) -> Placement | None:

@@ -14,9 +14,10 @@ from cyclopts import App, Parameter
 
 from gspc_trio.cli.common import CommandError, print_json, run_command, running_connection
 from gspc_trio.iml.shell.layer import default_iml_file
+from gspc_trio.protocol.plain import to_plain
 from gspc_trio.tui.live import Follower, LiveSource, connector, layer_connector
 from gspc_trio.tui.model import Model
-from gspc_trio.tui.once import as_data, as_lines
+from gspc_trio.tui.once import as_lines, snapshot
 from gspc_trio.tui.replay import Player, ReplaySource
 from gspc_trio.version import VERSION
 
@@ -110,7 +111,7 @@ def _once(rts: Path | None, replay: Path | None, json: bool) -> None:
         trio.run(_look_once, model, running_connection(rts))
         model.tick(time.time())
     if json:
-        print_json(as_data(model))
+        print_json(to_plain(snapshot(model)))
     else:
         print("\n".join(as_lines(model)))
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TypeAlias
 
+from attrs import field, frozen
 from msgspec import Struct
 
 from gspc_trio.core.ids import Count
 from gspc_trio.core.messages import Question
 from gspc_trio.iml.layout import ONE_HOST, Layout
+from gspc_trio.iml.quota import Quota
 
 # Client to coordinator -------------------------------------------------------------------------------------
 
@@ -455,3 +457,40 @@ ServerCall: TypeAlias = CreatePart | DropPart | ApplyPut | CopyPart
 
 ServerNotice: TypeAlias = SealPart | DropPart | KeepPart
 """What the coordinator tells a server without awaiting an answer."""
+
+
+# To and from a server in a process of its own: lines of JSON on its standard input and output ---------------
+
+
+@frozen
+class ServerOrder:
+    """What a memory server in a process of its own is told.
+
+    Attributes:
+        coordinator: address; "" to be one itself.
+        token, credentials: the secret of the layer, and what it needs for TLS, or "".
+        listen: where it listens, "" for where the coordinator can reach it.
+        host: its name in the layer.
+        quota: what it may use.
+    """
+
+    coordinator: str
+    token: bytes = field(repr=False)
+    credentials: str = field(repr=False)
+    listen: str
+    host: str
+    quota: Quota
+
+
+class ServerStarted(Struct, frozen=True):
+    """A memory server is there, or why it is not.
+
+    Attributes:
+        coordinator: address of the layer's coordinator.
+        local_address: of the server's socket for processes of this machine.
+        problem: kind and text of the error with which it did not start.
+    """
+
+    coordinator: str = ""
+    local_address: str = ""
+    problem: tuple[str, str] | None = None

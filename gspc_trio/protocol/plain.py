@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from cattrs.preconf.msgspec import make_converter
 T = TypeVar("T")
 
 _CONVERTER = make_converter()
+_CONVERTER.register_unstructure_hook(bytes, lambda data: base64.b64encode(data).decode())  # as msgspec reads
 # msgspec checks the type of each field, also in classes of attrs; cattrs converts what is of another type.
 _CONVERTER.register_structure_hook_func(attrs.has, lambda data, kind: msgspec.convert(data, kind))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from rich.text import Text
 from textual.app import App, ComposeResult, SystemCommand
@@ -115,7 +115,7 @@ class TopApp(App[None]):
         self._owner = owner
         self._now = now
         self._theme_wanted = theme
-        self._drawn: tuple[Any, ...] = ()
+        self._drawn: tuple[object, ...] = ()
         self._beat_at_s = 0.0
         self._drew_at_s = self._drew_for_s = 0.0
         self.rest_factor = REST_FACTOR
@@ -288,7 +288,7 @@ class TopApp(App[None]):
         text = help_text(views, self.view, isinstance(self.source, ReplaySource))
         self.push_screen(TextPage("help", text))
 
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Return what the command palette offers."""
         del screen
         for kind in VIEWS:
@@ -375,7 +375,7 @@ class TopApp(App[None]):
         """Show everything about a task."""
         self.push_screen(TaskPage(task))
 
-    def _act(self, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _act(self, action: Callable[[], Coroutine[object, None, None]]) -> None:
         self.run_worker(action(), group="action")
 
     def action_cancel_task(self) -> None:

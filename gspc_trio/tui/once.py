@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from msgspec import Struct
 
+from gspc_trio.components.rm.messages import ClassStatus
+from gspc_trio.components.rts.messages import RequestExplanation
+from gspc_trio.core.ids import JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.task import TaskState
-from gspc_trio.protocol.plain import to_plain
 from gspc_trio.tui.facts import JobFacts
 from gspc_trio.tui.model import Model
 from gspc_trio.tui.news import alerts
@@ -15,109 +17,168 @@ LONGEST_MAX = 10
 """Running tasks that are named of each job."""
 
 
-def as_data(model: Model) -> dict[str, Any]:
-    """Return the snapshot as ``gspc-top --once --json`` prints it.
+class Cores(Struct, frozen=True):
+    """Leaves of the trees of resources, and those that are in use."""
 
-    ``time_s`` (seconds since 1970); ``cores``: ``total``, ``in_use``; ``classes``: class -> ``total``,
-    ``free``, ``held``, ``blocked``; ``hosts``: a list of ``host``, ``rif_id``, ``state``, ``detail``,
-    ``resources``, and where known ``load``, ``cpu_share``, ``memory_used_bytes``, ``memory_total_bytes``;
-    ``jobs``: a list of ``job``, ``name``, ``state``, ``detail``, ``tasks`` (state -> number),
-    ``rate_per_s``, ``left_s``, ``elapsed_s``, ``held``, ``running`` (longest first: ``task_id``, ``name``,
-    ``resource_id``, ``running_s``) and ``waiting`` (why requests wait); ``alerts``: a list of ``level`` and
-    ``text``.
+    total: int
+    in_use: int
+
+
+class SeenHost(Struct, frozen=True):
+    """A host: the state of its RIF, and the number of its resources."""
+
+    host: str
+    rif_id: RifId
+    state: str
+    detail: str
+    resources: int
+
+
+class LoadedHost(SeenHost, frozen=True):
+    """A host that has told how busy it is, see :class:`~gspc_trio.records.facts.HostLoad`."""
+
+    load: float
+    cpu_share: float
+    memory_used_bytes: int
+    memory_total_bytes: int
+
+
+class LongTask(Struct, frozen=True):
+    """A task, and for how long it has run."""
+
+    task_id: TaskId
+    name: str
+    resource_id: ResourceId
+    running_s: float
+
+
+class SeenJob(Struct, frozen=True):
+    """A job.
+
+    Attributes:
+        tasks: state -> number.
+        rate_per_s: tasks that finish in a second.
+        left_s: how long it will take, or None.
+        held: number of resources that it holds.
+        running: tasks that run, those that began first before the others.
+        waiting: why its requests wait.
     """
-    return {
-        "time_s": model.now_s,
-        "cores": {"total": model.hierarchy.leaf_total, "in_use": model.cores_in_use},
-        "classes": to_plain(model.classes),
-        "hosts": _hosts(model),
-        "jobs": [_job(model, job) for job in model.jobs()],
-        "alerts": [{"level": level.name.lower(), "text": text} for level, text in alerts(model)],
-    }
+
+    job: JobId
+    name: str
+    state: str
+    detail: str
+    tasks: dict[TaskState, int]
+    rate_per_s: float
+    left_s: float | None
+    elapsed_s: float
+    held: int
+    running: tuple[LongTask, ...]
+    waiting: tuple[RequestExplanation, ...]
 
 
-def _hosts(model: Model) -> list[dict[str, Any]]:
+class SeenAlert(Struct, frozen=True):
+    """Something that wants attention: how bad it is, and a line about it."""
+
+    level: str
+    text: str
+
+
+class Snapshot(Struct, frozen=True):
+    """What ``gspc-top --once --json`` prints.
+
+    Attributes:
+        time_s: seconds since 1970.
+        classes: class -> its resources.
+    """
+
+    time_s: float
+    cores: Cores
+    classes: dict[str, ClassStatus]
+    hosts: tuple[SeenHost, ...]
+    jobs: tuple[SeenJob, ...]
+    alerts: tuple[SeenAlert, ...]
+
+
+def snapshot(model: Model) -> Snapshot:
+    """Return what is seen now."""
+    return Snapshot(
+        model.now_s,
+        Cores(model.hierarchy.leaf_total, model.cores_in_use),
+        dict(model.classes),
+        _hosts(model),
+        tuple([_job(model, job) for job in model.jobs()]),
+        tuple([SeenAlert(level.name.lower(), text) for level, text in alerts(model)]),
+    )
+
+
+def _hosts(model: Model) -> tuple[SeenHost, ...]:
     number: dict[str, int] = {}
     for resource in model.rts.resources.values():
         number[resource.host] = number.get(resource.host, 0) + 1
     hosts = []
     for rif in model.rts.rifs.values():
+        known = (rif.host, rif.rif_id, rif.state, rif.detail, number.get(rif.host, 0))
         load = model.rts.loads.get(rif.rif_id)
-        entry: dict[str, Any] = {
-            "host": rif.host,
-            "rif_id": rif.rif_id,
-            "state": rif.state,
-            "detail": rif.detail,
-            "resources": number.get(rif.host, 0),
-        }
-        if load is not None:
-            entry |= {
-                "load": load.load,
-                "cpu_share": load.cpu_share,
-                "memory_used_bytes": load.memory_used_bytes,
-                "memory_total_bytes": load.memory_total_bytes,
-            }
-        hosts.append(entry)
-    return hosts
+        if load is None:
+            hosts.append(SeenHost(*known))
+        else:
+            memory = (load.memory_used_bytes, load.memory_total_bytes)
+            hosts.append(LoadedHost(*known, load.load, load.cpu_share, *memory))
+    return tuple(hosts)
 
 
-def _job(model: Model, job: JobFacts) -> dict[str, Any]:
+def _job(model: Model, job: JobFacts) -> SeenJob:
     running = [
-        {
-            "task_id": task.task_id,
-            "name": task.name,
-            "resource_id": task.resource_id,
-            "running_s": max(0.0, model.now_s - model.wall_s(task)),
-        }
+        LongTask(task.task_id, task.name, task.resource_id, max(0.0, model.now_s - model.wall_s(task)))
         for task in model.longest_running(job.job, LONGEST_MAX)
     ]
-    return {
-        "job": job.job,
-        "name": job.name,
-        "state": job.state,
-        "detail": job.detail,
-        "tasks": {state.value: job.counts[state] for state in TaskState},
-        "rate_per_s": job.rate_per_s,
-        "left_s": job.left_s,
-        "elapsed_s": job.elapsed_s,
-        "held": job.held,
-        "running": running,
-        "waiting": to_plain(model.explanations.get(job.job, ())),
-    }
+    return SeenJob(
+        job.job,
+        job.name,
+        job.state,
+        job.detail,
+        {state: job.counts[state] for state in TaskState},
+        job.rate_per_s,
+        job.left_s,
+        job.elapsed_s,
+        job.held,
+        tuple(running),
+        model.explanations.get(job.job, ()),
+    )
 
 
 def as_lines(model: Model) -> list[str]:
     """Return the snapshot as text, at most 80 columns where names allow."""
-    data = as_data(model)
-    cores = data["cores"]
-    lines = [f"{cores['in_use']} of {cores['total']} cores in use"]
-    if data["hosts"]:
+    seen = snapshot(model)
+    lines = [f"{seen.cores.in_use} of {seen.cores.total} cores in use"]
+    if seen.hosts:
         lines += ["", f"{'HOST':<24}{'STATE':<10}{'RESOURCES':>9}{'CPU':>6}{'LOAD':>7}{'MEMORY':>22}"]
-        lines += map(_host_line, data["hosts"])
-    if data["classes"]:
+        lines += map(_host_line, seen.hosts)
+    if seen.classes:
         lines += ["", f"{'CLASS':<12}{'TOTAL':>8}{'FREE':>8}{'HELD':>8}{'BLOCKED':>9}"]
         lines += [
-            f"{name:<12}{it['total']:>8}{it['free']:>8}{it['held']:>8}{it['blocked']:>9}"
-            for name, it in data["classes"].items()
+            f"{name:<12}{it.total:>8}{it.free:>8}{it.held:>8}{it.blocked:>9}"
+            for name, it in seen.classes.items()
         ]
     head = f"{'JOB':<6}{'NAME':<16}{'STATE':<10}{'READY':>7}{'RUNNING':>8}{'DONE':>7}{'FAILED':>7}"
     lines += ["", f"{head}{'PER S':>7}{'AGE':>8}"]
-    for job in data["jobs"]:
-        tasks = job["tasks"]
+    for job in seen.jobs:
+        ready, running = job.tasks[TaskState.READY], job.tasks[TaskState.RUNNING]
+        finished, failed = job.tasks[TaskState.FINISHED], job.tasks[TaskState.FAILED]
         lines.append(
-            f"{job['job']:<6}{job['name'][:15]:<16}{job['state']:<10}{count(tasks['ready']):>7}"
-            f"{count(tasks['running']):>8}{count(tasks['finished']):>7}{count(tasks['failed']):>7}"
-            f"{count(job['rate_per_s']):>7}{duration(job['elapsed_s']):>8}"
+            f"{job.job:<6}{job.name[:15]:<16}{job.state:<10}{count(ready):>7}{count(running):>8}"
+            f"{count(finished):>7}{count(failed):>7}{count(job.rate_per_s):>7}{duration(job.elapsed_s):>8}"
         )
-        lines += [f"      waits for {it['shape']}: {it['reason']}" for it in job["waiting"]]
-    if data["alerts"]:
-        lines += ["", *(f"{alert['level']}: {alert['text']}" for alert in data["alerts"])]
+        lines += [f"      waits for {it.shape}: {it.reason}" for it in job.waiting]
+    if seen.alerts:
+        lines += ["", *(f"{alert.level}: {alert.text}" for alert in seen.alerts)]
     return lines
 
 
-def _host_line(host: dict[str, Any]) -> str:
-    line = f"{host['host']:<24}{host['state']:<10}{host['resources']:>9}"
-    if "load" in host:
-        memory = f"{size(host['memory_used_bytes'])} of {size(host['memory_total_bytes'])}"
-        line += f"{host['cpu_share']:>6.0%}{host['load']:>7.1f}{memory:>22}"
-    return f"{line}  {host['detail']}".rstrip()
+def _host_line(host: SeenHost) -> str:
+    line = f"{host.host:<24}{host.state:<10}{host.resources:>9}"
+    if isinstance(host, LoadedHost):
+        memory = f"{size(host.memory_used_bytes)} of {size(host.memory_total_bytes)}"
+        line += f"{host.cpu_share:>6.0%}{host.load:>7.1f}{memory:>22}"
+    return f"{line}  {host.detail}".rstrip()

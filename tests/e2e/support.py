@@ -19,6 +19,7 @@ from typing import Any
 import trio
 
 from gspc_trio.components.rts.shell.client import join_rts
+from gspc_trio.protocol.plain import to_json
 
 ROOT = Path(__file__).parents[2]
 HANG_S = 60.0
@@ -186,7 +187,8 @@ class World:
             async with join_rts(Path(self.connection_file)) as rts:
                 return await rts.status()
 
-        return json.loads(json.dumps(trio.run(ask)))
+        told: dict[str, Any] = json.loads(to_json(trio.run(ask)))
+        return told
 
     def start_rts(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a run-time system and wait until it says that it is there."""

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from gspc_trio.cli.waiting import describe_waiting
+from gspc_trio.components.rm.messages import Blocking, ClassNeed, GrantHolder
+from gspc_trio.components.rts.messages import AwaitedHost, RequestExplanation
 from tests.e2e.support import HANG_S, World, completed, wait_until
 
 HOLDER = """
@@ -188,20 +190,20 @@ def test_a_job_that_is_not_there_gets_one_line(world: World) -> None:
 
 
 def test_an_explanation_as_text() -> None:
-    entry = {
-        "shape": "2 core + node", "credit": 3, "since_s": 1.0, "waited_s": 2.04, "place": 2,
-        "patience_left_s": 1.26,
-        "needs": {
-            "core": {"needed": 2, "total": 4, "free": 1}, "node": {"needed": 1, "total": 1, "free": 0},
-        },
-        "held_by": [{"job": "j2", "grant": [1, 7], "resources": ["r1.core0", "r1.core1"]}],
-        "blocking": {"resource": "r1.node", "relative": "r1.core0", "job": "j2", "grant": [1, 7]},
-        "awaits": [
-            {"rif_id": "r2", "host": "anna", "retry_in_s": 12.34},
-            {"rif_id": "r3", "host": "berta", "retry_in_s": None},
-        ],
-        "reason": "0 of 1 node free; r1.node is blocked by r1.core0, held by j2",
-    }  # fmt: skip
+    entry = RequestExplanation(
+        shape="2 core + node",
+        credit=3,
+        since_s=1.0,
+        needs={"core": ClassNeed(needed=2, total=4, free=1), "node": ClassNeed(needed=1, total=1, free=0)},
+        held_by=(GrantHolder("j2", (1, 7), ("r1.core0", "r1.core1")),),
+        place=2,
+        patient_until_s=3.0,
+        blocking=Blocking("r1.node", relative="r1.core0", job="j2", grant=(1, 7)),
+        reason="0 of 1 node free; r1.node is blocked by r1.core0, held by j2",
+        awaits=(AwaitedHost("r2", "anna", 12.34), AwaitedHost("r3", "berta", None)),
+        waited_s=2.04,
+        patience_left_s=1.26,
+    )
     assert describe_waiting("j1", [entry]) == [
         "j1 waits for 3 x 2 core + node: 0 of 1 node free; r1.node is blocked by r1.core0, held by j2",
         "    for 2.0 s, place 2",

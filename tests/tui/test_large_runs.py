@@ -8,7 +8,7 @@ from gspc_trio.core.task import TaskState
 from gspc_trio.records.facts import JobChanged, TaskCounts
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.model import RTS, Model
-from gspc_trio.tui.once import as_data, as_lines
+from gspc_trio.tui.once import as_lines, snapshot
 from tests.tui.support import (
     FINISHED,
     READY,
@@ -50,7 +50,7 @@ def test_everything_is_counted_and_everything_can_be_looked_at() -> None:
     assert sum(job.counts[FINISHED] for job in model.jobs()) == TASKS
     assert sum(job.counts[READY] for job in model.jobs()) == 5_000 * JOBS
     assert model.cores_in_use == 30 * JOBS
-    assert len(as_data(model)["jobs"]) == JOBS
+    assert len(snapshot(model).jobs) == JOBS
     assert len(as_lines(model)) > HOSTS
     app = TopApp(FakeSource(model), now=lambda: WALL_S + 7)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attrs import field, frozen
 from msgspec import Struct
 
 from gspc_trio.components.worker.messages import OpenJob
@@ -119,3 +120,28 @@ class WorkBack(Struct, frozen=True):
 
     opening: OpenJob
     attempts: tuple[tuple[ResourceId, TaskId, Attempt], ...]
+
+
+@frozen
+class RifProcessOrder:
+    """What a RIF in a process of its own is told, as JSON in the first line of its standard input.
+
+    Attributes:
+        rts: address of its RTS.
+        token, credentials: the secret of the network, and what it needs for TLS, or "".
+        rif_id, incarnation, host: who it is, and where.
+        cores: how many it is to offer, 0 for what its hardware has.
+        options: ``listen``, the address for schedulers; ``log_level``; ``directory``, where tasks with files
+            run. Those of its memory servers are read where these are started.
+        grace_s: how long it waits for an RTS that is gone.
+    """
+
+    rts: str
+    token: bytes = field(repr=False)
+    rif_id: RifId
+    incarnation: int
+    host: str
+    cores: int
+    options: dict[str, str]
+    credentials: str = field(default="", repr=False)
+    grace_s: float = 0.0

@@ -1,53 +1,49 @@
 """A memory server in a process of its own: ``python -m gspc_trio.iml.shell.iml_process``.
 
-A RIF or an application starts it. It reads one line of JSON on standard input: ``coordinator``, "" to be one
-itself, ``token`` in base64, ``credentials``, ``listen``, "" for where the coordinator can reach it, ``host``,
-``memory_bytes``, ``spill_bytes``, ``spill_directory``. It answers with one on standard output,
-``coordinator`` and ``local_address``, or ``problem``. It ends when its standard input does: with the process
-that started it.
+A RIF or an application starts it. It reads its order, a line of JSON, on standard input, and answers
+with one on standard output. It ends when its standard input does: with the process that started it.
 """
 
 from __future__ import annotations
 
-import base64
 import gc
-import json
 import logging
 import os
 import resource
 import signal
 import sys
-from typing import Any
 
 import trio
 
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.errors import ImlError, NoRoom
+from gspc_trio.iml.messages import ServerOrder, ServerStarted
 from gspc_trio.iml.shell.coordinator import CoordinatorService
 from gspc_trio.iml.shell.server import ImlServer
 from gspc_trio.nursery.connections.network import Network, address_towards
 from gspc_trio.nursery.scopes.scope import leaves
+from gspc_trio.protocol.plain import from_json, to_json
 
 LISTEN = "ws://127.0.0.1:0"
 
 
-async def _run(order: dict[str, Any]) -> None:
-    network = Network(wire_codec, base64.b64decode(order["token"]), credentials=order["credentials"])
-    host, directory, spill_bytes = order["host"], order["spill_directory"], order["spill_bytes"]
+async def _run(order: ServerOrder) -> None:
+    network = Network(wire_codec, order.token, credentials=order.credentials)
+    host, directory, spill_bytes = order.host, order.quota.spill_directory, order.quota.spill_bytes
     if spill_bytes and directory and not os.access(directory, os.W_OK | os.X_OK):
         raise NoRoom(f"host {host} cannot spill: it cannot write to the directory {directory}")
-    server = ImlServer(network, host, order["memory_bytes"], spill_bytes, directory)
+    server = ImlServer(network, host, order.quota.memory_bytes, spill_bytes, directory)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_end_with_stdin, nursery.cancel_scope)
         nursery.start_soon(_end_with_signal, nursery.cancel_scope)
-        address = order["coordinator"]
-        listen = order["listen"] or (address_towards(address) if address else LISTEN)
+        address = order.coordinator
+        listen = order.listen or (address_towards(address) if address else LISTEN)
         if not address:
             coordinator = CoordinatorService(network)
             await nursery.start(coordinator.run, listen)
             address = coordinator.address
         await nursery.start(server.run, listen, address)
-        _say({"coordinator": address, "local_address": server.local_address})
+        _say(ServerStarted(address, server.local_address))
         await server.gone.wait()
         nursery.cancel_scope.cancel()
 
@@ -65,8 +61,8 @@ async def _end_with_signal(scope: trio.CancelScope) -> None:
             scope.cancel()
 
 
-def _say(answer: dict[str, Any]) -> None:
-    print(json.dumps(answer), flush=True)
+def _say(answer: ServerStarted) -> None:
+    print(to_json(answer), flush=True)
 
 
 def _read_line() -> bytes:
@@ -91,13 +87,13 @@ def main() -> int:
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     try:
-        trio.run(_run, json.loads(line))
+        trio.run(_run, from_json(line, ServerOrder))
     except (OSError, ImlError, BaseExceptionGroup) as error:
         problem = next((e for e in leaves(error) if isinstance(e, ImlError | OSError)), None)
         if problem is None:
             raise
         kind = type(problem).__name__ if isinstance(problem, ImlError) else "LayerGone"
-        _say({"problem": [kind, str(problem)]})
+        _say(ServerStarted(problem=(kind, str(problem))))
         return 1
     return 0
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import trio
 from attrs import evolve
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import LayerGone, error_of
+from gspc_trio.iml.messages import ServerOrder, ServerStarted
 from gspc_trio.iml.quota import Quota
 from gspc_trio.nursery.scopes.process import open_process
+from gspc_trio.protocol.plain import from_json, to_json
 
 START_S = 30.0
 """How long a server may take to start."""
@@ -64,23 +62,16 @@ async def open_server_process(
         LayerGone: it did not start.
     """
     layer = layer or DataLayer("", secrets.token_bytes(32), credentials=credentials)
-    order = {
-        "coordinator": layer.address,
-        "token": base64.b64encode(layer.token).decode(),
-        "credentials": layer.credentials,
-        "listen": listen,
-        "host": host,
-        **asdict(quota),
-    }
+    order = ServerOrder(layer.address, layer.token, layer.credentials, listen, host, quota)
     command = [sys.executable, "-m", "gspc_trio.iml.shell.iml_process"]
-    line = json.dumps(order).encode() + b"\n"
+    line = to_json(order).encode() + b"\n"
     async with open_process(command, stdin=line, hold_stdin=True) as process:
         try:
             with trio.fail_after(START_S):
-                answer: dict[str, Any] = json.loads(await process.receive_line())
+                answer = from_json(await process.receive_line(), ServerStarted)
         except (trio.EndOfChannel, trio.TooSlowError, ValueError) as error:
             raise LayerGone(f"the memory server of host {host} did not start") from error
-        if "problem" in answer:
-            raise error_of(*answer["problem"])
-        layer = evolve(layer, address=answer["coordinator"])
-        yield ServerProcess(layer, host, answer["local_address"], process.wait)
+        if answer.problem is not None:
+            raise error_of(*answer.problem)
+        layer = evolve(layer, address=answer.coordinator)
+        yield ServerProcess(layer, host, answer.local_address, process.wait)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -96,7 +96,7 @@ class View(Vertical):
         """Return the job that an action on a job is about."""
         return self.top.job
 
-    def fits(self, words: Sequence[Any]) -> bool:
+    def fits(self, words: Sequence[object]) -> bool:
         """Return whether one of the words contains the filter's text."""
         text = self.text.lower()
         return not text or any(text in str(word).lower() for word in words)

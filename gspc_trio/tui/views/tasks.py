@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -48,7 +48,7 @@ class Tasks(View):
         super().__init__()
         self._tasks: list[TaskChanged] = []
         self._states: tuple[TaskState, ...] = ()
-        self._made: tuple[Any, ...] = ()
+        self._made: tuple[object, ...] = ()
 
     def parts(self) -> ComposeResult:
         """Return the counts and the list."""

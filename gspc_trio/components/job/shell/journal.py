@@ -8,13 +8,13 @@ tasks that its earlier job server has given out, and whose workers still live: s
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import trio
+from msgspec import Struct
 
 from gspc_trio.components.job.journal import JournaledEngine, JournalRecord, Values, replay
 from gspc_trio.components.job.journal_bytes import (
@@ -38,6 +38,7 @@ from gspc_trio.components.job.shell.journal_files import (
 from gspc_trio.components.rif.messages import Orphans
 from gspc_trio.core.ids import JobId, RifId, TaskId
 from gspc_trio.core.task import Reason, TaskState
+from gspc_trio.protocol.plain import from_json, to_json
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
@@ -51,6 +52,13 @@ NOTED_S = 0.1
 
 FILE_BYTES_MAX = 64 * 2**20
 """Size at which a file gives way to one with a new snapshot, or twice the size of its own if that is more."""
+
+
+class NotedJob(Struct, frozen=True):
+    """Which job this was to which run-time system."""
+
+    job: JobId
+    instance: str
 
 
 class Journal:
@@ -98,15 +106,15 @@ class Journal:
             JournalError: the disk does not take it.
         """
         with self._refused():
-            self._disk.note(json.dumps({"job": job, "instance": instance}))
+            self._disk.note(to_json(NotedJob(job, instance)))
 
     def earlier_job(self, instance: str) -> JobId:
         """Return which job this was to that run-time system, "" if it was none there."""
         try:
-            data = json.loads(self._disk.noted())
-            return str(data["job"]) if instance and data["instance"] == instance else ""
-        except (OSError, ValueError, KeyError, TypeError):
+            noted = from_json(self._disk.noted(), NotedJob)
+        except (OSError, ValueError):
             return ""
+        return noted.job if instance and noted.instance == instance else ""
 
     def read_again(self) -> None:
         """Forget the engine and what is not durable: :meth:`recover` goes on from what is on disk.

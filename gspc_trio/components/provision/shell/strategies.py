@@ -6,8 +6,6 @@ arguments that returns a :class:`~gspc_trio.components.provision.strategy.Strate
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
 import signal
 import sys
@@ -16,7 +14,9 @@ from collections.abc import Sequence
 import trio
 
 from gspc_trio.components.provision.strategy import RifOrder, Strategy, check_options
+from gspc_trio.components.rif.messages import RifProcessOrder
 from gspc_trio.nursery.scopes.process import Process, open_process
+from gspc_trio.protocol.plain import to_json
 from gspc_trio.version import SOURCES
 
 log = logging.getLogger(__name__)
@@ -72,18 +72,18 @@ async def run_command(command: Sequence[str], order: RifOrder) -> int:
         command: the program; what it prints, also on standard error, comes on its standard output.
         order: for the RIF.
     """
-    line = json.dumps(
-        {
-            "rts": order.rts_address("ws:"),
-            "token": base64.b64encode(order.token).decode(),
-            "rif_id": order.rif_id,
-            "incarnation": order.incarnation,
-            "host": order.host,
-            "cores": order.cores,
-            "options": order.options,
-            **({"credentials": order.credentials} if order.credentials else {}),
-            **({"grace_s": order.grace_s} if order.grace_s else {}),
-        }
+    line = to_json(
+        RifProcessOrder(
+            order.rts_address("ws:"),
+            order.token,
+            order.rif_id,
+            order.incarnation,
+            order.host,
+            order.cores,
+            order.options,
+            order.credentials,
+            order.grace_s,
+        )
     )
     async with open_process(
         command, stdin=line.encode() + b"\n", hold_stdin=True, grace_s=TERMINATE_GRACE_S

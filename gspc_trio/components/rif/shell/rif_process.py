@@ -1,31 +1,23 @@
 """A stand-alone RIF: ``python -m gspc_trio.components.rif.shell.rif_process``.
 
-It reads one line of JSON on standard input: ``rts`` (address), ``token`` (base64), ``rif_id``,
-``incarnation``, ``host``, ``cores``, ``options``; ``credentials`` (for TLS) and ``grace_s`` (how long it
-waits for a run-time system that is gone) may be missing. It prints nothing and logs to standard error.
-Options: ``listen``, the address for schedulers; ``log_level``; ``directory``, in which tasks with files run.
-Those of its memory servers (``memory``, ``spill``, ``spill_directory``) are read where these are started.
+It reads its order, a line of JSON, on standard input. It prints nothing and logs to standard error.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import gc
-import json
 import logging
 import os
 import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from typing import Any
 
 import trio
-from attrs import field, frozen
 from msgspec.structs import replace
 
 from gspc_trio.components.provision.shell.hardware import discover_hardware
+from gspc_trio.components.rif.messages import RifProcessOrder
 from gspc_trio.components.rif.shell.service import RifService, open_rif
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.shell.compute import open_process_backend
@@ -36,6 +28,7 @@ from gspc_trio.nursery.scopes.process import UnsupportedSystem
 from gspc_trio.nursery.scopes.scope import only_error
 from gspc_trio.protocol.address import BadAddress
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
+from gspc_trio.protocol.plain import BadPlainData, from_json
 
 log = logging.getLogger(__name__)
 
@@ -46,60 +39,23 @@ RTS_SILENCE_S = 5.0
 """A RIF that hears nothing from its RTS for so long ends its work and itself, before the RTS gives it up."""
 
 
-ORDER_FIELDS = {
-    "rts": str,
-    "token": str,
-    "rif_id": str,
-    "incarnation": int,
-    "host": str,
-    "cores": int,
-    "options": dict,
-    "credentials": str,
-    "grace_s": float,
-}
-
-
 class BadOrder(ValueError):
     """The line on standard input is no order; one line says what is wrong."""
 
 
-@frozen
-class Order:
-    """What a stand-alone RIF is told."""
-
-    rts: str
-    token: bytes = field(repr=False)
-    rif_id: str
-    incarnation: int
-    host: str
-    cores: int
-    options: dict[str, str]
-    credentials: str = field(repr=False)
-    grace_s: float
-
-
-def read_order(line: bytes) -> Order:
+def read_order(line: bytes) -> RifProcessOrder:
     """Return the order that a line of JSON holds.
 
     Raises:
         BadOrder: it holds none.
     """
     try:
-        data: dict[str, Any] = {"credentials": "", "grace_s": 0.0, **json.loads(line)}
-        for name, kind in ORDER_FIELDS.items():
-            if not isinstance(data[name], kind):
-                raise BadOrder(f"the order for the RIF has a wrong {name}: {data[name]!r}")
-        data["token"] = base64.b64decode(data["token"], validate=True)
-        return Order(**{name: data[name] for name in ORDER_FIELDS})
-    except KeyError as error:
-        raise BadOrder(f"the order for the RIF lacks {error.args[0]}") from error
-    except (ValueError, TypeError, binascii.Error) as error:
-        if isinstance(error, BadOrder):
-            raise
+        return from_json(line, RifProcessOrder)
+    except BadPlainData as error:
         raise BadOrder(f"the line on standard input is no order for a RIF: {error}") from error
 
 
-async def run_rif(order: Order) -> str:
+async def run_rif(order: RifProcessOrder) -> str:
     """Run the RIF until its RTS is gone, it is told to stop, or a signal comes; return why it ended."""
     limits = replace(DEFAULT_LIMITS, lease_s=RTS_SILENCE_S)
     network = Network(wire_codec, order.token, limits=limits, credentials=order.credentials)

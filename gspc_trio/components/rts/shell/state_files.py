@@ -6,7 +6,6 @@ they and the job servers hold they say themselves.
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import socket
@@ -14,11 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import trio
-from attrs import asdict, evolve, field, frozen
-from msgspec import Struct, structs
+from attrs import evolve, field, frozen
+from msgspec import Struct
 
 from gspc_trio.components.rts.events import JobServerEnded, RifRestored
 from gspc_trio.components.rts.shell.service import RtsService
@@ -26,6 +24,7 @@ from gspc_trio.components.rts.state import ManagedRif, RifState
 from gspc_trio.core.ids import JobId, RifId
 from gspc_trio.nursery.connections.connection_file import process_start
 from gspc_trio.protocol.address import WebSocketAddress, parse_address
+from gspc_trio.protocol.plain import from_json, to_json
 from gspc_trio.records.shell.durable_files import (
     ASIDE,
     THIS_MACHINE,
@@ -121,7 +120,7 @@ class RtsState:
         alive_s: wall-clock time at which it was last seen alive, 0 after an orderly end.
     """
 
-    token: str = field(factory=lambda: secrets.token_bytes(32).hex(), repr=False)
+    token: str = field(repr=False)
     instance: str = field(factory=lambda: secrets.token_hex(8))
     port: int = 0
     epoch: int = 0
@@ -130,6 +129,11 @@ class RtsState:
     hosts: tuple[SavedHost, ...] = ()
     jobs: tuple[SavedJob, ...] = ()
     alive_s: float = 0.0
+
+
+def new_state() -> RtsState:
+    """Return the state of a run-time system that has been none before."""
+    return RtsState(secrets.token_bytes(32).hex())
 
 
 class StateKeeper:
@@ -257,7 +261,7 @@ class StateKeeper:
 
 
 def _encoded(state: RtsState) -> bytes:
-    return json.dumps(asdict(state), default=structs.asdict).encode(errors="surrogateescape")
+    return to_json(state).encode()
 
 
 def _saved(rif: ManagedRif) -> SavedHost:
@@ -295,15 +299,12 @@ def load_state(folder: Path, files: FileSystem = THIS_MACHINE) -> RtsState:
     """
     path = folder / _FILE
     try:
-        data: dict[str, Any] = json.loads(files.read(path).decode(errors="surrogateescape"))
-        hosts = tuple(SavedHost(**host) for host in data.pop("hosts"))
-        jobs = tuple(SavedJob(**job) for job in data.pop("jobs", ()))
-        state = RtsState(**data, hosts=hosts, jobs=jobs)
+        state = from_json(files.read(path), RtsState)
         bytes.fromhex(state.token)
         return state
     except FileNotFoundError:
-        return RtsState()
-    except (ValueError, TypeError, KeyError) as error:
+        return new_state()
+    except ValueError as error:
         raise StateError(f"{path} is damaged ({error}): remove it, and bootstrap the hosts again") from error
 
 

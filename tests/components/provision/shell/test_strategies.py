@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import sys
 from contextlib import suppress
@@ -14,6 +13,7 @@ from attrs import evolve
 
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, describe_exit, find_strategies
 from gspc_trio.components.provision.strategy import RifOrder, StrategyError
+from gspc_trio.components.rif.messages import RifProcessOrder
 from gspc_trio.components.rif.shell.embedded import EmbeddedStrategy
 from gspc_trio.components.rts.messages import BootstrapReport
 from gspc_trio.components.rts.shell.service import open_rts_service
@@ -21,6 +21,7 @@ from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.scopes.process import ProcessStartError
+from gspc_trio.protocol.plain import from_json
 from gspc_trio.testing.simulated.backend import by_task, open_simulated_backend
 from tests.support import until
 
@@ -88,15 +89,8 @@ async def test_a_local_rif_gets_its_order_with_the_token_on_standard_input_and_n
     )
     assert reason == "its process ended with exit status 0"
     line, surroundings = told.said
-    assert json.loads(line) == {
-        "rts": "ws://127.0.0.1:9",
-        "token": base64.b64encode(TOKEN).decode(),
-        "rif_id": "r1",
-        "incarnation": 2,
-        "host": "anna",
-        "cores": 3,
-        "options": {"directory": "/red"},
-    }
+    known = ("r1", 2, "anna", 3, {"directory": "/red"})
+    assert from_json(line, RifProcessOrder) == RifProcessOrder("ws://127.0.0.1:9", TOKEN, *known)
     assert base64.b64encode(TOKEN).decode() not in surroundings
     assert "token" not in repr(order())
 

@@ -219,8 +219,8 @@ def test_an_order_is_read() -> None:
     [
         (b"", "no order for a RIF"),
         (b"[]", "no order for a RIF"),
-        (b"{}", "lacks rts"),
-        (json.dumps(ORDER | {"cores": "2"}).encode(), "wrong cores: '2'"),
+        (b"{}", "missing required field `rts`"),
+        (json.dumps(ORDER | {"cores": "2"}).encode(), r"Expected `int`, got `str` - at `\$.cores`"),
         (json.dumps(ORDER | {"token": "?"}).encode(), "no order for a RIF"),
     ],
 )
