@@ -31,6 +31,7 @@ API_GROUPS = {
             "open_rts",
             "RunTimeSystem",
             "open_job",
+            "show_output",
             "JobSettings",
             "StageLimits",
             "Job",

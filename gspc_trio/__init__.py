@@ -14,6 +14,7 @@ from gspc_trio.version import VERSION as __version__
 if TYPE_CHECKING:
     from gspc_trio.components.embed import open_job, open_rts
     from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
+    from gspc_trio.components.job.shell.output import show_output
     from gspc_trio.components.job.shell.server import JobSettings
     from gspc_trio.components.provision.shell.hardware import hw_info
     from gspc_trio.components.rts.shell.acquire import (
@@ -76,6 +77,7 @@ _HOMES = {
     "open_resources": "gspc_trio.components.rts.shell.acquire",
     "open_rts": "gspc_trio.components.embed",
     "replicated": "gspc_trio.iml.layout",
+    "show_output": "gspc_trio.components.job.shell.output",
     "striped": "gspc_trio.iml.layout",
     "take": "gspc_trio.workflow.arcs",
 }
@@ -121,6 +123,7 @@ __all__ = [
     "open_resources",
     "open_rts",
     "replicated",
+    "show_output",
     "striped",
     "take",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -23,10 +23,23 @@ from gspc_trio.cli.journaled import new_journal, old_journal
 from gspc_trio.cli.progress import show_progress
 from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.components.job.messages import GetJobStatus, JobStatus, StopJob, WaitJob
+from gspc_trio.components.job.messages import (
+    GetJobStatus,
+    GetOutput,
+    GetTaskOutput,
+    JobStatus,
+    StopJob,
+    WaitJob,
+)
 from gspc_trio.components.job.shell.handle import JobFailed, JobResult
 from gspc_trio.components.job.shell.journal import Journal
 from gspc_trio.components.job.shell.outliving import outlive_rts
+from gspc_trio.components.job.shell.output import (
+    OutputMode,
+    print_lines_plainly,
+    print_lines_to_stderr,
+    treat_output,
+)
 from gspc_trio.components.job.shell.server import JobSettings
 from gspc_trio.components.job.shell.workflow_file import LoadedWorkflow, blame_file, load_workflow_file
 from gspc_trio.components.rts.messages import EndedJob
@@ -35,6 +48,7 @@ from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.shell.layer import published_layer
 from gspc_trio.nursery.connections.connection_file import find_live_connection
+from gspc_trio.nursery.connections.rpc import Peer, PeerGone
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.plain import to_plain
@@ -83,6 +97,7 @@ async def run(
     priority: int = 0,
     threads: Annotated[bool, Flag] = False,
     top: Annotated[bool, Flag] = False,
+    task_output: OutputMode | None = None,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
     log_json: Annotated[bool, Parameter(name="--log-json", negative=())] = False,
 ) -> int:
@@ -116,6 +131,9 @@ async def run(
         Run tasks in threads of one process, not in a process per core.
     top
         Show gspc-top in place of the progress bar.
+    task_output
+        Show what tasks print on standard error as it comes, keep it for gspc-jobserver log, or write it to
+        files in the directory gspc-output. By default show; with --json and --top keep.
     verbose
         Log everything, not only warnings.
     log_json
@@ -129,9 +147,9 @@ async def run(
     with json_alone(json) as out:
         with interruptible():
             loaded = load_workflow_file(workflow, settings or [])
-        to = out if json else None
         with new_journal(journal, workflow, settings or [], loaded, options) as durable:
-            return await _run_loaded(loaded, options, durable, rts, cores, records, to, top=top)
+            to = out if json else None
+            return await _run_loaded(loaded, options, durable, rts, cores, records, to, top, task_output)
 
 
 def _layer_without_journal(iml: Path, journal: Path | None) -> DataLayer:
@@ -188,8 +206,8 @@ async def _run_loaded(
     cores: int,
     records: Path | None,
     json_file: TextIO | None,
-    *,
     top: bool = False,
+    output: OutputMode | None = None,
 ) -> int:
     """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
     if rts is not None and cores:
@@ -200,6 +218,7 @@ async def _run_loaded(
     settings = JobSettings(**options, modules=loaded.modules)
     failure = None
     quiet = json_file is not None
+    output = output or ("keep" if quiet or top else "show")
     if records is not None:
         records.open("w").close()  # fail now, not after minutes of work
     try:
@@ -208,7 +227,16 @@ async def _run_loaded(
 
             async def attempt() -> JobResult:
                 return await _run(
-                    loaded.workflow, settings, rts_file, cores, records, journal, publish, watch, quiet=quiet
+                    loaded.workflow,
+                    settings,
+                    rts_file,
+                    cores,
+                    records,
+                    journal,
+                    publish,
+                    watch,
+                    output,
+                    quiet=quiet,
                 )
 
             async def is_back() -> bool:
@@ -237,6 +265,7 @@ async def _run(
     journal: Journal | None,
     publish: Path | None,
     watch: Path | None,
+    output: OutputMode,
     *,
     quiet: bool,
 ) -> JobResult:
@@ -259,6 +288,7 @@ async def _run(
             await stack.enter_async_context(show_top(job, watch))
         elif not quiet and sys.stderr.isatty():
             await stack.enter_async_context(show_progress(job))
+        await stack.enter_async_context(treat_output(job, output, print_lines_to_stderr))
         async with open_scope() as nursery:
             if watch is None:
                 nursery.start_soon(tell_waiting, job, rts)
@@ -348,6 +378,49 @@ async def wait(job: JobName, *, rts: RunningFile = None, json: Json = False) -> 
     else:
         print(describe_job(told))
     return 0 if told.state == "finished" else 1
+
+
+@app.command
+async def log(
+    job: JobName, task: int | None = None, *, follow: Annotated[bool, Flag] = False, rts: RunningFile = None
+) -> None:
+    """Print what the tasks of a running job have printed.
+
+    Parameters
+    ----------
+    task
+        Number of a task: print all that is kept of its output, as it was printed. Without it the last lines
+        of all tasks are printed, each with its task.
+    follow
+        Go on with what comes until the task, or the job, ends.
+    """
+    async with join_rts(running_connection(rts)) as system, system.connect_to_job(job) as peer:
+        with suppress(PeerGone):  # the job has ended
+            if task is None:
+                await _print_lines(peer, follow)
+            else:
+                await _print_task(peer, job, task, follow)
+
+
+async def _print_lines(peer: Peer, follow: bool) -> None:
+    seen, over = 0, False
+    while not over:
+        told = await peer.call(GetOutput(seen, wait=follow))
+        print_lines_plainly(told.lines, told.left_out if seen else 0)
+        over = told.over or (not follow and told.seen == seen)
+        seen = told.seen
+
+
+async def _print_task(peer: Peer, job: str, task: int, follow: bool) -> None:
+    seen, over = (0, 0), False
+    while not over:
+        told = await peer.call(GetTaskOutput(task, seen, wait=follow))
+        if not told.known:
+            raise CommandError(f"{job} keeps no output of a task {task}: gspc-jobserver log {job} shows all")
+        for stream, content in ((sys.stdout, told.stdout), (sys.stderr, told.stderr)):
+            stream.buffer.write(content)
+            stream.flush()
+        seen, over = told.seen, told.over or not follow
 
 
 @app.command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor as ExecutorInterface
@@ -12,9 +13,10 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import SupportsIndex, TypeVar, Unpack
+from typing import SupportsIndex, TypeVar, Unpack, get_args
 
 from gspc_trio.components.embed import process_key
+from gspc_trio.components.job.shell.output import OutputMode
 from gspc_trio.components.job.shell.server import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.compute.code import call_each, function_code
@@ -34,6 +36,12 @@ T = TypeVar("T")
 
 FAILED_MAX = 100
 """Failed tasks that are remembered, for whoever looks at the job: its graph of tasks has forgotten them."""
+
+
+def _is_watched() -> bool:
+    """Whether a person sees what this program prints: in a terminal, or in a notebook."""
+    streams = (sys.stdout, sys.stderr)
+    return "ipykernel" in sys.modules or any(stream is not None and stream.isatty() for stream in streams)
 
 
 class Executor(ExecutorInterface):
@@ -56,6 +64,10 @@ class Executor(ExecutorInterface):
         data_bytes: shared memory for large arguments and results, mapped by the tasks that get them; 0: none.
         iml: connection file of a running memory layer, in which they are kept instead; ``Named(name)`` among
             the arguments is data that was published there.
+        output: what becomes of what tasks print. ``"show"`` prints it here as it comes, by whole lines, with
+            the task before each; ``"files"`` writes it to the directory ``gspc-output``, two files for each
+            task; ``"keep"`` keeps it for ``gspc-jobserver log`` alone. By default it is shown in a terminal
+            and in a notebook, and kept otherwise.
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
 
     Raises:
@@ -64,7 +76,7 @@ class Executor(ExecutorInterface):
         RuntimeError: ``rts`` runs in this thread, or was closed.
         StartedAtImport: a compute process is importing the module that calls this.
         TypeError, ValueError: a number is no whole number, or too small; there is an ``mp_context``; options
-            exclude each other.
+            exclude each other; output is none of these.
         WorkflowError: shape or options make no sense.
     """
 
@@ -85,6 +97,7 @@ class Executor(ExecutorInterface):
         tune_gc: bool = False,
         data_bytes: int = 0,
         iml: Path | str | None = None,
+        output: OutputMode | None = None,
         priority: int = 0,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
@@ -107,7 +120,11 @@ class Executor(ExecutorInterface):
         self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
         opening: RtsOptions = {"cores": cores, "connection_file": connection_file, "data_bytes": data_bytes}
-        self._loop = Loop(opening if rts is None else rts, settings, self._codes, tune_gc)
+        mode = output or ("show" if _is_watched() else "keep")
+        if mode not in get_args(OutputMode):
+            offered = ", ".join(map(repr, get_args(OutputMode)))
+            raise ValueError(f"output={output!r}: it is one of {offered}, or None")
+        self._loop = Loop(opening if rts is None else rts, settings, self._codes, tune_gc, mode)
         self._loop.start()
         has_layer = data_bytes or iml is not None or (rts is not None and rts.data is not None)
         self._encode = self._loop.encode if has_layer else dumps

@@ -18,6 +18,7 @@ import trio
 from gspc_trio.components.embed import open_rts
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job, JobFailed
+from gspc_trio.components.job.shell.output import OutputMode, print_lines, treat_output
 from gspc_trio.components.job.shell.server import JobSettings, run_job
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.compute.channel import INITIALIZER
@@ -95,6 +96,7 @@ class Loop:
         settings: of the job.
         codes: its code table.
         tune_gc: tune the garbage collector while it runs.
+        output: what becomes of what tasks print.
 
     Attributes:
         forked: whether this process is a fork of the one that it belongs to; nothing works then.
@@ -102,7 +104,12 @@ class Loop:
     """
 
     def __init__(
-        self, rts: RtsOptions | RunTimeSystem, settings: JobSettings, codes: CodeTable, tune_gc: bool = False
+        self,
+        rts: RtsOptions | RunTimeSystem,
+        settings: JobSettings,
+        codes: CodeTable,
+        tune_gc: bool = False,
+        output: OutputMode = "keep",
     ) -> None:
         self.forked = False
         self.interpreter_ends = False
@@ -110,6 +117,7 @@ class Loop:
         self._settings = settings
         self._codes = codes
         self._tune_gc = tune_gc
+        self._output = output
         self._graph = TaskGraph()
         self._futures: dict[int, SomeTaskFuture] = {}
         self._calls: deque[Call] = deque()
@@ -355,7 +363,8 @@ class Loop:
                     if self._stopped or self._closed:
                         self._stop()
                     self._up.set()
-                    result = await job.wait_ended()
+                    async with treat_output(job, self._output, print_lines):
+                        result = await job.wait_ended()
                     if self._was_stopped:
                         self._why = self._describe_stop()
                     elif not (self._closing or self._stopped):

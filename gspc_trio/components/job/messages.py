@@ -155,3 +155,74 @@ class RetryFailed(Question[Done], frozen=True):
     """Job server: give a failed task a new attempt."""
 
     task_id: TaskId
+
+
+class OutputLine(Struct, frozen=True):
+    """One line that a task has printed.
+
+    Attributes:
+        task_id, name: of the task.
+        stderr: it was printed to standard error, not to standard output.
+        text: without the end of line.
+    """
+
+    task_id: TaskId
+    name: str
+    stderr: bool
+    text: str
+
+
+class OutputLines(Struct, frozen=True):
+    """Lines that tasks have printed, in the order in which they came.
+
+    Attributes:
+        lines: the lines, not always all that there are.
+        seen: what to ask with for those that follow.
+        left_out: lines before these that are no longer kept.
+        over: the job has ended, and these are the last.
+    """
+
+    lines: tuple[OutputLine, ...]
+    seen: Count
+    left_out: Count
+    over: bool
+
+
+class GetOutput(Question[OutputLines], frozen=True):
+    """Job server: the lines that tasks have printed, from number ``seen``.
+
+    With ``wait`` the answer comes when there is a line; whoever asks again and again gets what running tasks
+    print as it comes.
+    """
+
+    seen: Count = 0
+    wait: bool = False
+
+
+class TaskOutput(Struct, frozen=True):
+    """What a task has printed.
+
+    Attributes:
+        stdout, stderr: the last of it, without what is seen.
+        seen: what to ask with for what follows.
+        known: whether anything is known of it.
+        over: the task has ended.
+    """
+
+    stdout: bytes
+    stderr: bytes
+    seen: tuple[Count, Count]
+    known: bool
+    over: bool
+
+
+class GetTaskOutput(Question[TaskOutput], frozen=True):
+    """Job server: what a task has printed so far, as far as it is kept.
+
+    ``seen``: without so many bytes of its standard output and error. With ``wait`` the answer comes when
+    there is something new, or the task has ended.
+    """
+
+    task_id: TaskId
+    seen: tuple[Count, Count] = (0, 0)
+    wait: bool = False

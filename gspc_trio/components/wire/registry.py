@@ -10,13 +10,17 @@ from gspc_trio.components.job.messages import (
     GetJobStatus,
     GetMemory,
     GetNet,
+    GetOutput,
     GetTask,
+    GetTaskOutput,
     JobStatus,
     MemoryStatus,
+    OutputLines,
     RetryFailed,
     StopJob,
     TaskDetails,
     TaskList,
+    TaskOutput,
     WaitJob,
 )
 from gspc_trio.components.rif.messages import (
@@ -142,6 +146,7 @@ WIRE_TYPES: tuple[type, ...] = (
     CopyPart, KeepPart, PartDone, GetChunk, Chunk, PutChunk, PutFrom, ReadFile, FilePiece, WriteFile,
     DropFile, Await, WorkBack, NewWeight, GrantsAhead, GetLayerStatus, LayerStatus,
     MemoryStatus, JobStatus, TaskDetails, TaskList, NetStatus, Explanation,
+    GetOutput, OutputLines, GetTaskOutput, TaskOutput,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

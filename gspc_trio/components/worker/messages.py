@@ -114,12 +114,16 @@ class TakeBack(Struct, frozen=True):
 
 
 class GetAttempt(Struct, frozen=True):
-    """A call: how is this attempt, and what has it printed so far? Answered by an AttemptStatus."""
+    """A call: how is this attempt, and what has it printed so far? Answered by an AttemptStatus.
+
+    ``seen``: so many bytes of its standard output and error are known.
+    """
 
     job: JobId
     resource_id: ResourceId
     task_id: TaskId
     attempt: Attempt
+    seen: tuple[Count, Count] = (0, 0)
 
 
 class Finished(Struct, frozen=True):
@@ -150,10 +154,13 @@ class AttemptStatus(Struct, frozen=True):
     Attributes:
         phase: ``waiting``, ``stage_in``, ``compute`` or ``stage_out``; "" if it is not there (any more).
         pid: the process that computes for its job there, or 0.
-        stdout, stderr: the last of what it has printed, while it computes.
+        stdout, stderr: the last of what it has printed while it computes, without what is ``seen``.
+        stdout_bytes, stderr_bytes: how much it has printed while it computes.
     """
 
     phase: str
     pid: Count = 0
     stdout: bytes = b""
     stderr: bytes = b""
+    stdout_bytes: Count = 0
+    stderr_bytes: Count = 0

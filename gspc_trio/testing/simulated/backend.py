@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.worker.messages import OpenJob, Submission
 from gspc_trio.components.worker.shell.compute import ComputeError, ComputeEvents
+from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.staging import StagingError
 from gspc_trio.compute.channel import UNDEFINED
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
@@ -136,10 +137,10 @@ class SimulatedCompute:
         self._queue = deque(kept)
         return tuple((submission.task_id, submission.attempt) for submission in rest)
 
-    async def printed(self) -> tuple[bytes, bytes]:
-        """Return what the task in compute has printed."""
+    async def printed(self, seen: tuple[int, int] = (0, 0)) -> Printed:
+        """Return what the task in compute has printed, without what is ``seen``."""
         await trio.lowlevel.checkpoint()
-        return self._stdout, b""
+        return Printed(self._stdout[seen[0] :], b"", len(self._stdout), 0)
 
     async def kill(self) -> None:
         """End it; what it had computed has been reported."""

@@ -183,6 +183,11 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
             return None
         return entry.held.resource_id, entry.attempt
 
+    def running(self) -> list[tuple[ResourceId, Task, Attempt]]:
+        """Return the attempts that are the first at their worker; it costs a look at all grants."""
+        heads = [(held.resource_id, held.head()) for held in self._state.grants.values()]
+        return [(name, entry.task, entry.attempt) for name, entry in heads if entry is not None]
+
     def is_running(self, task_id: TaskId) -> bool:
         """Return whether the task is the one that its worker runs."""
         return self.state_of(task_id) is TaskState.RUNNING

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterator
 
 import trio
 from attrs import define, field
@@ -19,7 +18,9 @@ from gspc_trio.components.job.messages import (
     GetJobStatus,
     GetMemory,
     GetNet,
+    GetOutput,
     GetTask,
+    GetTaskOutput,
     RetryFailed,
     StopJob,
     TaskDetails,
@@ -27,8 +28,9 @@ from gspc_trio.components.job.messages import (
     WaitJob,
 )
 from gspc_trio.components.job.shell.handle import Job, decoded
-from gspc_trio.components.worker.messages import AttemptStatus, GetAttempt
-from gspc_trio.core.ids import ResourceId, TaskId
+from gspc_trio.components.job.shell.output import AskWorker, OutputFollower
+from gspc_trio.components.worker.messages import GetAttempt
+from gspc_trio.core.ids import TaskId
 from gspc_trio.core.messages import Done
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
@@ -38,7 +40,8 @@ from gspc_trio.records.messages import Watch
 from gspc_trio.records.progress import JobProgress
 from gspc_trio.records.shell.stream import Watcher
 
-AskWorker: TypeAlias = Callable[[ResourceId, GetAttempt], Awaitable[AttemptStatus | None]]
+LAST_QUESTION_S = 1.0
+"""How long whoever follows the output may take to ask for the end of it, when the job is over."""
 
 INPUTS_SHOWN_MAX = 20
 """Arguments of a task that are shown."""
@@ -55,9 +58,20 @@ class _Client:
     peer: Peer
     open_calls: int = 0
     idle: trio.Event = field(factory=trio.Event)
+    follows: bool = False
+    told_all: trio.Event = field(factory=trio.Event)
+
+    def told(self, over: bool) -> None:
+        """It has been told of output; unless that was the end, it will ask for what follows."""
+        self.follows = not over
+        if over:
+            self.told_all.set()
 
     async def see_off(self) -> None:
         """Wait until it has all its answers, and close its connection."""
+        if self.follows:
+            with trio.move_on_after(LAST_QUESTION_S):
+                await self.told_all.wait()
         if self.open_calls:
             self.idle = trio.Event()
             await self.idle.wait()
@@ -70,11 +84,13 @@ class JobClients:
     Args:
         job: of which they ask.
         ask_worker: asks the RIF of a resource for an attempt; returns None if it does not answer.
+        follower: tells what tasks print.
     """
 
-    def __init__(self, job: Job, ask_worker: AskWorker) -> None:
+    def __init__(self, job: Job, ask_worker: AskWorker, follower: OutputFollower) -> None:
         self.job = job
         self._ask_worker = ask_worker
+        self._follower = follower
         self._clients: dict[_Client, None] = {}
 
     async def serve(self, peer: Peer) -> None:
@@ -107,11 +123,25 @@ class JobClients:
 
     async def _answer(self, client: _Client, call: IncomingCall) -> None:
         try:
-            await self._reply(call)
+            if isinstance(call.body, GetOutput | GetTaskOutput):
+                await self._tell_output(client, call, call.body)
+            else:
+                await self._reply(call)
         finally:
             client.open_calls -= 1
             if not client.open_calls:
                 client.idle.set()
+
+    async def _tell_output(
+        self, client: _Client, call: IncomingCall, asked: GetOutput | GetTaskOutput
+    ) -> None:
+        found = (
+            await self._follower.lines_for(asked)
+            if isinstance(asked, GetOutput)
+            else await self._follower.task_output(asked)
+        )
+        call.reply(found)
+        client.told(found.over or not asked.wait)
 
     async def _reply(self, call: IncomingCall) -> None:
         body, job = call.body, self.job

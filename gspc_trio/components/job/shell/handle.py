@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.machine import Close, JobEnded, JobEvent, JobMachine, Look, TaskFailure
 from gspc_trio.components.job.messages import JobStatus, MemoryStatus
+from gspc_trio.components.job.output import KeptOutput, Printed
 from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
 from gspc_trio.core.ids import JobId, TaskId
-from gspc_trio.core.task import Outcome
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.scopes.drive import Inbox
 from gspc_trio.protocol.values import dumps
@@ -51,9 +51,6 @@ class JobResult(Struct, frozen=True):
     detail: str = ""
 
 
-OUTPUTS_KEPT_MAX = 200
-"""Last tasks of which what they printed is kept."""
-
 RESULTS_INTERVAL_S = 0.1
 """Whoever reads results looks again after so many seconds, whatever is told."""
 
@@ -65,25 +62,6 @@ MEMORY_TIMEOUT_S = 2.0
 
 GLANCE_TASKS_MAX = 50
 """Running tasks, and others, that are named at a glance."""
-
-
-class PrintedOutput:
-    """What the last tasks printed that printed anything."""
-
-    def __init__(self) -> None:
-        self._printed: OrderedDict[TaskId, tuple[bytes, bytes]] = OrderedDict()
-
-    def keep(self, outcome: Outcome) -> None:
-        """Keep what an attempt printed, in place of what an earlier one did."""
-        self._printed.pop(outcome.task_id, None)
-        self._printed[outcome.task_id] = (outcome.stdout, outcome.stderr)
-        if len(self._printed) > OUTPUTS_KEPT_MAX:
-            self._printed.popitem(last=False)
-
-    def of(self, task_id: TaskId) -> tuple[str, str]:
-        """Return standard output and standard error of a task, "" if nothing is known."""
-        out, err = self._printed.get(task_id, (b"", b""))
-        return decoded(out), decoded(err)
 
 
 class JobFailed(Exception):
@@ -126,12 +104,15 @@ class Job:
         self.records = RecordStream(VERSION, self._look)
         self._watching = Watching()
         self._glanced_s = 0.0
-        self.printed = PrintedOutput()
+        self.printed = KeptOutput()
+        self.on_printed: Callable[[Printed], None] | None = None
         self.ask_memory = ask_memory
         self.encode = encode
         self.inbox = inbox
         self._hosts = hosts
         self._outputs = outputs
+        self._output_until_s = -math.inf
+        self._output_wanted = trio.Event()
         self._begun_s = trio.current_time()
         self._ended = trio.Event()
         self._result: JobResult | None = None
@@ -223,6 +204,25 @@ class Job:
     def close(self) -> None:
         """Say that no more tasks will be added."""
         self.inbox.put(Close())
+
+    def output(self, task_id: TaskId) -> tuple[str, str]:
+        """Return what is kept of what a task has printed: standard output and error, as text.
+
+        Of each the last 1 MiB is kept, of all tasks 32 MiB, of those that failed the longest. What a running
+        task has printed is known while somebody follows it (``show_output``).
+        """
+        return self.printed.of(task_id)
+
+    def want_output(self, until_s: float) -> None:
+        """Have running tasks asked for what they print, until then (seconds of trio's clock)."""
+        self._output_until_s = max(self._output_until_s, until_s)
+        self._output_wanted.set()
+
+    async def output_wanted(self) -> None:
+        """Wait until somebody wants to know what running tasks print."""
+        while self._output_until_s <= trio.current_time():
+            self._output_wanted = trio.Event()
+            await self._output_wanted.wait()
 
     async def memory_status(self) -> MemoryStatus:
         """Return the state of the memory layer in which the job's data is."""

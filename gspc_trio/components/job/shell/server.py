@@ -18,6 +18,7 @@ from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.job.shell.output import OutputFollower, output_of
 from gspc_trio.components.job.shell.scheduler import SchedulerRoutes
 from gspc_trio.components.rts.messages import EndState, JobEnd, JobRegistered, LeaveJob, RegisterJob
 from gspc_trio.components.rts.shell.client import RunTimeSystem
@@ -317,10 +318,12 @@ class _JobServer:
             JobFiles(settings.directory or here.directory, settings.stage.file_bytes_max, self.patterns),
             None if takeover is None else takeover.report,
         )
-        self.clients = JobClients(job, routes.ask)
+        follower = OutputFollower(job, routes.ask)
+        self.clients = JobClients(job, routes.ask, follower)
         if journal is not None:
             nursery.start_soon(journal.run, lambda count: inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes)
+        nursery.start_soon(follower.run)
         contact = routes.contact(joining, rts.join)
         if takeover is not None:
             nursery.start_soon(takeover.run, routes.leave)
@@ -352,11 +355,12 @@ class _JobServer:
         if self.data is not None and on_done is not None:
             on_done = self.data.but_for_again(on_done)
         keep = None if self.journal is None else self.journal.keep
+        printing = job.printed.running
 
         def perform(action: JobAction) -> None:
             if type(action) is TaskDone:
-                if action.outcome.stdout or action.outcome.stderr:
-                    job.printed.keep(action.outcome)
+                if action.outcome.stdout or action.outcome.stderr or printing:
+                    output_of(job, action, trio.current_time())
                 if keep is not None and action.state is TaskState.FINISHED:
                     keep(action)
                 if on_done is not None:

@@ -68,6 +68,7 @@ from gspc_trio.components.worker.messages import (
 )
 from gspc_trio.components.worker.phases import AttemptPhase
 from gspc_trio.components.worker.shell.compute import ComputeBackend
+from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.staging import Staging
 from gspc_trio.components.worker.shell.worker import JobCode, WorkerShell
 from gspc_trio.core.ids import NO_GRANT, JobId, ResourceId, RifId
@@ -472,10 +473,10 @@ async def _status(
     before, shell = phase(), shells.get(name)
     if before is None or shell is None:
         return AttemptStatus("")
-    pid, stdout, stderr = shell.pid_for(asked.job), b"", b""
+    pid, printed = shell.pid_for(asked.job), Printed()
     if before is AttemptPhase.COMPUTE:
         with trio.move_on_after(READ_TIMEOUT_S):
-            stdout, stderr = await shell.printed(asked.job)
+            printed = await shell.printed(asked.job, asked.seen)
         if phase() is not before:  # meanwhile it has ended: what was read may be another's
             return AttemptStatus("")
-    return AttemptStatus(before.value, pid, stdout, stderr)
+    return AttemptStatus(before.value, pid, *printed)

@@ -22,6 +22,7 @@ from gspc_trio.components.worker.shell.compute_channel import (
     Channels,
     ComputeEvents,
     Origin,
+    Printed,
 )
 from gspc_trio.components.worker.shell.compute_tasks import CodeTimes
 from gspc_trio.components.worker.shell.compute_template import ComputeError, Forked, Template
@@ -64,8 +65,8 @@ class Compute(Protocol):
         """Take back all that the process has not read; return which, in order: they will not be reported."""
         ...
 
-    async def printed(self) -> tuple[bytes, bytes]:
-        """Return the last of what the task in compute has printed so far: standard output and error."""
+    async def printed(self, seen: tuple[int, int] = (0, 0)) -> Printed:
+        """Return the last of what the task in compute has printed so far, without what is ``seen``."""
         ...
 
     async def kill(self) -> None:

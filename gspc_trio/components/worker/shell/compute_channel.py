@@ -7,7 +7,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgpack
 import trio
@@ -67,6 +67,15 @@ class ComputeEvents(Protocol):
         ...
 
 
+class Printed(NamedTuple):
+    """What a task has printed so far: the last of both streams, and how many bytes there were of each."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+
+
 class Origin(Protocol):
     """Where a compute comes from: a process of its own, or a thread."""
 
@@ -84,7 +93,7 @@ class Origin(Protocol):
         """End it with all that it has started; ``drained`` is set when its results have ended."""
         ...
 
-    async def printed(self) -> tuple[bytes, bytes]:
+    async def printed(self, seen: tuple[int, int]) -> Printed:
         """Return the last of what it has printed so far, as far as that can be seen from outside."""
         ...
 
@@ -187,11 +196,11 @@ class ChannelCompute:
         self._handed = deque(each for each in self._handed if (each.task_id, each.attempt) not in taken)
         return keys
 
-    async def printed(self) -> tuple[bytes, bytes]:
-        """Return the last of what the task in compute has printed so far: standard output and error."""
+    async def printed(self, seen: tuple[int, int] = (0, 0)) -> Printed:
+        """Return the last of what the task in compute has printed so far, without what is ``seen``."""
         if self.state is not ComputeState.RUNNING:
-            return b"", b""
-        return await self._origin.printed()
+            return Printed()
+        return await self._origin.printed(seen)
 
     async def kill(self) -> None:
         """End the process with all that it has started; return when that is done, results delivered."""

@@ -17,6 +17,7 @@ import trio
 from attrs import define, field
 
 from gspc_trio.components.worker.messages import OpenJob
+from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.compute.channel import (
     BUSY,
     BUSY_S,
@@ -103,9 +104,9 @@ class Forked:
         del drained
         await self.template.kill(self)
 
-    async def printed(self) -> tuple[bytes, bytes]:
-        """Return the last of what it has printed so far."""
-        return await printed_by(self.pid)
+    async def printed(self, seen: tuple[int, int]) -> Printed:
+        """Return the last of what it has printed so far, without what is ``seen``."""
+        return await printed_by(self.pid, seen)
 
     def why(self) -> str:
         """Say in one line how the process ended."""
@@ -386,29 +387,37 @@ def _signal_name(number: int) -> str:
 STDOUT, STDERR = 1, 2
 
 
-async def printed_by(pid: int) -> tuple[bytes, bytes]:
-    """Return the last part of what a process has written to its standard output and error.
+async def printed_by(pid: int, seen: tuple[int, int] = (0, 0)) -> Printed:
+    """Return the last part of what a process has written to its standard output and error, without ``seen``.
 
     Nothing is returned of what is no file. A file may lie where reading takes long; whoever waits may be
     cancelled.
     """
-    return await trio.to_thread.run_sync(
-        lambda: (_tail(pid, STDOUT), _tail(pid, STDERR)), abandon_on_cancel=True
-    )
+
+    def read() -> Printed:
+        stdout, stdout_bytes = _tail(pid, STDOUT, seen[0])
+        stderr, stderr_bytes = _tail(pid, STDERR, seen[1])
+        return Printed(stdout, stderr, stdout_bytes, stderr_bytes)
+
+    return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
 
 
-def _tail(pid: int, descriptor: int) -> bytes:
-    """Return the last part of an open file of another process, b"" if it is none or the process has gone."""
+def _tail(pid: int, descriptor: int, seen: int) -> tuple[bytes, int]:
+    """Return the last part of an open file of another process, without what is seen, and its size.
+
+    Of what is no file, or of a process that has gone, that is nothing.
+    """
     try:
         file = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return b""
+        return b"", 0
     try:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
-            return b""
-        return os.pread(file, OUTPUT_BYTES_MAX, max(0, found.st_size - OUTPUT_BYTES_MAX))
+            return b"", 0
+        size = found.st_size
+        return os.pread(file, OUTPUT_BYTES_MAX, max(0, seen, size - OUTPUT_BYTES_MAX)), size
     except OSError:
-        return b""
+        return b"", 0
     finally:
         os.close(file)

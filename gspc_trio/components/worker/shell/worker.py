@@ -18,6 +18,7 @@ from gspc_trio.components.worker import events as work
 from gspc_trio.components.worker.events import AttemptKey, ComputeAction, WorkerEvent
 from gspc_trio.components.worker.messages import Finished, OpenJob, Submission
 from gspc_trio.components.worker.shell.compute import Compute, ComputeBackend, ComputeError
+from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.staging import NoStaging, Staging, Stagings
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.machine import Performer, performs
@@ -147,11 +148,11 @@ class JobCompute:
                 return True
         return False
 
-    async def printed(self) -> tuple[bytes, bytes]:
-        """Return the last of what the task in compute has printed so far: standard output and error."""
+    async def printed(self, seen: tuple[int, int]) -> Printed:
+        """Return the last of what the task in compute has printed so far, without what is ``seen``."""
         if self._compute is None or self.over:
-            return b"", b""
-        return await self._compute.printed()
+            return Printed()
+        return await self._compute.printed(seen)
 
     async def kill(self) -> None:
         """Return when nothing of it is left, whoever asked for that first."""
@@ -210,10 +211,10 @@ class WorkerShell(Performer[ComputeAction]):
         compute = self._computes.get(job)
         return compute.pid if compute is not None else 0
 
-    async def printed(self, job: JobId) -> tuple[bytes, bytes]:
-        """Return the last of what the job's task in compute has printed so far here."""
+    async def printed(self, job: JobId, seen: tuple[int, int]) -> Printed:
+        """Return the last of what the job's task in compute has printed so far here, without ``seen``."""
         compute = self._computes.get(job)
-        return await compute.printed() if compute is not None else (b"", b"")
+        return await compute.printed(seen) if compute is not None else Printed()
 
     def forget_job(self, job: JobId) -> None:
         """The job is over: its compute process goes."""

@@ -138,8 +138,10 @@ async def test_a_job_may_ask_how_its_attempts_are(autojump_clock: MockClock) -> 
             async def ask(task_id: int, attempt: int = 1, resource_id: str = "r1.core0") -> AttemptStatus:
                 return await job.peer.call(GetAttempt("j1", resource_id, task_id, attempt))
 
-            assert await ask(1) == AttemptStatus("compute", 1, b"one")
+            assert await ask(1) == AttemptStatus("compute", 1, b"one", stdout_bytes=3)
             assert await ask(2) == AttemptStatus("waiting", 1)
+            only_new = GetAttempt("j1", "r1.core0", 1, 1, seen=(2, 0))
+            assert await job.peer.call(only_new) == AttemptStatus("compute", 1, b"e", stdout_bytes=3)
             for nothing in (await ask(3), await ask(1, 2), await ask(1, resource_id="r1.core1")):
                 assert nothing == AttemptStatus("")
             with pytest.raises(RemoteError, match="job j2 asks for an attempt of job j1"):
@@ -149,7 +151,7 @@ async def test_a_job_may_ask_how_its_attempts_are(autojump_clock: MockClock) -> 
             await job.wait(1)
             await trio.sleep(1)
             assert await ask(1) == AttemptStatus("")
-            assert await ask(2) == AttemptStatus("compute", 1, b"two")
+            assert await ask(2) == AttemptStatus("compute", 1, b"two", stdout_bytes=3)
 
 
 async def test_a_dead_compute_process_is_replaced_and_costs_one_task_an_attempt(

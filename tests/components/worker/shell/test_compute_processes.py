@@ -14,7 +14,7 @@ import trio
 
 from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.components.worker.shell.compute import CpuClaims, ProcessBackend, open_process_backend
-from gspc_trio.components.worker.shell.compute_channel import ChannelCompute
+from gspc_trio.components.worker.shell.compute_channel import ChannelCompute, Printed
 from gspc_trio.components.worker.shell.compute_template import LIBRARIES
 from gspc_trio.compute.code import function_code, program_code, source_code
 from gspc_trio.core.code import Program
@@ -94,19 +94,20 @@ async def test_what_a_task_has_printed_can_be_read_while_it_runs(
 ) -> None:
     compute.define(1, function_code(support.speak_and_wait))
     compute.hand([submission(1, 1, str(tmp_path / "go")), submission(2, 1, str(tmp_path))])
-    printed = (b"", b"")
+    printed = Printed()
     with trio.fail_after(support.PATIENCE_S):
-        while not printed[1]:
+        while not printed.stderr:
             await trio.sleep(0.01)  # nothing in this process tells
             printed = await compute.printed()
-    assert printed == (b"step 1\nstep 2\n", b"careful\n")
+    assert printed == (b"step 1\nstep 2\n", b"careful\n", 14, 8)
+    assert await compute.printed((7, 8)) == (b"step 2\n", b"", 14, 8)
     (tmp_path / "go").touch()
     first, second = await recorder.wait(2)
-    assert (first.stdout, first.stderr) == printed
-    assert (second.stdout, second.stderr) == printed
-    assert await compute.printed() == (b"", b"")
+    assert (first.stdout, first.stderr) == printed[:2]
+    assert (second.stdout, second.stderr) == printed[:2]
+    assert await compute.printed() == Printed()
     await compute.kill()
-    assert await compute.printed() == (b"", b"")
+    assert await compute.printed() == Printed()
 
 
 async def test_what_a_program_has_written_can_be_read_while_it_runs(
@@ -119,13 +120,13 @@ async def test_what_a_program_has_written_can_be_read_while_it_runs(
         [submission(number, 1, lines, str(tmp_path / "fifo")) for number, lines in ((1, 3), (2, 10**6))]
     )
     for _ in range(2):
-        printed = (b"", b"")
+        printed = Printed()
         with trio.fail_after(support.PATIENCE_S):
-            while not printed[0]:
+            while not printed.stdout:
                 await trio.sleep(0.01)  # nothing in this process tells
                 printed = await compute.printed()
-        last = printed[1]
-        assert printed[0] == b"out\n"
+        last = printed.stderr
+        assert printed.stdout == b"out\n"
         (tmp_path / "fifo").write_text("")
         await recorder.wait(1)
     assert len(last) == 65536

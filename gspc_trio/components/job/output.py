@@ -1,0 +1,275 @@
+"""Output of tasks: what each has printed is kept within bounds, and cut into lines for those who look.
+
+A worker tells of a task that computes how many bytes it has printed and what is new of them; its outcome has
+the last of all. Both are pieces of one stream, and may leave a gap or overlap.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+
+from attrs import define, field
+from msgspec import Struct
+
+from gspc_trio.components.job.messages import OutputLine
+from gspc_trio.core.ids import Attempt, TaskId
+
+PIECE_BYTES_MAX = 65536
+"""An outcome has so much of the end of each stream: of one that is shorter it has all."""
+
+TASK_BYTES_MAX = 1 << 20
+"""Of each stream of a task the last so many bytes are kept."""
+
+KEPT_BYTES_MAX = 32 << 20
+KEPT_TASKS_MAX = 10_000
+"""Of all tasks so much is kept; that of tasks that have failed goes last."""
+
+LINE_CHARACTERS_MAX = 4_000
+"""Of a longer line the beginning is shown."""
+
+LINES_MAX = 5_000
+"""So many of the last lines wait for those who look; who is slower misses some."""
+
+PROGRESS_INTERVAL_S = 2.0
+"""A line that is overwritten again and again, as progress bars do it, is shown so often."""
+
+
+class Printed(Struct, frozen=True):
+    """What a task that has ended has printed."""
+
+    task_id: TaskId
+    name: str
+    stdout: bytes
+    stderr: bytes
+
+
+@define
+class _Stream:
+    """One stream of a task.
+
+    Attributes:
+        total: bytes that were printed, as far as is known.
+        kept: the last of them.
+        open: the bytes of a line that has not ended.
+        shown_s: when a line that is overwritten was last shown.
+    """
+
+    total: int = 0
+    kept: bytearray = field(factory=bytearray)
+    open: bytes = b""
+    shown_s: float = float("-inf")
+
+    def take(self, total: int, piece: bytes) -> bytes:
+        """Take the last bytes of ``total``; return what is new of them, after a mark if some are missing."""
+        if total <= self.total:
+            return b""
+        missing = total - self.total - len(piece)
+        new = piece[max(0, len(piece) - (total - self.total)) :]
+        if missing > 0:
+            new = b"\n[... %d bytes left out ...]\n" % missing + new
+        self.total = total
+        self.kept += new
+        if len(self.kept) > TASK_BYTES_MAX:
+            del self.kept[:-TASK_BYTES_MAX]
+        return new
+
+    def take_end(self, tail: bytes) -> bytes:
+        """Take the end of all that was printed; return what is new of it."""
+        if len(tail) < PIECE_BYTES_MAX:
+            return self.take(len(tail), tail)
+        # How much there was is not known: what was seen last tells where the new begins.
+        seen = bytes(self.kept[-1024:])
+        found = tail.rfind(seen) if seen else -1
+        if found >= 0:
+            return self.take(self.total + len(tail) - found - len(seen), tail)
+        return self.take(self.total + len(tail) + (1 if self.total else 0), tail)
+
+    def since(self, seen: int) -> tuple[bytes, int]:
+        """Return what is kept after so many bytes, and how many there were."""
+        new = max(0, self.total - seen)
+        return bytes(self.kept[-new:]) if new else b"", self.total
+
+    def cut(self, new: bytes, now: float, ended: bool) -> list[str]:
+        """Return the lines that ``new`` completes."""
+        *whole, self.open = (self.open + new).split(b"\n")
+        if ended and self.open:
+            whole.append(self.open)
+            self.open = b""
+        lines = [_shown(line) for line in whole]
+        if len(self.open) > TASK_BYTES_MAX:
+            self.open = self.open[-LINE_CHARACTERS_MAX:]
+        if b"\r" in self.open and now - self.shown_s >= PROGRESS_INTERVAL_S:
+            self.shown_s = now
+            lines.append(_shown(self.open))
+        return lines
+
+
+def _shown(line: bytes) -> str:
+    """Return a line as it stands in the end: what was overwritten is left out."""
+    parts = [part for part in line.split(b"\r") if part.strip()]
+    text = parts[-1].decode("utf-8", "replace") if parts else ""
+    if len(text) > LINE_CHARACTERS_MAX:
+        return f"{text[:LINE_CHARACTERS_MAX]}... ({len(text) - LINE_CHARACTERS_MAX} more characters)"
+    return text
+
+
+@define
+class _Entry:
+    """What one attempt has printed."""
+
+    name: str
+    attempt: Attempt
+    streams: tuple[_Stream, _Stream] = field(factory=lambda: (_Stream(), _Stream()))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(stream.kept) + len(stream.open) for stream in self.streams)
+
+
+class KeptOutput:
+    """What the tasks of a job have printed: kept by task, and as lines in the order in which they came.
+
+    Attributes:
+        running: tasks that have printed something and have not ended.
+    """
+
+    def __init__(self) -> None:
+        self.running: dict[TaskId, _Entry] = {}
+        self._ended: OrderedDict[TaskId, _Entry] = OrderedDict()
+        self._failed: OrderedDict[TaskId, _Entry] = OrderedDict()
+        self._size_bytes = 0
+        self._lines: deque[OutputLine] = deque(maxlen=LINES_MAX)
+        self._number = 0
+
+    # What it is told
+
+    def seen(self, task_id: TaskId, attempt: Attempt) -> tuple[int, int]:
+        """Return how many bytes of standard output and error of a running attempt are known."""
+        entry = self.running.get(task_id)
+        if entry is None or entry.attempt != attempt:
+            return 0, 0
+        return entry.streams[0].total, entry.streams[1].total
+
+    def printed(
+        self,
+        task_id: TaskId,
+        name: str,
+        attempt: Attempt,
+        pieces: tuple[tuple[int, bytes], tuple[int, bytes]],
+        now: float,
+    ) -> None:
+        """Take what a task that computes has printed.
+
+        Args:
+            task_id, name, attempt: of the task.
+            pieces: of standard output and of standard error: bytes printed so far, and the last of them.
+            now: the time, in seconds.
+        """
+        if pieces[0][0] or pieces[1][0]:
+            entry = self._entry(task_id, name, attempt, now)
+            for number, (total, piece) in enumerate(pieces):
+                new = entry.streams[number].take(total, piece)
+                self._put(task_id, entry, number, entry.streams[number].cut(new, now, ended=False))
+
+    def ended(
+        self,
+        task_id: TaskId,
+        name: str,
+        attempt: Attempt,
+        tails: tuple[bytes, bytes],
+        now: float,
+        *,
+        failed: bool,
+    ) -> None:
+        """Take the end of what a task has printed that is over.
+
+        Args:
+            task_id, name, attempt: of the task.
+            tails: the last of its standard output and error; all of it if that is less than PIECE_BYTES_MAX.
+            now: the time, in seconds.
+            failed: keep it longer than that of tasks that finished.
+        """
+        if not (tails[0] or tails[1] or task_id in self.running):
+            return
+        entry = self._entry(task_id, name, attempt, now)
+        for number, tail in enumerate(tails):
+            new = entry.streams[number].take_end(tail)
+            self._put(task_id, entry, number, entry.streams[number].cut(new, now, ended=True))
+        self._end(task_id, entry, self._failed if failed else self._ended, now)
+
+    def _entry(self, task_id: TaskId, name: str, attempt: Attempt, now: float) -> _Entry:
+        """Return the entry of an attempt; an earlier one has failed."""
+        entry = self.running.get(task_id)
+        if entry is not None and entry.attempt != attempt:
+            self._end(task_id, entry, self._failed, now)
+            entry = None
+        if entry is None:
+            entry = self.running[task_id] = _Entry(name, attempt)
+        return entry
+
+    def _end(self, task_id: TaskId, entry: _Entry, kept: OrderedDict[TaskId, _Entry], now: float) -> None:
+        del self.running[task_id]
+        for number, stream in enumerate(entry.streams):
+            self._put(task_id, entry, number, stream.cut(b"", now, ended=True))
+        for others in (self._ended, self._failed):
+            before = others.pop(task_id, None)
+            if before is not None:
+                self._size_bytes -= before.size_bytes
+        kept[task_id] = entry
+        self._size_bytes += entry.size_bytes
+        while (
+            self._size_bytes > KEPT_BYTES_MAX or len(self._ended) + len(self._failed) > KEPT_TASKS_MAX
+        ) and len(self._ended) + len(self._failed) > 1:
+            _, oldest = (self._ended or self._failed).popitem(last=False)
+            self._size_bytes -= oldest.size_bytes
+
+    def _put(self, task_id: TaskId, entry: _Entry, number: int, lines: Iterable[str]) -> None:
+        for text in lines:
+            self._lines.append(OutputLine(task_id, entry.name, number == 1, text))
+            self._number += 1
+
+    # What it tells
+
+    def streams_since(
+        self, task_id: TaskId, seen: tuple[int, int]
+    ) -> tuple[tuple[bytes, int], tuple[bytes, int]]:
+        """Return what is kept of both streams after so many bytes, and how many bytes there were of each."""
+        entry = self._find(task_id)
+        if entry is None:
+            return (b"", 0), (b"", 0)
+        first, second = entry.streams
+        return first.since(seen[0]), second.since(seen[1])
+
+    def streams_of(self, task_id: TaskId) -> tuple[bytes, bytes]:
+        """Return the last of standard output and error of a task, b"" if nothing is known."""
+        entry = self._find(task_id)
+        return (b"", b"") if entry is None else (bytes(entry.streams[0].kept), bytes(entry.streams[1].kept))
+
+    def _find(self, task_id: TaskId) -> _Entry | None:
+        kept = (self.running, self._failed, self._ended)
+        return next((entries[task_id] for entries in kept if task_id in entries), None)
+
+    def of(self, task_id: TaskId) -> tuple[str, str]:
+        """Return the last of standard output and error of a task as text, "" if nothing is known."""
+        stdout, stderr = self.streams_of(task_id)
+        return stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
+
+    @property
+    def number(self) -> int:
+        """Number of lines that there ever were."""
+        return self._number
+
+    def lines_since(self, number: int, count_max: int) -> tuple[list[OutputLine], int, int]:
+        """Return lines for one who has seen ``number`` of them.
+
+        Returns:
+            At most ``count_max`` lines; the number of those seen after them; how many are gone that were
+            between.
+        """
+        first = self._number - len(self._lines)
+        missed = max(0, first - number)
+        begin = max(number, first)
+        end = min(begin + count_max, self._number)
+        lines = [self._lines[position - first] for position in range(begin, end)]
+        return lines, end, missed

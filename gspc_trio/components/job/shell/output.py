@@ -1,0 +1,300 @@
+"""Output of tasks as it comes: running tasks are asked what they print; lines are shown or written."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import trio
+
+from gspc_trio.components.job.messages import (
+    GetOutput,
+    GetTaskOutput,
+    OutputLine,
+    OutputLines,
+    TaskOutput,
+)
+from gspc_trio.components.job.output import Printed
+from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.worker.messages import AttemptStatus, GetAttempt
+from gspc_trio.core.ids import Attempt, ResourceId, TaskId
+from gspc_trio.core.task import Task, TaskState
+from gspc_trio.nursery.scopes.scope import open_scope
+
+log = logging.getLogger(__name__)
+
+ASK_INTERVAL_S = 0.3
+"""Seconds between two looks at what a running task has printed; tasks that are faster are not looked at."""
+
+ASKED_AT_ONCE_MAX = 16
+ASKED_PER_S_MAX = 100
+"""Questions under way, and for each second, at most: of many tasks each is asked less often."""
+
+SHOW_INTERVAL_S = 0.1
+SHOWN_AT_ONCE_MAX = 500
+"""Seconds between two looks at the lines that have come, and most lines that are shown then."""
+
+ANSWERED_AT_ONCE_MAX = 1_000
+"""Most lines in an answer to a client."""
+
+WAIT_FOR_LINES_S = 2.0
+"""How long a client waits for lines; then it is answered without, and asks again."""
+
+WANTED_S = 5.0
+"""How long after the last question of a client running tasks are asked what they print."""
+
+FLUSH_TIMEOUT_S = 2.0
+"""How long the last lines may take at the end of a job: a terminal may be stopped."""
+
+WAITING_FILES_MAX = 10_000
+"""Tasks whose output waits to be written to files."""
+
+OutputMode = Literal["show", "keep", "files"]
+"""What becomes of what tasks print: it is shown as it comes, kept for those who ask, or written to files."""
+
+OUTPUT_DIRECTORY = Path("gspc-output")
+"""Where it is written, in the working directory."""
+
+AskWorker: TypeAlias = Callable[[ResourceId, GetAttempt], Awaitable[AttemptStatus | None]]
+"""Asks the RIF of a resource for an attempt; returns None if it does not answer."""
+
+Show: TypeAlias = Callable[[Sequence[OutputLine], int], None]
+"""Shows lines, and how many were left out before them; called in a thread, for it may block."""
+
+
+def output_of(job: Job, done: TaskDone, now: float) -> None:
+    """Keep what a task has printed that has ended."""
+    outcome = done.outcome
+    tails = (outcome.stdout, outcome.stderr)
+    failed = done.state is not TaskState.FINISHED
+    job.printed.ended(done.task_id, done.name, outcome.attempt, tails, now, failed=failed)
+    if job.on_printed is not None and any(tails):
+        job.on_printed(Printed(done.task_id, done.name, *job.printed.streams_of(done.task_id)))
+
+
+class OutputFollower:
+    """Asks running tasks what they print while somebody wants to know it, and answers clients.
+
+    Args:
+        job: whose tasks.
+        ask_worker: asks the RIF of a resource for an attempt; returns None if it does not answer.
+    """
+
+    def __init__(self, job: Job, ask_worker: AskWorker) -> None:
+        self._job = job
+        self._ask_worker = ask_worker
+        self._limit = trio.CapacityLimiter(ASKED_AT_ONCE_MAX)
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        job = self._job
+        before: set[tuple[TaskId, Attempt]] = set()
+        while True:
+            await job.output_wanted()
+            running = job.machine.scheduler.running()
+            long = [one for one in running if (one[1].task_id, one[2]) in before]
+            before = {(task.task_id, attempt) for _, task, attempt in running}
+            async with trio.open_nursery() as nursery:
+                for one in long:
+                    nursery.start_soon(self._ask, *one)
+            await trio.sleep(max(ASK_INTERVAL_S, len(long) / ASKED_PER_S_MAX))
+
+    async def lines_for(self, asked: GetOutput) -> OutputLines:
+        """Return the lines that a client has not seen."""
+        job, printed = self._job, self._job.printed
+        await self._wait_until(asked.wait, lambda: printed.number > asked.seen)
+        lines, seen, left_out = printed.lines_since(asked.seen, ANSWERED_AT_ONCE_MAX)
+        return OutputLines(tuple(lines), seen, left_out, job.has_ended and seen == printed.number)
+
+    async def task_output(self, asked: GetTaskOutput) -> TaskOutput:
+        """Return what a task has printed that a client has not seen, as far as it is kept."""
+        job, printed, task_id = self._job, self._job.printed, asked.task_id
+        scheduler = job.machine.scheduler
+        at_worker, task = scheduler.attempt_of(task_id), scheduler.task(task_id)
+        if at_worker is not None and task is not None:
+            resource_id, attempt = at_worker
+            await self._ask(resource_id, task, attempt)
+
+        def is_over() -> bool:
+            return job.has_ended or scheduler.state_of(task_id) in (None, TaskState.FAILED)
+
+        def is_new() -> bool:
+            (stdout, _), (stderr, _) = printed.streams_since(task_id, asked.seen)
+            return bool(stdout or stderr or is_over())
+
+        await self._wait_until(asked.wait, is_new)
+        over = is_over()
+        (stdout, stdout_bytes), (stderr, stderr_bytes) = printed.streams_since(task_id, asked.seen)
+        known = bool(stdout_bytes or stderr_bytes or scheduler.task(task_id) is not None)
+        return TaskOutput(stdout, stderr, (stdout_bytes, stderr_bytes), known, over)
+
+    async def _ask(self, resource_id: ResourceId, task: Task, attempt: Attempt) -> None:
+        """Ask a worker what a running task has printed since it was last asked."""
+        job, task_id = self._job, task.task_id
+        async with self._limit:
+            seen = job.printed.seen(task_id, attempt)
+            told = await self._ask_worker(
+                resource_id, GetAttempt(job.job_id, resource_id, task_id, attempt, seen)
+            )
+        if told is not None and job.machine.scheduler.attempt_of(task_id) == (resource_id, attempt):
+            pieces = ((told.stdout_bytes, told.stdout), (told.stderr_bytes, told.stderr))
+            job.printed.printed(task_id, task.name, attempt, pieces, trio.current_time())
+
+    async def _wait_until(self, wait: bool, ready: Callable[[], bool]) -> None:
+        """Have running tasks asked; with ``wait`` return when there is something new, but soon."""
+        asked_s = trio.current_time()
+        self._job.want_output(asked_s + WANTED_S)
+        while wait and not (ready() or self._job.has_ended):
+            if trio.current_time() > asked_s + WAIT_FOR_LINES_S:
+                return
+            await trio.sleep(SHOW_INTERVAL_S)
+
+
+def print_lines(lines: Sequence[OutputLine], left_out: int) -> None:
+    """Show lines as the program's own output: standard output and error of tasks where it prints its own."""
+    if left_out:
+        print(left_out_text(left_out), file=sys.stderr)
+    for line in lines:
+        print(prefixed(line), file=sys.stderr if line.stderr else sys.stdout)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+
+
+def print_lines_plainly(lines: Sequence[OutputLine], left_out: int) -> None:
+    """Print lines on standard output, whatever they were printed to."""
+    if left_out:
+        print(left_out_text(left_out))
+    for line in lines:
+        print(prefixed(line))
+    sys.stdout.flush()
+
+
+def print_lines_to_stderr(lines: Sequence[OutputLine], left_out: int) -> None:
+    """Show lines on standard error, where a progress bar is, too."""
+    if left_out:
+        print(left_out_text(left_out), file=sys.stderr)
+    for line in lines:
+        print(prefixed(line), file=sys.stderr)
+    sys.stderr.flush()
+
+
+def prefixed(line: OutputLine) -> str:
+    """Return a line for people, with the task that has printed it."""
+    return f"[{line.name} {line.task_id}] {line.text}"
+
+
+def left_out_text(number: int) -> str:
+    """Say that lines were printed faster than they could be shown."""
+    return f"[... {number} lines of tasks left out: they came too fast to be shown ...]"
+
+
+@asynccontextmanager
+async def treat_output(job: Job, mode: OutputMode, show: Show) -> AsyncIterator[None]:
+    """Do with what tasks print what is wanted, while the block runs; it is kept in any case."""
+    async with AsyncExitStack() as stack:
+        if mode == "show":
+            await stack.enter_async_context(show_output(job, show))
+        elif mode == "files":
+            await stack.enter_async_context(write_output(job, OUTPUT_DIRECTORY))
+        yield
+
+
+@asynccontextmanager
+async def show_output(job: Job, show: Show = print_lines) -> AsyncIterator[None]:
+    """Show what tasks print as it comes, by whole lines, while the block runs.
+
+    Tasks never wait for it: lines that come too fast are left out and counted.
+
+    Args:
+        job: whose tasks.
+        show: shows lines; called in a thread.
+    """
+    number = job.printed.number
+    job.want_output(math.inf)
+
+    async def show_new() -> bool:
+        nonlocal number
+        lines, number, missed = job.printed.lines_since(number, SHOWN_AT_ONCE_MAX)
+        if lines or missed:
+            await trio.to_thread.run_sync(_safely, show, lines, missed, abandon_on_cancel=True)
+        return bool(lines)
+
+    async def keep_showing() -> None:
+        while True:
+            await show_new()
+            await trio.sleep(SHOW_INTERVAL_S)
+
+    try:
+        async with open_scope() as nursery:
+            nursery.start_soon(keep_showing)
+            yield
+            nursery.cancel_scope.cancel()
+    finally:
+        with trio.CancelScope(shield=True), trio.move_on_after(FLUSH_TIMEOUT_S):
+            while await show_new():
+                pass
+
+
+def _safely(show: Show, lines: Sequence[OutputLine], missed: int) -> None:
+    """Show lines; where they cannot be shown (a closed terminal) that is no trouble of the job."""
+    with suppress(OSError, ValueError):
+        show(lines, missed)
+
+
+@asynccontextmanager
+async def write_output(job: Job, directory: Path) -> AsyncIterator[None]:
+    """Write what each task prints into files of its own, ``ID-NAME.out`` and ``ID-NAME.err``, when it ends.
+
+    Args:
+        job: whose tasks.
+        directory: made if it is not there.
+
+    Raises:
+        OSError: the directory cannot be made.
+    """
+    await trio.Path(directory).mkdir(parents=True, exist_ok=True)
+    send, receive = trio.open_memory_channel[Printed](WAITING_FILES_MAX)
+    left_out = 0
+
+    def ended(printed: Printed) -> None:
+        nonlocal left_out
+        try:
+            send.send_nowait(printed)
+        except trio.WouldBlock:  # the disk is slower than the tasks, which do not wait for it
+            left_out += 1
+
+    job.on_printed = ended
+    try:
+        async with open_scope() as nursery:
+            nursery.start_soon(_write_all, directory, receive)
+            try:
+                yield
+            finally:
+                job.on_printed = None
+                send.close()
+    finally:
+        if left_out:
+            log.warning("the output of %d tasks came too fast to be written to %s", left_out, directory)
+
+
+async def _write_all(directory: Path, receive: trio.MemoryReceiveChannel[Printed]) -> None:
+    async for printed in receive:
+        try:
+            await trio.to_thread.run_sync(_write, directory, printed)
+        except OSError as error:
+            log.error("the output of tasks cannot be written: %s: %s", error.filename, error.strerror)
+            return
+
+
+def _write(directory: Path, printed: Printed) -> None:
+    name = re.sub(r"[^\w.-]+", "_", printed.name)
+    for suffix, content in ((".out", printed.stdout), (".err", printed.stderr)):
+        if content:
+            directory.joinpath(f"{printed.task_id}-{name}{suffix}").write_bytes(content)

@@ -1,0 +1,80 @@
+"""What tasks print is shown while they run, and written to files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import trio
+
+from gspc_trio import Net, open_job, open_rts
+from gspc_trio.components.job.messages import OutputLine
+from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.job.shell.output import show_output, write_output
+
+HANG_S = 60.0
+
+
+def speak(go: str) -> str:
+    """Print, wait until there is a file, and print again."""
+    import sys
+    import time
+    from pathlib import Path as TasksPath
+
+    print("begin")
+    print("careful", file=sys.stderr)
+    while go and not TasksPath(go).exists():
+        time.sleep(0.01)
+    print("end")
+    return go
+
+
+def one_task() -> Net:
+    net = Net("one")
+    net.transition("speak", run=speak, inputs={"go": net.input("in")}, outputs=net.output("out"))
+    return net
+
+
+def texts(lines: Sequence[OutputLine]) -> set[tuple[str, bool]]:
+    return {(line.text, line.stderr) for line in lines}
+
+
+async def test_a_task_is_heard_while_it_runs(tmp_path: Path) -> None:
+    shown: list[OutputLine] = []
+    heard = trio.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    def show(lines: Sequence[OutputLine], _: int) -> None:  # in a thread
+        shown.extend(lines)
+        if len(shown) >= 2:
+            token.run_sync_soon(heard.set)
+
+    go = tmp_path / "go"
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1) as rts, open_job(one_task(), rts=rts, values={"in": [str(go)]}) as job:
+            async with show_output(job, show):
+                await heard.wait()
+                assert texts(shown) == {("begin", False), ("careful", True)}
+                assert job.output(1) == ("begin\n", "careful\n")
+                go.touch()
+                await job.wait()
+    assert texts(shown[2:]) == {("end", False)}
+    assert job.output(1) == ("begin\nend\n", "careful\n")
+
+
+async def test_each_task_has_files_of_its_own(tmp_path: Path) -> None:
+    directory = tmp_path / "outputs"
+
+    async def run(job: Job) -> None:
+        async with write_output(job, directory):
+            await job.wait()
+
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1) as rts, open_job(one_task(), rts=rts, values={"in": ["", ""]}) as job:
+            await run(job)
+    found = {path.name: path.read_text() for path in directory.iterdir()}
+    assert found == {
+        f"{number}-speak.{suffix}": text
+        for number in (1, 2)
+        for suffix, text in (("out", "begin\nend\n"), ("err", "careful\n"))
+    }

@@ -1,0 +1,131 @@
+"""Output of tasks: pieces are joined, lines are whole, and what is kept has a bound."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gspc_trio.components.job import output
+from gspc_trio.components.job.messages import OutputLine
+from gspc_trio.components.job.output import PIECE_BYTES_MAX, KeptOutput
+
+
+def line(task_id: int, text: str, *, stderr: bool = False) -> OutputLine:
+    return OutputLine(task_id, "work", stderr, text)
+
+
+def end(kept: KeptOutput, task_id: int, stdout: bytes, stderr: bytes = b"", *, failed: bool = False) -> None:
+    kept.ended(task_id, "work", 1, (stdout, stderr), 9.0, failed=failed)
+
+
+def live(kept: KeptOutput, task_id: int, all_of_it: bytes, now: float = 1.0, attempt: int = 1) -> None:
+    """Tell what a running task has printed so far, as a worker does: without what is known."""
+    seen, _ = kept.seen(task_id, attempt)
+    piece = all_of_it[seen:][-PIECE_BYTES_MAX:]
+    kept.printed(task_id, "work", attempt, ((len(all_of_it), piece), (0, b"")), now)
+
+
+def lines(kept: KeptOutput) -> list[OutputLine]:
+    return kept.lines_since(0, 10_000)[0]
+
+
+def test_lines_of_a_task_that_ends() -> None:
+    kept = KeptOutput()
+    end(kept, 1, b"one\ntwo", b"odd\n")
+    assert lines(kept) == [line(1, "one"), line(1, "two"), line(1, "odd", stderr=True)]
+    assert kept.of(1) == ("one\ntwo", "odd\n")
+    assert kept.of(2) == ("", "")
+
+
+def test_lines_of_a_running_task_come_once_and_whole() -> None:
+    kept = KeptOutput()
+    live(kept, 1, b"one\ntw")
+    assert lines(kept) == [line(1, "one")]
+    live(kept, 1, b"one\ntwo\n")
+    end(kept, 1, b"one\ntwo\nthree")
+    assert lines(kept) == [line(1, "one"), line(1, "two"), line(1, "three")]
+    assert kept.running == {}
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=6))
+def test_however_it_is_told_nothing_is_lost_or_doubled(printed: bytes, looks: list[int]) -> None:
+    kept = KeptOutput()
+    for look in sorted(looks):
+        live(kept, 1, printed[:look])
+    end(kept, 1, printed)
+    assert kept.streams_of(1)[0] == printed
+    assert kept.streams_since(1, (0, 0))[0] == (printed, len(printed))
+    for seen in looks:
+        assert kept.streams_since(1, (seen, 0))[0][0] == printed[seen:]
+
+
+def test_what_was_printed_between_two_looks_beyond_a_piece_is_left_out_and_counted() -> None:
+    kept = KeptOutput()
+    live(kept, 1, b"begin\n")
+    live(kept, 1, b"begin\n" + b"x" * 1000 + b"y" * PIECE_BYTES_MAX)
+    text, _ = kept.of(1)
+    assert text.startswith("begin\n\n[... 1000 bytes left out ...]\ny")
+
+
+def test_the_end_of_a_long_output_is_joined_to_what_was_seen() -> None:
+    everything = b"".join(b"line %d\n" % number for number in range(20_000))
+    kept = KeptOutput()
+    live(kept, 1, everything[: len(everything) - 1000])
+    end(kept, 1, everything[-PIECE_BYTES_MAX:])
+    text, _ = kept.of(1)
+    assert text.encode().endswith(everything[-PIECE_BYTES_MAX:])
+    assert [one.text for one in lines(kept)[-2:]] == ["line 19998", "line 19999"]
+
+
+def test_a_new_attempt_begins_anew() -> None:
+    kept = KeptOutput()
+    live(kept, 1, b"first try")
+    live(kept, 1, b"second\n", attempt=2)
+    assert lines(kept) == [line(1, "first try"), line(1, "second")]
+    kept.ended(1, "work", 2, (b"second\n", b""), 2.0, failed=False)
+    assert kept.of(1) == ("second\n", "")
+
+
+def test_a_progress_bar_is_shown_now_and_then_and_at_its_end() -> None:
+    kept = KeptOutput()
+    printed = b""
+    for step in range(30):
+        printed += b"\r%d%%" % step
+        live(kept, 1, printed, now=step / 10)
+    end(kept, 1, printed + b"\rdone\n")
+    assert [one.text for one in lines(kept)] == ["0%", "20%", "done"]
+
+
+def test_a_long_line_is_cut() -> None:
+    kept = KeptOutput()
+    end(kept, 1, b"x" * 5000)
+    assert lines(kept)[0].text == "x" * 4000 + "... (1000 more characters)"
+
+
+def test_output_of_failures_is_kept_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "KEPT_TASKS_MAX", 3)
+    kept = KeptOutput()
+    end(kept, 1, b"failed", failed=True)
+    for task_id in range(2, 10):
+        end(kept, task_id, b"finished")
+    assert [task_id for task_id in range(1, 10) if kept.of(task_id)[0]] == [1, 8, 9]
+
+
+def test_what_is_kept_has_a_bound_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "KEPT_BYTES_MAX", 1000)
+    kept = KeptOutput()
+    for task_id in range(1, 20):
+        end(kept, task_id, b"x" * 300)
+    assert [task_id for task_id in range(1, 20) if kept.of(task_id)[0]] == [17, 18, 19]
+
+
+def test_who_is_slow_is_told_how_many_lines_are_gone() -> None:
+    kept = KeptOutput()
+    for number in range(output.LINES_MAX + 10):
+        end(kept, number, b"a line\n")
+    found, seen, left_out = kept.lines_since(0, 100)
+    assert (len(found), found[0].task_id, seen, left_out) == (100, 10, 110, 10)
+    found, seen, left_out = kept.lines_since(seen, 10_000)
+    assert (len(found), seen, left_out) == (output.LINES_MAX - 100, kept.number, 0)
+    assert kept.lines_since(seen, 100) == ([], seen, 0)
