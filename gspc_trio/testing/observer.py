@@ -9,13 +9,14 @@ from typing import Any, Protocol, TypeAlias
 
 import trio
 
-from gspc_trio.components.job.machine import Engine, JobMachine
+from gspc_trio.components.job.machine import Engine, JobAction, JobEvent, JobMachine
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.server import RESUME_GRACE_S
 from gspc_trio.components.rif.events import AtWorker
 from gspc_trio.components.rif.host import RifHost
 from gspc_trio.components.rm.messages import Revoked
-from gspc_trio.components.rts.actions import AcceptJob
+from gspc_trio.components.rts.actions import AcceptJob, RtsAction
+from gspc_trio.components.rts.events import RtsEvent
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId
@@ -116,9 +117,9 @@ class Observer:
         self,
         process: SimulatedProcess,
         machine: Any,
-        event: object,
+        event: Any,
         now: float,
-        actions: Sequence[object],
+        actions: Sequence[Any],
     ) -> None:
         """A machine of a living process took an event.
 
@@ -181,7 +182,12 @@ class Observer:
                     self._grants[process].adopted(action.adopted, action.job)
 
     def _run_time_system(
-        self, process: SimulatedProcess, machine: Rts, event: object, now: float, actions: Sequence[object]
+        self,
+        process: SimulatedProcess,
+        machine: Rts,
+        event: RtsEvent,
+        now: float,
+        actions: Sequence[RtsAction],
     ) -> None:
         checks = self._rts.get(process)
         if checks is None:  # its first event changes nothing of what an earlier one has left
@@ -218,9 +224,9 @@ class Observer:
         self,
         process: SimulatedProcess,
         machine: JobMachine,
-        event: object,
+        event: JobEvent,
         now: float,
-        actions: Sequence[object],
+        actions: Sequence[JobAction],
     ) -> None:
         tasks = self._tasks[process]
         if not tasks.job:

@@ -11,8 +11,9 @@ from enum import Enum
 
 from attrs import define, field
 
+from gspc_trio.components.rif.events import HostAction
 from gspc_trio.components.worker import events as work
-from gspc_trio.components.worker.events import AttemptKey
+from gspc_trio.components.worker.events import AttemptKey, WorkerAction, WorkerEvent
 from gspc_trio.components.worker.messages import Cancel, Submission, Submit, TakeBack
 from gspc_trio.components.worker.verdict import FATE
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
@@ -123,7 +124,7 @@ class Attempts:
         self._loss_before = self._loss
         self._told.clear()
 
-    def told(self, event: object) -> None:
+    def told(self, event: WorkerEvent) -> None:
         """It takes an event of its own."""
         if type(event) is work.Computed:
             for outcome in event.outcomes:
@@ -189,7 +190,7 @@ class Attempts:
 
     # What it says and orders
 
-    def acts(self, action: object) -> None:
+    def acts(self, action: HostAction | WorkerAction) -> None:
         """It does something."""
         if type(action) is work.Compute:
             self._hand(action.submissions)

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from attrs import define
 
-from gspc_trio.components.rm.events import Added, Claimed, JobGone, Removed, Rested, Resumed
+from gspc_trio.components.rm.events import (
+    Added,
+    Claimed,
+    JobGone,
+    Removed,
+    Rested,
+    Resumed,
+    RmAction,
+    RmEvent,
+)
 from gspc_trio.components.rm.messages import (
     Demand,
     Grant,
@@ -107,7 +116,7 @@ class Grants:
         """A job goes on for another, whose work may go on for as long as the successor is there."""
         self._successors[orphan] = successor
 
-    def saw(self, event: object, now: float, actions: Sequence[object]) -> None:
+    def saw(self, event: RmEvent, now: float, actions: Sequence[RmAction]) -> None:
         """The resource manager took an event."""
         due = self._due(event)
         if type(event) is Release:
@@ -157,7 +166,7 @@ class Grants:
         if self._dead:
             self._look_at_the_dead(now)
 
-    def _due(self, event: object) -> dict[GrantId, tuple[ResourceId, ...]]:
+    def _due(self, event: RmEvent) -> dict[GrantId, tuple[ResourceId, ...]]:
         """Return of which grants what must be free, or revoked, as soon as this event was taken."""
         if type(event) is Release or type(event) is Revoked:
             live = self._live.get(event.grant_id)
@@ -178,7 +187,7 @@ class Grants:
         return {}
 
     def _look_at_due(
-        self, event: object, due: dict[GrantId, tuple[ResourceId, ...]], actions: Sequence[object]
+        self, event: RmEvent, due: dict[GrantId, tuple[ResourceId, ...]], actions: Sequence[RmAction]
     ) -> None:
         """What must be done at once has been: freed, revoked, told, recalled."""
         if type(event) is Claimed and event.whole:  # the job may not have heard what was recalled before
@@ -210,7 +219,7 @@ class Grants:
         elif type(event) is Claimed or type(event) is Added:
             self._check_recalled(self._leaving | self._resting)
 
-    def _look_at_lapsed(self, actions: Sequence[object]) -> None:
+    def _look_at_lapsed(self, actions: Sequence[RmAction]) -> None:
         """What has lapsed was told, and what such a grant holds besides is revoked."""
         lapsed = {name for action in actions if type(action) is Lapsed for name in action.grant_ids}
         for grant_id in lapsed:
@@ -230,7 +239,7 @@ class Grants:
                 if live is not None and not live.revoked and live.grant_id not in self._recalled:
                     raise Broken(f"{name} is to go or to rest, and grant {live.grant_id} not recalled", near)
 
-    def _changed(self, record: ResourceChanged, event: object) -> None:
+    def _changed(self, record: ResourceChanged, event: RmEvent) -> None:
         name = record.resource_id
         if record.state == "added":
             self._there.add(name)

@@ -12,11 +12,13 @@ from gspc_trio.components.rts import events
 from gspc_trio.components.rts.actions import (
     AskRif,
     KillRif,
+    RtsAction,
     StartRif,
     Stopped,
     TellRif,
     TellRm,
 )
+from gspc_trio.components.rts.events import RtsEvent
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.core.ids import RifId
@@ -67,7 +69,7 @@ class Hosts:
             else:
                 clock.due_s = now + (self._limits.fresh_s if host.fresh else self._limits.grace_s)
 
-    def before(self, event: object, actions: Sequence[object]) -> None:
+    def before(self, event: RtsEvent, actions: Sequence[RtsAction]) -> None:
         """What may be taken, and what must be asked for, goes by what there was before an event.
 
         Raises:
@@ -81,7 +83,7 @@ class Hosts:
         elif type(event) is events.RifLost:
             self._check_awaited(event, actions)
 
-    def saw(self, event: object, now: float, actions: Sequence[object]) -> None:
+    def saw(self, event: RtsEvent, now: float, actions: Sequence[RtsAction]) -> None:
         """The run-time system took an event, and its RIFs are what they are now.
 
         Raises:
@@ -113,7 +115,7 @@ class Hosts:
 
     # What goes by what there was ----
 
-    def _check_first_word(self, event: events.RifConnected, actions: Sequence[object]) -> None:
+    def _check_first_word(self, event: events.RifConnected, actions: Sequence[RtsAction]) -> None:
         hello = event.hello
         host = self._rifs.get(hello.rif_id)
         is_refused = any(sends_away(action, event.link) for action in actions)
@@ -141,7 +143,7 @@ class Hosts:
                     )
 
     def _check_asked_to_go(
-        self, event: events.Stop | events.TeardownAsked, actions: Sequence[object]
+        self, event: events.Stop | events.TeardownAsked, actions: Sequence[RtsAction]
     ) -> None:
         """Who can be asked is asked, who cannot is ended."""
         asked = {
@@ -159,7 +161,7 @@ class Hosts:
             if host.link not in asked if host.link is not None else not is_ended:
                 raise Broken(f"{host.rif_id} is to go, and is neither asked to nor ended", host.rif_id)
 
-    def _check_awaited(self, event: events.RifLost, actions: Sequence[object]) -> None:
+    def _check_awaited(self, event: events.RifLost, actions: Sequence[RtsAction]) -> None:
         """With a state a RIF of which nothing is asked is awaited, with all that it has."""
         host = self._rifs.at(event.link)
         if host is None or not host.is_up or not host.proven or not self._limits.grace_s:

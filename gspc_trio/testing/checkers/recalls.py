@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gspc_trio.components.rm.events import Added, Claimed, Removed, Rested
+from gspc_trio.components.rm.events import Added, Claimed, Removed, Rested, RmAction, RmEvent
 from gspc_trio.components.rm.machine import Aside
 from gspc_trio.components.rm.messages import Grant, Recall, Release
 from gspc_trio.components.rm.state import Limits
@@ -49,7 +49,7 @@ class Recalls:
         self._was_simple = True
         self._aside: Aside | None = None
 
-    def saw(self, event: object, now: float, actions: Sequence[object], aside: Aside | None) -> None:
+    def saw(self, event: RmEvent, now: float, actions: Sequence[RmAction], aside: Aside | None) -> None:
         """The resource manager took an event.
 
         Args:
@@ -143,7 +143,7 @@ class Recalls:
 
     # What is put aside --------------------------------------------------------------------------------------
 
-    def _check_aside(self, actions: Sequence[object], aside: Aside | None) -> None:
+    def _check_aside(self, actions: Sequence[RmAction], aside: Aside | None) -> None:
         """Nobody else is given what stays put aside, unless he says that he needs it for a short time."""
         before, self._kept_since = self._aside, None if aside is None else self._kept_since
         if aside is not None and (aside.job, aside.shape) not in self._waiting.since:

@@ -14,10 +14,12 @@ from gspc_trio.components.rts.actions import (
     Answer,
     CloseJobAt,
     RefuseJob,
+    RtsAction,
     TellJobs,
     TellRm,
     Weighed,
 )
+from gspc_trio.components.rts.events import RtsEvent
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.messages import NewWeight
 from gspc_trio.core.ids import JobId
@@ -65,7 +67,7 @@ class Registry:
         self._managed: set[JobId] = set()
         self.due = Due()
 
-    def saw(self, event: object, now: float, actions: Sequence[object]) -> None:
+    def saw(self, event: RtsEvent, now: float, actions: Sequence[RtsAction]) -> None:
         """The run-time system took an event.
 
         Raises:
@@ -105,7 +107,7 @@ class Registry:
             if entry.until_s is not None and not entry.successor:
                 yield entry.until_s, f"{job} was awaited for long enough"
 
-    def _check_closed(self, job: JobId, actions: Sequence[object]) -> None:
+    def _check_closed(self, job: JobId, actions: Sequence[RtsAction]) -> None:
         """All RIFs that can be heard are told that a job is over."""
         told = {
             link
@@ -117,7 +119,7 @@ class Registry:
             if host.link is not None and host.is_up and host.link not in told:
                 raise Broken(f"{job} is over, and {host.rif_id} is not told", host.rif_id)
 
-    def _check_refused(self, event: object, actions: Sequence[object]) -> None:
+    def _check_refused(self, event: RtsEvent, actions: Sequence[RtsAction]) -> None:
         """A job for which another goes on cannot come back."""
         if type(event) is not events.JobConnected or not event.wish.job:
             return
@@ -127,7 +129,7 @@ class Registry:
             raise Broken(f"{job} is taken back, and {entry.successor} goes on for it")
 
     def _gone(
-        self, event: events.JobServerGone, now: float, actions: Sequence[object], ended: set[JobId]
+        self, event: events.JobServerGone, now: float, actions: Sequence[RtsAction], ended: set[JobId]
     ) -> None:
         """The connection of a job is over: it is awaited if it may be, and ends if not."""
         job, entry = event.job, self._jobs.get(event.job)
@@ -148,7 +150,7 @@ class Registry:
             ):
                 raise Broken(f"{job} is gone, and gets grants still")
 
-    def _take(self, action: object) -> None:
+    def _take(self, action: RtsAction) -> None:
         if type(action) is JobChanged and action.state == "running":
             self._jobs.setdefault(action.job, _Job())
         elif type(action) is TellJobs and isinstance(action.message, NewWeight):
@@ -178,7 +180,7 @@ class Registry:
                 raise Broken(f"{job} goes on for {accepted.adopted}, and so does {orphan.successor}")
             orphan.successor, orphan.link, orphan.until_s = job, None, None
 
-    def _check_claims(self, event: events.RifConnected, actions: Sequence[object]) -> None:
+    def _check_claims(self, event: events.RifConnected, actions: Sequence[RtsAction]) -> None:
         """What is in use at a RIF of which nobody knew is held, unless its job says so itself."""
         host = self._rifs.get(event.hello.rif_id)
         if host is None or any(sends_away(action, event.link) for action in actions):

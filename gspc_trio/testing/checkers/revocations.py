@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from gspc_trio.components.rm.events import Awaited
 from gspc_trio.components.rm.messages import Revoke, Revoked
 from gspc_trio.components.rts import events
-from gspc_trio.components.rts.actions import TellRif, TellRm
+from gspc_trio.components.rts.actions import RtsAction, TellRif, TellRm
+from gspc_trio.components.rts.events import RtsEvent
 from gspc_trio.components.rts.state import RifState
 from gspc_trio.core.ids import GrantId, ResourceId, RifId
 from gspc_trio.testing.checkers.base import Broken
@@ -31,7 +32,7 @@ class Revocations:
         self._states: dict[RifId, str] = {}
         self.due = Due()
 
-    def saw(self, event: object, now: float, actions: Sequence[object], before: Host | None) -> None:
+    def saw(self, event: RtsEvent, now: float, actions: Sequence[RtsAction], before: Host | None) -> None:
         """The run-time system took an event.
 
         Args:
@@ -90,7 +91,7 @@ class Revocations:
             elif names and host.state == RifState.AWAY and grant_id not in awaited:
                 raise Broken(f"{host.rif_id} is away, and is not awaited with grant {grant_id}", *names)
 
-    def _answered(self, host: Host | None, revoked: Revoked, actions: Sequence[object]) -> None:
+    def _answered(self, host: Host | None, revoked: Revoked, actions: Sequence[RtsAction]) -> None:
         if host is None or not host.is_up:
             return
         passed = {

@@ -15,10 +15,12 @@ from gspc_trio.components.rts.actions import (
     DropLink,
     KillRif,
     QuestionRefused,
+    RtsAction,
     StartRif,
     TellRif,
     TellRm,
 )
+from gspc_trio.components.rts.events import RtsEvent
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.state import RifState
 from gspc_trio.core.ids import ResourceId, RifId
@@ -105,7 +107,7 @@ class Rifs:
         """Return the RIF to which a resource belongs."""
         return self._hosts.get(name.partition(".")[0])
 
-    def take(self, event: object, actions: Sequence[object]) -> None:
+    def take(self, event: RtsEvent, actions: Sequence[RtsAction]) -> None:
         """The run-time system took an event."""
         self._take_event(event, actions)
         for action in actions:
@@ -117,7 +119,7 @@ class Rifs:
                 host.there.clear()
                 host.leaving.clear()
 
-    def _take_event(self, event: object, actions: Sequence[object]) -> None:
+    def _take_event(self, event: RtsEvent, actions: Sequence[RtsAction]) -> None:
         refused = is_refused(event, actions)
         if type(event) is events.Stop or (type(event) is events.TeardownAsked and not refused):
             self.stopping = self.stopping or type(event) is events.Stop
@@ -147,7 +149,7 @@ class Rifs:
                 if host_there is not None:
                     host_there.there.discard(name)
 
-    def _spoke(self, event: events.RifConnected, actions: Sequence[object]) -> None:
+    def _spoke(self, event: events.RifConnected, actions: Sequence[RtsAction]) -> None:
         hello = event.hello
         host = self._hosts.get(hello.rif_id)
         is_taken = not any(sends_away(action, event.link) for action in actions)
@@ -177,7 +179,7 @@ class Rifs:
             host.leaving.difference_update(names)
             host.removed.difference_update(names)
 
-    def _take_action(self, action: object) -> None:
+    def _take_action(self, action: RtsAction) -> None:
         if type(action) is StartRif:
             host = self._hosts.setdefault(action.rif_id, Host(action.rif_id, action.host))
             host.incarnation, host.running = action.incarnation, True
@@ -205,7 +207,7 @@ class Rifs:
                 found.there.add(resource.resource_id)
                 found.removed.discard(resource.resource_id)
 
-    def _take_removal(self, action: object) -> None:
+    def _take_removal(self, action: RtsAction) -> None:
         """What is removed of a RIF that stays up somebody has asked for; else all of it goes."""
         if type(action) is TellRm and isinstance(action.event, Removed):
             for name in action.event.resource_ids:
@@ -215,14 +217,14 @@ class Rifs:
                     host.removed.add(name)
 
 
-def sends_away(action: object, link: int) -> bool:
+def sends_away(action: RtsAction, link: int) -> bool:
     """Whether the RIF at this connection is dropped, or told to stop."""
     if type(action) is TellRif:
         return action.link == link and isinstance(action.message, StopRif)
     return type(action) is DropLink and action.link == link
 
 
-def is_refused(event: object, actions: Sequence[object]) -> bool:
+def is_refused(event: RtsEvent, actions: Sequence[RtsAction]) -> bool:
     """Whether a question is refused at once."""
     ask = getattr(event, "ask", None)
     return any(type(action) is QuestionRefused and action.ask == ask for action in actions)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gspc_trio.components.rif.messages import RemoveResources
-from gspc_trio.components.rts.actions import AcceptJob, AskRif, TellJobs
+from gspc_trio.components.rts.actions import AcceptJob, AskRif, RtsAction, TellJobs
+from gspc_trio.components.rts.events import RtsEvent
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.messages import RifGone, RifUp
 from gspc_trio.components.rts.state import RifState
@@ -35,7 +36,7 @@ class RunTimeSystem:
         self._registry = Registry(machine, self._rifs, named)
         self._dues = (self._hosts.due, self._revocations.due, self._registry.due)
 
-    def saw(self, event: object, now: float, actions: Sequence[object]) -> None:
+    def saw(self, event: RtsEvent, now: float, actions: Sequence[RtsAction]) -> None:
         """It took an event.
 
         Raises:
@@ -72,7 +73,7 @@ class Announced:
         self._rifs = rifs
         self._told: dict[JobId, dict[RifId, set[ResourceId]]] = {}
 
-    def saw(self, actions: Sequence[object]) -> None:
+    def saw(self, actions: Sequence[RtsAction]) -> None:
         """The run-time system took an event, and its RIFs are what they are now.
 
         Raises:

@@ -7,6 +7,7 @@ from itertools import islice
 
 from attrs import define, field
 
+from gspc_trio.components.job.machine import JobAction, JobEvent
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
     ResourcesLost,
@@ -123,7 +124,7 @@ class Sending:
         if not any(map(is_reference, task.arguments)):  # else it prefers where its data is
             self._fresh.setdefault(shape, {})[task.task_id] = None
 
-    def saw(self, event: object, now: float, actions: Sequence[object]) -> None:
+    def saw(self, event: JobEvent, now: float, actions: Sequence[JobAction]) -> None:
         """The job's machine took an event.
 
         Raises:
@@ -230,7 +231,7 @@ class Sending:
 
     # What it does -------------------------------------------------------------------------------------------
 
-    def _did(self, now: float, actions: Sequence[object]) -> None:
+    def _did(self, now: float, actions: Sequence[JobAction]) -> None:
         for action in actions:
             if type(action) is Submit:
                 self._submit(action, now)

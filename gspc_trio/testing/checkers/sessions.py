@@ -7,7 +7,14 @@ from collections.abc import Callable, Sequence
 from gspc_trio.protocol.handshake import BadHandshake, Hello, decode_handshake
 from gspc_trio.protocol.limits import DEFAULT_LIMITS
 from gspc_trio.protocol.session import SILENT, Phase, Session
-from gspc_trio.protocol.signals import BeginSession, Dead, HandshakeReceived, Opened
+from gspc_trio.protocol.signals import (
+    BeginSession,
+    Dead,
+    HandshakeReceived,
+    Opened,
+    SessionAction,
+    SessionEvent,
+)
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.simulated.process import SimulatedProcess
 
@@ -50,9 +57,9 @@ class Sessions:
         self,
         process: SimulatedProcess,
         session: Session,
-        event: object,
+        event: SessionEvent,
         now: float,
-        actions: Sequence[object],
+        actions: Sequence[SessionAction],
     ) -> None:
         """A session took an event.
 
@@ -68,7 +75,7 @@ class Sessions:
                 self._dialers.pop(session, None)
                 self._check_end(process, session, action, now)
 
-    def _shakes(self, session: Session, event: HandshakeReceived, actions: Sequence[object]) -> None:
+    def _shakes(self, session: Session, event: HandshakeReceived, actions: Sequence[SessionAction]) -> None:
         if not session.identity.dialer and session not in self._dialers:
             try:
                 said = decode_handshake(event.data, session.limits)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
-from gspc_trio.components.job.machine import JobEnded, TakenOver
+from gspc_trio.components.job.machine import JobAction, JobEnded, JobEvent, TakenOver
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
     Claims,
@@ -85,7 +85,7 @@ class Tasks:
             )
         self._tasks[task_id] = _Task()
 
-    def saw(self, event: object, actions: Sequence[object]) -> None:
+    def saw(self, event: JobEvent, actions: Sequence[JobAction]) -> None:
         """The job's machine took an event."""
         if type(event) is Finished:
             for outcome in event.outcomes:
@@ -150,7 +150,7 @@ class Tasks:
 
         self._look_at_due(event)
 
-    def _look_at_due(self, event: object) -> None:
+    def _look_at_due(self, event: JobEvent) -> None:
         """What must be done at once has been: given up, cancelled."""
         if type(event) is Recall:
             self._recalled.update(grant_id for grant_id in event.grant_ids if grant_id in self._grants)

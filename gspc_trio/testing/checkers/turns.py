@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gspc_trio.components.rm.events import Added, Coming, Settled
+from gspc_trio.components.rm.events import Added, Coming, RmAction, RmEvent, Settled
 from gspc_trio.components.rm.machine import Aside
 from gspc_trio.components.rm.messages import Grant, Refuse, Release
 from gspc_trio.components.rm.state import Limits
@@ -43,7 +43,7 @@ class Turns:
         self._was_simple = True
         self._was_kept: frozenset[ResourceId] = frozenset()
 
-    def saw(self, event: object, now: float, actions: Sequence[object], aside: Aside | None) -> None:
+    def saw(self, event: RmEvent, now: float, actions: Sequence[RmAction], aside: Aside | None) -> None:
         """The resource manager took an event.
 
         Args:

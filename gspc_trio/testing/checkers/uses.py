@@ -14,6 +14,8 @@ from gspc_trio.components.rif.events import (
     AtWorker,
     Called,
     EndJob,
+    HostAction,
+    HostEvent,
     ReplyError,
     StartWorker,
     Stop,
@@ -71,7 +73,7 @@ class Uses:
         self._is_stopping = False
         self._touched: dict[ResourceId, Attempts] = {}
 
-    def saw(self, event: object, now: float, actions: Sequence[object]) -> None:
+    def saw(self, event: HostEvent, now: float, actions: Sequence[HostAction]) -> None:
         """Take an event, and what the RIF and its workers did.
 
         Raises:
@@ -156,7 +158,7 @@ class Uses:
 
     # What it is told
 
-    def _told(self, event: object, now: float, actions: Sequence[object]) -> None:
+    def _told(self, event: HostEvent, now: float, actions: Sequence[HostAction]) -> None:
         if type(event) is Submit:
             self._submitted(event, now, actions)
         elif type(event) is Cancel or type(event) is TakeBack:
@@ -181,7 +183,7 @@ class Uses:
         elif type(event) is Called and isinstance(event.body, RemoveResources) and not _is_refused(actions):
             self._close(event.body.resource_ids, now)
 
-    def _submitted(self, event: Submit, now: float, actions: Sequence[object]) -> None:
+    def _submitted(self, event: Submit, now: float, actions: Sequence[HostAction]) -> None:
         here = tuple(name for name in event.resources if name in self._places)
         why = self._why_not(event, here)
         if not why:
@@ -350,6 +352,6 @@ class Uses:
                 raise Broken(f"{name} is removed, and {attempts.name} has {len(attempts)} attempts", name)
 
 
-def _is_refused(actions: Sequence[object]) -> bool:
+def _is_refused(actions: Sequence[HostAction]) -> bool:
     """Whether a call was refused, so that nothing has changed."""
     return any(type(action) is ReplyError for action in actions)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from gspc_trio.components.rm.events import Claimed, JobGone, JobJoined, JobWeighed
+from gspc_trio.components.rm.events import Claimed, JobGone, JobJoined, JobWeighed, RmAction, RmEvent
 from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Refuse
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.task import Shape
@@ -40,7 +40,7 @@ class Waiting:
         self._key_of: dict[GrantId, Key] = {}
         self.since: dict[Key, deque[float]] = {}
 
-    def take(self, event: object, now: float, actions: Sequence[object]) -> None:
+    def take(self, event: RmEvent, now: float, actions: Sequence[RmAction]) -> None:
         """An event begins: what it asks for waits from now on; what was given follows one by one."""
         if type(event) is Demand:
             key = (event.job, event.shape)
