@@ -87,6 +87,8 @@ def _assemble(pool: Pool, holding: Holding, form: Form) -> bool:
         if queue.free < count:
             form.lacked = count - queue.free
             return False
+    # The first open resource for each need is enough nearly always, and costs no more than to hold them; the
+    # search, which finds a combination wherever there is one, costs far more.
     if not form.shape.same_host and not form.sizes:
         return _pick_all(pool, holding, form, None) or _search(pool, holding, form, None)
     for host in _hosts(pool, form):
@@ -202,6 +204,8 @@ def _give_up(pool: Pool, holding: Holding) -> None:
 
 def _release_all(pool: Pool, taken: Sequence[Vertex]) -> None:
     """Free what was held for a grant that does not come to be, as if nothing had been."""
+    # In front and in reverse: a try leaves the queues as they were, and changes nobody's turn.
+    # The version stays: nothing has come free, and nobody who was passed over need be tried again.
     version = pool.version
     for vertex in reversed(taken):
         pool.free(vertex, in_front=True)

@@ -38,10 +38,13 @@ def recall(state: ManagerState) -> None:
     state.recalled_at = state.now
     state.recall_at = None
     look = _Look(state, state.now)
+    # Who alone holds something and waits for more would only be asked to give back what it gets again.
     only = next(iter(state.holders)) if len(state.holders) == 1 else None
     for want in sorted(state.waiting, key=lambda want: want.turn):
         if want is only or not state.holders:
             continue
+        # What has been recalled for it and is not back yet counts as if it were: else each look would recall
+        # as much again.
         underway = sum(want.called.values()) if want.called else 0
         for queue, count in want.form.counts.items():
             missing = min(want.unmet * count - look.free_for(want, queue), GRANTS_AT_ONCE) - underway
@@ -225,6 +228,7 @@ class _Look:
         want, holder = self.want, holding.want
         if holder is want or self._is_young(holding):
             return False
+        # One that wants no more keeps its grants only in case of a next task.
         if not holder.unmet:
             return True
         above, below = _priorities(want, holder)
@@ -236,6 +240,8 @@ class _Look:
         else:
             mine, theirs = balance.of_job(want.owner), balance.of_job(holder.owner) / holder.owner.weight
         weight = 1.0 if holder.owner is want.owner else want.owner.weight
+        # Who has nothing gets its first in any case. Else the one who waits must not hold more for its weight
+        # afterwards than the other does now, or the two would take it from one another for ever.
         return not mine or (mine + units) / weight <= theirs
 
     def _is_young(self, holding: Holding) -> bool:

@@ -38,6 +38,8 @@ def reserve(state: ManagerState) -> None:
     chosen: dict[JobId, list[GrantId]] = {}
     for vertex in reservation.targets:
         for holding in state.pool.related_holdings(vertex, limit=4096):
+            # Also here a grant is not recalled while it is young: else a stream of such requests would have
+            # every job give back what it has just got.
             until = holding.since + state.limits.recall_after_s
             if state.now >= until:
                 recall_holding(holding, chosen)
@@ -90,6 +92,8 @@ def _make(state: ManagerState) -> Reservation | None:
     waiting = sorted(state.starving, key=lambda want: (-want.owner.priority, want.since, want.number))
     due = [want for want in waiting if state.now >= want.since + after_s]
     state.starves_in_vain = bool(due)
+    # The first for which there is something: one for which nothing could ever come free must not keep the
+    # others behind it from a reservation.
     for want in due:
         strict = state.patience.strict_form(want)
         targets = None if strict is None else _choose(state, want, strict)
@@ -99,6 +103,7 @@ def _make(state: ManagerState) -> Reservation | None:
             state.reservation, state.starves_in_vain = Reservation(want, targets, state.now), False
             if want in state.gangs:
                 state.gangs.wake(want)
+            # Those in use are put aside as well: nobody else gets them when they come free.
             state.pool.close(targets)
             return state.reservation
     if due and len(state.pool.hosts) > HOSTS_TRIED:  # the next look is at others

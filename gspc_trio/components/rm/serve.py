@@ -141,9 +141,13 @@ def serve(state: ManagerState) -> None:
                 want = other
         if want is None:
             return
+        # One grant at a time: with it the job holds more, and the next may be another's turn.
         if give(state, want):
             woken.add(want)
             continue
+        # Whoever could not be met is not asked again in this round, but those behind it are: what is free
+        # shall not lie idle because the first in turn needs more of it. That the first is not starved by
+        # this is the reservation's work.
         if want is reserved or not want.takes_any:
             passed.add(want)
             want.tried = version
@@ -151,6 +155,8 @@ def serve(state: ManagerState) -> None:
             if want.form.is_flat and want is not reserved and not want.patient:
                 state.gangs.put_aside(want, queue, queue.free + want.form.lacked)
         else:
+            # There is none left but what is put aside, and that goes only to those who are done in time: a
+            # longer estimate cannot have more luck.
             queue = want.form.queue
             failed[queue] = min(_estimate_s(want), failed.get(queue, NEVER))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 from cattrs import Converter
 
@@ -47,32 +46,34 @@ def _register_grants(converter: Converter) -> None:
     read_shape, write_shape = converter.get_structure_hook(Shape), converter.get_unstructure_hook(Shape)
     general = {kind: class_reader(kind, converter) for kind in (Demand, Release, Grant)}
 
-    def write_demand(it: Demand) -> tuple[Any, ...]:
+    def write_demand(it: Demand) -> tuple[object, ...]:
         fields = (it.job, write_shape(it.shape), it.credit, it.seen)
         return (*fields, it.priority) if it.priority else fields
 
-    def read_demand(data: Any, kind: Any) -> Any:
+    def read_demand(data: object, kind: object) -> Demand:
         if type(data) is tuple and len(data) == 4:
             job, shape, credit, seen = data
             if type(job) is str and _is_number(credit) and _is_grant_id(seen):
                 return Demand(job, read_shape(shape, Shape), credit, seen)
-        return general[Demand](data, kind)
+        found: Demand = general[Demand](data, kind)
+        return found
 
-    def write_release(it: Release) -> tuple[Any, ...]:
+    def write_release(it: Release) -> tuple[object, ...]:
         return (it.job, it.grant_id, it.resources) if it.resources else (it.job, it.grant_id)
 
-    def read_release(data: Any, kind: Any) -> Any:
+    def read_release(data: object, kind: object) -> Release:
         if type(data) is tuple and len(data) == 2:
             job, grant_id = data
             if type(job) is str and _is_grant_id(grant_id):
                 return Release(job, grant_id)
-        return general[Release](data, kind)
+        found: Release = general[Release](data, kind)
+        return found
 
-    def write_grant(it: Grant) -> tuple[Any, ...]:
+    def write_grant(it: Grant) -> tuple[object, ...]:
         fields = (it.job, write_shape(it.shape), it.grant_id, it.resources)
         return (*fields, it.memories) if it.memories else fields
 
-    def read_grant(data: Any, kind: Any) -> Any:
+    def read_grant(data: object, kind: object) -> Grant:
         if type(data) is tuple and len(data) == 4:
             job, shape, grant_id, resources = data
             if (
@@ -82,7 +83,8 @@ def _register_grants(converter: Converter) -> None:
                 and _TEXTS.issuperset(map(type, resources))
             ):
                 return Grant(job, read_shape(shape, Shape), grant_id, resources)
-        return general[Grant](data, kind)
+        found: Grant = general[Grant](data, kind)
+        return found
 
     hooks = (
         (Demand, read_demand, write_demand),
@@ -94,15 +96,15 @@ def _register_grants(converter: Converter) -> None:
         converter.register_unstructure_hook(kind, write)
 
 
-def _is_grant_id(data: Any) -> bool:
+def _is_grant_id(data: object) -> bool:
     return type(data) is tuple and len(data) == 2 and _is_number(data[0]) and _is_number(data[1])
 
 
-def _is_number(data: Any) -> bool:
+def _is_number(data: object) -> bool:
     return type(data) is int and 0 <= data <= NUMBER_MAX
 
 
-def _is_time(data: Any) -> bool:
+def _is_time(data: object) -> bool:
     return type(data) is float and -NUMBER_MAX <= data <= NUMBER_MAX
 
 
@@ -111,7 +113,7 @@ def _register_submissions(converter: Converter) -> None:
     read_general = class_reader(Submission, converter)
     write_options = converter.get_unstructure_hook(TaskOptions)
 
-    def write_submission(it: Submission) -> tuple[Any, ...]:
+    def write_submission(it: Submission) -> tuple[object, ...]:
         if it.directory or it.input_bytes:
             options = write_options(it.options)
             local = (it.held, it.directory, it.input_bytes)
@@ -123,7 +125,7 @@ def _register_submissions(converter: Converter) -> None:
             return (it.task_id, it.attempt, it.code_id, it.arguments)
         return (it.task_id, it.attempt, it.code_id, it.arguments, write_options(it.options))
 
-    def read_submission(data: Any) -> Submission:
+    def read_submission(data: object) -> Submission:
         if type(data) is not tuple or not 3 <= len(data) <= 8:
             raise BadField("Submission: not an array of 3 to 8 fields")
         held: tuple[str, ...] = ()
@@ -151,13 +153,13 @@ def _register_submissions(converter: Converter) -> None:
             raise BadField("Submission: a field of a wrong type")
         return Submission(task_id, attempt, code_id, arguments, options, held)
 
-    def write_submit(it: Submit) -> tuple[Any, ...]:
+    def write_submit(it: Submit) -> tuple[object, ...]:
         submissions = [write_submission(submission) for submission in it.submissions]
         return (it.job, it.grant_id, it.resources, submissions, it.resource_class)
 
     general = class_reader(Submit, converter)
 
-    def read_submit(data: Any, kind: Any) -> Submit:
+    def read_submit(data: object, kind: object) -> Submit:
         if type(data) is not tuple or len(data) < 4 or type(data[3]) is not tuple:
             raise BadField("Submit: a field missing or of a wrong type")
         head: Submit = general((*data[:3], (), *data[4:]), kind)
@@ -174,7 +176,7 @@ def _register_outcomes(converter: Converter) -> None:
     read_general = class_reader(Outcome, converter)
     write_general = class_writer(Outcome, converter)
 
-    def write_outcome(it: Outcome) -> Sequence[Any]:
+    def write_outcome(it: Outcome) -> Sequence[object]:
         if it.error is None and not (it.staged_s or it.moved):
             return (
                 it.task_id,
@@ -187,10 +189,10 @@ def _register_outcomes(converter: Converter) -> None:
                 it.started_s,
                 it.duration_s,
             )
-        fields: list[Any] = write_general(it)
+        fields: list[object] = write_general(it)
         return fields
 
-    def read_outcome(data: Any) -> Outcome:
+    def read_outcome(data: object) -> Outcome:
         outcome: Outcome
         if type(data) is not tuple or len(data) != 9 or data[4] is not None:
             outcome = read_general(data, Outcome)
@@ -216,10 +218,10 @@ def _register_outcomes(converter: Converter) -> None:
             raise BadField("Outcome: unknown reason")
         return Outcome(task_id, attempt, known, values, error, stdout, stderr, started_s, duration_s)
 
-    def write_finished(it: Finished) -> tuple[Any, ...]:
+    def write_finished(it: Finished) -> tuple[object, ...]:
         return (it.job, it.resource_id, [write_outcome(outcome) for outcome in it.outcomes])
 
-    def read_finished(data: Any, _: Any) -> Finished:
+    def read_finished(data: object, _: object) -> Finished:
         if type(data) is not tuple or len(data) != 3:
             raise BadField("Finished: not an array of 3 fields")
         job, resource_id, outcomes = data
