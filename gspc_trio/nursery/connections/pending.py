@@ -60,7 +60,7 @@ class LimitedStream(trio.abc.Stream):
         await self._stream.aclose()
 
 
-class _Place(Struct, frozen=True):
+class _PendingConnection(Struct, frozen=True):
     evict: Callable[[], object]
     until_s: float
 
@@ -74,8 +74,8 @@ class PendingConnections:
 
     def __init__(self, places: int) -> None:
         self._places = places
-        self._silent: dict[object, _Place] = {}
-        self._asking: dict[object, _Place] = {}
+        self._silent: dict[object, _PendingConnection] = {}
+        self._asking: dict[object, _PendingConnection] = {}
 
     def __len__(self) -> int:
         return len(self._silent) + len(self._asking)
@@ -97,7 +97,7 @@ class PendingConnections:
             asking: whether it has asked for something.
         """
         until_s = now + (ASKING_STAY_S if asking else SILENT_STAY_S)
-        (self._asking if asking else self._silent)[who] = _Place(evict, until_s)
+        (self._asking if asking else self._silent)[who] = _PendingConnection(evict, until_s)
         if len(self) > self._places:
             self.evict_oldest()
 
@@ -113,7 +113,7 @@ class PendingConnections:
         if oldest is not None:
             crowd.pop(oldest).evict()
 
-    def _crowd(self) -> dict[object, _Place]:
+    def _crowd(self) -> dict[object, _PendingConnection]:
         """Return those of which the next is evicted."""
         half = max(1, self._places // 2)
         return self._asking if len(self._asking) > half or not self._silent else self._silent

@@ -37,7 +37,9 @@ def _check_tasks(state: SchedulerState) -> None:
         in_elsewhere = entry.queue.elsewhere.get(task_id) is entry
         in_sent = entry.held is not None and entry.held.sent.get(task_id) is entry
         assert in_waiting == (entry.place is TaskPlace.WAITING), "waiting tasks and their queue disagree"
-        assert in_elsewhere == (entry.place is TaskPlace.ELSEWHERE), "choosy tasks and their queue disagree"
+        assert in_elsewhere == (entry.place is TaskPlace.ELSEWHERE), (
+            "those for elsewhere and their queue disagree"
+        )
         assert in_sent == (entry.place is TaskPlace.SENT), "submitted tasks and their grant disagree"
         assert (entry.held is not None) == in_sent, "a task that is not submitted has a grant"
         assert len(entry.lost_at) <= entry.losses, "a host was charged with a loss that does not count"

@@ -1,4 +1,11 @@
-"""Brings tasks and grants together after each event: submits, sends ahead, takes back, asks for more."""
+"""The sending of tasks under grants: which go at once, which are sent ahead, and which are taken back.
+
+A round trip to a worker takes some tenths of a millisecond. A worker that had only one short task at a time
+would be idle for most of its time, so more are sent before the first has ended. That has a price: what is at
+one worker cannot run on another. So a grant gets about 2 ms of measured work, and never more than its share
+of all tasks in hand. What was sent too early is asked back when a worker runs dry, or when the task before it
+takes long.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,7 @@ from itertools import islice
 from math import inf
 
 from gspc_trio.components.job.scheduler.state import (
-    CHOOSY_SEEN,
+    AVOIDING_SEEN,
     AskedBack,
     CodeTime,
     Held,
@@ -36,6 +43,8 @@ _RUNNING = TaskState.RUNNING
 
 def serve(state: SchedulerState, queue: ShapeQueue) -> None:
     """Submit what can be submitted, and see to it that no worker idles while another has much to do."""
+    # The grant with the fewest tasks is filled next. So no worker gets its second task while another one has
+    # none, and in the end all have about the same number.
     while queue.waiting.size or queue.elsewhere:
         by_count = queue.levels.by_count
         if not by_count:
@@ -46,15 +55,15 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
             return
         share = _share(state, queue)
         if level >= share:
-            if state.patrol_s is None:  # what is kept for grants that do not come is sent in the end
+            if state.patrol_s is None:  # should the grants that this is kept for not come, it is sent then
                 state.patrol_s = state.now + state.work_ahead.patrol_s
             return
         group = by_count[level]
-        if level:
+        if level:  # two are enough: the others of this level have about as much work
             candidates = [held for held in islice(group, 2) if held.work_s < below_s]
         elif queue.unserved >= len(group):
             candidates = list(islice(group, TRIES))
-        else:  # the last one to have worked: it is warm, and has made what the next task may need
+        else:  # the one that worked last: its process has loaded the code, and its host may have the data
             candidates = list(islice(reversed(group), TRIES))
         filled = False
         for held in candidates:
@@ -69,7 +78,9 @@ def serve(state: SchedulerState, queue: ShapeQueue) -> None:
 def _goes_ahead_below_s(state: SchedulerState, queue: ShapeQueue, level: int) -> float:
     """Return with how little work in hand a grant with ``level`` tasks may get the next one, 0 for none.
 
-    Most of the time it is not to get any, which is seen sooner here than by filling it.
+    Mostly the answer is none. To find that out here costs less than to try, which is done after each report.
+    It is half of what is sent ahead: a worker is filled up when half of its work is done, so that one message
+    carries many tasks. With the whole of it each report would be followed by a message with a single task.
     """
     if queue.elsewhere:
         return inf  # which task is next differs from grant to grant
@@ -85,7 +96,12 @@ def _goes_ahead_below_s(state: SchedulerState, queue: ShapeQueue, level: int) ->
 
 
 def _share(state: SchedulerState, queue: ShapeQueue) -> int:
-    """Return how many tasks each grant gets, spread over those in hand and those to be expected."""
+    """Return how many tasks each grant gets.
+
+    At the beginning of a job grants come one after the other. The first ones must not take all tasks, which
+    would have to be asked back when the others come. So grants that were asked for count as well, for a short
+    while after the last one came, and no more of them than there are resources of the class.
+    """
     width = queue.levels.size
     if queue.told and state.now - queue.changed_s <= state.work_ahead.settle_s:
         width = max(width, min(width + queue.told, state.class_sizes.get(queue.resource_class, 0)))
@@ -98,7 +114,7 @@ def _fill(state: SchedulerState, held: Held, share: int) -> bool:
     waiting, elsewhere = queue.waiting, queue.elsewhere
     row = waiting.first_row()
     count, work_s, ahead_s = len(sent), held.work_s, state.work_ahead.ahead_s
-    enough_s = ahead_s / 2  # to begin with, so that it is filled by the half and not by the task
+    enough_s = ahead_s / 2  # for the first one: who has more than half has enough; then it is filled up
     first = held.head()
     if first is not None and first.alone:
         return False
@@ -110,15 +126,15 @@ def _fill(state: SchedulerState, held: Held, share: int) -> bool:
     while count < share:
         source = row = row or waiting.first_row()
         entry = None if row is None else next(iter(row.values()))
-        if elsewhere and (choosy := _pick(elsewhere.values(), held, entry)) is not None:
-            source, entry = elsewhere, choosy
+        if elsewhere and (avoiding := _pick(elsewhere.values(), held, entry)) is not None:
+            source, entry = elsewhere, avoiding
         if source is None or entry is None:
             break
         task = entry.task
         if task.code_id != code_id:
             code_id = task.code_id
             time = state.times.get((queue.resource_class, code_id), _UNMEASURED)
-            cost_s = time.average_s
+            cost_s = time.average_s  # of what was never measured nothing is sent ahead: it may take hours
             at_least, at_most = state.work_ahead.depth(time.samples, cost_s, entry.staged)
         if count >= min(at_most, ahead_max) or (count >= at_least and work_s >= enough_s):
             break
@@ -189,7 +205,7 @@ def _pick(candidates: Iterable[TaskEntry], held: Held, other: TaskEntry | None) 
     a lower rank than it.
     """
     resource_id = held.resource_id
-    for entry in islice(candidates, CHOOSY_SEEN):
+    for entry in islice(candidates, AVOIDING_SEEN):
         if resource_id not in entry.avoid and (other is None or rank_of(entry.task) <= rank_of(other.task)):
             return entry
     return None
@@ -246,12 +262,15 @@ def take_back(state: SchedulerState, held: Held, number: int) -> int:
 
 
 def _take_back_for_idle(state: SchedulerState, queue: ShapeQueue) -> None:
-    """Nothing waits and some grants are empty: take their share from those that have most."""
+    """Nothing waits and some grants are empty: take their share from those that have most.
+
+    Tasks come back through the queue and not from worker to worker: only the worker knows which have begun.
+    """
     by_count = queue.levels.by_count
     idle = len(by_count.get(0, ()))
     if not idle or max(by_count) < 2:
         return
-    missing = idle - queue.awaited
+    missing = idle - queue.awaited  # each task that was asked back already will occupy one
     victims = VICTIMS_MAX
     for level in sorted(by_count, reverse=True):
         if level < 2:
@@ -267,9 +286,10 @@ def _take_back_for_idle(state: SchedulerState, queue: ShapeQueue) -> None:
 
 
 def patrol(state: SchedulerState) -> None:
-    """Take back what waits behind a task that has run since the last patrol: nobody foresaw its length.
+    """Take back what waits behind a task that has run since the last patrol.
 
-    What it overlaps with stays: to fetch data for the next takes as long beside a long task.
+    Averages say nothing of a single task, so one that takes long holds up those that were sent ahead behind
+    it. What it overlaps with stays: to fetch data for the next task takes as long beside any task.
     """
     if state.patrol_s is None or state.now < state.patrol_s:
         return

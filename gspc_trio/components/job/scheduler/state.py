@@ -28,7 +28,7 @@ SHAPES_MAX = 1024
 """Shapes for which grants may be asked at a time; the others wait."""
 
 
-CHOOSY_SEEN = 8
+AVOIDING_SEEN = 8
 """So many of the tasks that wait for another resource than those that failed them are looked at at a time."""
 
 
@@ -400,7 +400,7 @@ class ShapeQueue:
     @property
     def priority(self) -> int:
         """The priority of the next task of the queue, 0 if nothing waits."""
-        entries = list(islice(self.elsewhere.values(), CHOOSY_SEEN))
+        entries = list(islice(self.elsewhere.values(), AVOIDING_SEEN))
         if (first := self.waiting.first()) is not None:
             entries.append(first)
         return max((entry.task.options.priority for entry in entries), default=0)

@@ -18,7 +18,7 @@ from gspc_trio.components.job.lineage import BYTES_MAX, Origin
 from gspc_trio.components.job.machine import Engine, JobEvent, Look
 from gspc_trio.components.job.messages import MemoryStatus
 from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, Restored, TaskDone
-from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Harvest, Recovery
+from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Recovery, ResultReader
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.worker.messages import Finished
 from gspc_trio.core.ids import ResourceId, TaskId
@@ -153,9 +153,9 @@ class JobData:
         """Return what is told of tasks that are done, but not of those that ran again for their data."""
         return lambda done: None if done.task_id >= FIRST_TASK_ID else on_done(done)
 
-    def harvest(self, read: Callable[[], Outputs], nursery: trio.Nursery) -> Harvest:
-        """Return what opens the job's results before it ends; see :class:`Harvest`."""
-        return Harvest(self.recovery, read, nursery)
+    def reader(self, read: Callable[[], Outputs], nursery: trio.Nursery) -> ResultReader:
+        """Return what opens the job's results before it ends; see :class:`ResultReader`."""
+        return ResultReader(self.recovery, read, nursery)
 
     def staging(self, engine: Engine) -> Engine:
         """Return the engine with tasks that state the staging that their data needs."""

@@ -307,7 +307,7 @@ class Recovery:
             log.debug("%s", error)
 
 
-class Harvest:
+class ResultReader:
     """Opens a job's results before the job ends: those that were lost can still be made again then.
 
     Nothing of the layer is ever read in trio's thread: its server may be in that thread, too.

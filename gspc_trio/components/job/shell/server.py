@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.journal import JournaledEngine
     from gspc_trio.components.job.shell.data import JobData
     from gspc_trio.components.job.shell.journal import Journal, Takeover
-    from gspc_trio.components.job.shell.recovery import Harvest
+    from gspc_trio.components.job.shell.recovery import ResultReader
 
 RESUME_GRACE_S = 30.0
 """How long the work of a journaled job goes on when its job server has gone."""
@@ -215,7 +215,7 @@ class _JobServer:
         self.layer = layer
         self.inbox: Inbox[JobEvent] = Inbox()
         self.data: JobData | None = None
-        self.harvest: Harvest | None = None
+        self.reader: ResultReader | None = None
         self.routes: SchedulerRoutes
         self.job: Job | None = None
         self.clients: JobClients | None = None
@@ -278,7 +278,7 @@ class _JobServer:
         settings, journal, data, inbox = self.settings, self.journal, self.data, self.inbox
         here, hosts = rts.network.process_info(), dict[ResourceId, str]()
         adopts = joining.adopts if registered.adopted else ""
-        self.harvest = None if data is None else data.harvest(self.outputs, nursery)
+        self.reader = None if data is None else data.reader(self.outputs, nursery)
         machine = JobMachine(
             registered.job,
             settings.name,
@@ -289,11 +289,11 @@ class _JobServer:
             journaled=journal is not None,
             finished_before=0 if journal is None else journal.finished_before,
             clock=trio.current_time,
-            may_end=_always if self.harvest is None else self.harvest.may_end,
+            may_end=_always if self.reader is None else self.reader.may_end,
         )
         job = self.job = Job(
             machine,
-            self.outputs if self.harvest is None else self.harvest.outputs,
+            self.outputs if self.reader is None else self.reader.outputs,
             hosts,
             here.pid,
             inbox,
@@ -385,8 +385,8 @@ class _JobServer:
     async def _listen_to_rts(self, job: Job, contact: RtsContact, peer: Peer) -> None:
         gone = await contact.run(peer)
         if job.machine.ended is None:
-            if self.harvest is not None:
-                await self.harvest.open_now()
+            if self.reader is not None:
+                await self.reader.open_now()
             how = "this job server was" if gone.startswith(SIGNED_OFF) else "the run-time system has gone:"
             job.end(JobEnded("failed", f"{how} {gone}"), rts_lost=True)
 

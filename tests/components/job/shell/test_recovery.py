@@ -19,7 +19,7 @@ import trio.testing
 from gspc_trio import Executor, JobFailed, JobResult, JobSettings, Layout, Named, Net, forward, open_iml
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.job.lineage import BYTES_MAX, Lineage, Origin
-from gspc_trio.components.job.shell.recovery import Harvest, Recovery
+from gspc_trio.components.job.shell.recovery import Recovery, ResultReader
 from gspc_trio.core.task import Requirement, Task
 from gspc_trio.iml.errors import DataLost, NoRoom
 from gspc_trio.iml.shell.client import Iml
@@ -229,17 +229,17 @@ def test_published_data_that_is_lost_fails_what_needs_it_by_name(tmp_path: Path)
                 result.result(HANG_S)
 
 
-async def harvested(recovery: Recovery, read: Callable[[], Outputs]) -> Harvest:
+async def read_early(recovery: Recovery, read: Callable[[], Outputs]) -> ResultReader:
     """Let a job that is over wait for its results."""
     looked = trio.Event()
     recovery.look = looked.set
     with trio.fail_after(HANG_S):
         async with trio.open_nursery() as nursery:
-            harvest = Harvest(recovery, read, nursery)
-            assert not harvest.may_end(True)
+            reader = ResultReader(recovery, read, nursery)
+            assert not reader.may_end(True)
             await looked.wait()
-    assert harvest.may_end(True)
-    return harvest
+    assert reader.may_end(True)
+    return reader
 
 
 async def put_nothing(_data_id: str, _pieces: Sequence[memoryview]) -> None:
@@ -259,8 +259,8 @@ async def test_results_wait_for_room_to_be_opened_in() -> None:
             raise refusals.pop()
         return {"port": [1]}
 
-    harvest = await harvested(recovery(), read)
-    assert harvest.outputs() == {"port": [1]}
+    reader = await read_early(recovery(), read)
+    assert reader.outputs() == {"port": [1]}
 
 
 async def test_results_that_could_not_be_opened_are_not_tried_again_while_everything_waits() -> None:
@@ -272,9 +272,9 @@ async def test_results_that_could_not_be_opened_are_not_tried_again_while_everyt
 
     lost = recovery()
     lost.forgotten["d1"] = "it could not be made again"
-    harvest = await harvested(lost, read)
+    reader = await read_early(lost, read)
     with pytest.raises(NoRoom, match="host a has no room"):
-        harvest.outputs()
+        reader.outputs()
     assert len(reads) == 1
 
 
@@ -291,15 +291,15 @@ async def test_what_a_stopped_job_has_is_opened_once_and_not_in_this_thread() ->
     losing.lost(("d1",))  # and nobody makes it again
     with trio.fail_after(HANG_S):
         async with trio.open_nursery() as nursery:
-            harvest = Harvest(losing, read, nursery)
-            assert not harvest.may_end(True)
+            reader = ResultReader(losing, read, nursery)
+            assert not reader.may_end(True)
             await trio.testing.wait_all_tasks_blocked()
             assert not reads
-            assert not harvest.may_end(False)
+            assert not reader.may_end(False)
             await looked.wait()
-    assert harvest.may_end(False)
+    assert reader.may_end(False)
     with pytest.raises(DataLost):
-        harvest.outputs()
+        reader.outputs()
     assert len(reads) == 1
     assert reads[0] != get_ident()
 
@@ -310,7 +310,7 @@ def test_results_that_nobody_opened_are_none() -> None:
 
     async def ends_at_once() -> None:
         async with trio.open_nursery() as nursery:
-            assert Harvest(recovery(), read, nursery).outputs() == {}
+            assert ResultReader(recovery(), read, nursery).outputs() == {}
 
     trio.run(ends_at_once)
 
