@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.rif.messages import AddResources, CloseJobEverywhere, Hold, RemoveResources, StopRif
 from gspc_trio.components.rif.shell.service import open_rif
-from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
+from gspc_trio.components.rm.messages import GetNewestGrant, GrantsAhead, NewestGrant, Revoke, Revoked
 from gspc_trio.components.worker.events import AttemptKey
 from gspc_trio.components.worker.messages import (
     Cancel,
@@ -31,12 +31,12 @@ from gspc_trio.components.worker.messages import (
     TakeBack,
 )
 from gspc_trio.components.worker.shell.staging import StagingError
-from gspc_trio.core.ids import GrantId, JobId, ResourceId
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import StageLimits
 from gspc_trio.core.task import Outcome, TaskError, TaskOptions
 from gspc_trio.nursery.connections.errors import ConnectionProblem
-from gspc_trio.nursery.connections.rpc import Peer, PeerGone, RemoteError
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, RemoteError
 from gspc_trio.protocol.values import Reference, encode_reference
 from gspc_trio.records.facts import HostLoad
 from gspc_trio.testing.checkers.base import Broken
@@ -50,6 +50,9 @@ ROLE = "drilled"
 
 EPOCH = 900
 """Of the grants; no run-time system of the cluster gets so far."""
+
+FORGED = 0.04
+"""So many grants are made up: the run-time system has not given them, though it may do so later."""
 
 STEPS = 100
 PAUSES_S = (0.0, 0.0, 0.0005, 0.002, 0.02, 0.1, 0.3)
@@ -150,6 +153,7 @@ class Drill:
         self._number = self._ahead = self._task_id = 0
         self._used: dict[ResourceId, GrantId] = {}
         self._grants: list[tuple[JobId, GrantId, tuple[ResourceId, ...]]] = []
+        self._given: dict[ResourceId, GrantId] = {}
         self._sent: list[tuple[JobId, ResourceId, AttemptKey]] = []
         self._open: dict[tuple[JobId, AttemptKey], None] = {}
         self._steps: Sequence[tuple[Callable[[], None], int]] = (
@@ -254,6 +258,14 @@ class Drill:
     def _take_from_rif(self, message: object) -> None:
         if isinstance(message, Revoked):
             self._forget(message.grant_id)
+        elif isinstance(message, IncomingCall) and isinstance(message.body, GetNewestGrant):
+            message.reply(NewestGrant(self._given.get(message.body.resource_id, NO_GRANT)))
+
+    def _give(self, job: JobId, grant_id: GrantId, names: tuple[ResourceId, ...]) -> None:
+        """Note a grant; one that is older than another of a resource was given before, and comes late."""
+        self._grants.append((job, grant_id, names))
+        for name in names:
+            self._given[name] = max(grant_id, self._given.get(name, NO_GRANT))
 
     def _forget(self, grant_id: GrantId) -> None:
         for name in [name for name, used in self._used.items() if used <= grant_id]:
@@ -265,7 +277,7 @@ class Drill:
             if self._random.random() < 0.1:
                 grant_id = (EPOCH, self._number + 1)  # what it is about has not come yet
                 self._number += 1
-                self._grants.append((self._some_job(), grant_id, names))
+                self._give(self._some_job(), grant_id, names)
             here = tuple(name for name in names if name.startswith(RIF_ID))
             if self._random.random() < 0.3:
                 here = (*CORES, SOCKET, NODE)  # all that is as old, or older
@@ -281,6 +293,7 @@ class Drill:
         with suppress(RemoteError, PeerGone, trio.TooSlowError):
             await self._rif.call(RemoveResources((name,)), CALL_S)
             self._used.pop(name, None)
+            self._given.pop(name, None)
             self._use_what_is_gone(name)
             if self._random.random() < 0.5:  # a grant of before has not come yet, and will
                 self._number += 1
@@ -370,7 +383,11 @@ class Drill:
         self._number += self._random.randint(1, 2)
         number = self._number + (1000 if self._random.random() < 0.02 else 0)  # such is given by nobody
         job, grant_id = self._some_job(), (EPOCH, number)
-        self._grants.append((job, grant_id, names))
+        if self._random.random() < FORGED:
+            grant_id = (EPOCH, number + self._random.randint(1, AHEAD // 2))
+            self._grants.append((job, grant_id, names))
+        else:
+            self._give(job, grant_id, names)
         self._used.update(dict.fromkeys(names, grant_id))
         held = tuple(name for name in names[1:] if name.startswith(RIF_ID))
         if held and self._random.random() < 0.5:
@@ -398,7 +415,7 @@ class Drill:
         else:
             self._number += 1
             job, grant_id = self._some_job(), (EPOCH, self._number)
-            self._grants.append((job, grant_id, (name,)))
+            self._give(job, grant_id, (name,))
         self._post(job, Hold(job, grant_id, (name,)))
 
     def _some_sent(self) -> tuple[JobId, ResourceId, tuple[AttemptKey, ...]] | None:

@@ -12,7 +12,7 @@ import trio
 from gspc_trio.components.job.machine import Engine, JobAction, JobEvent, JobMachine
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.server import RESUME_GRACE_S
-from gspc_trio.components.rif.events import AtWorker
+from gspc_trio.components.rif.events import AtWorker, GrantChecked
 from gspc_trio.components.rif.host import RifHost
 from gspc_trio.components.rm.messages import Revoked
 from gspc_trio.components.rts.actions import AcceptJob, RtsAction
@@ -153,6 +153,8 @@ class Observer:
                 tasks = self._by_job.get((event.job, event.grant_id[0]))
                 if tasks is not None:
                     tasks.arrived(event)
+            elif type(event) is GrantChecked:
+                self.work.checked(process, event)
             for action in actions:
                 if type(action) is Finished:
                     self.work.reported(process, action)

@@ -17,7 +17,7 @@ from gspc_trio.components.worker.events import (
     WorkerStopped,
 )
 from gspc_trio.components.worker.messages import Cancel, DefineCode, Finished, OpenJob, Submit, TakeBack
-from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.records.facts import WorkerChanged
@@ -37,6 +37,13 @@ class EndJob(Struct, frozen=True):
 
     job: JobId
     reason: str
+
+
+class GrantChecked(Struct, frozen=True):
+    """The RTS has answered a CheckGrant: ``newest`` of the resource was given, and none that is newer."""
+
+    asked: CheckGrant
+    newest: GrantId
 
 
 class Stop(Struct, frozen=True):
@@ -60,7 +67,18 @@ class StartFailed(Struct, frozen=True):
 
 
 FromOthers: TypeAlias = (
-    OpenJob | DefineCode | Submit | Cancel | TakeBack | EndJob | Hold | Revoke | GrantsAhead | Called | Stop
+    OpenJob
+    | DefineCode
+    | Submit
+    | Cancel
+    | TakeBack
+    | EndJob
+    | Hold
+    | Revoke
+    | GrantsAhead
+    | GrantChecked
+    | Called
+    | Stop
 )
 """What job servers, the RTS and the shell say to a RIF."""
 
@@ -118,6 +136,27 @@ class ForgetJob(Struct, frozen=True):
     job: JobId
 
 
+class CheckGrant(Struct, frozen=True):
+    """Ask the RTS whether a grant that is in the way of another, or would overtake it, was ever given.
+
+    Attributes:
+        resource_id: on which it was used, or is to be.
+        grant_id: which is in doubt.
+        user: number of the connection of the job that has used it; 0: whoever that is does not matter.
+    """
+
+    resource_id: ResourceId
+    grant_id: GrantId
+    user: int
+
+
+class DropJob(Struct, frozen=True):
+    """End the connection of a job: it has used a grant that was never given."""
+
+    job: JobId
+    reason: str
+
+
 class Stopped(Struct, frozen=True):
     """No worker is left: the shell may go."""
 
@@ -135,6 +174,8 @@ RifAction: TypeAlias = (
     | OpenJob
     | DefineCode
     | ForgetJob
+    | CheckGrant
+    | DropJob
     | Stopped
 )
 """What the machine of a RIF decides."""
@@ -149,6 +190,8 @@ HostAction: TypeAlias = (
     | OpenJob
     | DefineCode
     | ForgetJob
+    | CheckGrant
+    | DropJob
     | Stopped
     | Unfit
     | WorkerChanged

@@ -2,6 +2,9 @@
 
 A grant older than the newest one used on a resource, or on an ancestor or a descendant of it, has lapsed: the
 RM gives a resource to others only after it was given back. A sibling's older grant stays valid.
+
+Which grants are used is what jobs say. :meth:`Fence.doubts` says which uses keep a grant from being honoured;
+should one of them turn out never to have been given, :meth:`Fence.correct` undoes its use.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ class Fence:
     def __init__(self) -> None:
         self._ancestors: dict[ResourceId, tuple[ResourceId, ...]] = {}
         self._newest: dict[ResourceId, GrantId] = {}
+        self._users: dict[ResourceId, int] = {}
         self._newest_below: dict[ResourceId, GrantId] = {}
+        self._before: dict[ResourceId, GrantId] = {}
         self._closed: dict[ResourceId, GrantId] = {}
         self._newest_of_all = NO_GRANT
         self._ahead: dict[int, int] = {}
@@ -36,14 +41,16 @@ class Fence:
             above[parent] = None
             above.update(dict.fromkeys(self._ancestors.get(parent, ())))
         self._ancestors[resource.resource_id] = tuple(above)
-        self._closed[resource.resource_id] = self._newest_of_all
+        self._before[resource.resource_id] = self._newest_of_all
+        self._closed[resource.resource_id] = NO_GRANT
 
     def remove(self, resource_id: ResourceId) -> None:
         """Forget a resource; what its grants mean for its relatives stays."""
         newest = self._newest.pop(resource_id, NO_GRANT)
         for name in self.descendants(resource_id):
             self._closed[name] = max(self._closed[name], newest)
-        del self._ancestors[resource_id], self._closed[resource_id]
+        del self._ancestors[resource_id], self._before[resource_id], self._closed[resource_id]
+        self._users.pop(resource_id, None)
         self._newest_below.pop(resource_id, None)
 
     def ancestors(self, resource_id: ResourceId) -> tuple[ResourceId, ...]:
@@ -70,7 +77,7 @@ class Fence:
         """Return why the grant is not honoured on the resource, or ""."""
         if self._ahead and grant_id[1] > self._ahead.get(grant_id[0], 0):
             return f"{resource_id}: grant {grant_id} was never given"
-        if grant_id <= self._closed[resource_id]:
+        if grant_id <= self._closed[resource_id] or grant_id <= self._before[resource_id]:
             return f"{resource_id}: grant {grant_id} was revoked, or is older than the resource"
         newest = self._newest
         newer = max(newest.get(resource_id, NO_GRANT), self._newest_below.get(resource_id, NO_GRANT))
@@ -83,10 +90,45 @@ class Fence:
             )
         return ""
 
-    def use(self, resource_id: ResourceId, grant_id: GrantId) -> None:
-        """Note the use of a grant on a resource: older ones have lapsed on it and its relatives."""
-        if grant_id > self.newest(resource_id):
+    def doubts(self, resource_id: ResourceId, grant_id: GrantId) -> list[tuple[ResourceId, GrantId, int]]:
+        """Return (resource, grant, user) of the uses that stand against a grant, if nothing else does.
+
+        Where it is its age that does, compared with all uses before the resource was there, that is the grant
+        itself, with the user 0.
+        """
+        if grant_id[1] > self._ahead.get(grant_id[0], grant_id[1]) or grant_id <= self._closed[resource_id]:
+            return []
+        relatives = (resource_id, *self._ancestors[resource_id], *self.descendants(resource_id))
+        found = [(name, self.newest(name), self._users[name]) for name in relatives if name in self._users]
+        own = [(resource_id, grant_id, 0)] if grant_id <= self._before[resource_id] else []
+        return [one for one in found if one[1] > grant_id] + own
+
+    def correct(self, resource_id: ResourceId, grant_id: GrantId, user: int, newest: GrantId) -> None:
+        """Take in that ``newest`` is the newest grant of a resource that was given, where one was in doubt.
+
+        Args:
+            resource_id: which; it is there.
+            grant_id, user: as :meth:`doubts` said.
+            newest: what is true.
+        """
+        if NO_GRANT < newest <= self._before[resource_id]:  # it was given when the resource was there
+            self._before[resource_id] = (newest[0], newest[1] - 1)
+        if newest < grant_id == self.newest(resource_id) and self._users[resource_id] == user:
+            self._newest[resource_id] = newest
+            for name in self._ancestors[resource_id]:
+                if self._newest_below.get(name) == grant_id:
+                    self._newest_below[name] = max(map(self.newest, self.descendants(name)))
+
+    def use(self, resource_id: ResourceId, grant_id: GrantId, user: int = 0) -> None:
+        """Note the use of a grant on a resource: older ones have lapsed on it and its relatives.
+
+        Args:
+            resource_id, grant_id: of which.
+            user: number of the connection of the job that uses it.
+        """
+        if grant_id >= self.newest(resource_id):
             self._newest[resource_id] = grant_id
+            self._users[resource_id] = user
             self.note(grant_id)
             below = self._newest_below
             for name in self._ancestors[resource_id]:

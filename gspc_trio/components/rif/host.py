@@ -7,6 +7,7 @@ from gspc_trio.components.rif.events import (
     Called,
     EndJob,
     ForwardToWorker,
+    GrantChecked,
     HostAction,
     HostEvent,
     RifEvent,
@@ -72,7 +73,10 @@ class RifHost(MachineBase[HostEvent, HostAction]):
                 assert (work.job, work.grant_id) == (worker.job, worker.grant_id)
         assert set(self._due) <= set(self.workers), "a deadline of nobody"
 
-    @handles(Submit, Cancel, TakeBack, OpenJob, DefineCode, EndJob, Hold, Revoke, GrantsAhead, Called, Stop)
+    @handles(
+        Submit, Cancel, TakeBack, OpenJob, DefineCode, EndJob, Hold, Revoke, GrantsAhead, GrantChecked,
+        Called, Stop,
+    )  # fmt: skip
     def _at_rif(self, event: RifEvent) -> None:
         for action in self.rif.handle(event, self.now):
             if isinstance(action, ForwardToWorker):

@@ -15,9 +15,12 @@ from msgspec.structs import replace
 from gspc_trio.components.rif.at_work import AtWork, Use, Work
 from gspc_trio.components.rif.events import (
     Called,
+    CheckGrant,
+    DropJob,
     EndJob,
     ForgetJob,
     ForwardToWorker,
+    GrantChecked,
     ReplyError,
     ReplyToCall,
     RifAction,
@@ -48,8 +51,9 @@ from gspc_trio.core.task import Reason
 
 @define(eq=False)
 class _Job:
-    """A job that submits to this RIF."""
+    """A job that submits to this RIF; ``number`` is that of its connection."""
 
+    number: int
     fate: bool
     inputs_bytes_max: int
     codes: set[int] = field(factory=set)
@@ -90,6 +94,7 @@ class Rif(MachineBase[RifEvent, RifAction]):
         self._removing: set[ResourceId] = set()
         self._parts_stopped: set[ResourceId] = set()
         self._jobs: dict[JobId, _Job] = {}
+        self._jobs_opened = 0
         self.at_work = AtWork(self.fence)
         self._held: dict[ResourceId, _Hold] = {}
         self._pending: list[_Pending] = []
@@ -215,7 +220,8 @@ class Rif(MachineBase[RifEvent, RifAction]):
     def _open_job(self, event: OpenJob) -> None:
         if event.job in self._jobs:
             self._end_job(EndJob(event.job, "its job server has connected again"))
-        self._jobs[event.job] = _Job(event.fate, event.stage.inputs_bytes_max)
+        self._jobs_opened += 1
+        self._jobs[event.job] = _Job(self._jobs_opened, event.fate, event.stage.inputs_bytes_max)
         self.actions.append(event)
 
     @handles(DefineCode)
@@ -262,7 +268,7 @@ class Rif(MachineBase[RifEvent, RifAction]):
         if at_work is None:
             self.at_work.begin(event.job, event.grant_id, here)
             for name in here:
-                self.fence.use(name, event.grant_id)
+                self.fence.use(name, event.grant_id, job.number)
                 self._held.pop(name, None)
         self.actions.append(ForwardToWorker(here[0], Assign(event, job.fate, job.inputs_bytes_max)))
 
@@ -282,6 +288,7 @@ class Rif(MachineBase[RifEvent, RifAction]):
                 return f"{name} is being removed"
             objection = self.fence.objection(name, event.grant_id)
             if objection:
+                self._doubt(name, event.grant_id)
                 return objection
             hold = self._held.get(name)
             # The other parts of a grant may be held for a task that runs here.
@@ -291,16 +298,57 @@ class Rif(MachineBase[RifEvent, RifAction]):
         return ""
 
     def _conflict(self, event: Submit | Hold, here: Sequence[ResourceId]) -> str:
-        """End what runs under older grants on these or their relatives; return what is in the way, or ""."""
+        """Return what still works on these or their relatives, or ""."""
         conflict = ""
         for work in self.at_work.near(here):
             same = work.job == event.job and work.grant_id == event.grant_id
             if same and not work.ending and work.resources == tuple(here):
                 continue
-            if work.grant_id < event.grant_id:
-                self._end(work, Reason.LOST, f"grant {work.grant_id} was overtaken by grant {event.grant_id}")
             conflict = f"{work.resources[0]} still works for job {work.job} under grant {work.grant_id}"
+        if conflict:
+            self._overtakes(event, here)
         return conflict
+
+    def _overtakes(self, event: Submit | Hold, here: Sequence[ResourceId]) -> bool:
+        """Return whether something works near these under older grants, and ask if these have lapsed."""
+        user = self._jobs[event.job].number
+        doubts = [
+            CheckGrant(name, event.grant_id, user)
+            for name in here
+            if any(work.grant_id < event.grant_id and not work.ending for work in self.at_work.near((name,)))
+        ]
+        self.actions += doubts
+        return bool(doubts)
+
+    def _doubt(self, name: ResourceId, grant_id: GrantId) -> None:
+        """Ask whether what stands against a grant was ever given."""
+        self.actions += [CheckGrant(*doubt) for doubt in self.fence.doubts(name, grant_id)]
+
+    @handles(GrantChecked)
+    def _grant_checked(self, event: GrantChecked) -> None:
+        """End what runs under older grants than one that was given, or what runs under one that was not.
+
+        Who was refused meanwhile has kept its grant, and submits again.
+        """
+        asked, name = event.asked, event.asked.resource_id
+        if name not in self._resources:
+            return
+        self.fence.correct(name, asked.grant_id, asked.user, event.newest)
+        if event.newest < asked.grant_id:
+            why = f"{name}: grant {asked.grant_id} was never given"
+            for job in [job for job, one in self._jobs.items() if one.number == asked.user]:
+                self.actions.append(DropJob(job, why))
+                self._end_job(EndJob(job, why))
+            work = self.at_work.on(name)
+            if work is not None and work.grant_id > self.fence.newest(name):
+                self._end(work, Reason.LOST, why)
+            return
+        for work in self.at_work.near((name,)):
+            if work.grant_id < asked.grant_id:
+                why = f"grant {work.grant_id} was overtaken by grant {asked.grant_id}"
+                self._end(work, Reason.LOST, why)
+        if asked.user:
+            self.fence.use(name, asked.grant_id, asked.user)
 
     @handles(Cancel, TakeBack)
     def _pass_on(self, event: Cancel | TakeBack) -> None:
@@ -314,9 +362,10 @@ class Rif(MachineBase[RifEvent, RifAction]):
             return
         here = [name for name in event.resources if name in self._resources and name not in self._removing]
         for name in here:
-            if not self.fence.objection(name, event.grant_id):
-                self._conflict(event, [name])
-                self.fence.use(name, event.grant_id)
+            if self.fence.objection(name, event.grant_id):
+                self._doubt(name, event.grant_id)
+            elif not self._overtakes(event, (name,)):
+                self.fence.use(name, event.grant_id, self._jobs[event.job].number)
                 self._held[name] = _Hold(event.job, event.grant_id)
 
     @handles(Revoke)

@@ -96,6 +96,14 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
         """The newest grant that it has given."""
         return self._state.last
 
+    def newest_given(self, resource_id: ResourceId, grant_id: GrantId) -> GrantId:
+        """Return the newest grant of a resource that was given, or ``grant_id`` if that cannot be known.
+
+        It cannot when the resource is not there, or an earlier resource manager may have given ``grant_id``.
+        """
+        vertex = self._state.pool.resources.get(resource_id)
+        return grant_id if vertex is None or grant_id[0] != self._state.epoch else vertex.newest
+
     @property
     def aside(self) -> Aside | None:
         """What is put aside, if anything is."""

@@ -88,6 +88,19 @@ class Revoked(Struct, frozen=True):
     resources: tuple[ResourceId, ...]
 
 
+class GetNewestGrant(Struct, frozen=True):
+    """RIF to RTS: which is the newest grant of this resource that was given? ``grant_id`` is in doubt."""
+
+    resource_id: ResourceId
+    grant_id: GrantId
+
+
+class NewestGrant(Struct, frozen=True):
+    """Answer to GetNewestGrant; one that is older than what was in doubt says that this was never given."""
+
+    grant_id: GrantId
+
+
 class GrantsAhead(Struct, frozen=True):
     """RTS to RIF: a grant of this epoch that is newer was never given, until this is said again."""
 

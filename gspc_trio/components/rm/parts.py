@@ -79,6 +79,7 @@ class Vertex:
         children: what is directly below it.
         kinds: how much of what is anywhere below it.
         holding: the grant that holds it, None, or GONE.
+        newest: the newest grant of it that this resource manager has given.
         below: number of held resources anywhere below it, and of those lost there with work that may still
             run.
         queued: whether it has an entry in its queue (or parked for it); there is never more than one.
@@ -87,7 +88,8 @@ class Vertex:
     """
 
     __slots__ = (
-        "below", "children", "holding", "host", "kinds", "parked", "place", "queue", "queued", "resource_id",
+        "below", "children", "holding", "host", "kinds", "newest", "parked", "place", "queue", "queued",
+        "resource_id",
     )  # fmt: skip
 
     def __init__(self, resource_id: ResourceId, queue: ClassQueue, place: Siblings, host: Host) -> None:
@@ -97,6 +99,7 @@ class Vertex:
         self.children: list[Vertex] | tuple[Vertex, ...] = ()
         self.kinds = LEAF
         self.holding: Holding | None = None
+        self.newest = NO_GRANT
         self.below = 0
         self.queued = True
         self.parked: dict[ClassQueue, list[Entry]] | None = None

@@ -246,6 +246,8 @@ class ManagerState(Turn[RmAction]):
     def _enter(self, holding: Holding, want: Want, memories: Memories) -> None:
         """Count a new grant and tell its job."""
         holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + 1)
+        for vertex in holding.vertices:
+            vertex.newest = grant_id
         job = want.owner
         units = holding.units
         job.units += units

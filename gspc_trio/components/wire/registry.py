@@ -37,10 +37,12 @@ from gspc_trio.components.rif.messages import (
 )
 from gspc_trio.components.rm.messages import (
     Demand,
+    GetNewestGrant,
     Grant,
     GrantsAhead,
     Interrupt,
     Lapsed,
+    NewestGrant,
     Recall,
     Refuse,
     Release,
@@ -146,7 +148,7 @@ WIRE_TYPES: tuple[type, ...] = (
     CopyPart, KeepPart, PartDone, GetChunk, Chunk, PutChunk, PutFrom, ReadFile, FilePiece, WriteFile,
     DropFile, Await, WorkBack, NewWeight, GrantsAhead, GetLayerStatus, LayerStatus,
     MemoryStatus, JobStatus, TaskDetails, TaskList, NetStatus, Explanation,
-    GetOutput, OutputLines, GetTaskOutput, TaskOutput,
+    GetOutput, OutputLines, GetTaskOutput, TaskOutput, GetNewestGrant, NewestGrant,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

@@ -13,7 +13,9 @@ from attrs import define
 from gspc_trio.components.rif.events import (
     AtWorker,
     Called,
+    CheckGrant,
     EndJob,
+    GrantChecked,
     HostAction,
     HostEvent,
     ReplyError,
@@ -38,16 +40,19 @@ from gspc_trio.testing.checkers.base import Broken
 class _Place:
     """A resource of the host.
 
-    ``used`` is the newest grant that was used on it, ``bound`` on it or a relative: older ones have lapsed.
-    ``closed`` has lapsed too: it was revoked, is as old as the resource, or has gone with what contained it.
+    ``used`` is the newest grant that was used on it, by ``user``, ``below`` on what it contains: older ones
+    have lapsed, on relatives too. ``closed`` has lapsed: it was revoked, or has gone with what contained it.
+    So has ``before``, which is as old as the resource.
     """
 
     resource: Resource
     above: frozenset[ResourceId]
-    closed: GrantId
+    before: GrantId
     attempts: Attempts
+    closed: GrantId = NO_GRANT
     used: GrantId = NO_GRANT
-    bound: GrantId = NO_GRANT
+    user: int = 0
+    below: GrantId = NO_GRANT
     holder: tuple[JobId, GrantId] | None = None
     removing: bool = False
     work: _Work | None = None
@@ -67,6 +72,8 @@ class Uses:
     def __init__(self) -> None:
         self._places: dict[ResourceId, _Place] = {}
         self._jobs: dict[JobId, OpenJob] = {}
+        self._numbers: dict[JobId, int] = {}
+        self._jobs_opened = 0
         self._newest = NO_GRANT
         self._ahead: dict[int, int] = {}
         self._awaited: list[tuple[Revoked, set[ResourceId]]] = []
@@ -166,15 +173,19 @@ class Uses:
             if place is not None and place.attempts.busy and place.attempts.job == event.job:
                 self._touch(place.attempts, now).told(event)
         elif type(event) is Hold:
-            self._hold(event, now)
+            self._hold(event, actions)
         elif type(event) is Revoke:
             self._revoke(event, now)
+        elif type(event) is GrantChecked:
+            self._checked(event, now)
         elif type(event) is GrantsAhead:
             epoch, number = event.newest
             self._ahead[epoch] = max(self._ahead.get(epoch, 0), number)
         elif type(event) is OpenJob:
             self._end_job(event.job, now)
             self._jobs[event.job] = event
+            self._jobs_opened += 1
+            self._numbers[event.job] = self._jobs_opened
         elif type(event) is EndJob:
             self._end_job(event.job, now)
         elif type(event) is Stop:
@@ -187,8 +198,10 @@ class Uses:
         here = tuple(name for name in event.resources if name in self._places)
         why = self._why_not(event, here)
         if not why:
-            in_the_way = self._overtake(here, (event.job, event.grant_id), here, now)
+            in_the_way, is_older = self._in_the_way(here, (event.job, event.grant_id), here)
             why = f"{in_the_way} works there" if in_the_way else ""
+            if is_older:
+                _see_asked(actions, event.grant_id)
         in_use = not why
         why = why or self._why_not_there(event)
         keys = {(one.task_id, one.attempt) for one in event.submissions}
@@ -216,7 +229,7 @@ class Uses:
             for name in here:
                 self._places[name].work = doing
                 self._places[name].holder = None
-                self._use(name, event.grant_id)
+                self._use(name, event.grant_id, self._numbers[event.job])
 
     def _why_not(self, event: Submit, here: Sequence[ResourceId]) -> str:
         """Return why a submit must be refused, or "" if nothing but other work may be in its way."""
@@ -255,26 +268,53 @@ class Uses:
     def _has_lapsed(self, place: _Place, grant_id: GrantId) -> bool:
         if self._ahead and grant_id[1] > self._ahead.get(grant_id[0], 0):
             return True  # it was never given
-        return grant_id <= place.closed or grant_id < place.bound
+        if grant_id <= max(place.closed, place.before):
+            return True
+        above = [self._places[name].used for name in place.above if name in self._places]
+        return grant_id < max(place.used, place.below, *above)
 
-    def _overtake(
-        self,
-        names: Iterable[ResourceId],
-        user: tuple[JobId, GrantId],
-        taken: tuple[ResourceId, ...],
-        now: float,
-    ) -> str:
-        """What works near these under an older grant is to end; return who is in the way, or ""."""
-        found = ""
-        near = [self._places[name] for name in self._near(names)]
-        for doing in {id(place.work): place.work for place in near if place.work is not None}.values():
+    def _in_the_way(
+        self, names: Iterable[ResourceId], user: tuple[JobId, GrantId], taken: tuple[ResourceId, ...]
+    ) -> tuple[str, bool]:
+        """Return who works near these, or "", and whether one does under an older grant."""
+        found, is_older = "", False
+        for doing in self._works_near(names):
             worker = doing.attempts
             if (worker.job, worker.grant_id) == user and not worker.ending and doing.names == taken:
                 continue
             found = f"{worker.job} under {worker.grant_id}"
-            if worker.grant_id < user[1]:
-                self._touch(worker, now).end(Reason.LOST)
-        return found
+            is_older = is_older or (worker.grant_id < user[1] and not worker.ending)
+        return found, is_older
+
+    def _works_near(self, names: Iterable[ResourceId]) -> list[_Work]:
+        near = [self._places[name] for name in self._near(names)]
+        return list({id(place.work): place.work for place in near if place.work is not None}.values())
+
+    def _checked(self, event: GrantChecked, now: float) -> None:
+        """What works under an older grant than one that was given is to end, or else who has made it up."""
+        asked, name = event.asked, event.asked.resource_id
+        place = self._places.get(name)
+        if place is None:
+            return
+        if NO_GRANT < event.newest <= place.before:
+            place.before = (event.newest[0], event.newest[1] - 1)
+        if event.newest >= asked.grant_id:
+            for doing in self._works_near((name,)):
+                if doing.attempts.grant_id < asked.grant_id:
+                    self._touch(doing.attempts, now).end(Reason.LOST)
+            if asked.user:
+                self._use(name, asked.grant_id, asked.user)
+            return
+        if (place.used, place.user) == (asked.grant_id, asked.user):
+            place.used = event.newest
+            for above in place.above & self._places.keys():
+                if self._places[above].below == asked.grant_id:
+                    children = [one.used for one in self._places.values() if above in one.above]
+                    self._places[above].below = max(children)
+        for job in [job for job, number in self._numbers.items() if number == asked.user]:
+            self._end_job(job, now)
+        if place.work is not None and place.work.attempts.grant_id > place.used:
+            self._touch(place.work.attempts, now).end(Reason.LOST)
 
     def _near(self, names: Iterable[ResourceId]) -> list[ResourceId]:
         found: dict[ResourceId, None] = {}
@@ -285,21 +325,27 @@ class Uses:
                     found[other] = None
         return list(found)
 
-    def _use(self, name: ResourceId, grant_id: GrantId) -> None:
+    def _use(self, name: ResourceId, grant_id: GrantId, user: int) -> None:
+        place = self._places[name]
+        if grant_id < place.used:
+            return
         self._newest = max(self._newest, grant_id)
-        self._places[name].used = max(self._places[name].used, grant_id)
-        for near in self._near((name,)):
-            self._places[near].bound = max(self._places[near].bound, grant_id)
+        place.used, place.user = grant_id, user
+        for above in place.above & self._places.keys():
+            self._places[above].below = max(self._places[above].below, grant_id)
 
-    def _hold(self, event: Hold, now: float) -> None:
+    def _hold(self, event: Hold, actions: Sequence[HostAction]) -> None:
         if event.job not in self._jobs:
             return
         for name in event.resources:
             place = self._places.get(name)
-            if place is not None and not place.removing and not self._has_lapsed(place, event.grant_id):
-                self._overtake((name,), (event.job, event.grant_id), (name,), now)
-                self._use(name, event.grant_id)
-                place.holder = event.job, event.grant_id
+            if place is None or place.removing or self._has_lapsed(place, event.grant_id):
+                continue
+            if self._in_the_way((name,), (event.job, event.grant_id), (name,))[1]:
+                _see_asked(actions, event.grant_id)
+                continue
+            self._use(name, event.grant_id, self._numbers[event.job])
+            place.holder = event.job, event.grant_id
 
     def _revoke(self, event: Revoke, now: float) -> None:
         self._newest = max(self._newest, event.grant_id)
@@ -319,6 +365,7 @@ class Uses:
     def _end_job(self, job: JobId, now: float) -> None:
         if self._jobs.pop(job, None) is None:
             return
+        del self._numbers[job]
         for place in self._places.values():
             if place.work is not None and place.work.attempts.job == job:
                 self._touch(place.work.attempts, now).end(Reason.CANCELLED)
@@ -350,6 +397,12 @@ class Uses:
         for attempts in (place.attempts, place.work.attempts if place.work is not None else place.attempts):
             if attempts.busy:
                 raise Broken(f"{name} is removed, and {attempts.name} has {len(attempts)} attempts", name)
+
+
+def _see_asked(actions: Sequence[HostAction], grant_id: GrantId) -> None:
+    """See that it is asked whether a grant was given that would overtake an older one."""
+    if not any(type(action) is CheckGrant and action.grant_id == grant_id for action in actions):
+        raise Broken(f"{grant_id} would overtake what is at work, and nobody asks whether it was given")
 
 
 def _is_refused(actions: Sequence[HostAction]) -> bool:

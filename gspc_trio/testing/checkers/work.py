@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
+from gspc_trio.components.rif.events import GrantChecked
 from gspc_trio.components.rm.messages import Revoked
 from gspc_trio.components.worker.messages import Finished, Submission, Submit
 from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, TaskId
@@ -19,6 +20,9 @@ SHORT_S = 1e-3
 
 PARTED_S = 0.01
 """So long after it has been told that its run-time system has parted from it a RIF may begin work."""
+
+PLAYED = "drilled"
+"""Role of hosts whose jobs make grants up."""
 
 
 class Work:
@@ -48,6 +52,14 @@ class Work:
             self._grant_of[key], self._parts[key] = event.grant_id, event.resources
             if submission.options.timeout_s is not None:
                 self._timeouts[key] = submission.options.timeout_s
+
+    def checked(self, process: SimulatedProcess, event: GrantChecked) -> None:
+        """A RIF hears which grant of a resource is the newest: newer ones were made up."""
+        place = process, event.asked.resource_id
+        if event.newest < self._newest.get(place, NO_GRANT):
+            self._newest[place] = event.newest
+        if event.asked.user and event.newest < event.asked.grant_id and process.role != PLAYED:
+            raise Broken(f"a job is said to have made up {event.asked}, and nobody does", place[1])
 
     def is_overtaken(self, process: SimulatedProcess, event: Submit) -> bool:
         """Whether a newer grant was used on a resource of a submit, or on a relative."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gspc_trio.components.rif.at_work import TRANSITIONS, Use
-from gspc_trio.components.rif.events import ForwardToWorker
+from gspc_trio.components.rif.events import CheckGrant, ForwardToWorker, GrantChecked
 from gspc_trio.components.rif.machine import Rif
 from gspc_trio.components.rif.messages import WorkerEndpoint
 from gspc_trio.components.worker.events import Assign
 from gspc_trio.components.worker.messages import DefineCode, Finished, OpenJob, Submission, Submit
+from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskOptions
 from tests.components.support import TransitionsSeen
@@ -64,8 +65,14 @@ class Bench:
     def all_uses(self) -> dict[str, Use]:
         return {resource.resource_id: self.rif.use_of(resource.resource_id) for resource in DAG}
 
-    def refuses(self, event: Submit, why: str) -> None:
-        assert self(event) == [refused(event, why)]
+    def refuses(self, event: Submit, why: str, *doubts: tuple[str, int, int]) -> None:
+        """See that a submit is refused, and which (resource, grant, user) are doubted for it."""
+        asked = [CheckGrant(name, (1, grant), user) for name, grant, user in doubts]
+        assert self(event) == [*asked, refused(event, why)]
+
+    def hears(self, name: str, asked: int, user: int, newest: int) -> list[Any]:
+        """Say, of a grant in doubt, which is the newest one of the resource that was given."""
+        return self(GrantChecked(CheckGrant(name, (1, asked), user), (1, newest) if newest else NO_GRANT))
 
     def takes(self, event: Submit) -> None:
         assert self(event) == [ForwardToWorker(event.resources[0], Assign(event, True))]

@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from gspc_trio.components.rif.events import (
     Called,
+    CheckGrant,
+    DropJob,
     EndJob,
     ForgetJob,
     ForwardToWorker,
@@ -35,7 +37,6 @@ from tests.components.rif.support import (
     SOCKET,
     Bench,
     endpoint,
-    refused,
     sub,
     submit,
 )
@@ -102,8 +103,25 @@ def test_a_resource_that_comes_back_honours_no_grant_from_before(bench: Bench) -
     assert bench(Revoke((1, 9), ("r1.core0",))) == [Revoked((1, 9), ("r1.core0",))]
     bench.refuses(submit(NODE, 10, more=("r1.core0",)), "r1 has no resource r1.core0")
     bench(Called(3, AddResources((CORE0,))))
-    bench.refuses(submit(CORE0, 9), "r1.core0: grant (1, 9) was revoked, or is older than the resource")
+    older = "r1.core0: grant (1, 9) was revoked, or is older than the resource"
+    bench.refuses(submit(CORE0, 9), older, ("r1.core0", 9, 0))
+    assert bench.hears("r1.core0", 9, 0, newest=0) == []
+    bench.refuses(submit(CORE0, 9), older, ("r1.core0", 9, 0))
     bench.takes(submit(CORE0, 10))
+
+
+def test_a_resource_that_comes_after_a_made_up_grant_is_given_out_under_lower_ones(bench: Bench) -> None:
+    bench.takes(submit(CORE1, 80))
+    new = Resource("r1.core2", "core", ("r1.socket0",))
+    bench(Called(2, AddResources((new,))))
+    older = "r1.core2: grant (1, {}) was revoked, or is older than the resource"
+    bench.refuses(submit(new, 9, job="j2"), older.format(9), ("r1.core2", 9, 0))
+    assert bench.hears("r1.core2", 9, 0, newest=9) == []
+    bench.refuses(submit(new, 8), older.format(8), ("r1.core2", 8, 0))
+    bench.takes(submit(new, 9, job="j2"))
+    assert bench(Revoke((1, 10), ("r1.core2",)))
+    assert bench.hears("r1.core2", 9, 0, newest=10) == []
+    bench.refuses(submit(new, 10), older.format(10))
 
 
 def test_grants_of_a_removed_parent_still_count_for_its_children(bench: Bench) -> None:
@@ -124,24 +142,27 @@ def test_a_parent_can_be_removed_before_its_children_and_come_back(bench: Bench)
         ReplyToCall(3, DagReport((endpoint(SOCKET),))),
     ]
     # What works below the new socket still counts as being in its way.
-    assert bench(submit(SOCKET, 2))[0] == ForwardToWorker(
-        "r1.core0", EndWork(Reason.LOST, "grant (1, 1) was overtaken by grant (1, 2)")
-    )
+    assert bench(submit(SOCKET, 2))[0] == CheckGrant("r1.socket0", (1, 2), 1)
+    assert bench.hears("r1.socket0", 2, 1, newest=2) == [
+        ForwardToWorker("r1.core0", EndWork(Reason.LOST, "grant (1, 1) was overtaken by grant (1, 2)"))
+    ]
 
 
 def test_submits_under_lapsed_grants_are_refused_and_siblings_are_not_touched(bench: Bench) -> None:
     bench.takes(submit(CORE0, 5))
     bench(WorkerIdle("r1.core0"))
     newer = "grant (1, 4) is older than (1, 5), which was used on it or a relative"
-    bench.refuses(submit(CORE0, 4), f"r1.core0: {newer}")
-    bench.refuses(submit(SOCKET, 4), f"r1.socket0: {newer}")
-    bench.refuses(submit(NODE, 4), f"r1.node: {newer}")
+    bench.refuses(submit(CORE0, 4), f"r1.core0: {newer}", ("r1.core0", 5, 1))
+    bench.refuses(submit(SOCKET, 4), f"r1.socket0: {newer}", ("r1.core0", 5, 1))
+    bench.refuses(submit(NODE, 4), f"r1.node: {newer}", ("r1.core0", 5, 1))
+    assert bench.hears("r1.core0", 5, 1, newest=5) == []
+    bench.refuses(submit(NODE, 4), f"r1.node: {newer}", ("r1.core0", 5, 1))
     bench.takes(submit(CORE1, 4))
     bench(WorkerIdle("r1.core1"))
     bench.takes(submit(NODE, 6))
     bench(WorkerIdle("r1.node"))
     newer = "grant (1, 5) is older than (1, 6), which was used on it or a relative"
-    bench.refuses(submit(CORE0, 5), f"r1.core0: {newer}")
+    bench.refuses(submit(CORE0, 5), f"r1.core0: {newer}", ("r1.node", 6, 1))
     # A restarted RM has a higher epoch.
     bench.takes(Submit("j1", (2, 1), ("r1.core0",), (sub(1),)))
 
@@ -164,13 +185,78 @@ def test_a_grant_that_was_never_given_is_refused_and_keeps_nobody_from_its_resou
 def test_a_newer_grant_ends_what_still_runs_under_an_older_one_and_has_to_come_again(bench: Bench) -> None:
     bench.takes(submit(CORE0, 5))
     newer = submit(NODE, 6, job="j2")
-    in_the_way = refused(newer, "r1.core0 still works for job j1 under grant (1, 5)")
+    in_the_way = "r1.core0 still works for job j1 under grant (1, 5)"
+    bench.refuses(newer, in_the_way, ("r1.node", 6, 2))
+    bench.takes(submit(CORE0, 5, 3))
+    bench.refuses(newer, in_the_way, ("r1.node", 6, 2))  # the answer may not have come
     overtaken = EndWork(Reason.LOST, "grant (1, 5) was overtaken by grant (1, 6)")
-    assert bench(newer) == [ForwardToWorker("r1.core0", overtaken), in_the_way]
-    assert bench(newer) == [in_the_way]
-    bench.refuses(submit(CORE0, 5, 2), "r1.core0 still works for job j1 under grant (1, 5)")
+    assert bench.hears("r1.node", 6, 2, newest=7) == [ForwardToWorker("r1.core0", overtaken)]
+    assert bench.hears("r1.node", 6, 2, newest=7) == []
+    bench.refuses(newer, in_the_way)
+    older = "grant (1, 5) is older than (1, 6), which was used on it or a relative"
+    bench.refuses(submit(CORE0, 5, 2), f"r1.core0: {older}", ("r1.node", 6, 2))
     bench(WorkerIdle("r1.core0"))
     bench.takes(newer)
+
+
+def test_who_would_overtake_with_a_made_up_grant_is_sent_away_and_nobody_else_notices(bench: Bench) -> None:
+    bench.takes(submit(CORE0, 5))
+    bench.takes(submit(CORE1, 6, job="j2"))
+    in_the_way = "r1.core0 still works for job j1 under grant (1, 5)"
+    bench.refuses(submit(CORE0, 10, job="j2"), in_the_way, ("r1.core0", 10, 2))
+    never = "r1.core0: grant (1, 10) was never given"
+    assert bench.hears("r1.core0", 10, 2, newest=5) == [
+        DropJob("j2", never),
+        ForwardToWorker("r1.core1", EndWork(Reason.CANCELLED, never)),
+        ForgetJob("j2"),
+    ]
+    assert bench.hears("r1.core0", 10, 2, newest=5) == []
+    bench(OpenJob("j2"))
+    assert bench.hears("r1.core0", 10, 2, newest=5) == [], "another connection of the job has not said it"
+    bench.takes(submit(CORE0, 5, 2))
+
+
+def test_what_was_used_under_a_made_up_grant_is_undone_when_a_lower_one_comes(bench: Bench) -> None:
+    bench.takes(submit(CORE0, 10, job="j2", more=("r1.core1",)))
+    older = "grant (1, 5) is older than (1, 10), which was used on it or a relative"
+    bench.refuses(submit(NODE, 5), f"r1.node: {older}", ("r1.core0", 10, 2), ("r1.core1", 10, 2))
+    never = "r1.core0: grant (1, 10) was never given"
+    assert bench.hears("r1.core0", 10, 2, newest=3) == [
+        DropJob("j2", never),
+        ForwardToWorker("r1.core0", EndWork(Reason.CANCELLED, never)),
+        ForgetJob("j2"),
+    ]
+    assert bench.hears("r1.core1", 10, 2, newest=4) == []
+    bench(WorkerIdle("r1.core0"))
+    older = "grant (1, 2) is older than (1, 3), which was used on it or a relative"
+    bench.refuses(submit(CORE0, 2), f"r1.core0: {older}", ("r1.core0", 3, 2))
+    bench.takes(submit(NODE, 5))
+    bench(WorkerIdle("r1.node"))
+    bench.takes(submit(CORE0, 10))
+
+
+def test_a_late_answer_changes_nothing_when_the_grant_has_been_given_since(bench: Bench) -> None:
+    bench.takes(submit(CORE0, 10, job="j2"))
+    older = "grant (1, 5) is older than (1, 10), which was used on it or a relative"
+    bench.refuses(submit(CORE0, 5), f"r1.core0: {older}", ("r1.core0", 10, 2))
+    bench(WorkerIdle("r1.core0"))
+    bench.takes(submit(CORE0, 10))
+    assert bench.hears("r1.core0", 10, 2, newest=9)[0] == DropJob(
+        "j2", "r1.core0: grant (1, 10) was never given"
+    )
+    bench.takes(submit(CORE0, 10, 2))
+    assert bench.hears("r1.core9", 10, 1, newest=0) == []  # it is gone
+
+
+def test_what_two_jobs_use_under_one_made_up_grant_is_undone_for_both(bench: Bench) -> None:
+    bench.takes(submit(CORE0, 10))
+    assert bench(Hold("j2", (1, 10), ("r1.core0",))) == []
+    never = "r1.core0: grant (1, 10) was never given"
+    assert bench.hears("r1.core0", 10, 2, newest=5) == [
+        DropJob("j2", never),
+        ForgetJob("j2"),
+        ForwardToWorker("r1.core0", EndWork(Reason.LOST, never)),
+    ]
 
 
 def test_more_submits_under_the_same_grant_are_passed_on(bench: Bench) -> None:
@@ -184,7 +270,9 @@ def test_a_grant_of_several_resources_takes_them_all(bench: Bench) -> None:
     bench.takes(both)
     bench.refuses(submit(CORE1, 5), "r1.core0 still works for job j1 under grant (1, 5)")
     bench.refuses(
-        submit(CORE1, 4), "r1.core1: grant (1, 4) is older than (1, 5), which was used on it or a relative"
+        submit(CORE1, 4),
+        "r1.core1: grant (1, 4) is older than (1, 5), which was used on it or a relative",
+        ("r1.core1", 5, 1),
     )
     lost = EndWork(Reason.LOST, "grant (1, 5) was revoked")
     assert bench(Revoke((1, 5), ("r1.core1",))) == [ForwardToWorker("r1.core0", lost)]
@@ -209,14 +297,18 @@ def test_removal_of_a_part_ends_the_work_and_waits_for_it(bench: Bench) -> None:
 def test_held_resources_refuse_other_submits(bench: Bench) -> None:
     assert bench(Hold("j1", (1, 5), ("r1.core0", "r1.core9"))) == []
     older = "grant (1, 4) is older than (1, 5), which was used on it or a relative"
-    bench.refuses(submit(CORE0, 4), f"r1.core0: {older}")
+    bench.refuses(submit(CORE0, 4), f"r1.core0: {older}", ("r1.core0", 5, 1))
     bench.refuses(submit(CORE0, 5), "r1.core0 is held for a task of job j1 that runs elsewhere")
     bench.takes(submit(CORE0, 6, job="j2"))
-    assert bench(Hold("j1", (1, 5), ("r1.core0",))) == []
+    assert bench(Hold("j1", (1, 5), ("r1.core0",))) == [CheckGrant("r1.core0", (1, 6), 2)]
     assert bench.rif.claims == (Claim("j2", (1, 6), ("r1.core0",)),), "a hold of an old grant holds nothing"
     bench.takes(submit(CORE0, 6, 2, job="j2"))
+    assert bench(Hold("j1", (1, 7), ("r1.core0",))) == [CheckGrant("r1.core0", (1, 7), 1)]
     overtaken = EndWork(Reason.LOST, "grant (1, 6) was overtaken by grant (1, 7)")
-    assert bench(Hold("j1", (1, 7), ("r1.core0",))) == [ForwardToWorker("r1.core0", overtaken)]
+    assert bench.hears("r1.core0", 7, 1, newest=7) == [ForwardToWorker("r1.core0", overtaken)]
+    bench(WorkerIdle("r1.core0"))
+    older = "grant (1, 6) is older than (1, 7), which was used on it or a relative"
+    bench.refuses(submit(CORE0, 6, job="j2"), f"r1.core0: {older}", ("r1.core0", 7, 1))
 
 
 def test_parts_may_be_held_at_the_rif_that_runs_the_task(bench: Bench) -> None:

@@ -12,8 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from gspc_trio.components.rif.events import (
     AtWorker,
     Called,
+    CheckGrant,
+    DropJob,
     EndJob,
     ForgetJob,
+    GrantChecked,
     ReplyError,
     ReplyToCall,
     StartWorker,
@@ -95,6 +98,7 @@ class RifModel(RuleBasedStateMachine):
         self.newest: dict[str, GrantId] = {}
         self.revoked: dict[str, GrantId] = {}
         self.asked: Counter[tuple[GrantId, tuple[str, ...]]] = Counter()
+        self.doubts: list[CheckGrant] = []
         self.there: set[str] = set()
         self.stopped = 0
 
@@ -143,6 +147,11 @@ class RifModel(RuleBasedStateMachine):
                 self.there.remove(name)
                 assert not self.inside.pop(name)
                 assert name not in self.kills
+            case CheckGrant():
+                self.doubts.append(action)
+            case DropJob(job=job):
+                self.give(OpenJob(job))
+                self.give(DefineCode(job, 7, b""))
             case Stopped():
                 self.stopped += 1
             case OpenJob() | DefineCode() | ForgetJob() | ForgetCompute() | WorkerChanged():
@@ -225,6 +234,15 @@ class RifModel(RuleBasedStateMachine):
         else:
             done = self.inside[name].pop(0)
             self.give(AtWorker(name, Computed((Outcome(done.task_id, done.attempt, Reason.FINISHED),))))
+
+    @precondition(lambda self: self.doubts)
+    @rule(data=st.data(), by=st.sampled_from((0, 0, 1, 3)))
+    def doubt_is_answered(self, data: st.DataObject, by: int) -> None:
+        doubt = self.doubts.pop(data.draw(st.integers(0, len(self.doubts) - 1)))
+        newest = (1, doubt.grant_id[1] - by)
+        if by and self.newest.get(doubt.resource_id) == doubt.grant_id:
+            self.newest[doubt.resource_id] = newest
+        self.give(GrantChecked(doubt, newest))
 
     @precondition(lambda self: self.kills)
     @rule()

@@ -12,6 +12,7 @@ from gspc_trio.components.rm.claims import TAKEN
 from gspc_trio.components.rm.events import Added, Claimed, JobGone, JobJoined, Removed, Rested, Resumed
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Release, Revoke, Revoked
+from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.task import CORE, Requirement, Shape
 from gspc_trio.records.facts import GrantChanged, ResourceChanged
 from tests.components.rm.support import NODE, Driver, any_of, cores, host, several
@@ -37,6 +38,21 @@ def test_what_a_job_claims_is_given_to_nobody_else() -> None:
     assert driver.demand("b", 2) == [Grant("b", CORE, (1, 1), ("r1.core1",))]
     assert driver.wait(0.2)[0].grant_ids == ((0, 5),), "it is recalled as any other"
     assert driver.send(Release("a", (0, 5))) == [Grant("b", CORE, (1, 2), ("r1.core0",))]
+
+
+def test_which_grant_of_a_resource_is_the_newest_is_known_of_what_this_resource_manager_gave() -> None:
+    driver = Driver(*cores(3))
+    newest = driver.rm.newest_given
+    driver.send(Claimed("a", (old("a", 5, "r1.core0"),), whole=True))
+    (grant,) = driver.demand("b", 1, several("core", "core"))
+    assert [newest(f"r1.core{n}", (1, 7)) for n in range(3)] == [NO_GRANT, grant.grant_id, grant.grant_id]
+    driver.send(Release("b", grant.grant_id))
+    assert newest("r1.core1", (1, 7)) == grant.grant_id, "also when it has been given back"
+    assert newest("r1.core0", (0, 7)) == (0, 7), "who knows what an earlier one has given?"
+    assert newest("r1.core9", (1, 7)) == (1, 7)
+    driver.send(Removed(("r1.core1",)))
+    driver.send(Added(cores(2)[1:]))
+    assert newest("r1.core1", (1, 7)) == NO_GRANT, "none of what was there before is good for it"
 
 
 def test_what_was_recalled_while_a_job_could_not_hear_it_is_recalled_again() -> None:

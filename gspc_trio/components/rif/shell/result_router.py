@@ -26,7 +26,7 @@ from gspc_trio.components.worker.messages import (
 from gspc_trio.components.worker.verdict import without_values
 from gspc_trio.core.ids import Attempt, JobId, TaskId
 from gspc_trio.core.task import Outcome, Reason, TaskError
-from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.nursery.connections.rpc import Peer, drop_offender
 from gspc_trio.protocol.envelope import EncodeError
 
 FROM_SCHEDULER = (Submit, Cancel, TakeBack, DefineCode, Hold)
@@ -197,6 +197,12 @@ class ResultRouter:
         if peer is not None:
             peer.drop(f"its run-time system says that job {job} is over")
         self._end(job, reason)
+
+    def drop(self, job: JobId, reason: str) -> None:
+        """A job has done what it must not: its connection ends."""
+        peer = self.peers.pop(job, None)
+        if peer is not None:
+            drop_offender(peer, reason)
 
     async def _wait_for_successor(self, job: JobId, work: _RetainedWork) -> None:
         with work.timer:

@@ -17,8 +17,11 @@ from msgspec.structs import replace
 
 from gspc_trio.components.rif.events import (
     Called,
+    CheckGrant,
+    DropJob,
     EndJob,
     ForgetJob,
+    GrantChecked,
     HostAction,
     HostEvent,
     ReplyError,
@@ -43,7 +46,7 @@ from gspc_trio.components.rif.messages import (
 from gspc_trio.components.rif.shell.host_staging import HostStaging, make_layers, measured
 from gspc_trio.components.rif.shell.load import LoadReport, report_load
 from gspc_trio.components.rif.shell.result_router import FROM_SCHEDULER, ResultRouter, job_of
-from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
+from gspc_trio.components.rm.messages import GetNewestGrant, GrantsAhead, NewestGrant, Revoke, Revoked
 from gspc_trio.components.rts.shell.contact import RtsContact
 from gspc_trio.components.worker.events import (
     Abort,
@@ -76,7 +79,7 @@ from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.messages import Done
 from gspc_trio.core.resources import BadResources, Resource
 from gspc_trio.nursery.connections.network import Network
-from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, RemoteError, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope, open_service
 from gspc_trio.records.facts import StreamOpened, WorkerChanged
@@ -90,6 +93,12 @@ STOP_S = 2.0
 
 KILL_S = 6.0
 """How long killing what is left may take at most."""
+
+CHECK_S = 10.0
+"""How long the answer about a grant in doubt may take; when it is missing the next submit asks again."""
+
+CHECKS_MAX = 64
+"""So many grants are asked about at a time."""
 
 RECORDS_INTERVAL_S = 0.2
 """Seconds between two batches of records; of what changes more often only the last state is sent."""
@@ -135,6 +144,7 @@ class RifService(Performer[HostAction]):
         self._closing: dict[WorkerShell, None] = {}
         self._calls: dict[int, IncomingCall] = {}
         self._call_number = 0
+        self._checks: set[CheckGrant] = set()
         self._records: dict[ResourceId, WorkerChanged] = {}
         self._news = trio.Event()
         self._ended = trio.Event()
@@ -280,6 +290,30 @@ class RifService(Performer[HostAction]):
             self._nursery.start_soon(self._cancel_later)
         else:
             drop_offender(self._rts, f"a RIF does not understand {type(message).__name__}")
+
+    @performs(CheckGrant)
+    def _check_grant(self, action: CheckGrant) -> None:
+        if action not in self._checks and len(self._checks) < CHECKS_MAX:
+            self._checks.add(action)
+            self._nursery.start_soon(self._ask_about, action)
+
+    @performs(DropJob)
+    def _drop_job(self, action: DropJob) -> None:
+        self._router.drop(action.job, action.reason)
+
+    async def _ask_about(self, doubt: CheckGrant) -> None:
+        """Ask the RTS whether a grant was given; without it who waits for the answer asks again."""
+        try:
+            answer = await self._rts.call(GetNewestGrant(doubt.resource_id, doubt.grant_id), CHECK_S)
+        except (PeerGone, RemoteError, trio.TooSlowError) as error:
+            log.info("%s: nobody says if %s was given: %r", self.rif_id, doubt, error)
+        else:
+            if isinstance(answer, NewestGrant):
+                self._inbox.put(GrantChecked(doubt, answer.grant_id))
+            else:
+                drop_offender(self._rts, f"{type(answer).__name__} does not say which grants there are")
+        finally:
+            self._checks.discard(doubt)
 
     async def _cancel_later(self) -> None:
         """Workers that do not end in time are killed with everything."""

@@ -11,7 +11,7 @@ from attrs import define, field
 from msgspec.structs import replace
 
 from gspc_trio.components.rif.messages import CannotStart, DagReport, RifHello
-from gspc_trio.components.rm.messages import Revoked
+from gspc_trio.components.rm.messages import GetNewestGrant, NewestGrant, Revoked
 from gspc_trio.components.rm.shell.service import FROM_JOBS, FromJob, RmShell
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.machine import Rts
@@ -187,6 +187,9 @@ class PeerServer:
                         late_s = self._take_records(peer, message, late_s)
                     elif isinstance(message, CannotStart):
                         put(events.RifUnfit(link, message.detail), peer)
+                    elif isinstance(message, IncomingCall) and isinstance(message.body, GetNewestGrant):
+                        asked, rm = message.body, self._service.rm.machine
+                        message.reply(NewestGrant(rm.newest_given(asked.resource_id, asked.grant_id)))
                     else:
                         drop_offender(peer, f"a RIF does not say {_name_of(message)}")
                 more = await peer.receive()

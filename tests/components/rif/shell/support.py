@@ -10,14 +10,16 @@ import trio
 
 from gspc_trio.components.rif.messages import AddResources, DagReport, RifHello
 from gspc_trio.components.rif.shell.service import RifService, open_rif
+from gspc_trio.components.rm.messages import GetNewestGrant, NewestGrant
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import Begun, DefineCode, Finished, OpenJob, Submission, Submit
 from gspc_trio.components.worker.shell.compute import ComputeBackend
 from gspc_trio.components.worker.shell.staging import Staging
+from gspc_trio.core.ids import GrantId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, TaskOptions
 from gspc_trio.nursery.connections.network import Network
-from gspc_trio.nursery.connections.rpc import Peer, PeerGone
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
 from gspc_trio.records.facts import WorkerChanged
 from gspc_trio.records.messages import RecordBatch
 
@@ -25,12 +27,16 @@ CORES = (Resource("r1.core0", "core"), Resource("r1.core1", "core"))
 
 
 class FakeRts:
-    """What the RIF has said to its RTS: ``hello``, ``said`` (but for records), ``records``."""
+    """What the RIF has said to its RTS: ``hello``, ``said`` (but for records), ``records``.
+
+    It answers which is the newest grant of what is in ``newest``, and of nothing else.
+    """
 
     def __init__(self) -> None:
         self.peer: Peer
         self.hello: RifHello | None = None
         self.said: list[Any] = []
+        self.newest: dict[str, GrantId] = {}
         self.records: list[WorkerChanged] = []
         self.up = trio.Event()
         self.gone = trio.Event()
@@ -45,6 +51,11 @@ class FakeRts:
                         self.up.set()
                     elif isinstance(message, RecordBatch):
                         self.records += [r for r in message.records if isinstance(r, WorkerChanged)]
+                    elif isinstance(message, IncomingCall):
+                        assert isinstance(message.body, GetNewestGrant)
+                        newest = self.newest.get(message.body.resource_id)
+                        if newest is not None:
+                            message.reply(NewestGrant(newest))
                     else:
                         self.said.append(message)
         except PeerGone:

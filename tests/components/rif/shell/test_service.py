@@ -278,6 +278,49 @@ async def test_what_a_scheduler_must_not_say_ends_its_connection_and_nothing_els
         assert await good.wait(1) == [(1, "finished")]
 
 
+async def test_who_makes_up_a_grant_loses_its_connection_and_its_work_there(
+    autojump_clock: MockClock,
+) -> None:
+    behave = by_task({1: Behaviour(60.0)})
+    async with (
+        open_simulated_backend(behave) as backend,
+        open_stage(backend) as stage,
+        stage.job("j2") as good,
+        stage.job() as liar,
+    ):
+        stage.rts.newest["r1.core0"] = (1, 5)
+        liar.submit("r1.core0", 1, grant=9)
+        await trio.sleep(1.0)
+        assert len(backend.runs) == 1
+        good.submit("r1.core0", 2, grant=5)
+        assert await good.wait(1) == [(2, "returned")]
+        await liar.peer.lost.wait()
+        assert liar.peer.reason == "r1.core0: grant (1, 9) was never given"
+        await trio.sleep(1.0)
+        good.submit("r1.core0", 3, grant=5)
+        assert (await good.wait(2))[1:] == [(3, "finished")]
+        assert [(run.task_id, run.how) for run in backend.runs] == [(1, "killed"), (3, "finished")]
+
+
+async def test_who_has_nobody_to_ask_which_grant_was_given_goes_on(autojump_clock: MockClock) -> None:
+    behave = by_task({1: Behaviour(60.0)})
+    async with (
+        open_simulated_backend(behave) as backend,
+        open_stage(backend) as stage,
+        stage.job("j1") as one,
+        stage.job("j2") as two,
+    ):
+        one.submit("r1.core0", 1, grant=5)
+        two.submit("r1.core0", 2, grant=6)
+        assert await two.wait(1) == [(2, "returned")]
+        await trio.sleep(30.0)
+        assert not one.peer.lost.is_set()
+        stage.rts.newest["r1.core0"] = (1, 6)
+        two.submit("r1.core0", 3, grant=6)
+        assert (await two.wait(2))[1:] == [(3, "returned")]
+        assert await one.wait(1) == [(1, "lost")]
+
+
 async def test_only_jobs_are_served(autojump_clock: MockClock) -> None:
     async with open_simulated_backend() as backend, open_stage(backend) as stage:
         connection = stage.network.connect(stage.rif.address, role="control", name="me", expect="rif")
