@@ -9,6 +9,8 @@ import math
 import os
 import signal
 import sys
+import sysconfig
+import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ from cyclopts import App, CycloptsError
 
 from gspc_trio.components.job.shell.handle import JobFailed
 from gspc_trio.components.rts.shell.peers import RtsError
+from gspc_trio.core.frames import is_ours, user_frames
 from gspc_trio.iml import quota
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError, default_connection_file
@@ -162,12 +165,29 @@ def _tell(name: str, group: BaseException) -> int:
 
 
 def _line(error: BaseException) -> str:
+    stack = "" if type(error).__module__.startswith("gspc_trio.") else _stack_of_user(error)
+    if stack:
+        return f"{type(error).__name__}: {error}\n{stack}"
     if isinstance(error, EXPECTED_ERRORS):
         return explain(error)
     log.error("internal error", exc_info=error)
     return (
         f"internal error: {type(error).__name__}: {error} (this is a defect of gspc-trio; please report it)"
     )
+
+
+def _stack_of_user(error: BaseException) -> str:
+    """Return the frames of an error from where it entered a file of the user's, "" if it never did."""
+    libraries = tuple(
+        sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    )
+    frames = user_frames(error)
+    while frames is not None and (
+        is_ours(frames.tb_frame.f_code.co_filename)
+        or frames.tb_frame.f_code.co_filename.startswith((*libraries, "<frozen"))
+    ):
+        frames = frames.tb_next
+    return "" if frames is None else "".join(traceback.format_tb(frames)).rstrip()
 
 
 async def _with_signals(run: Callable[[], Awaitable[int | None]]) -> int:

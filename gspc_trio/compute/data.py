@@ -65,11 +65,11 @@ class LayerSerializer:
         return gather(reference, memoryview(mapped))
 
     def dumps(self, value: object) -> bytes:
-        """Return a value as it travels.
+        """Return a value as it travels; a large one goes into the layer, or with its task if that is full.
 
         Raises:
             BadValue: it cannot be sent to another process.
-            ImlError: the layer has no room for it.
+            ImlError: the layer has no room for what has to be there again, or is gone.
         """
         from gspc_trio.protocol.values import spread
 
@@ -77,7 +77,12 @@ class LayerSerializer:
         if isinstance(parts, bytes):
             return parts
         if not self._restored:
-            made = self._with_server(lambda client: client.write(parts.pieces))
+            from gspc_trio.iml.errors import NoRoom
+
+            try:
+                made = self._with_server(lambda client: client.write(parts.pieces))
+            except NoRoom:
+                return values.dumps(value)
             return parts.reference(made, self.host)
         from gspc_trio.iml.errors import DuplicateData
 

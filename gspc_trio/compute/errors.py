@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from types import TracebackType
-
 from gspc_trio.compute.channel import OUTPUT_BYTES_MAX
+from gspc_trio.core.frames import user_frames
 from gspc_trio.protocol import values
 
 MESSAGE_CHARACTERS_MAX = 1000
@@ -14,8 +12,6 @@ PICKLED_BYTES_MAX = 1 << 20
 
 ErrorFields = tuple[str, str, str, bytes]
 """Fields of ``core.task.TaskError``: kind, message, traceback, pickled."""
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class TaskFailure(Exception):
@@ -72,7 +68,7 @@ def _user_traceback(error: BaseException) -> str:
     """The traceback without the frames of this package that led to the user's code, or ""."""
     import traceback
 
-    frames = _user_frames(error.__traceback__)
+    frames = user_frames(error)
     if frames is None and not isinstance(error, SyntaxError):
         return ""
     try:
@@ -83,16 +79,6 @@ def _user_traceback(error: BaseException) -> str:
         return text
     half = TRACEBACK_CHARACTERS_MAX // 2
     return f"{text[:half]}\n[...]\n{text[-half:]}"
-
-
-def _user_frames(frames: TracebackType | None) -> TracebackType | None:
-    while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
-        frames = frames.tb_next
-    return frames
-
-
-def _is_ours(file_name: str) -> bool:
-    return file_name.startswith((_PACKAGE, "<frozen importlib"))
 
 
 def _pickled(error: BaseException) -> bytes:

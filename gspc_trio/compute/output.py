@@ -10,6 +10,9 @@ from typing import Any, Protocol
 
 from gspc_trio.compute.channel import OUTPUT_BYTES_MAX
 
+CRASH_BYTES_MAX, CRASH_CHARACTERS_MAX = 20_000, 1_000
+"""How much is read of what a process printed when it crashed, and told of it."""
+
 
 class Output(Protocol):
     """Where the standard output and error of tasks go."""
@@ -32,11 +35,18 @@ def open_nameless_file() -> int:
         os.close(memory)
 
 
-def last_line(descriptor: int) -> str:
-    """Return the last line of a file that is not blank, shortened, or ""."""
+def last_words(descriptor: int) -> str:
+    """Return for people what a process that has died said last: where it crashed, or its last line, or ""."""
     size = os.lseek(descriptor, 0, os.SEEK_END)
-    text = os.pread(descriptor, 2000, max(0, size - 2000)).decode(errors="replace").strip()
-    return text.rpartition("\n")[2].strip()[-500:]
+    text = (
+        os.pread(descriptor, CRASH_BYTES_MAX, max(0, size - CRASH_BYTES_MAX)).decode(errors="replace").strip()
+    )
+    if "Fatal Python error" in text:
+        from gspc_trio.core.frames import describe_crash  # seldom needed
+
+        return describe_crash(text)[:CRASH_CHARACTERS_MAX]
+    line = text.rpartition("\n")[2].strip()[-500:]
+    return f"last line on its standard error: {line}" if line else ""
 
 
 class ProcessOutput:

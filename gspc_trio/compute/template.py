@@ -36,7 +36,7 @@ from gspc_trio.compute.channel import (
     unpack,
 )
 from gspc_trio.compute.child import run_child
-from gspc_trio.compute.output import last_line, open_nameless_file
+from gspc_trio.compute.output import last_words, open_nameless_file
 
 KILL_S = 5.0
 """After so long a kill is answered even if something could not be ended."""
@@ -213,7 +213,7 @@ class Template:
     def _report_exit(self, number: int, code: int, status: int) -> None:
         child = self._children[number]
         child.reaped = True
-        self._say([EXITED, number, status if code == os.CLD_EXITED else -status, last_line(child.stderr)])
+        self._say([EXITED, number, status if code == os.CLD_EXITED else -status, last_words(child.stderr)])
         os.close(child.stderr)
         if child.kill_began_s is None:
             del self._children[number]

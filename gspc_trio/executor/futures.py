@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, InvalidStateError
@@ -11,6 +13,7 @@ from time import monotonic
 from traceback import format_exception_only
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.core.task import TaskError
 from gspc_trio.protocol.values import dumps, loads
 
@@ -28,6 +31,8 @@ _locks = threading.Lock()
 """Held for a moment by whoever makes the condition of a future, or finishes one that has none."""
 
 
+_PROCESS_END = re.compile(r"compute process \d+ (?:exited with status (\d+)|was killed by (SIG\w+))")
+
 _MADE_LATE: dict[str, Callable[[], Any]] = {
     "_condition": threading.Condition,
     "_waiters": list,
@@ -37,7 +42,40 @@ _MADE_LATE: dict[str, Callable[[], Any]] = {
 
 
 class TaskFailed(RuntimeError):
-    """The task failed without an exception (lost, refused, timed out), or with one that cannot come here."""
+    """The task failed without an exception (lost, refused, timed out), or with one that cannot come here.
+
+    Attributes:
+        kind: ``lost``, ``timeout``, ``refused``, ``cancelled`` ..., or the name of the exception's type.
+        name: of its function.
+        attempt: number of its last attempt, from 1; 0 if none began.
+        host: where that was, or "".
+        stdout, stderr: the last part of what it printed then.
+        exit_status: of the process that died of it, minus the signal's number if one killed it; else None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        kind: str = "",
+        name: str = "",
+        attempt: int = 0,
+        host: str = "",
+        stdout: str = "",
+        stderr: str = "",
+        exit_status: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.name = name
+        self.attempt = attempt
+        self.host = host
+        self.stdout = stdout
+        self.stderr = stderr
+        self.exit_status = exit_status
+
+    def __reduce__(self) -> tuple[type[TaskFailed], tuple[object, ...]]:
+        told = (self.kind, self.name, self.attempt, self.host, self.stdout, self.stderr, self.exit_status)
+        return type(self), (str(self), *told)
 
 
 class ExecutorBroken(BrokenExecutor):
@@ -269,11 +307,45 @@ def value_of(future: SomeFuture) -> bytes:
         Exception: what it raised; BadValue if its value cannot be sent.
     """
     if future.cancelled():
-        raise TaskFailed("cancelled: an argument is the future of a task that was cancelled")
+        raise TaskFailed("cancelled: an argument is the future of a task that was cancelled", "cancelled")
     error = future.exception(0)
     if error is not None:
         raise error
     return future.encoded() if isinstance(future, TaskFuture) else dumps(future.result(0))
+
+
+def failure_of(done: TaskDone, host: str) -> BaseException:
+    """Return what to raise for a task that has failed.
+
+    Args:
+        done: how it ended.
+        host: where its last attempt was, or "".
+    """
+    exception = exception_of(done.outcome.error)
+    if isinstance(exception, TaskFailed) and done.outcome.error is not None:
+        outcome, error = done.outcome, done.outcome.error
+        failed = TaskFailed(
+            str(exception),
+            error.kind,
+            done.name,
+            done.tries,
+            host,
+            outcome.stdout.decode("utf-8", "replace"),
+            outcome.stderr.decode("utf-8", "replace"),
+            _exit_status(error.message),
+        )
+        failed.__cause__ = exception.__cause__
+        return failed
+    return exception
+
+
+def _exit_status(message: str) -> int | None:
+    """Return how a process ended of whose end a message tells."""
+    found = _PROCESS_END.search(message)
+    if found is None:
+        return None
+    status, name = found.groups()
+    return int(status) if status else -getattr(signal, name, 0) or None
 
 
 def exception_of(error: TaskError | None) -> BaseException:
@@ -288,6 +360,8 @@ def exception_of(error: TaskError | None) -> BaseException:
             why = "".join(format_exception_only(problem)).strip()
             message = f"{error.kind}: {error.message} (the exception itself cannot be opened here: {why})"
             raised = TaskFailed(message)
+    if isinstance(raised, MemoryError) and not raised.args:
+        raised.args = (error.message,)  # which says what limit there was
     exception = raised if isinstance(raised, BaseException) else TaskFailed(f"{error.kind}: {error.message}")
     if error.traceback:
         exception.__cause__ = RemoteTraceback(error.traceback)

@@ -32,6 +32,7 @@ from gspc_trio.executor.futures import (
     SomeTaskFuture,
     TaskFuture,
     exception_of,
+    failure_of,
     value_of,
 )
 from gspc_trio.nursery.scopes.collector import tuned_collector
@@ -442,7 +443,8 @@ class Loop:
             if error is not None and error.kind == INITIALIZER:
                 future.fail(self._initializer_failed(error))
             else:
-                future.fail(exception_of(error))
+                assert self._job is not None
+                future.fail(failure_of(done, self._job.host_of(done.resource_id)))
 
     def _initializer_failed(self, error: TaskError) -> ExecutorBroken:
         """The initializer fails in a process: as with the standard executors, that is the end."""

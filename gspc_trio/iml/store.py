@@ -364,9 +364,12 @@ class Store(MachineBase[StoreEvent, StoreAction]):
         spill = (
             f"{self._spill.free_bytes} of {self.spill_bytes} bytes of its spill file"
             if self._spill is not None
-            else "it may not spill"
+            else "it may not spill (spill_bytes, --spill)"
         )
-        text = why or f"{free} of {self.memory_bytes} bytes of its memory are free, {spill}"
+        text = (
+            why
+            or f"{free} of {self.memory_bytes} bytes of its memory (data_bytes, --memory) are free, {spill}"
+        )
         message = f"host {self.host} has no room for {size_bytes} bytes: {text}"
         if want.create is not None:
             self._refuse(want.create.ask, "NoRoom", message)

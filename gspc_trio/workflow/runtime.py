@@ -9,6 +9,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from gspc_trio.core.code import BadResult, split_outputs
+from gspc_trio.core.frames import user_stack
 from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
 from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.arcs import Place, WorkflowError
@@ -30,7 +31,9 @@ class TransitionFailed(WorkflowError):
     """A condition, a key or an inline transition raised; its own exception is the cause."""
 
     def __init__(self, transition: str, what: str, error: Exception) -> None:
-        super().__init__(f"transition {transition!r}: {what}: {type(error).__name__}: {error}")
+        stack = user_stack(error)
+        message = f"transition {transition!r}: {what}: {type(error).__name__}: {error}"
+        super().__init__(f"{message}\n{stack}" if stack else message)
 
 
 class OutputTarget(Struct, frozen=True, eq=False):

@@ -63,6 +63,11 @@ def stage_of(
             raise WorkflowError(f"{what} is a name or Data(name), not {source!r}")
         for name in placeholders(source):
             if name in known:
+                if arcs[known[name]].is_batch:
+                    raise WorkflowError(
+                        f"the file name {source!r} has {{{name}}}, which is a batch of tokens: a name is "
+                        "made of one token, so take one at a time"
+                    )
                 used[name] = known[name]
         _check(source)
         return source

@@ -12,7 +12,7 @@ import pytest
 from gspc_trio.compute.channel import DEFINE, FRAME_HEADER, RUN, UNDEFINED, pack, unpack
 from gspc_trio.compute.code import function_code
 from gspc_trio.compute.loop import QUICK_S, UNSENT_BYTES_MAX, Loop
-from gspc_trio.compute.output import last_line, open_nameless_file
+from gspc_trio.compute.output import last_words, open_nameless_file
 from gspc_trio.protocol.values import dumps, loads
 
 
@@ -160,11 +160,11 @@ def test_the_last_line_of_a_file_without_a_name(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("TMPDIR", directory)
         descriptor = open_nameless_file()
         try:
-            assert last_line(descriptor) == ""
+            assert last_words(descriptor) == ""
             os.write(descriptor, b"x" * 5000 + b"\nfirst\nlast \n\n")
             os.lseek(descriptor, 0, os.SEEK_SET)
             os.write(descriptor, b"appended\n")
-            assert last_line(descriptor) == "appended"
+            assert last_words(descriptor) == "last line on its standard error: appended"
         finally:
             os.close(descriptor)
 

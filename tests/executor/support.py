@@ -58,8 +58,14 @@ class Stubborn(Exception):
         super().__init__(f"{first} and {second}")
 
 
-def fail_stubbornly() -> None:
+def fail_stubbornly(*printed: object) -> None:
+    if printed:
+        print(*printed)
     raise Stubborn(1, 2)
+
+
+def crash() -> None:
+    os.abort()
 
 
 def exit_hard() -> None:

@@ -7,6 +7,9 @@ import functools
 import gc
 import inspect
 import os
+import pickle
+import re
+import signal
 import sys
 import threading
 import tracemalloc
@@ -26,6 +29,7 @@ from tests.executor.support import (
     Holder,
     Stubborn,
     add,
+    crash,
     double,
     exit_hard,
     fail,
@@ -137,6 +141,31 @@ def test_a_lost_process_costs_its_task_the_attempts_and_no_other_task_anything(e
     assert isinstance(error, TaskFailed)
     assert "3 times" in str(error)
     assert "exited with status 3" in str(error)
+
+
+def test_a_failure_says_what_failed_where_and_how(executor: Executor) -> None:
+    lost = executor.with_options(loss_attempts=1).submit(exit_hard).exception(PATIENCE_S)
+    assert isinstance(lost, TaskFailed)
+    assert (lost.kind, lost.name, lost.attempt, lost.exit_status) == ("lost", "exit_hard", 1, 3)
+    assert lost.host
+    raised = executor.submit(fail_stubbornly, "printed").exception(PATIENCE_S)
+    assert isinstance(raised, TaskFailed)
+    assert (raised.kind, raised.stdout, raised.exit_status) == ("Stubborn", "printed\n", None)
+    again = pickle.loads(pickle.dumps(raised))
+    assert (str(again), vars(again)) == (str(raised), vars(raised))
+
+
+def test_a_crash_says_where_in_the_code_it_was(executor: Executor) -> None:
+    error = executor.with_options(loss_attempts=1).submit(crash).exception(PATIENCE_S)
+    assert isinstance(error, TaskFailed)
+    assert error.exit_status == -signal.SIGABRT
+    assert re.search(r"killed by SIGABRT; Aborted in crash \(/.*tests/executor/support.py:\d+\)$", str(error))
+
+
+def test_a_task_that_needs_more_memory_says_which_limit_it_had(executor: Executor) -> None:
+    limited = executor.with_options(memory_bytes=50_000_000)
+    with pytest.raises(MemoryError, match="needed more than its memory_bytes of 50000000"):
+        limited.submit(use_memory, 1 << 30).result(PATIENCE_S)
 
 
 def test_futures_are_arguments(executor: Executor) -> None:

@@ -61,7 +61,8 @@ def test_without_spilling_a_full_memory_refuses_and_changes_nothing() -> None:
     [refused] = feed(store, Create(2, B, 2 * PAGE))
     assert refused.kind == "NoRoom"
     assert refused.message == (
-        "host h has no room for 8192 bytes: 4096 of 8192 bytes of its memory are free, it may not spill"
+        "host h has no room for 8192 bytes: 4096 of 8192 bytes of its memory "
+        "(data_bytes, --memory) are free, it may not spill (spill_bytes, --spill)"
     )
     assert store.size_of(A) == PAGE
     assert store.size_of(B) is None
@@ -97,8 +98,8 @@ def test_a_part_in_use_again_while_it_is_spilled_stays() -> None:
         StoreRefused(
             2,
             "NoRoom",
-            f"host h has no room for {PAGE} bytes: 0 of {PAGE} bytes of its memory are free, "
-            f"{7 * PAGE} of {8 * PAGE} bytes of its spill file",
+            f"host h has no room for {PAGE} bytes: 0 of {PAGE} bytes of its memory "
+            f"(data_bytes, --memory) are free, {7 * PAGE} of {8 * PAGE} bytes of its spill file",
         ),
     ]
     assert feed(store, Moved(A)) == []

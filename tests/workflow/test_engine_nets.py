@@ -299,8 +299,9 @@ def test_an_inline_transition_that_fails_is_named_and_keeps_its_tokens(result: A
     )
     engine = engine_for(net, numbers=[0])
     before = engine.dump()
-    with pytest.raises(TransitionFailed, match="transition 'divide': it"):
+    with pytest.raises(TransitionFailed, match="transition 'divide': it") as caught:
         engine.next()
+    assert (f'File "{__file__}", line ' in str(caught.value)) == (result is None)
     assert engine.dump() == before
 
 

@@ -41,6 +41,7 @@ def transition(**settings: Any) -> None:
         ({"output_ranges": {"nothing": "text"}}, "the port 'nothing'"),
         ({"output_ranges": {"made": "text"}, "stage_out": {"a": Data("made")}}, "cannot fill a range"),
         ({"stage_in": {"a": Data("text")}, "inputs": {"text": take("text", 2)}}, "several tokens"),
+        ({"stage_in": {"a": "in-{text}"}, "inputs": {"text": take("text", 2)}}, "which is a batch of tokens"),
         ({"stage_out": {"a": Data("made")}, "outputs": {"made": each("made")}}, "one token"),
         ({"stage_out": {"a": Data("made")}, "outputs": ["made"]}, "its outputs are no mapping"),
     ],

@@ -217,7 +217,7 @@ async def _end_with(event: trio.Event, scope: trio.CancelScope) -> None:
 
 
 def _wanted(host: str, memory_bytes: int) -> str:
-    return f"host {host} has no {memory_bytes} bytes of memory for a memory server"
+    return f"host {host} has no {memory_bytes} bytes of memory for a memory server (data_bytes, --memory)"
 
 
 async def _rif_of(

@@ -93,7 +93,7 @@ class Forked:
     pid: int = 0
     problem: str = ""
     status: int | None = None
-    last_line: str = ""
+    last_words: str = ""
     survivors: int = 0
     forked: trio.Event = field(factory=trio.Event)
     exited: trio.Event = field(factory=trio.Event)
@@ -116,7 +116,7 @@ class Forked:
             how = f"was killed by {_signal_name(-self.status)}"
         else:
             how = f"exited with status {self.status}"
-        last = f"; last line on its standard error: {self.last_line}" if self.last_line else ""
+        last = f"; {self.last_words}" if self.last_words else ""
         return f"compute process {self.pid} {how}{last}"
 
 
@@ -305,7 +305,7 @@ class Template:
             if forked.problem:
                 self._forget(forked)
         elif kind == EXITED:
-            forked.status, forked.last_line = fields
+            forked.status, forked.last_words = fields
             forked.exited.set()
             self._forget(forked)
 

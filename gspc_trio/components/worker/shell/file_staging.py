@@ -144,8 +144,9 @@ class JobStaging:
                 target = folder.create(names[name])
                 try:
                     left -= await self._fill(target, source, staged.values, left)
-                except BadValue as error:
-                    raise StagingError(f"its file {name}: {error}") from None
+                except (BadValue, OSError) as error:
+                    why = error.strerror if isinstance(error, OSError) else None
+                    raise StagingError(f"its file {name}: {why or error}") from None
                 finally:
                     os.close(target)
         except BaseException:

@@ -121,7 +121,7 @@ async def test_kill_takes_a_program_with_its_detached_children(
     ("code", "arguments", "how"),
     [
         (support.exit_at_once, (3,), "exited with status 3; last line on its standard error: about to go"),
-        (support.crash, (), "was killed by SIGSEGV; last line on its standard error: "),
+        (support.crash, (), "was killed by SIGSEGV; Segmentation fault in "),
     ],
 )
 async def test_a_process_that_dies_of_its_task_is_reported_lost_after_what_had_finished(

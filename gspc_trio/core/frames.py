@@ -1,0 +1,56 @@
+"""Where in the user's code an error came from."""
+
+from __future__ import annotations
+
+import os
+import re
+from types import TracebackType
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+CRASH_FRAMES_MAX = 8
+"""Innermost frames that are told of a process that crashed."""
+
+_CRASH = re.compile(r"^Fatal Python error: (.*)$", re.MULTILINE)
+_CRASHED_THREAD = re.compile(r"^Current thread .*\(most recent call first\):\n((?:  .*\n?)*)", re.MULTILINE)
+_CRASH_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+
+
+def is_ours(file_name: str) -> bool:
+    """Return whether a file is part of this package, or of Python's own import system."""
+    return file_name.startswith((_PACKAGE, "<frozen importlib"))
+
+
+def user_frames(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an error from where it left this package; None if it never did."""
+    frames = error.__traceback__
+    while frames is not None and is_ours(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    return frames
+
+
+def user_stack(error: BaseException) -> str:
+    """Return file, line and function of each of these frames, as Python prints them, or ""."""
+    import traceback
+
+    frames = user_frames(error)
+    return "" if frames is None else "".join(traceback.format_tb(frames)).rstrip()
+
+
+def describe_crash(printed: str) -> str:
+    """Return in one line what ``faulthandler`` printed when a process crashed, or "" if it did not.
+
+    Args:
+        printed: the end of what the process has printed on standard error.
+    """
+    crash = _CRASH.search(printed)
+    if crash is None:
+        return ""
+    thread = _CRASHED_THREAD.search(printed, crash.end())
+    frames = [] if thread is None else _CRASH_FRAME.findall(thread.group(1))
+    own = ("<string>", "<module>")  # what started this interpreter
+    stack = [
+        f"{name} ({file}:{line})" for file, line, name in frames if not is_ours(file) and (file, name) != own
+    ]
+    shown = ", called by ".join(stack[:CRASH_FRAMES_MAX])
+    return f"{crash.group(1)} in {shown}" if shown else crash.group(1)
