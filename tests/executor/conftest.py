@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ from tests.e2e.support import World, open_world
 @pytest.fixture(scope="module")
 def executor() -> Iterator[Executor]:
     """An executor with two cores; no process is left after it."""
+    resource_tracker.ensure_running()  # a manager of multiprocessing starts it, and it stays
     before = set(psutil.Process().children(recursive=True))
     with Executor(cores=2) as shared:
         yield shared
