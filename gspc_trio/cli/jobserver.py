@@ -211,9 +211,7 @@ async def _run_loaded(
 ) -> int:
     """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
     if rts is not None and cores:
-        raise CommandError(
-            "--cores is for a run-time system of its own; the one of --rts has its cores already"
-        )
+        raise CommandError("--cores cannot be used with --rts: that run-time system has its cores already")
     rts_file = running_connection(rts) if rts is not None else None
     settings = JobSettings(**options, modules=loaded.modules)
     failure = None

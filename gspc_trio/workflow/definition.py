@@ -131,7 +131,7 @@ def _convert(parameter: inspect.Parameter, text: str) -> object:
             raise
         except ValueError:
             continue
-    raise SettingError(f"the setting {parameter.name!r} is to be {_describe(kind)}, not {text!r}")
+    raise SettingError(f"the setting {parameter.name!r} must be {_describe(kind)}, not {text!r}")
 
 
 def _alternatives(kind: object) -> list[object]:

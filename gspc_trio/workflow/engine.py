@@ -445,8 +445,8 @@ class EndlessLoop(TransitionFailed):
         WorkflowError.__init__(
             self,
             f"transition {first!r}{also} has fired inline {number:,} times without a task in between, and "
-            "would go on for ever: see to it that its condition becomes false, or let a task do the work; "
-            f"if it is to go on for so long, say Net({net!r}, inline_firings_max=...)",
+            "would never stop: make its condition become false, or let a task do the work; "
+            f"to allow more firings, use Net({net!r}, inline_firings_max=...)",
         )
 
 

@@ -345,8 +345,8 @@ class Net:
                 continue
             if place.is_input:
                 raise WorkflowError(
-                    f"no transition takes or reads what comes to the input port {name!r}: add one, or leave "
-                    "the port out"
+                    f"no transition takes or reads the tokens of the input port {name!r}: add one, or "
+                    "remove the port"
                 )
             if name in fed:
                 what = f"transition {fed[name].name!r} puts tokens on place {name!r}"
@@ -355,8 +355,8 @@ class Net:
             else:
                 continue
             raise WorkflowError(
-                f"{what}, where no transition takes or reads them, and which is no output port"
-                f"{self._port_meant(name, fed)}; if they may be left there, say "
+                f"{what}, but no transition takes or reads tokens there, and it is no output port"
+                f"{self._port_meant(name, fed)}; if tokens may be left there, use "
                 f"net.place({name!r}, may_keep=True)"
             )
 
@@ -368,7 +368,7 @@ class Net:
             found = empty[0]
         if found is None:
             return ""
-        state = "to which nothing comes" if found in empty else "to which others come"
+        state = "which gets no tokens" if found in empty else "which gets others"
         return f" (did you mean the output port {found!r}, {state}?)"
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from gspc_trio import JobSettings
-from gspc_trio.workflow.settings import TaskSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -92,12 +91,6 @@ def test_every_setting_of_a_job_is_told_with_its_default() -> None:
     told = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", table.partition("\n\n")[0], re.MULTILINE))
     defaults = {name: repr(getattr(JobSettings(), name)) for name in JobSettings.__struct_fields__}
     assert told == {name: default.replace("'", '"') for name, default in defaults.items()}
-
-
-def test_every_setting_of_tasks_is_told_on_the_page_of_workflow_files() -> None:
-    text = (DOCS / "workflow-files.md").read_text(encoding="utf-8").partition("| option | means |")[2]
-    told = re.findall(r"^\| `(\w+)` \|", text.partition("\n\n")[0], re.MULTILINE)
-    assert sorted(told) == sorted(TaskSettings.__annotations__)
 
 
 def test_a_field_without_explanation_is_noticed() -> None:

@@ -58,9 +58,9 @@ def test_a_setting_is_converted_as_annotated(setting: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["path=.", "n=three"], "the setting 'n' is to be int, not 'three'"),
-        (["path=.", "flag=maybe"], "the setting 'flag' is to be bool, not 'maybe'"),
-        (["path=.", "mode=odd"], "the setting 'mode' is to be 'fast' or 'slow', not 'odd'"),
+        (["path=.", "n=three"], "the setting 'n' must be int, not 'three'"),
+        (["path=.", "flag=maybe"], "the setting 'flag' must be bool, not 'maybe'"),
+        (["path=.", "mode=odd"], "the setting 'mode' must be 'fast' or 'slow', not 'odd'"),
         (["path=.", "m=3"], "there is no setting 'm'; the settings are: path: Path, n: int = 3, "),
         ([], "the setting 'path' is needed; the settings are: path: Path, "),
         (["path"], "a setting is written name=value, not 'path'"),

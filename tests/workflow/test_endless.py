@@ -117,9 +117,9 @@ def test_all_that_take_part_in_an_endless_loop_are_named() -> None:
     with pytest.raises(EndlessLoop) as caught:
         next_task(engine_for(net))
     assert str(caught.value) == (
-        "transition 'go' (with 'come') has fired inline 100 times without a task in between, and would go on "
-        "for ever: see to it that its condition becomes false, or let a task do the work; if it is to go on "
-        "for so long, say Net('ring', inline_firings_max=...)"
+        "transition 'go' (with 'come') has fired inline 100 times without a task in between, and would never "
+        "stop: make its condition become false, or let a task do the work; to allow more firings, "
+        "use Net('ring', inline_firings_max=...)"
     )
 
 
@@ -231,11 +231,11 @@ def misspelt(name: str, port: str = "results", **options: Any) -> Net:
     [
         (
             misspelt("resluts"),
-            "transition 'square' puts tokens on place 'resluts', where no transition takes or reads them, "
-            r"and which is no output port \(did you mean the output port 'results', to which nothing comes"
-            r"\?\); if they may be left there, say net.place\('resluts', may_keep=True\)",
+            "transition 'square' puts tokens on place 'resluts', but no transition takes or reads tokens "
+            r"there, and it is no output port \(did you mean the output port 'results', which gets no tokens"
+            r"\?\); if tokens may be left there, use net.place\('resluts', may_keep=True\)",
         ),
-        (misspelt("a", "b"), r"did you mean the output port 'b', to which nothing comes\?"),
+        (misspelt("a", "b"), r"did you mean the output port 'b', which gets no tokens\?"),
     ],
     ids=["like it", "the only one"],
 )
@@ -248,11 +248,11 @@ def test_tokens_at_the_beginning_and_inputs_must_be_wanted_too() -> None:
     net = misspelt("kept", may_keep=True)
     assert Workflow(net, {"items": [1]}).net is net
     net.place("more", [1])
-    with pytest.raises(WorkflowError, match="there are tokens on place 'more' at the beginning, where no"):
+    with pytest.raises(WorkflowError, match="there are tokens on place 'more' at the beginning, but no"):
         Workflow(net, {"items": [1]})
     net = misspelt("kept", may_keep=True)
     net.input("others")
-    with pytest.raises(WorkflowError, match="takes or reads what comes to the input port 'others'"):
+    with pytest.raises(WorkflowError, match="takes or reads the tokens of the input port 'others'"):
         Workflow(net, {"items": [1], "others": []})
 
 

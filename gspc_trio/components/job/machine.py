@@ -74,7 +74,7 @@ class JobState(StrEnum):
     FINISHED = "finished"
     """Nothing was left to do, or a termination transition has fired."""
     FAILED = "failed"
-    """A task failed for good, or the workflow can go no further."""
+    """A task failed for good, or the workflow is stuck."""
     STOPPED = "stopped"
     """Someone asked."""
 
@@ -499,9 +499,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
             return JobEnded("failed", "some tasks failed")
         stuck = self.engine.explain_stuck()
         if stuck:
-            return JobEnded(
-                "failed", "the workflow can go no further:\n" + "\n".join(f"  {line}" for line in stuck)
-            )
+            return JobEnded("failed", "the workflow is stuck:\n" + "\n".join(f"  {line}" for line in stuck))
         return JobEnded("finished")
 
     def counts(self) -> Mapping[TaskState, int]:

@@ -143,7 +143,7 @@ def read_connection_file(path: Path) -> ConnectionInfo:
             if stat.S_IMODE(status.st_mode) & 0o077:
                 raise ConnectionFileError(
                     f"others can read the connection file {path} (mode {stat.S_IMODE(status.st_mode):04o}), "
-                    f"so its token is no secret: chmod 600 {path}, and restart the service if they did"
+                    f"so its token is not secret: chmod 600 {path}, and restart the service"
                 )
             text = file.read(SIZE_BYTES_MAX)
     except FileNotFoundError:

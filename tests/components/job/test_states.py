@@ -151,4 +151,4 @@ def test_a_job_that_can_go_no_further_has_failed() -> None:
     bench = Bench(net, {"left": [1], "right": []})
     assert bench.run() == ["new", "running", "stopping", "failed"]
     assert bench.machine.ended is not None
-    assert "the workflow can go no further" in bench.machine.ended.detail
+    assert "the workflow is stuck" in bench.machine.ended.detail

@@ -35,7 +35,7 @@ def lose(state: SchedulerState, entry: TaskEntry, lost: Outcome, resource_id: Re
     entry.losses += 1
     entry.lost_at |= {host}
     if not options.may_rerun:
-        why = f"it may have run or not, and may not run again: {detail}"
+        why = f"it may have run, and must not run again: {detail}"
         fail(state, entry, lost, resource_id, TaskError("unknown", why))
         return in_doubt
     delay_s = state.retry.after_loss(options, entry.losses)

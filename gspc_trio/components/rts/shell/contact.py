@@ -55,7 +55,7 @@ class RtsContact:
         self.peer = peer
         gone = await self._hear()
         while self.grace_s and gone != CLOSED_HERE and not gone.startswith(self._final):
-            log.warning("the run-time system cannot be heard (%s): awaited for %g s", gone, self.grace_s)
+            log.warning("no connection to the run-time system (%s): waiting for %g s", gone, self.grace_s)
             with trio.move_on_after(self.grace_s) as waiting:
                 gone = await self._hear_again(waiting)
             if waiting.cancelled_caught:

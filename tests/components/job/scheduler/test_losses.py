@@ -151,6 +151,6 @@ def test_a_task_that_may_not_run_again_fails_there_too() -> None:
     world = world_of("r1.core0", "r2.core0")
     world(ready(1, options=TaskOptions(may_rerun=False)))
     world(grant(1, "r2.core0"))
-    why = "it may have run or not, and may not run again: killed by SIGILL"
+    why = "it may have run, and must not run again: killed by SIGILL"
     unknown = Outcome(1, 1, Reason.LOST, error=TaskError("unknown", why))
     assert world.do(lost("r2.core0", 1, 1), 1.0) == [TaskDone(1, FAILED, unknown, "work", "r2.core0")]

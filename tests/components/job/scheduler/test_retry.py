@@ -204,7 +204,7 @@ def test_a_task_that_may_not_run_again_fails_as_unknown_when_it_is_lost() -> Non
     world = World()
     world(ready(1, options=ONCE_ONLY))
     world(grant(1))
-    unknown = TaskError("unknown", "it may have run or not, and may not run again: process 17 was killed")
+    unknown = TaskError("unknown", "it may have run, and must not run again: process 17 was killed")
     assert world.do(finished(1, ended(1, Reason.LOST, error=GONE))) == [
         done(1, FAILED, ended(1, Reason.LOST, error=unknown), 1)
     ]
@@ -214,7 +214,7 @@ def test_a_task_that_somebody_else_ended_is_lost() -> None:
     world = World()
     world(ready(1, options=ONCE_ONLY))
     world(grant(1))
-    unknown = TaskError("unknown", "it may have run or not, and may not run again: process 17 was killed")
+    unknown = TaskError("unknown", "it may have run, and must not run again: process 17 was killed")
     assert world.do(finished(1, ended(1, Reason.CANCELLED, error=GONE))) == [
         done(1, FAILED, ended(1, Reason.LOST, error=unknown), 1)
     ]
