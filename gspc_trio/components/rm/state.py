@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from gspc_trio.components.rm.change import Changer
-from gspc_trio.components.rm.coming import ComingHosts
 from gspc_trio.components.rm.errors import UnknownJob
 from gspc_trio.components.rm.events import RmAction
-from gspc_trio.components.rm.lacking import Lacking
 from gspc_trio.components.rm.messages import Grant
 from gspc_trio.components.rm.parts import ClassQueue, Form, Holding, Job, Vertex, Want
 from gspc_trio.components.rm.patience import Patience
 from gspc_trio.components.rm.placing import PlacedPool, Placement, Placer
 from gspc_trio.components.rm.pool import Pool
+from gspc_trio.components.rm.search import host_has_room, impossible, preferred
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.machine import Turn
+from gspc_trio.core.resources import Resource
 from gspc_trio.records.facts import GrantChanged, ResourceChanged
 
 Memories: TypeAlias = tuple[tuple[ResourceId, int], ...]
@@ -59,6 +61,142 @@ class Reservation:
         self.want = want
         self.targets = targets
         self.made_at = made_at
+
+
+class ComingHosts:
+    """Hosts that are on their way: what they will bring may be waited for, and nothing else.
+
+    A host that comes for the first time may bring anything. One that was there before and is started again is
+    known: what neither the resources that are there nor those hosts could ever give is refused at once.
+    """
+
+    def __init__(self) -> None:
+        self._pool = Pool()
+        self._changer = Changer(self._pool)
+        self._known: dict[str, tuple[ResourceId, ...]] = {}
+        self._unknown: dict[str, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._known or self._unknown)
+
+    def expect(self, name: str, resources: tuple[Resource, ...] | None, label: str) -> None:
+        """This host is on its way, with these resources, or with what nobody knows yet."""
+        self.settle(name)
+        if resources is None:
+            self._unknown[name] = None
+            return
+        self._known[name] = tuple(resource.resource_id for resource in resources)
+        self._changer.add(resources, label)
+
+    def settle(self, name: str) -> None:
+        """This host is there, or does not come."""
+        self._unknown.pop(name, None)
+        gone = self._known.pop(name, ())
+        if gone:
+            self._changer.remove([self._pool.resources[resource_id] for resource_id in gone])
+
+    def counts(self) -> dict[str, int]:
+        """Return class -> number of resources that are known to come."""
+        return {queue.name: queue.total for queue in self._pool.queues.values() if queue.total}
+
+    def may_meet(self, pool: Pool, form: Form) -> bool:
+        """Whether what comes may meet a form, by itself or with what is there (true when in doubt)."""
+        if self._unknown:
+            return True
+        if not any(self._total(queue.name) for queue in form.counts):
+            return False
+        if any(queue.total + self._total(queue.name) < count for queue, count in form.counts.items()):
+            return False
+        all_there = all(self._total(queue.name) for queue in form.counts)
+        if all_there and impossible(self._pool, Form(form.shape, self._pool.queue)) is None:
+            return True
+        if form.single or form.shape.same_host or not pool.resources:
+            return False  # all of it would have to be on one of these hosts
+        return self._may_complete(pool, form)
+
+    def _may_complete(self, pool: Pool, form: Form) -> bool:
+        """Whether these hosts and those that are there may meet it together, as far as is easily seen."""
+        for need in form.needs:
+            here = [name for name in need.preferences if name in self._pool.resources]
+            if need.hard and not here and not preferred(pool, need):
+                return False
+        hosts = [*pool.hosts.values(), *self._pool.hosts.values()]
+        return not form.sizes or any(host_has_room(host, form.sizes, empty=True) for host in hosts)
+
+    def _total(self, class_name: str) -> int:
+        queue = self._pool.queues.get(class_name)
+        return queue.total if queue is not None else 0
+
+    def waited_for(self, form: Form) -> Iterator[str]:
+        """Yield the hosts that have, or may have, something of what the form needs."""
+        yield from self._unknown
+        classes = {queue.name for queue in form.counts}
+        for name, resource_ids in self._known.items():
+            if any(self._pool.resources[one].queue.name in classes for one in resource_ids):
+                yield name
+
+
+class Lacking:
+    """Requests for several resources that wait; those that cannot be met yet are not tried at every release.
+
+    A request that lacks resources of a class is put aside until so many of the class are free that it may
+    have what it lacks; a release looks at those alone whose number it has reached.
+
+    Attributes:
+        ready: those that lack nothing as far as is known.
+    """
+
+    def __init__(self) -> None:
+        self.ready: dict[Want, None] = {}
+        self._aside: dict[Want, tuple[ClassQueue, int]] = {}
+        self._heaps: dict[ClassQueue, list[tuple[int, int, Want]]] = {}
+        """By class: (how many must be free, number, who); an entry is stale if ``_aside`` says else."""
+
+    def __contains__(self, want: Want) -> bool:
+        return want in self.ready or want in self._aside
+
+    def wake_all(self) -> None:
+        """Each of them is worth a try."""
+        self.ready.update(dict.fromkeys(self._aside))
+        self._aside.clear()
+        self._heaps.clear()
+
+    def check(self, is_open: Callable[[Vertex], bool], resources: Iterable[Vertex]) -> None:
+        """Assert that nobody is put aside who could be given all, and that all of those are found again."""
+        assert not self.ready.keys() & self._aside.keys()
+        there = Counter(vertex.queue for vertex in resources if is_open(vertex)) if self._aside else Counter()
+        for want, (queue, free) in self._aside.items():
+            assert (free, want.number, want) in self._heaps[queue], f"{want.form.shape}: put aside for ever"
+            counts = want.form.counts.items()
+            assert any(there[each] < count for each, count in counts), f"{want.form.shape}: put aside"
+
+    def wake(self, want: Want) -> None:
+        """The want is worth a try."""
+        self._aside.pop(want, None)
+        self.ready[want] = None
+
+    def forget(self, want: Want) -> None:
+        """The want waits no more."""
+        self._aside.pop(want, None)
+        self.ready.pop(want, None)
+
+    def put_aside(self, want: Want, queue: ClassQueue, free: int) -> None:
+        """The want is not worth a try before so many resources of the class are free."""
+        self.ready.pop(want, None)
+        self._aside[want] = (queue, free)
+        heap = self._heaps.setdefault(queue, [])
+        heappush(heap, (free, want.number, want))
+        if len(heap) > 64 and len(heap) > 4 * len(self._aside):
+            heap[:] = [entry for entry in heap if self._aside.get(entry[2]) == (queue, entry[0])]
+            heapify(heap)
+
+    def look(self) -> None:
+        """Find those for whom enough may be free now."""
+        for queue, heap in self._heaps.items():
+            while heap and heap[0][0] <= queue.free:
+                free, _, want = heappop(heap)
+                if self._aside.get(want) == (queue, free):
+                    self.wake(want)
 
 
 class ManagerState(Turn[RmAction]):
