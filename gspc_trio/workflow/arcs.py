@@ -76,9 +76,9 @@ def take(place: PlaceLike, number: int | None = None, *, least: int = 1, most: i
     """Return an input arc that takes several tokens at once, as one list.
 
     Args:
-        place: where from.
-        number: exactly so many.
-        least, most: or: as many as there are, within these bounds.
+        place: the place to take from.
+        number: take exactly this many tokens.
+        least, most: without ``number``: take as many as there are, within these bounds.
 
     Raises:
         WorkflowError: the numbers make no sense.
@@ -95,12 +95,12 @@ def take(place: PlaceLike, number: int | None = None, *, least: int = 1, most: i
 
 
 def each(place: PlaceLike) -> Each:
-    """Return an output arc that makes every element of what it is given a token of its own."""
+    """Return an output arc that makes every element of the value a token."""
     return Each(place)
 
 
 def forward(name: str | int, target: PlaceLike | Each) -> Forward:
-    """Return an output arc that passes on the token which the input ``name`` took, without looking at it.
+    """Return an output arc that passes the token of the input ``name`` on, unchanged.
 
     Args:
         name: of the input; its position from 0 where inputs have no names.

@@ -29,12 +29,12 @@ class SettingError(ValueError):
 
 @frozen
 class Workflow:
-    """A net, what it is started with, and how to show what comes out.
+    """A net, the values that it starts with, and a function that reports the results.
 
     Attributes:
         net: the workflow.
         values: input port -> values of its tokens.
-        report: prints the outputs for people at the end; None prints them as they are.
+        report: called at the end with output port -> values; prints a report. None: the values are printed.
 
     Raises:
         WorkflowError: the values do not fit the net, or the net makes no sense.

@@ -52,19 +52,19 @@ LEAVE_TIMEOUT_S = 1.0
 
 
 class JobSettings(Struct, frozen=True):
-    """What a job says about itself.
+    """Settings of a job.
 
     Attributes:
-        name: for people.
-        keep_going: go on after a failure with what does not depend on it.
-        weight: share of the resources relative to other jobs of its priority.
+        name: shown to users.
+        keep_going: after a failure, run everything that does not depend on the failed task.
+        weight: share of the resources, relative to other jobs of the same priority.
         priority: jobs of a higher one get resources first; nothing that runs is interrupted for them.
         fate: whether tasks in a worker's phases share their fate (WRK-3).
-        threads: compute in threads instead of processes.
+        threads: run tasks in threads, not in processes.
         listen: address at which the job server listens; "" for one that the clients of its RTS can reach.
         modules: sources shipped with the job, module name -> (file name, text).
         data: the memory layer for large values; None: that of the run-time system, if it has one.
-        near_data: send tasks to hosts that hold their data, where they can (SCH-8).
+        near_data: send tasks to hosts that hold their data, where possible (SCH-8).
         directory: of the files on this host that tasks fetch and store; "": the working directory.
         stage: how much its tasks may stage.
         lineage_bytes_max: arguments that are remembered to make lost data again; beyond that it cannot be.
