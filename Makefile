@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules every process that a test starts would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick lab browser style docs screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
+.PHONY: run test quick cpython lab browser style docs screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -23,6 +23,13 @@ QUICK := core protocol policies records workflow iml nursery/scopes $(addprefix 
 
 quick: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -q $(WORKERS) $(addprefix tests/,test_style.py $(QUICK)) --ignore-glob='*/shell'
+
+# CPython's own tests of executors, against ours. They are in a Debian package; where there is none it says so and skips.
+cpython: $(VENV)/.test-installed
+	@version=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); suite=$$(mktemp -d); trap 'rm -rf "$$suite"' EXIT; \
+	if (cd "$$suite" && apt-get download -qq "libpython$$version-testsuite" && dpkg -x ./*.deb .) >/dev/null 2>&1; then \
+		$(BIN)/python -m tests.cpython.run "$$suite/usr/lib/python$$version"; \
+	else echo "CPython's tests were not run: the package libpython$$version-testsuite is not to be had" >&2; fi
 
 # What needs root and the Debian packages openssh-server, iproute2 and nftables; without them it says so and skips.
 lab: $(VENV)/.test-installed
