@@ -8,7 +8,7 @@ from __future__ import annotations
 import dis
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -86,10 +86,12 @@ class Snapshot:
 
     def __init__(self) -> None:
         self.has_containers = False
-        self._functions: list[tuple[FunctionType, CodeType, Any, Any, int]] = []
-        self._cells: list[tuple[CellType, Any]] = []
-        self._entries: list[tuple[Callable[[str, Any], Any], str, Any]] = []
-        self._containers: list[tuple[Callable[[], Iterable[Any]], tuple[Any, ...], tuple[int, ...]]] = []
+        self._functions: list[tuple[FunctionType, CodeType, object, object, int]] = []
+        self._cells: list[tuple[CellType, object]] = []
+        self._entries: list[tuple[Callable[[str, object], object], str, object]] = []
+        self._containers: list[
+            tuple[Callable[[], Iterable[object]], tuple[object, ...], tuple[int, ...]]
+        ] = []
 
     def holds(self) -> bool:
         """Return whether every part is still the same."""
@@ -135,13 +137,13 @@ class Snapshot:
 
         return holds
 
-    def add_function(self, function: FunctionType) -> list[Any]:
+    def add_function(self, function: FunctionType) -> list[object]:
         """Note a function; return its parts."""
         keyword_defaults, attributes = function.__kwdefaults__, function.__dict__
         self._functions.append(
             (function, function.__code__, function.__defaults__, keyword_defaults, len(attributes))
         )
-        parts: list[Any] = list(function.__defaults__ or ())
+        parts: list[object] = list(function.__defaults__ or ())
         for namespace in (keyword_defaults or {}, attributes):
             parts += self._add_entries(namespace, namespace)
         parts += self._add_entries(function.__globals__, global_names(function.__code__))
@@ -150,7 +152,7 @@ class Snapshot:
             parts.append(cell.cell_contents)
         return [part for part in parts if part is not _MISSING]
 
-    def add_class(self, kind: type) -> list[Any]:
+    def add_class(self, kind: type) -> list[object]:
         """Note a class; return its parts: not the special attributes that are no functions."""
         namespace = kind.__dict__
         self.add_container(namespace.keys, tuple(namespace))
@@ -159,11 +161,11 @@ class Snapshot:
         own = [value for name, value in items if not _is_special(name) or _is_method(value)]
         return [*own, *kind.__bases__, type(kind)]
 
-    def add_container(self, read: Callable[[], Iterable[Any]], elements: tuple[Any, ...]) -> None:
+    def add_container(self, read: Callable[[], Iterable[object]], elements: tuple[object, ...]) -> None:
         """Note what a container holds; the elements are kept, lest others get their ids."""
         self._containers.append((read, elements, tuple(map(id, elements))))
 
-    def _add_entries(self, namespace: Any, names: Iterable[str]) -> list[Any]:
+    def _add_entries(self, namespace: Mapping[str, object], names: Iterable[str]) -> list[object]:
         get = namespace.get
         values = [(name, get(name, _MISSING)) for name in tuple(names)]  # another thread may add some
         self._entries += [(get, name, value) for name, value in values]
@@ -173,7 +175,7 @@ class Snapshot:
 def take_snapshot(function: FunctionType) -> Snapshot | None:
     """Return the parts of a function, or None if among them is something whose state cannot be compared."""
     snapshot = Snapshot()
-    pending: list[Any] = [function]
+    pending: list[object] = [function]
     seen: set[int] = set()
     while pending:
         part = pending.pop()
@@ -190,7 +192,7 @@ def take_snapshot(function: FunctionType) -> Snapshot | None:
     return snapshot
 
 
-def _take(part: Any, snapshot: Snapshot) -> Iterable[Any] | None:
+def _take(part: Any, snapshot: Snapshot) -> Iterable[object] | None:
     """Note a part; return its own parts, or None if it can change without our seeing it."""
     kind = type(part)
     if kind is str or kind is bytes:
@@ -212,7 +214,7 @@ def _take(part: Any, snapshot: Snapshot) -> Iterable[Any] | None:
     return _parts_of_other(part, kind)
 
 
-def _take_container(part: Any, snapshot: Snapshot) -> Iterable[Any] | None:
+def _take_container(part: Any, snapshot: Snapshot) -> Iterable[object] | None:
     if len(part) > ELEMENTS_MAX:
         return None
     snapshot.has_containers = True
@@ -226,7 +228,7 @@ def _take_container(part: Any, snapshot: Snapshot) -> Iterable[Any] | None:
     return elements
 
 
-def _parts_of_other(part: Any, kind: type) -> Iterable[Any] | None:
+def _parts_of_other(part: Any, kind: type) -> Iterable[object] | None:
     if kind in _DESCRIPTORS or (kind.__module__, kind.__qualname__) in _IMMUTABLE:
         return ()
     if kind is staticmethod or kind is classmethod:
@@ -246,7 +248,7 @@ def _is_special(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-def _is_method(value: Any) -> bool:
+def _is_method(value: object) -> bool:
     return type(value) in (FunctionType, classmethod, staticmethod, property)
 
 
