@@ -5,17 +5,19 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType, ModuleType
+from typing import NamedTuple
 
 from gspc_trio.compute import data, modules, process_tree, system
-from gspc_trio.compute.channel import Message, unpack
+from gspc_trio.compute.channel import DEFINE, Message, pack, unpack
 from gspc_trio.compute.functions import Runner
-from gspc_trio.compute.loop import Loop
+from gspc_trio.compute.loop import Item, Loop
 from gspc_trio.compute.output import ProcessOutput
 from gspc_trio.compute.tidy import changes
 from gspc_trio.core.imports import enter_compute_process
@@ -74,8 +76,6 @@ def run_child(
         else:
             loop = Loop(channels[0], channels[1], captured, partial(Runner, echo=output), initializer)
             if "tasks_max" in description:
-                from gspc_trio.compute.renewal import run_turns
-
                 run_turns(description["tasks_max"], partial(_enter_turn, loop, os.getpid()))
             else:
                 _watch_changes()
@@ -170,3 +170,99 @@ def _enter_job(job: dict[str, Message]) -> None:
 
         current_process().authkey = job["process_key"]
     modules.install({name: (file_name, text) for name, (file_name, text) in job["modules"].items()})
+
+
+KILL_S = 2.0
+"""Bound on ending what the tasks of one process have left running."""
+
+
+class HandedOver(NamedTuple):
+    """What one process leaves to the next.
+
+    Attributes:
+        codes: number -> encoded code, of those that it was told.
+        items: what it has read and not begun.
+    """
+
+    codes: dict[int, bytes]
+    items: list[Item]
+
+
+class Turn:
+    """The part of the tasks that one process runs.
+
+    Args:
+        loop: that runs them.
+        tasks_max: how many it runs.
+        before: what the process before has left.
+    """
+
+    def __init__(self, loop: Loop, tasks_max: int, before: HandedOver) -> None:
+        self._loop = loop
+        self._left = tasks_max
+        self._items = before.items
+        for code_id, code in before.codes.items():
+            loop.define(code_id, code)
+
+    def run(self) -> HandedOver | None:
+        """Run tasks until there were enough; return what is left, None if the channel has ended."""
+        while True:
+            items = self._items or self._loop.receive()
+            if items is None:
+                return None
+            for position, item in enumerate(items):
+                self._loop.handle(item)
+                self._left -= item[0] != DEFINE
+                if not self._left:
+                    self._loop.send()
+                    return HandedOver(self._loop.codes, items[position + 1 :])
+            self._items = []
+
+
+def run_turns(tasks_max: int, enter: Callable[[], Loop]) -> bool:
+    """Run the tasks of a compute process in forks of it, each of which runs so many.
+
+    After so many tasks another process goes on, with nothing of what they left. The one that the template has
+    forked runs no task: it forks those that do, one after another, and waits. Each hands over what it has
+    read and not begun, with the codes that it knows.
+
+    It ends as a fork ends that does not come to its end: killed by the same signal, or with the same status.
+
+    Args:
+        tasks_max: of one process.
+        enter: called in each fork, returns the loop.
+
+    Returns:
+        whether this is the process that waits, when the other side has ended the channel; False in a fork.
+    """
+    left = HandedOver({}, [])
+    while True:
+        descriptor = os.memfd_create("gspc-renewal")
+        pid = os.fork()
+        if not pid:
+            handed = Turn(enter(), tasks_max, left).run()
+            content = pack([False] if handed is None else [True, *handed])
+            os.pwrite(descriptor, content, 0)
+            return False
+        _, status = os.waitpid(pid, 0)
+        process_tree.kill_all_descendants(os.getpid(), KILL_S)
+        content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+        os.close(descriptor)
+        if not content:
+            _end_like(status)
+        goes_on, *fields = unpack(content)
+        if not goes_on:
+            return True
+        left = HandedOver(*fields)
+
+
+def _end_like(status: int) -> None:
+    """End as another process did."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        faulthandler.disable()  # it has said where
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if code not in (-signal.SIGKILL, -signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)

@@ -6,10 +6,13 @@ import mmap
 import os
 import select
 import socket
+import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import perf_counter, time
+from types import FunctionType, MethodType, ModuleType
 
 from gspc_trio.compute import system
 from gspc_trio.compute.channel import (
@@ -24,8 +27,9 @@ from gspc_trio.compute.channel import (
     pack,
     unpack,
 )
+from gspc_trio.compute.code import decode_code
 from gspc_trio.compute.errors import TaskFailure, describe
-from gspc_trio.compute.functions import Runner
+from gspc_trio.compute.functions import Runner, find_call
 from gspc_trio.compute.output import Output
 from gspc_trio.compute.tidy import changes
 from gspc_trio.core.held import cpus_here, hold
@@ -213,8 +217,6 @@ class Loop:
     def _initialize(self) -> None:
         """Run the initializer; what it changes in the process stays."""
         try:
-            from gspc_trio.compute.initializer import run_initializer  # not every job has one
-
             run_initializer(self._initializer)
         except RAISED_BY_USERS as error:
             kind, message, traceback, _ = describe(error)
@@ -250,3 +252,57 @@ def together(described: Sequence[str]) -> Iterator[None]:
         hold(())
         with suppress(OSError):
             os.sched_setaffinity(0, before)
+
+
+_BY_ITSELF = (FunctionType, type, ModuleType)
+"""What an initializer uses of these, tasks bring themselves."""
+
+
+def run_initializer(data: bytes) -> None:
+    """Run an encoded initializer, once, before the first task; what it returns is nobody's.
+
+    A function of the main program travels by value, with the globals that it uses, and so do tasks: each
+    would have globals of its own. But what an initializer sets is for tasks. So it takes the place of what
+    functions of the same module bring later.
+
+    Raises:
+        Exception: whatever opening or calling it raises.
+    """
+    call = find_call(decode_code(data), None, None)
+    names: dict[str, object] = getattr(_function_in(call), "__globals__", {})
+    before = dict(names)
+    call()
+    module = names.get("__name__")
+    if not isinstance(module, str) or vars(sys.modules.get(module, sys)) is names:
+        return  # it was imported, and so are the tasks' functions of its module
+    share = {
+        name: value
+        for name, value in names.items()
+        if not name.startswith("__") and (before.get(name, names) is not value or not _comes_by_itself(value))
+    }
+    if share:
+        _share_globals(module, share)
+
+
+def _comes_by_itself(value: object) -> bool:
+    return isinstance(value, _BY_ITSELF)
+
+
+def _function_in(call: object) -> object:
+    while isinstance(call, partial | MethodType):
+        call = call.func if isinstance(call, partial) else call.__func__
+    return call
+
+
+def _share_globals(module: str, share: dict[str, object]) -> None:
+    """Give functions of a module that travel by value these globals, whatever they bring."""
+    import cloudpickle.cloudpickle as by_value
+
+    opened: Callable[[FunctionType, object], None] = by_value._function_setstate
+
+    def open_and_share(function: FunctionType, state: object) -> None:
+        opened(function, state)
+        if function.__globals__.get("__name__") == module:
+            function.__globals__.update(share)
+
+    by_value._function_setstate = open_and_share

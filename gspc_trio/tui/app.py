@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import signal
+import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,11 +26,9 @@ from gspc_trio.records.facts import TaskChanged
 from gspc_trio.tui.actions import Actions
 from gspc_trio.tui.details import TaskPage
 from gspc_trio.tui.dialogs import Ask, TextPage
-from gspc_trio.tui.help import help_text
 from gspc_trio.tui.lines import Keys, Lines
 from gspc_trio.tui.model import Model
-from gspc_trio.tui.owner import watch_owner
-from gspc_trio.tui.palette import style
+from gspc_trio.tui.palette import SYMBOLS, style
 from gspc_trio.tui.replay import ReplaySource
 from gspc_trio.tui.source import CannotAsk, Source
 from gspc_trio.tui.text import one_line, printable
@@ -55,6 +56,32 @@ INTERRUPTED = 128 + signal.SIGINT
 """Exit status after Ctrl-C."""
 
 ACTIONS = ("cancel_task", "retry_task", "stop_job", "weigh_job", "remove_resource", "drain_host", "add_back")
+
+LEAVE_S = 1.0
+"""How long a terminal without an owner may take to leave in good order."""
+
+HELP_KEYS = (
+    ("1 … 8", "show a view"),
+    ("ctrl+p", "the command palette: all commands by name"),
+    ("↑ ↓ pgup pgdn home end", "move; j and k, too"),
+    ("enter", "open what the cursor is on"),
+    ("/", "filter what is listed; esc ends it"),
+    ("[ ]", "choose the job that is looked at; 0 for all"),
+    ("space", "hold the picture, or go on"),
+    ("t", "light or dark"),
+    ("?", "this page"),
+    ("q", "quit"),
+)
+"""Keys of every view, and what they do."""
+
+HELP_REPLAY_KEYS = (
+    ("space", "pause, or go on"),
+    (".", "one record further"),
+    ("< >", "half or double the speed"),
+    ("( )", "ten seconds back or forth"),
+    ("g", "go to a time: 1:30, 90 or 50%"),
+)
+"""Keys of a replay."""
 
 Severity = Literal["information", "warning", "error"]
 
@@ -405,3 +432,71 @@ class TopApp(App[None]):
     def action_add_back(self) -> None:
         """Add back what was removed."""
         self._act(self.actions_of_owner.add_back)
+
+
+def help_text(views: Sequence[View], current: View, replay: bool) -> str:
+    """Return the page as text, what concerns the current view first."""
+    lines = [current.NAME.upper(), "", *_wrapped(current.HELP), ""]
+    lines += [f"  {key:<24}{what}" for key, what in _keys_of(current)]
+    lines += ["", "EVERYWHERE", ""]
+    lines += [f"  {key:<24}{what}" for key, what in HELP_KEYS]
+    if replay:
+        lines += ["", "REPLAY", "", *(f"  {key:<24}{what}" for key, what in HELP_REPLAY_KEYS)]
+    lines += ["", "SYMBOLS", ""]
+    lines.append(
+        "  tasks      " + _symbols("ready", "submitted", "running", "finished", "failed", "cancelled")
+    )
+    lines.append("  resources  " + _symbols("free", "held", "blocked"))
+    lines += ["", "VIEWS", ""]
+    for view in views:
+        lines += [f"  {view.KEY} {view.NAME}", *(f"      {line}" for line in _wrapped(view.HELP, 66))]
+    return "\n".join(lines)
+
+
+def _symbols(*states: str) -> str:
+    return "  ".join(f"{SYMBOLS[state]} {state}" for state in states)
+
+
+_PRETTY = {"delete,minus": "delete or -", "plus": "+"}
+
+
+def _keys_of(view: View) -> list[tuple[str, str]]:
+    found = []
+    for binding in view.BINDINGS:
+        key, description = getattr(binding, "key", ""), getattr(binding, "description", "")
+        if getattr(binding, "show", False):
+            found.append((_PRETTY.get(key, key), description))
+    return found
+
+
+def _wrapped(text: str, width: int = 72) -> list[str]:
+    lines, line = [], ""
+    for word in text.split():
+        if line and len(line) + 1 + len(word) > width:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}".strip()
+    return [*lines, line]
+
+
+def watch_owner(descriptor: int, leave: Callable[[], object]) -> None:
+    """End this process when the other end of a pipe is closed, which whoever has started the terminal holds.
+
+    The kernel closes it however the owner ends, also when it is killed: so no terminal outlives it.
+
+    Args:
+        descriptor: our end of the pipe; nothing is read from it.
+        leave: called then, in another thread, to begin to leave in good order.
+    """
+    threading.Thread(target=_watch, args=(descriptor, leave), name="owner", daemon=True).start()
+
+
+def _watch(descriptor: int, leave: Callable[[], object]) -> None:
+    poller = select.poll()
+    poller.register(descriptor, 0)  # only that it hangs up is asked for, which is always told
+    poller.poll()
+    with suppress(RuntimeError):  # its loop is closed already
+        leave()
+    time.sleep(LEAVE_S)
+    os._exit(1)  # what it would say goes to nobody

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspc_trio.tui.lanes import SENT_MAX, SPANS_MAX, Lanes, Span, busy_share, draw
-from gspc_trio.tui.series import SECONDS_KEPT, Series
+from gspc_trio.tui.model import SECONDS_KEPT, Series
 from tests.tui.support import FAILED, FINISHED, RUNNING, SUBMITTED, task
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 from msgspec import Struct
@@ -16,16 +16,14 @@ from gspc_trio.components.job.messages import JobStatus, MemoryStatus
 from gspc_trio.components.job.output import KeptOutput, Printed
 from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
 from gspc_trio.core.ids import JobId, TaskId
+from gspc_trio.core.similar import did_you_mean
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.scopes.drive import Inbox
-from gspc_trio.protocol.values import dumps
+from gspc_trio.protocol.values import dumps, is_reference
 from gspc_trio.records.backlog import Mode, Watching
 from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.version import VERSION
-from gspc_trio.workflow.tokens import Outputs, Value
-
-if TYPE_CHECKING:
-    from gspc_trio.components.job.shell.results import OutputPorts
+from gspc_trio.workflow.tokens import Outputs, Token, Value
 
 SHOWN_LINES_MAX, SHOWN_CHARACTERS_MAX = 40, 4_000
 """How much of what a failed task printed is told with its failure; the result has all that was kept."""
@@ -62,6 +60,37 @@ MEMORY_TIMEOUT_S = 2.0
 
 GLANCE_TASKS_MAX = 50
 """Running tasks, and others, that are named at a glance."""
+
+
+class OutputPorts(Protocol):
+    """What there is to read of a workflow engine."""
+
+    def output_ports(self) -> Sequence[str]:
+        """Return the names of the output ports."""
+        ...
+
+    def output_tokens(self, port: str, seen: int) -> list[Token]:
+        """Return the tokens at an output port but for the first ``seen``, oldest first."""
+        ...
+
+    def value_of(self, token: Token) -> Value:
+        """Return the value of a token."""
+        ...
+
+
+def checked_port(ports: OutputPorts | None, port: str) -> str:
+    """Return the name of an output port: the only one if "".
+
+    Raises:
+        ValueError: there is no such port.
+    """
+    names = ports.output_ports() if ports is not None else ()
+    if not port and len(names) == 1:
+        return names[0]
+    if port not in names:
+        there = ", ".join(names) or "none"
+        raise ValueError(f"no output port {port!r}{did_you_mean(port, names)}; output ports: {there}")
+    return port
 
 
 class JobFailed(Exception):
@@ -153,8 +182,6 @@ class Job:
             ValueError: there is no such port.
             JobFailed: (from the iterator, after the last value) the job failed or was stopped.
         """
-        from gspc_trio.components.job.shell.results import checked_port, results_of  # few need them
-
         port = checked_port(self.ports, port)
         assert self.ports is not None
         return results_of(self, self.ports, port)
@@ -332,3 +359,35 @@ def last_lines(text: str) -> list[str]:
 def decoded(printed: bytes) -> str:
     """Return what was printed as text, whatever it is."""
     return printed.decode("utf-8", "replace")
+
+
+async def results_of(job: Job, ports: OutputPorts, port: str) -> AsyncIterator[Value]:
+    """Yield the values at a port; what ``Job.results`` does."""
+    count = 0
+    while True:
+        has_ended = job.has_ended
+        tokens = ports.output_tokens(port, count)
+        for token in tokens:
+            try:
+                value = await _open(ports, token)
+            except ImlError:  # it is made again before the job ends
+                for value in (await job.wait_outputs())[port][count:]:
+                    yield value
+                return
+            count += 1
+            yield value
+        if tokens:
+            continue
+        if has_ended:
+            break
+        await job.wait_news()
+    await job.wait_outputs()
+
+
+async def _open(ports: OutputPorts, token: Token) -> Value:
+    """Return the value of a token; what lies in a memory layer is never read in trio's thread."""
+    if token.data is not None and is_reference(token.data):
+        from gspc_trio.iml.shell.platform import platform  # few jobs read such results
+
+        return await platform().in_thread(lambda: ports.value_of(token))
+    return ports.value_of(token)

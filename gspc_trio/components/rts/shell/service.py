@@ -9,9 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
+from msgspec import structs
 
-from gspc_trio.components.provision.strategy import Strategy
+from gspc_trio.components.provision.strategy import OutOfSight, RifOrder, Strategy
 from gspc_trio.components.rif.messages import CloseJobEverywhere, DagReport, StopRif
+from gspc_trio.components.rm.explain import ExplainedRequest, JobShare
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke
 from gspc_trio.components.rm.placing import Placement
@@ -19,17 +21,18 @@ from gspc_trio.components.rm.shell.service import RmShell
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.messages import (
+    AwaitedHost,
     BootstrapReport,
     EndedJob,
     JobEntry,
+    RegisteredJob,
     RequestExplanation,
+    RifStatus,
     RtsStatus,
     TeardownReport,
 )
 from gspc_trio.components.rts.shell.peers import CANCELLED, PeerServer, RtsError, as_message
-from gspc_trio.components.rts.shell.runs import StrategyRuns
-from gspc_trio.components.rts.shell.status import describe, explained
-from gspc_trio.components.rts.state import Limits
+from gspc_trio.components.rts.state import Limits, ManagedJob, ManagedRif
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.resources import Resource
@@ -45,6 +48,71 @@ log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 3.0
 """How long a service that is left may take to stop its RIFs in good order; the rest is killed."""
+
+
+log = logging.getLogger(__name__)
+
+
+class StrategyRuns:
+    """Runs strategies until nothing is left of a RIF, and tells the RTS machine how each run ended.
+
+    Args:
+        strategies: name -> how RIFs are started.
+        token: what RIFs prove to know.
+        issue: returns credentials for the TLS of a RIF, "" for none.
+        grace_s: how long RIFs are to wait for their run-time system.
+        put: takes an event for the machine.
+    """
+
+    def __init__(
+        self,
+        strategies: Mapping[str, Strategy],
+        token: bytes,
+        issue: Callable[[RifId], str],
+        grace_s: float,
+        put: Callable[[events.RifEnded], None],
+    ) -> None:
+        self._strategies = strategies
+        self._token = token
+        self._issue = issue
+        self._grace_s = grace_s
+        self._put = put
+        self._scopes: dict[tuple[RifId, int], trio.CancelScope] = {}
+
+    async def run(self, action: actions.StartRif, addresses: Sequence[str]) -> None:
+        """Start a RIF that is to reach the RTS at one of the addresses; return when it has ended."""
+        key = (action.rif_id, action.incarnation)
+        order = RifOrder(
+            action.rif_id,
+            action.incarnation,
+            action.host,
+            action.cores,
+            action.options,
+            tuple(addresses),
+            self._token,
+            self._issue(action.rif_id),
+            grace_s=self._grace_s,
+        )
+        reason, adrift = "it was ended", False
+        try:
+            with trio.CancelScope() as scope:
+                self._scopes[key] = scope
+                reason = await self._strategies[action.strategy].run(order)
+        except Exception as error:
+            log.debug("strategy %s for %s", action.strategy, action.rif_id, exc_info=True)
+            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+            adrift = isinstance(error, OutOfSight)
+        finally:
+            del self._scopes[key]
+            if order.said:
+                reason = f"{reason}; it said: {' | '.join(order.said)}"
+            self._put(events.RifEnded(*key, reason, adrift))
+
+    def kill(self, action: actions.KillRif) -> None:
+        """End a RIF now."""
+        scope = self._scopes.get((action.rif_id, action.incarnation))
+        if scope is not None:  # else it has ended, and RifEnded is on its way
+            scope.cancel()
 
 
 class RtsService(Performer[actions.RtsAction]):
@@ -390,3 +458,82 @@ async def open_rts_service(
             with trio.move_on_after(STOP_TIMEOUT_S, shield=True):
                 await service.stop()
             nursery.cancel_scope.cancel()
+
+
+_NOTHING = JobShare(0.0, {}, {}, 0.0)
+"""What a job has that the RM does not know yet."""
+
+
+def describe(
+    rts: Rts, rm: ResourceManager, addresses: Sequence[str], pid: int, uptime_s: float, now: float
+) -> RtsStatus:
+    """Return the state; ``gspc-rts status --json`` prints it."""
+    counts = rm.status()
+    return RtsStatus(
+        VERSION,
+        pid,
+        tuple(addresses),
+        uptime_s,
+        rifs=tuple([_rif_status(rif, now) for rif in rts.rifs]),
+        hosts={host: tuple(ids) for host, ids in rts.host_to_resource().items()},
+        classes=counts.classes,
+        memories=counts.memories,
+        jobs=tuple([_registered(job, counts.jobs.get(job.job, _NOTHING)) for job in rts.jobs]),
+    )
+
+
+def _rif_status(rif: ManagedRif, now: float) -> RifStatus:
+    state, detail = rif.shown
+    return RifStatus(
+        rif.rif_id,
+        rif.host,
+        state,
+        rif.incarnation,
+        rif.strategy,
+        dict(rif.options),
+        rif.address,
+        rif.pid,
+        workers=len(rif.resources),
+        detail=detail,
+        retry_in_s=rif.retry_in_s(now),
+    )
+
+
+def explained(rts: Rts, rm: ResourceManager, job: JobId, now: float) -> tuple[RequestExplanation, ...]:
+    """Return what the RM explains of a job's requests, with what only the RTS knows of their hosts.
+
+    The reason names hosts on their way that a request waits for, and hosts that are not used for now.
+    """
+    return tuple([_explained(rts, entry, now) for entry in rm.explain(job)])
+
+
+def _explained(rts: Rts, entry: ExplainedRequest, now: float) -> RequestExplanation:
+    awaited = [rif for rif in rts.rifs if rif.rif_id in entry.awaits]
+    unused = [rif for rif in rts.rifs if rif.quarantine is not None]
+    named = [f"; {rif.host} is {': '.join(filter(None, rif.shown))}" for rif in (*awaited, *unused)]
+    until_s = entry.patient_until_s
+    facts = structs.asdict(entry) | {
+        "reason": entry.reason + "".join(named),
+        "awaits": tuple([AwaitedHost(rif.rif_id, rif.host, rif.retry_in_s(now)) for rif in awaited]),
+    }
+    return RequestExplanation(
+        **facts,
+        waited_s=now - entry.since_s,
+        patience_left_s=None if until_s is None else max(0.0, until_s - now),
+    )
+
+
+def _registered(job: ManagedJob, share: JobShare) -> RegisteredJob:
+    return RegisteredJob(
+        job.job,
+        job.name,
+        job.pid,
+        job.host,
+        job.address,
+        job.weight,
+        demand=sum(share.demand.values()),
+        held=sum(share.held.values()),
+        share=share.share,
+        waiting=share.demand,
+        holds=share.held,
+    )
