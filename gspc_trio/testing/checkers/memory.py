@@ -47,7 +47,8 @@ class Entry:
 
 _REFUSAL = re.compile(
     r"host (\S+) has no room for (\d+) bytes: "
-    r"(?:(\d+) of \d+ bytes of its memory are free, (?:it may not spill|\d+ of \d+ bytes of its spill file)"
+    r"(?:(\d+) of \d+ bytes of its memory \(data_bytes, --memory\) are free, "
+    r"(?:it may not spill \(spill_bytes, --spill\)|\d+ of \d+ bytes of its spill file)"
     r"|it cannot be made: .+)"
     r"|part \d+ of data \S+ cannot be read back: .+"
 )
