@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -279,3 +281,107 @@ def test_the_repository_speaks_of_the_project_alone() -> None:
             text = path.read_text(encoding="utf-8", errors="replace")
             for word in forbidden:
                 assert word not in text, f"{name} mentions {word}"
+
+
+# Numbers that only fall -------------------------------------------------------------------------------------
+
+ANY_MAX = 399
+"""Uses of the word ``Any``, imports included."""
+
+TYPE_IGNORES_MAX, NOQAS_MAX = 12, 6
+"""Ignored checks: where a library or the interpreter leaves no other way."""
+
+NEAR_THE_CAP_LINES, NEAR_THE_CAP_FILES_MAX = FILE_LINES_MAX - 20, 5
+"""Files that are nearly full; more of them say that files were filled, or cut where they were full."""
+
+SMALL_LINES_MAX, SMALL_FILES_MAX = 110, 15
+"""Small files that a single other one imports; more of them say that files were cut where no idea ends."""
+
+UNTYPED_HANDLE = re.compile(r"def handle\(\s*self,\s*event: Any\b")
+
+
+@cache
+def texts() -> dict[str, str]:
+    """Return file -> its text, of the package."""
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in sources()}
+
+
+def occurrences(pattern: str | re.Pattern[str], files: Mapping[str, str]) -> Counter[str]:
+    """Return file -> how often something occurs in it, of those in which it does."""
+    return Counter(
+        {name: number for name, text in files.items() if (number := len(re.findall(pattern, text)))}
+    )
+
+
+def small_files(files: Mapping[str, str], importers: Mapping[str, int], started: set[str]) -> list[str]:
+    """Return the small files that a single other one, or none, imports.
+
+    Args:
+        files: module -> its text.
+        importers: module -> how many import it.
+        started: modules that are run by their name.
+    """
+    return [
+        module
+        for module, text in files.items()
+        if len(text.splitlines()) <= SMALL_LINES_MAX
+        and importers.get(module, 0) <= 1
+        and module not in started
+    ]
+
+
+def started_by_name(files: Mapping[str, str]) -> set[str]:
+    """Return the modules that are console scripts, or whose whole name is a text in the package."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {entry.partition(":")[0] for entry in project["scripts"].values()}
+    for text in files.values():
+        names |= {
+            node.value
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+    return {name.removeprefix("gspc_trio.") for name in names if re.fullmatch(r"gspc_trio(\.\w+)+", name)}
+
+
+def test_few_values_are_of_any_type() -> None:
+    found = occurrences(r"\bAny\b", texts())
+    assert found.total() <= ANY_MAX, found.most_common()
+
+
+def test_every_machine_says_which_events_it_takes() -> None:
+    assert UNTYPED_HANDLE.search("    def handle(self, event: Any, now: float) -> list[Any]:")
+    assert not occurrences(UNTYPED_HANDLE, texts())
+
+
+def test_no_more_checks_are_ignored() -> None:
+    ignores = occurrences(r"#\s*type:\s*ignore", texts())
+    assert ignores.total() <= TYPE_IGNORES_MAX, ignores
+    noqas = occurrences(r"#\s*(?:ruff:\s*)?noqa", texts())
+    assert noqas.total() <= NOQAS_MAX, noqas
+
+
+def test_few_files_are_nearly_full() -> None:
+    full = [name for name, text in texts().items() if len(text.splitlines()) >= NEAR_THE_CAP_LINES]
+    assert len(full) <= NEAR_THE_CAP_FILES_MAX, full
+
+
+def test_few_small_files_have_a_single_reader() -> None:
+    files = {
+        module_of(path): texts()[str(path.relative_to(ROOT))]
+        for path in sources()
+        if path.name not in ("__init__.py", "__main__.py", "messages.py")
+    }
+    importers = Counter(other for others in dependencies().values() for other in others)
+    found = small_files(files, importers, started_by_name(files))
+    assert len(found) <= SMALL_FILES_MAX, f"{len(found)}: {found}: join some with those that use them"
+
+
+def test_small_files_are_found() -> None:
+    long = "\n" * (SMALL_LINES_MAX + 1)
+    files = {"read_by_one": "", "read_by_two": "", "long": long, "command": ""}
+    assert small_files(files, {"read_by_one": 1, "read_by_two": 2, "long": 1}, {"command"}) == ["read_by_one"]
+
+
+def test_modules_that_are_started_by_name_are_known() -> None:
+    started = started_by_name({"command": 'run([sys.executable, "-m", "gspc_trio.compute.sweep"])'})
+    assert {"cli.entry", "compute.sweep"} <= started

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,18 +14,20 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.server import JobSettings, run_job
+from gspc_trio.components.provision.shell.hardware import discover_hardware
 from gspc_trio.components.provision.shell.strategies import LocalStrategy
-from gspc_trio.components.provision.strategy import Strategy
-from gspc_trio.components.rif.shell.embedded import EmbeddedStrategy
+from gspc_trio.components.provision.strategy import RifOrder, Strategy
+from gspc_trio.components.rif.shell.service import open_rif
 from gspc_trio.components.rts.shell.client import Home, RunTimeSystem, join_rts
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import ProcessKey
-from gspc_trio.components.worker.shell.compute import open_process_backend
+from gspc_trio.components.worker.shell.compute import ComputeBackend, open_process_backend
 from gspc_trio.compute.code import encode_entry
+from gspc_trio.core.ids import RifId
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
-from gspc_trio.core.resources import checked_cores
+from gspc_trio.core.resources import Resource, checked_cores
 from gspc_trio.core.staging import FilePatterns
 from gspc_trio.iml.quota import Quota
 from gspc_trio.nursery.connections.connection_file import (
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from gspc_trio.components.job.shell.journal import Journal
 
 RTS_ADDRESS = "memory:rts"
+
+Discover = Callable[[RifId, int], tuple[Resource, ...]]
 
 
 @asynccontextmanager
@@ -231,3 +235,37 @@ def process_key() -> ProcessKey:
     from multiprocessing.process import current_process  # only here: a process without a job needs none
 
     return ProcessKey(bytes(current_process().authkey))
+
+
+class EmbeddedStrategy:
+    """Runs RIFs in this process, reached over memory.
+
+    Args:
+        network: in which RTS and RIFs listen.
+        backend: computes what the RIFs' workers are given.
+        discover: ``discover(rif_id, cores)`` returns what a host has.
+    """
+
+    def __init__(
+        self, network: Network, backend: ComputeBackend, discover: Discover = discover_hardware
+    ) -> None:
+        self._network = network
+        self._backend = backend
+        self._discover = discover
+
+    async def run(self, order: RifOrder) -> str:
+        """Run the RIF until it ends or this is cancelled."""
+        rts = order.rts_address("memory:")
+        hardware = self._discover(order.rif_id, order.cores)
+        async with open_rif(
+            self._network,
+            rif_id=order.rif_id,
+            incarnation=order.incarnation,
+            host=order.host,
+            hardware=hardware,
+            backend=self._backend,
+            listen=f"memory:{order.rif_id}.{order.incarnation}",
+            rts=rts,
+        ) as rif:
+            reason: str = await rif.wait_ended()
+            return reason

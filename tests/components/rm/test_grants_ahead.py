@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gspc_trio.components.rm.ahead import LEAD_MIN, LEAD_S, GrantsAheadOf
+from gspc_trio.components.rm.machine import LEAD_MIN, LEAD_S, GrantsAheadOf
 
 
 def test_hosts_are_told_again_when_half_of_what_they_were_told_of_is_given() -> None:

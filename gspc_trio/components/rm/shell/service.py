@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from gspc_trio.components.rm.ahead import GrantsAheadOf
 from gspc_trio.components.rm.events import Added, Removed, RmAction, RmEvent
-from gspc_trio.components.rm.machine import Aside, ResourceManager
+from gspc_trio.components.rm.machine import Aside, GrantsAheadOf, ResourceManager
 from gspc_trio.components.rm.messages import (
     Demand,
     Grant,

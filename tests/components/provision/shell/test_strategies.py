@@ -11,10 +11,10 @@ import pytest
 import trio
 from attrs import evolve
 
+from gspc_trio.components.embed import EmbeddedStrategy
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, describe_exit, find_strategies
 from gspc_trio.components.provision.strategy import RifOrder, StrategyError
 from gspc_trio.components.rif.messages import RifProcessOrder
-from gspc_trio.components.rif.shell.embedded import EmbeddedStrategy
 from gspc_trio.components.rts.messages import BootstrapReport
 from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.components.wire.codec import wire_codec

@@ -11,7 +11,7 @@ import pytest
 import trio
 from attrs import define, field
 
-from gspc_trio.components.rif.shell.embedded import EmbeddedStrategy
+from gspc_trio.components.embed import EmbeddedStrategy
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Release
 from gspc_trio.components.rts.messages import RegisterJob, RifUp
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
