@@ -20,15 +20,16 @@ from typing import TextIO
 import trio
 from cyclopts import App, CycloptsError
 
+from gspc_trio.cli.arguments import describe_usage_error
 from gspc_trio.components.job.shell.handle import JobFailed
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.core.frames import is_ours, user_frames
-from gspc_trio.iml import quota
 from gspc_trio.iml.errors import ImlError
+from gspc_trio.iml.quota import parse_size
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError, default_connection_file
 from gspc_trio.nursery.connections.errors import AuthenticationFailed, ConnectFailed
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
-from gspc_trio.protocol.address import WebSocketAddress, parse_address
+from gspc_trio.protocol.address import BadAddress, WebSocketAddress, parse_address
 from gspc_trio.workflow.runtime import USER_CODE
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,10 @@ INTEGER_BITS_MAX = 2048
 
 class CommandError(ValueError):
     """A command cannot do what it was asked; the message says why and what to do."""
+
+
+class UsageError(CommandError):
+    """The command line is wrong; the message names the argument. The exit status is 2."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -118,8 +123,9 @@ def run_command(app: App, arguments: list[str] | None = None) -> None:
     _open_standard_streams()
     name = app.name[0] if app.name else "gspc"
     try:
-        command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=True)
-    except CycloptsError:
+        command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        print(f"{name}: {describe_usage_error(error)}", file=sys.stderr)
         sys.exit(2)
     status = 0
     try:
@@ -161,7 +167,7 @@ def _tell(name: str, group: BaseException) -> int:
     for line in dict.fromkeys(_line(error) for error in errors if not isinstance(error, KeyboardInterrupt)):
         print(f"{name}: {line}", file=sys.stderr)
     log.debug("the command failed", exc_info=group)
-    return 1
+    return 2 if any(isinstance(error, UsageError) for error in errors) else 1
 
 
 def _line(error: BaseException) -> str:
@@ -358,17 +364,17 @@ def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:
     """Return where to listen.
 
     Raises:
-        CommandError: others could read along, or this is no single address.
-        BadAddress: this is no address.
+        UsageError: others could read along, or this is no single address.
     """
-    if not 0 <= port <= 65535:
-        raise CommandError(f"--port {port}: a TCP port is a number from 0 to 65535")
-    where = parse_address(str(WebSocketAddress(host.strip("[]"), port, tls)))
+    try:
+        where = parse_address(str(WebSocketAddress(host.strip("[]"), port, tls)))
+    except BadAddress as error:
+        raise UsageError(f"--listen {host}: this is no address of this host") from error
     assert isinstance(where, WebSocketAddress)
     if where.host in ("0.0.0.0", "::"):
-        raise CommandError(f"--listen {host} stands for many addresses: name the one for other hosts")
+        raise UsageError(f"--listen {host} stands for many addresses: name the one for other hosts")
     if not (tls or where.is_loopback):
-        raise CommandError(f"other hosts can reach {host}, and nothing would be encrypted: add --tls")
+        raise UsageError(f"--listen {host}: others can reach it, and nothing would be encrypted: add --tls")
     return where
 
 
@@ -376,31 +382,19 @@ def parse_option(text: str) -> tuple[str, str]:
     """Return name and value of ``name=value``.
 
     Raises:
-        CommandError: the text has another form.
+        UsageError: the text has another form.
     """
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise CommandError(f"{text!r} is no option: write --set NAME=VALUE")
+        raise UsageError(f"--set {text}: write NAME=VALUE")
     return name, value
-
-
-def parse_size(text: str) -> int:
-    """Return the bytes that a text like ``4GiB`` means (``iml.quota``).
-
-    Raises:
-        CommandError: it is no size.
-    """
-    try:
-        return quota.parse_size(text)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
 
 
 def memory_options(memory: str, spill: str, spill_directory: str) -> dict[str, str]:
     """Return the options of a local RIF whose host's memory servers may use so much.
 
     Raises:
-        CommandError: one is no size, or there is no such directory.
+        CommandError: there is no such directory.
     """
     if spill_directory and not os.path.isdir(spill_directory):
         raise CommandError(f"--spill-directory {spill_directory}: there is no such directory")

@@ -16,11 +16,12 @@ import trio
 from cyclopts import App, Parameter
 from msgspec.structs import replace
 
+from gspc_trio.cli.arguments import Port, Size
 from gspc_trio.cli.common import (
     CommandError,
+    UsageError,
     flatten,
     listen_address,
-    parse_size,
     print_json,
     run_command,
     set_up_logging,
@@ -28,6 +29,7 @@ from gspc_trio.cli.common import (
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.iml.messages import LayerStatus
+from gspc_trio.iml.quota import parse_size
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.coordinator import CoordinatorService
 from gspc_trio.iml.shell.layer import default_iml_file, join_layer
@@ -64,11 +66,11 @@ Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSO
 async def start(
     *,
     host: str = "",
-    memory: str = "",
-    spill: str = "0",
+    memory: Size = "",
+    spill: Size = "0",
     spill_directory: str = "",
     listen: str = "",
-    port: int = 0,
+    port: Port = 0,
     tls: Annotated[bool, Parameter(negative=())] = False,
     connection_file: File = None,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
@@ -127,11 +129,11 @@ def _checked(memory_bytes: int) -> int:
     """Return the quota of a server if this host has so much.
 
     Raises:
-        CommandError: it has not, or this is less than a page.
+        UsageError: it has not, or this is less than a page.
     """
     has_bytes = MEMORY_SHARE * default_memory_bytes()
     if not PAGE_BYTES <= memory_bytes <= has_bytes:
-        raise CommandError(
+        raise UsageError(
             f"--memory {memory_bytes}: a memory server needs {PAGE_BYTES} bytes or more, and this host has "
             f"{has_bytes}"
         )
@@ -175,7 +177,7 @@ def _listen_address(listen: str, port: int, tls: bool, alive: ConnectionInfo | N
     """Return where to listen: in a running layer as its first server does.
 
     Raises:
-        CommandError: others could read along, or this is no single address.
+        UsageError: others could read along, or this is no single address.
     """
     if alive is None:
         return listen_address(listen or "127.0.0.1", port, tls)

@@ -9,9 +9,11 @@ from typing import Annotated, Any, TextIO
 
 from cyclopts import App, Parameter
 
+from gspc_trio.cli.arguments import Cores, Priority, Settings, Task, Weight
 from gspc_trio.cli.beside import place_for_connection_file, show_top
 from gspc_trio.cli.common import (
     CommandError,
+    UsageError,
     interruptible,
     json_alone,
     print_json,
@@ -53,7 +55,7 @@ from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
-from gspc_trio.workflow.definition import Workflow
+from gspc_trio.workflow.definition import SettingError, Workflow
 
 app = App(name="gspc-jobserver", help="Run a workflow, and control running jobs.", version=VERSION)
 
@@ -83,18 +85,16 @@ JobName = Annotated[str, Parameter(help="Id of the job, as gspc-jobserver list s
 async def run(
     workflow: Path,
     *,
-    settings: Annotated[
-        list[str] | None, Parameter(name="--set", consume_multiple=False, negative=())
-    ] = None,
+    settings: Settings = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     iml: Path | None = None,
     records: Path | None = None,
     journal: Path | None = None,
     keep_going: Annotated[bool, Flag] = False,
-    cores: int = 0,
-    weight: float = 1.0,
-    priority: int = 0,
+    cores: Cores = 0,
+    weight: Weight = 1.0,
+    priority: Priority = 0,
     threads: Annotated[bool, Flag] = False,
     top: Annotated[bool, Flag] = False,
     task_output: OutputMode | None = None,
@@ -146,16 +146,23 @@ async def run(
         options["data"] = _layer_without_journal(iml, journal)
     with json_alone(json) as out:
         with interruptible():
-            loaded = load_workflow_file(workflow, settings or [])
+            loaded = _load(workflow, settings or [])
         with new_journal(journal, workflow, settings or [], loaded, options) as durable:
             to = out if json else None
             return await _run_loaded(loaded, options, durable, rts, cores, records, to, top, task_output)
 
 
+def _load(workflow: Path, settings: list[str]) -> LoadedWorkflow:
+    try:
+        return load_workflow_file(workflow, settings)
+    except SettingError as error:
+        raise UsageError(f"--set: {error}") from error
+
+
 def _layer_without_journal(iml: Path, journal: Path | None) -> DataLayer:
     if journal is not None:
-        raise CommandError(
-            "--iml keeps values in memory, where a journal cannot find them: give one of the two"
+        raise UsageError(
+            "--iml keeps values in memory, where --journal cannot find them: give only one of them"
         )
     return published_layer(iml)
 
@@ -167,7 +174,7 @@ async def resume(
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     records: Path | None = None,
-    cores: int = 0,
+    cores: Cores = 0,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
     log_json: Annotated[bool, Parameter(name="--log-json", negative=())] = False,
 ) -> int:
@@ -211,7 +218,7 @@ async def _run_loaded(
 ) -> int:
     """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
     if rts is not None and cores:
-        raise CommandError("--cores cannot be used with --rts: that run-time system has its cores already")
+        raise UsageError("--cores cannot be used with --rts: that run-time system has its cores already")
     rts_file = running_connection(rts) if rts is not None else None
     settings = JobSettings(**options, modules=loaded.modules)
     failure = None
@@ -380,7 +387,7 @@ async def wait(job: JobName, *, rts: RunningFile = None, json: Json = False) -> 
 
 @app.command
 async def log(
-    job: JobName, task: int | None = None, *, follow: Annotated[bool, Flag] = False, rts: RunningFile = None
+    job: JobName, task: Task = None, *, follow: Annotated[bool, Flag] = False, rts: RunningFile = None
 ) -> None:
     """Print what the tasks of a running job have printed.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import trio
@@ -18,10 +18,16 @@ from rich.progress import (
 )
 
 from gspc_trio.components.job.shell.handle import Job
-from gspc_trio.core.task import FINAL_STATES
+from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.nursery.scopes.scope import open_scope
 
 REFRESH_INTERVAL_S = 0.1
+
+
+def describe_troubles(counts: Mapping[TaskState, int]) -> str:
+    """Return how many tasks failed or were cancelled, "" if none."""
+    troubles = (TaskState.FAILED, TaskState.CANCELLED)
+    return ", ".join(f"{counts[state]} {state.value}" for state in troubles if counts.get(state))
 
 
 @asynccontextmanager
@@ -32,12 +38,13 @@ async def show_progress(job: Job) -> AsyncIterator[None]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        TextColumn("{task.fields[troubles]}", style="red", markup=False),
         TimeElapsedColumn(),
         console=Console(file=sys.stderr),
         transient=True,
         auto_refresh=False,
     )
-    row = bar.add_task(job.machine.name, total=None)
+    row = bar.add_task(job.machine.name, total=None, troubles="")
 
     async def refresh() -> None:
         while True:
@@ -46,8 +53,8 @@ async def show_progress(job: Job) -> AsyncIterator[None]:
 
     def update() -> None:
         counts = job.machine.counts()
-        ended = sum(counts.get(state, 0) for state in FINAL_STATES)
-        bar.update(row, completed=ended, total=sum(counts.values()) or None)
+        ended, total = sum(counts.get(state, 0) for state in FINAL_STATES), sum(counts.values())
+        bar.update(row, completed=ended, total=total or None, troubles=describe_troubles(counts))
         bar.refresh()
 
     with bar:

@@ -12,14 +12,24 @@ from typing import Annotated
 import trio
 from cyclopts import App, Parameter
 
+from gspc_trio.cli.arguments import (
+    Cores,
+    HostOptions,
+    Hosts,
+    PlacementName,
+    Port,
+    RemovePolicy,
+    Settings,
+    Size,
+)
 from gspc_trio.cli.common import (
     CommandError,
+    UsageError,
     connection_path,
     directory_option,
     listen_address,
     memory_options,
     parse_option,
-    parse_size,
     print_json,
     run_command,
     running_connection,
@@ -30,6 +40,7 @@ from gspc_trio.cli.waiting import describe_waiting
 from gspc_trio.components.provision.shell.ssh import SshStrategy
 from gspc_trio.components.provision.shell.strategies import find_strategies
 from gspc_trio.components.rm.placing import Placement
+from gspc_trio.components.rts.lifecycle import NO_STRATEGY
 from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
 from gspc_trio.components.rts.shell.state_files import (
@@ -43,6 +54,7 @@ from gspc_trio.components.rts.shell.state_files import (
 from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.resources import Resource
+from gspc_trio.iml.quota import parse_size
 from gspc_trio.nursery.connections.certificates import Authority
 from gspc_trio.nursery.connections.connection_file import (
     ConnectionInfo,
@@ -51,6 +63,7 @@ from gspc_trio.nursery.connections.connection_file import (
     remove_connection_file,
 )
 from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.policies.placement import PLACEMENTS
 from gspc_trio.protocol.plain import to_plain
@@ -78,16 +91,16 @@ Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSO
 async def start(
     *,
     connection_file: File = None,
-    cores: int = 0,
-    port: int = 0,
+    cores: Cores = 0,
+    port: Port = 0,
     listen: str = "127.0.0.1",
     tls: Annotated[bool, Parameter(negative=())] = False,
     state: Path | None = None,
-    placement: str = "fifo",
-    hosts: Annotated[list[str] | None, Parameter(name="--host", consume_multiple=False, negative=())] = None,
+    placement: PlacementName = "fifo",
+    hosts: HostOptions = None,
     directory: str = "",
-    memory: str = "",
-    spill: str = "",
+    memory: Size = "",
+    spill: Size = "",
     spill_directory: str = "",
     verbose: Verbose = False,
     log_json: LogJson = False,
@@ -130,7 +143,7 @@ async def start(
         Log as JSON, one line each.
     """
     set_up_logging(verbose, log_json)
-    rating = find_placement(placement)
+    rating = None if placement == "fifo" else PLACEMENTS[placement]
     options = directory_option(directory) | memory_options(memory, spill, spill_directory)
     path = connection_path(connection_file)
     _refuse_second(await find_live_connection(path), path)
@@ -169,17 +182,6 @@ async def _run(
             await serve(service, path, keeper)
         finally:
             remove_connection_file(path, info)
-
-
-def find_placement(name: str) -> Placement | None:
-    """Return the placement policy of this name; None for that of the queues.
-
-    Raises:
-        CommandError: there is none of this name.
-    """
-    if name not in PLACEMENTS:
-        raise CommandError(f"there is no placement {name!r}; there are: {', '.join(PLACEMENTS)}")
-    return None if name == "fifo" else PLACEMENTS[name]
 
 
 def _refuse_second(alive: ConnectionInfo | None, path: Path) -> None:
@@ -266,13 +268,11 @@ async def explain(job: str, *, connection_file: RunningFile = None, json: Json =
 
 @app.command
 async def bootstrap(
-    hosts: list[str],
+    hosts: Hosts,
     *,
     strategy: str = "local",
-    cores: int = 0,
-    settings: Annotated[
-        list[str] | None, Parameter(name="--set", consume_multiple=False, negative=())
-    ] = None,
+    cores: Cores = 0,
+    settings: Settings = None,
     connection_file: RunningFile = None,
     json: Json = False,
 ) -> int:
@@ -293,9 +293,17 @@ async def bootstrap(
     """
     options = dict(parse_option(text) for text in settings or [])
     for name in {"memory", "spill"} & options.keys():
-        parse_size(options[name])
+        try:
+            parse_size(options[name])
+        except ValueError as error:
+            raise UsageError(f"--set {name}={options[name]}: {error}") from error
     async with join_rts(running_connection(connection_file)) as rts:
-        report = await rts.bootstrap(hosts, strategy, cores=cores, options=options)
+        try:
+            report = await rts.bootstrap(hosts, strategy, cores=cores, options=options)
+        except RemoteError as error:
+            if error.message.startswith(NO_STRATEGY):
+                raise UsageError(f"--strategy {strategy}: {error.message}") from error
+            raise
     if json:
         print_json({"started": report.started, "failed": report.failed})
     else:
@@ -344,18 +352,22 @@ def parse_resource(text: str) -> Resource:
     """Return the resource that ``ID=CLASS`` or ``ID=CLASS:PARENT,PARENT`` describes.
 
     Raises:
-        CommandError: the text has another form.
+        UsageError: the text has another form.
     """
     name, equals, rest = text.partition("=")
     resource_class, _, parents = rest.partition(":")
     if not (name and equals and resource_class):
-        raise CommandError(f"{text!r} is not a resource; write ID=CLASS or ID=CLASS:PARENT,PARENT")
+        raise UsageError(f"RESOURCES {text}: this is no resource; write ID=CLASS or ID=CLASS:PARENT,PARENT")
     return Resource(name, resource_class, tuple(filter(None, parents.split(","))))
 
 
 @app.command
 async def remove(
-    rif_id: str, resource_ids: list[str], *, policy: str = "lose", connection_file: RunningFile = None
+    rif_id: str,
+    resource_ids: list[str],
+    *,
+    policy: RemovePolicy = "lose",
+    connection_file: RunningFile = None,
 ) -> None:
     """Remove resources from a RIF.
 

@@ -12,7 +12,8 @@ from typing import Annotated
 import trio
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.common import CommandError, print_json, run_command, running_connection
+from gspc_trio.cli.arguments import Port, Speed
+from gspc_trio.cli.common import CommandError, UsageError, print_json, run_command, running_connection
 from gspc_trio.iml.shell.layer import default_iml_file
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.tui.live import Follower, LiveSource, connector, layer_connector
@@ -22,6 +23,8 @@ from gspc_trio.tui.replay import Player, ReplaySource
 from gspc_trio.version import VERSION
 
 app = App(name="gspc-top", help="See resources, queues and task states live.", version=VERSION)
+for _name in ("--help", "--version"):
+    app[_name].group = "Parameters"  # it has no commands: one box is enough
 
 Flag = Parameter(negative=())
 SETTLE_TIMEOUT_S = 10.0
@@ -33,7 +36,7 @@ def top(
     *,
     rts: Annotated[Path | None, Parameter(name=["--rts", "--connection-file"])] = None,
     replay: Path | None = None,
-    speed: float = 1.0,
+    speed: Speed = 1.0,
     iml: Annotated[Path | None, Parameter(name=["--iml"])] = None,
     once: Annotated[bool, Flag] = False,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
@@ -41,7 +44,7 @@ def top(
     light: Annotated[bool, Flag] = False,
     until_job: str | None = None,
     serve: Annotated[bool, Flag] = False,
-    port: int = 0,
+    port: Port = 0,
     control: Annotated[bool, Flag] = False,
     owner: Annotated[int | None, Parameter(show=False)] = None,
 ) -> None:
@@ -77,18 +80,18 @@ def top(
         Number of a descriptor, a pipe: leave when its other end is closed.
     """
     if json and not once:
-        raise CommandError("--json prints one snapshot: add --once")
+        raise UsageError("--json prints one snapshot: add --once")
+    if once and serve:
+        raise UsageError("--once prints a snapshot and --serve shows a page: give only one of them")
+    if replay is not None and rts is not None:
+        raise UsageError("--replay shows a file and --rts a running system: give only one of them")
+    if (port or control) and not serve:
+        raise UsageError("--port and --control need --serve")
     if replay is not None and not replay.is_file():
         raise CommandError(f"there is no record file {replay}")
-    if replay is not None and rts is not None:
-        raise CommandError("--replay shows a file and --rts a running system: give only one of them")
-    if not speed > 0:
-        raise CommandError(f"--speed {speed:g}: give a number greater than 0")
     if serve:
         _serve(rts, replay, port, light=light, control=control and not read_only)
         return
-    if port or control:
-        raise CommandError("--port and --control need --serve")
     if once:
         _once(rts, replay, json)
         return

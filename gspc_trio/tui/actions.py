@@ -22,6 +22,9 @@ from gspc_trio.tui.views.tasks import Tasks
 if TYPE_CHECKING:
     from gspc_trio.tui.app import TopApp
 
+ACTIONS = ("cancel_task", "retry_task", "stop_job", "weigh_job", "remove_resource", "drain_host", "add_back")
+"""Names of all that change something."""
+
 BACK = ("back", "Back: change nothing")
 
 

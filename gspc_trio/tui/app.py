@@ -23,7 +23,7 @@ from textual.widgets import ContentSwitcher
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.records.facts import TaskChanged
-from gspc_trio.tui.actions import Actions
+from gspc_trio.tui.actions import ACTIONS, Actions
 from gspc_trio.tui.details import TaskPage
 from gspc_trio.tui.dialogs import Ask, TextPage
 from gspc_trio.tui.lines import Keys, Lines
@@ -55,8 +55,6 @@ VIEWS: tuple[type[View], ...] = (
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status after Ctrl-C."""
 
-ACTIONS = ("cancel_task", "retry_task", "stop_job", "weigh_job", "remove_resource", "drain_host", "add_back")
-
 LEAVE_S = 1.0
 """How long a terminal without an owner may take to leave in good order."""
 
@@ -71,6 +69,7 @@ HELP_KEYS = (
     ("t", "light or dark"),
     ("?", "this page"),
     ("q", "quit"),
+    ("ctrl+z", "suspend; fg comes back (not with run --top)"),
 )
 """Keys of every view, and what they do."""
 
@@ -113,6 +112,7 @@ class TopApp(App[None]):
         Binding("escape", "end_filter", "Back", show=False),
         Binding("q", "quit", "Quit"),
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False, priority=True),
         Binding("full_stop", "step", "Step", show=False),
         Binding("less_than_sign", "faster(0.5)", "Slower", show=False),
         Binding("greater_than_sign", "faster(2.0)", "Faster", show=False),
@@ -312,7 +312,7 @@ class TopApp(App[None]):
     def action_help(self) -> None:
         """Show the help."""
         views = [self.query_one(f"#{kind.NAME}", View) for kind in VIEWS]
-        text = help_text(views, self.view, isinstance(self.source, ReplaySource))
+        text = help_text(views, self.view, isinstance(self.source, ReplaySource), self.why_not)
         self.push_screen(TextPage("help", text))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
@@ -323,7 +323,7 @@ class TopApp(App[None]):
             yield SystemCommand(f"Show {name}", kind.HELP, lambda name=name: self.show_view(name))
         yield SystemCommand("Light or dark", "Change the colours", self.action_theme)
         yield SystemCommand("Help", "Views and keys", self.action_help)
-        for action in ACTIONS:
+        for action in ACTIONS if self.may_act else ():
             title = action.replace("_", " ").capitalize()
             text = getattr(Actions, action).__doc__ or ""
             yield SystemCommand(title, text, getattr(self, f"action_{action}"))
@@ -402,6 +402,14 @@ class TopApp(App[None]):
         """Show everything about a task."""
         self.push_screen(TaskPage(task))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether an action is offered: none that would be refused, its key does nothing."""
+        if action in ACTIONS and not self.may_act:
+            return False
+        if action == "suspend_process" and self._owner is not None:
+            return False  # whoever has started it would go on, and the shell with its prompt would not come
+        return super().check_action(action, parameters)
+
     def _act(self, action: Callable[[], Coroutine[object, None, None]]) -> None:
         self.run_worker(action(), group="action")
 
@@ -434,10 +442,19 @@ class TopApp(App[None]):
         self._act(self.actions_of_owner.add_back)
 
 
-def help_text(views: Sequence[View], current: View, replay: bool) -> str:
-    """Return the page as text, what concerns the current view first."""
+def help_text(views: Sequence[View], current: View, replay: bool, why_not: str = "") -> str:
+    """Return the page as text, what concerns the current view first.
+
+    Args:
+        views: all of them.
+        current: the one that is seen.
+        replay: whether a run is replayed.
+        why_not: why nothing can be changed from here, "" if it can.
+    """
     lines = [current.NAME.upper(), "", *_wrapped(current.HELP), ""]
-    lines += [f"  {key:<24}{what}" for key, what in _keys_of(current)]
+    lines += [f"  {key:<24}{what}" for key, what in _keys_of(current, bool(why_not))]
+    if why_not and not replay:
+        lines += ["", f"  {why_not}"]
     lines += ["", "EVERYWHERE", ""]
     lines += [f"  {key:<24}{what}" for key, what in HELP_KEYS]
     if replay:
@@ -460,11 +477,12 @@ def _symbols(*states: str) -> str:
 _PRETTY = {"delete,minus": "delete or -", "plus": "+"}
 
 
-def _keys_of(view: View) -> list[tuple[str, str]]:
+def _keys_of(view: View, only_look: bool) -> list[tuple[str, str]]:
     found = []
     for binding in view.BINDINGS:
         key, description = getattr(binding, "key", ""), getattr(binding, "description", "")
-        if getattr(binding, "show", False):
+        acts = getattr(binding, "action", "").removeprefix("app.") in ACTIONS
+        if getattr(binding, "show", False) and not (acts and only_look):
             found.append((_PRETTY.get(key, key), description))
     return found
 

@@ -162,7 +162,7 @@ def as_lines(model: Model) -> list[str]:
             for name, it in seen.classes.items()
         ]
     head = f"{'JOB':<6}{'NAME':<16}{'STATE':<10}{'READY':>7}{'RUNNING':>8}{'DONE':>7}{'FAILED':>7}"
-    lines += ["", f"{head}{'PER S':>7}{'AGE':>8}"]
+    lines += ["", f"{head}{'PER S':>7}{'TIME':>8}"]
     for job in seen.jobs:
         ready, running = job.tasks[TaskState.READY], job.tasks[TaskState.RUNNING]
         finished, failed = job.tasks[TaskState.FINISHED], job.tasks[TaskState.FAILED]

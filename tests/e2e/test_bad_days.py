@@ -168,22 +168,13 @@ def test_mistakes_get_one_clear_line(world: World) -> None:
         (("run", "nowhere.py"), "no workflow file nowhere.py"),
         (("run", world.workflow("def nothing(): pass", "empty")), "no function workflow()"),
         (("run", world.workflow("def workflow(:", "broken")), "SyntaxError"),
-        (("run", flow, "--set", "count=3"), "count"),
-        (("run", flow, "--set", "n=many"), "many"),
         (("run", flow, "--rts", "missing.json"), "missing.json"),
         (("run", flow, "--records", "no/such/folder/records"), "no/such/folder"),
         (("list",), "gspc-rts start"),
-        (("run", flow, "--cores", "-1"), "-1"),
     ]:
         done = world.run("jobserver", *arguments)
         assert done.returncode == 1, (arguments, done.stderr)
         assert said in one_line(done.stderr), arguments
-
-
-def test_a_port_that_is_none_gets_one_clear_line(world: World) -> None:
-    done = world.run("rts", "start", "--port", "99999")
-    assert done.returncode == 1
-    assert one_line(done.stderr) == "gspc-rts: --port 99999: a TCP port is a number from 0 to 65535"
 
 
 def test_no_rts_and_unsafe_files_get_one_clear_line(world: World) -> None:

@@ -36,7 +36,7 @@ def test_everything_goes_encrypted_when_asked(world: World) -> None:
 def test_what_others_could_read_is_refused_with_what_to_do(world: World) -> None:
     for address, advice in (("192.0.2.1", "add --tls"), ("0.0.0.0", "name the one")):
         done = world.run("rts", "start", "--listen", address)
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert advice in one_line(done.stderr)
     world.start_rts("--cores", "1")
     done = world.run("rts", "bootstrap", "elsewhere.invalid", "--strategy", "ssh")

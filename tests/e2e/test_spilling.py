@@ -89,7 +89,7 @@ def test_a_host_that_cannot_write_there_is_refused_with_the_reason(world: World)
     assert "ends: it cannot write to the directory /no/such" in done.stdout
     done = world.run("rts", "bootstrap", "bert", "--set", "spill=lots")
     assert (done.returncode, done.stderr) == (
-        1,
-        "gspc-rts: 'lots' is not a size; write for example 4GiB, 512MiB or 1000000\n",
+        2,
+        "gspc-rts: --set spill=lots: 'lots' is not a size; write for example 4GiB, 512MiB or 1000000\n",
     )
     world.stop_rts()

@@ -116,12 +116,8 @@ def test_one_look_as_text_and_as_json(world: World) -> None:
     [
         ((), "this is not a terminal: print a snapshot with --once, or --once --json"),
         (("--once",), "there is no connection file"),
-        (("--json",), "--json prints one snapshot: add --once"),
         (("--replay", "missing"), "there is no record file missing"),
-        (("--replay", "x", "--rts", "y"), "there is no record file x"),
         (("--replay", __file__, "--once"), "is no record file"),
-        (("--speed", "0", "--replay", __file__), "--speed 0: give a number greater than 0"),
-        (("--control",), "--port and --control need --serve"),
     ],
     ids=str,
 )
@@ -207,6 +203,26 @@ def test_one_interrupt_ends_the_run_and_its_terminal(world: World, terminals: li
     assert not terminal.text().strip(), "the screen is as it was"
     terminal("send-keys", "-l", "echoed")
     terminal.wait_for("echoed")
+
+
+@needs_tmux
+def test_ctrl_z_suspends_it_and_fg_comes_back(world: World, terminals: list[Tmux]) -> None:
+    world.start_rts("--cores", "2")
+    terminal = Tmux(world, 80, 24, ["bash", "--norc", "--noprofile", "-i"])
+    terminals.append(terminal)
+    terminal("send-keys", "-l", shlex.join(top("--rts", world.connection_file)))
+    terminal.press("Enter")
+    terminal.wait_for("1 Overview")
+    terminal.press("C-z")
+    assert "1 Overview" not in terminal.wait_for("Stopped")
+    terminal("send-keys", "-l", "fg")
+    terminal.press("Enter")
+    terminal.wait_for("1 Overview")
+    terminal.press("q")
+    terminal("send-keys", "-l", "exit")
+    terminal.press("Enter")
+    wait_until(terminal.out.exists, "the shell has ended")
+    world.stop_rts()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "told to end"])

@@ -13,9 +13,10 @@ from gspc_trio.components.job.messages import CancelTask, RetryFailed, StopJob
 from gspc_trio.components.rif.messages import DagReport
 from gspc_trio.components.rts.messages import AddDag, GetResources, RemoveDag, ResourceList, SetWeight
 from gspc_trio.core.resources import Resource
-from gspc_trio.tui.app import Severity, TopApp
+from gspc_trio.tui.actions import ACTIONS
+from gspc_trio.tui.app import VIEWS, Severity, TopApp
 from gspc_trio.tui.source import CannotAsk
-from tests.tui.support import WALL_S, FakeSource, small_run
+from tests.tui.support import WALL_S, FakeSource, screen_text, small_run
 
 BETA = (
     Resource("r2.node", "node"),
@@ -158,7 +159,24 @@ def test_who_may_only_look_changes_nothing(keys: tuple[str, ...]) -> None:
         await pilot.pause()
         assert len(app.screen_stack) == 1
         assert source.asked == []
-        assert HeardApp.said == ["this terminal may only look"]
+        assert HeardApp.said == []
+
+    drive(steps, read_only=True)
+
+
+def test_who_may_only_look_is_offered_no_action() -> None:
+    async def steps(pilot: Pilot[None], app: TopApp, source: FakeSource) -> None:
+        del source
+        for view in VIEWS:
+            await press(pilot, view.KEY)
+            offered = {binding.action for _, binding, _, _ in app.screen.active_bindings.values()}
+            assert offered & {f"app.{name}" for name in ACTIONS} == set()
+        titles = {command.title for command in app.get_system_commands(app.screen)}
+        assert titles & {name.replace("_", " ").capitalize() for name in ACTIONS} == set()
+        await press(pilot, "1", "question_mark")
+        shown = screen_text(app)
+        assert "this terminal may only look" in shown
+        assert "Stop job" not in shown
 
     drive(steps, read_only=True)
 

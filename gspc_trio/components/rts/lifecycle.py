@@ -51,6 +51,9 @@ from gspc_trio.records.facts import RifChanged
 
 UNCONFIRMED = "it did not say in time that revoked work has ended"
 
+NO_STRATEGY = "there is no strategy"
+"""How the refusal of a bootstrap begins when its strategy is not known."""
+
 CORES_MAX = 4096
 """Cores of one host: no hardware has more, and a machine cannot compute in so many processes."""
 
@@ -577,7 +580,7 @@ def refusal_of(event: BootstrapAsked, strategies: frozenset[str], rifs: int, rif
     """
     if event.strategy not in strategies:
         there = ", ".join(sorted(strategies)) or "none"
-        return f"there is no strategy {event.strategy!r}; there are: {there}"
+        return f"{NO_STRATEGY} {event.strategy!r}; there are: {there}"
     if not event.hosts:
         return "no host was named"
     twice = sorted({host for host in event.hosts if event.hosts.count(host) > 1})

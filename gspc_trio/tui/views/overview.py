@@ -134,7 +134,7 @@ class Overview(View):
             Column("left", 6, right=True),
             Column("held", 5, right=True),
             Column("weight", 6, right=True, room=120),
-            Column("age", 7, right=True, room=96),
+            Column("time", 7, right=True, room=96),
             empty="no job is registered",
         )
         yield Lines(id="classes")

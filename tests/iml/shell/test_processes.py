@@ -161,7 +161,8 @@ def test_the_commands(servers: Servers) -> None:
     assert again.returncode == 1
     assert again.stderr == "gspc-iml: host 'b' has a memory server already: name this one with --host\n"
     bad = servers.run("start", "--memory", "much")
-    assert bad.stderr == "gspc-iml: 'much' is not a size; write for example 4GiB, 512MiB or 1000000\n"
+    said = "gspc-iml: --memory much: 'much' is not a size; write for example 4GiB, 512MiB or 1000000\n"
+    assert (bad.returncode, bad.stderr) == (2, said)
     for size in ("0", "100", "1000TiB"):
         bad = servers.run("start", "--host", "c", "--memory", size)
         assert (bad.returncode, bad.stdout) == (1, "")

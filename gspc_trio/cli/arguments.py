@@ -1,0 +1,98 @@
+"""What each argument may be: checked while the command line is parsed, before anything is done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from cyclopts import CycloptsError, Parameter, ValidationError
+
+from gspc_trio.components.rts.lifecycle import CORES_MAX
+from gspc_trio.iml.quota import parse_size
+from gspc_trio.policies.placement import PLACEMENTS
+
+PRIORITY_MAX = 2**31 - 1
+"""Priorities travel as whole numbers of limited size."""
+
+SHOWN_MAX = 200
+"""Characters of a wrong value that are shown."""
+
+
+def _cores(_: object, cores: int) -> None:
+    if not 0 <= cores <= CORES_MAX:
+        raise ValueError(f"a number from 0 (all cores of the host) to {CORES_MAX} is needed")
+
+
+def _port(_: object, port: int) -> None:
+    if not 0 <= port <= 65535:
+        raise ValueError("a TCP port is a number from 0 to 65535")
+
+
+def _more_than_0(_: object, number: float) -> None:
+    if not (number > 0 and math.isfinite(number)):
+        raise ValueError("give a number greater than 0")
+
+
+def _priority(_: object, priority: int) -> None:
+    if abs(priority) > PRIORITY_MAX:
+        raise ValueError(f"a priority is a number from -{PRIORITY_MAX} to {PRIORITY_MAX}")
+
+
+def _task(_: object, task: int | None) -> None:
+    if task is not None and task < 0:
+        raise ValueError("tasks are numbered from 0 on")
+
+
+def _size(_: object, size: str) -> None:
+    if size:  # the default is checked, too
+        parse_size(size)
+
+
+def _settings(_: object, settings: Sequence[str] | None) -> None:
+    for setting in settings or ():
+        name, equals, _value = setting.partition("=")
+        if not (name and equals):
+            raise ValueError("write NAME=VALUE")
+
+
+def _hosts(_: object, hosts: Sequence[str] | None) -> None:
+    hosts = hosts or ()
+    twice = sorted({host for host in hosts if hosts.count(host) > 1})
+    if twice or "" in hosts:
+        raise ValueError(f"hosts named twice: {', '.join(twice)}" if twice else "a host has no name")
+
+
+def _placement(_: object, name: str) -> None:
+    if name not in PLACEMENTS:
+        raise ValueError(f"there is no such placement; there are: {', '.join(PLACEMENTS)}")
+
+
+Cores = Annotated[int, Parameter(validator=_cores)]
+Port = Annotated[int, Parameter(validator=_port)]
+Weight = Annotated[float, Parameter(validator=_more_than_0)]
+Speed = Annotated[float, Parameter(validator=_more_than_0)]
+Priority = Annotated[int, Parameter(validator=_priority)]
+Task = Annotated[int | None, Parameter(validator=_task)]
+Size = Annotated[str, Parameter(validator=_size)]
+Settings = Annotated[
+    list[str] | None, Parameter(name="--set", consume_multiple=False, negative=(), validator=_settings)
+]
+Hosts = Annotated[list[str], Parameter(validator=_hosts)]
+HostOptions = Annotated[
+    list[str] | None, Parameter(name="--host", consume_multiple=False, negative=(), validator=_hosts)
+]
+PlacementName = Annotated[str, Parameter(validator=_placement)]
+RemovePolicy = Literal["lose", "wait", "refuse"]
+
+
+def describe_usage_error(error: CycloptsError) -> str:
+    """Return in one line which argument of a command line is wrong, its value, and why."""
+    if isinstance(error, ValidationError) and error.argument is not None and error.argument.tokens:
+        tokens = error.argument.tokens
+        name = tokens[0].keyword or error.argument.name.lstrip("-").upper()
+        value = " ".join(token.value for token in tokens)
+        if len(value) > SHOWN_MAX:
+            value = f"{value[:SHOWN_MAX]}..."
+        return f"{name} {value}: {error.exception_message}"
+    return " ".join(str(error).split())

@@ -1,0 +1,65 @@
+"""The progress bar: what it says of tasks that did not finish."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+import trio
+
+from gspc_trio.cli.progress import describe_troubles, show_progress
+from gspc_trio.components.embed import open_job, open_rts
+from gspc_trio.components.job.shell.handle import JobFailed
+from gspc_trio.components.job.shell.server import JobSettings
+from gspc_trio.core.task import TaskState
+from gspc_trio.workflow.patterns import farm
+from tests.e2e.support import HANG_S
+
+
+class Terminal(io.StringIO):
+    """A text that passes for a terminal.
+
+    Attributes:
+        failed: something was said of a failure.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed = trio.Event()
+
+    def write(self, text: str) -> int:
+        if "1 failed" in text:
+            self.failed.set()
+        return super().write(text)
+
+    def isatty(self) -> bool:
+        return True
+
+
+def divide(number: int) -> float:
+    return 1 / number
+
+
+def test_troubles_are_those_that_did_not_finish() -> None:
+    assert describe_troubles({}) == ""
+    assert describe_troubles({TaskState.FINISHED: 3, TaskState.FAILED: 0}) == ""
+    counts = {TaskState.FINISHED: 3, TaskState.FAILED: 2, TaskState.CANCELLED: 1}
+    assert describe_troubles(counts) == "2 failed, 1 cancelled"
+
+
+async def test_the_bar_shows_how_many_tasks_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    settings = JobSettings(keep_going=True, threads=True)
+    net = farm(divide, attempts=1)
+    failing = pytest.RaisesGroup(JobFailed, flatten_subgroups=True, allow_unwrapped=True)
+    async with open_rts(cores=1) as rts:
+        with failing:
+            async with (
+                open_job(net, rts=rts, values={"items": [0, 1]}, settings=settings) as job,
+                show_progress(job),
+            ):
+                with trio.fail_after(HANG_S):
+                    await terminal.failed.wait()

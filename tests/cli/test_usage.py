@@ -1,0 +1,106 @@
+"""Command lines that cannot be meant so: exit status 2, one line, and the argument by its name."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from cyclopts import App
+
+from gspc_trio.cli.common import run_command
+from gspc_trio.cli.iml import app as iml
+from gspc_trio.cli.jobserver import app as jobserver
+from gspc_trio.cli.rts import app as rts
+from gspc_trio.cli.top import app as top
+
+FLOW = """
+from gspc_trio import farm, Workflow
+
+def same(item):
+    return item
+
+def workflow(n: int = 1):
+    return Workflow(farm(same), {"items": [n]})
+"""
+
+WRONG = [
+    (jobserver, "nonsense", "nonsense"),
+    (jobserver, "run", "workflow"),
+    (jobserver, "run flow.py --nonsense", "--nonsense"),
+    (jobserver, "run flow.py --cores -1", "--cores -1"),
+    (jobserver, "run flow.py --cores many", "--cores"),
+    (jobserver, "run flow.py --cores 100000", "--cores 100000"),
+    (jobserver, "run flow.py --weight 0", "--weight 0"),
+    (jobserver, "run flow.py --weight nan", "--weight nan"),
+    (jobserver, f"run flow.py --priority {10**20}", f"--priority {10**20}"),
+    (jobserver, "run flow.py --set n", "--set n"),
+    (jobserver, "run flow.py --set m=3", "--set"),
+    (jobserver, "run flow.py --set n=many", "--set"),
+    (jobserver, "run flow.py --rts x --cores 2", "--cores"),
+    (jobserver, "run flow.py --iml x --journal y", "--journal"),
+    (jobserver, "run flow.py --task-output loud", "--task-output"),
+    (jobserver, "resume x --cores -1", "--cores -1"),
+    (jobserver, "log j1 -- -3", "TASK -3"),
+    (rts, "start --cores -1", "--cores -1"),
+    (rts, "start --port 99999", "--port 99999: a TCP port is a number from 0 to 65535"),
+    (rts, "start --listen 0.0.0.0", "--listen 0.0.0.0"),
+    (rts, "start --listen there", "--listen there"),
+    (rts, "start --listen no:address/", "--listen no:address/"),
+    (rts, "start --placement best", "--placement best"),
+    (rts, "start --memory 4Foo", "--memory 4Foo"),
+    (rts, "start --spill much", "--spill much"),
+    (rts, "start --host a --host a", "--host a a: hosts named twice: a"),
+    (rts, "bootstrap a a", "HOSTS a a"),
+    (rts, "bootstrap a --cores -1", "--cores -1"),
+    (rts, "bootstrap a --set memory", "--set memory"),
+    (rts, "bootstrap a --set memory=x", "--set memory=x"),
+    (rts, "add r1 fpga", "RESOURCES fpga"),
+    (rts, "remove r1 r1.core0 --policy later", "--policy"),
+    (top, "--speed 0", "--speed 0"),
+    (top, "--speed nan", "--speed nan"),
+    (top, "--json", "--once"),
+    (top, "--control", "--serve"),
+    (top, "--once --serve", "--serve"),
+    (top, "--port -1 --serve", "--port -1"),
+    (top, "--replay x --rts y", "--replay"),
+    (iml, "start --memory x", "--memory x"),
+    (iml, "start --memory 999TiB", "--memory"),
+    (iml, "start --spill x", "--spill x"),
+    (iml, "start --port 99999", "--port 99999"),
+    (iml, "start --listen 0.0.0.0", "--listen 0.0.0.0"),
+]
+
+
+@pytest.mark.parametrize(("app", "line", "named"), WRONG, ids=[f"{app.name[0]} {it}" for app, it, _ in WRONG])
+def test_nonsense_is_told_in_one_line_that_names_the_argument(
+    app: App,
+    line: str,
+    named: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path_factory.mktemp("usage")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "flow", raising=False)
+    (folder / "flow.py").write_text(FLOW)
+    with pytest.raises(SystemExit) as ended:
+        run_command(app, line.split())
+    sys.modules.pop("flow", None)
+    out, err = capsys.readouterr()
+    assert ended.value.code == 2, err
+    assert not out
+    assert named in err
+    assert err.startswith(f"{app.name[0]}: ")
+    assert len(err.splitlines()) == 1
+    assert [path.name for path in folder.iterdir() if path.suffix != ".py"] == []
+
+
+@pytest.mark.parametrize("app", [iml, jobserver, rts, top], ids=lambda app: str(app.name[0]))
+def test_the_help_has_one_box(app: App, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(app, ["--help"])
+    assert not ended.value.code
+    assert capsys.readouterr().out.count("╭") == 1
