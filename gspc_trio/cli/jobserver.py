@@ -14,6 +14,7 @@ from gspc_trio.cli.beside import place_for_connection_file, show_top
 from gspc_trio.cli.common import (
     CommandError,
     UsageError,
+    explain,
     interruptible,
     json_alone,
     print_json,
@@ -23,6 +24,7 @@ from gspc_trio.cli.common import (
 )
 from gspc_trio.cli.journaled import new_journal, old_journal
 from gspc_trio.cli.progress import show_progress
+from gspc_trio.cli.results import check_results_file, where_results_are, write_results
 from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.job.messages import (
@@ -43,7 +45,12 @@ from gspc_trio.components.job.shell.output import (
     treat_output,
 )
 from gspc_trio.components.job.shell.server import JobSettings
-from gspc_trio.components.job.shell.workflow_file import LoadedWorkflow, blame_file, load_workflow_file
+from gspc_trio.components.job.shell.workflow_file import (
+    LoadedWorkflow,
+    WorkflowFileError,
+    blame_file,
+    load_workflow_file,
+)
 from gspc_trio.components.rts.messages import EndedJob
 from gspc_trio.components.rts.shell.client import JobOver, join_rts
 from gspc_trio.core.messages import AnswerT, Question
@@ -98,6 +105,7 @@ async def run(
     threads: Annotated[bool, Flag] = False,
     top: Annotated[bool, Flag] = False,
     task_output: OutputMode | None = None,
+    output: Path | None = None,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
     log_json: Annotated[bool, Parameter(name="--log-json", negative=())] = False,
 ) -> int:
@@ -134,6 +142,8 @@ async def run(
     task_output
         Show what tasks print on standard error as it comes, keep it for gspc-jobserver log, or write it to
         files in the directory gspc-output. By default show; with --json and --top keep.
+    output
+        Write what --json prints to this file, too, before the report.
     verbose
         Log everything, not only warnings.
     log_json
@@ -149,7 +159,9 @@ async def run(
             loaded = _load(workflow, settings or [])
         with new_journal(journal, workflow, settings or [], loaded, options) as durable:
             to = out if json else None
-            return await _run_loaded(loaded, options, durable, rts, cores, records, to, top, task_output)
+            return await _run_loaded(
+                loaded, options, durable, rts, cores, records, to, top, task_output, kept=output
+            )
 
 
 def _load(workflow: Path, settings: list[str]) -> LoadedWorkflow:
@@ -174,6 +186,7 @@ async def resume(
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     records: Path | None = None,
+    output: Path | None = None,
     cores: Cores = 0,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
     log_json: Annotated[bool, Parameter(name="--log-json", negative=())] = False,
@@ -192,6 +205,8 @@ async def resume(
         Connection file of a running run-time system; by default, one is started for this run.
     records
         Write everything that happens from now on to this file, one line of JSON each.
+    output
+        Write what --json prints to this file, too, before the report.
     cores
         How many cores of this machine to use; 0 for all. Not with --rts.
     verbose
@@ -202,7 +217,8 @@ async def resume(
     set_up_logging(verbose, log_json)
     with json_alone(json) as out, old_journal(journal) as (durable, loaded):
         to = out if json else None
-        return await _run_loaded(loaded, durable.about.options, durable, rts, cores, records, to)
+        options = durable.about.options
+        return await _run_loaded(loaded, options, durable, rts, cores, records, to, kept=output)
 
 
 async def _run_loaded(
@@ -215,8 +231,12 @@ async def _run_loaded(
     json_file: TextIO | None,
     top: bool = False,
     output: OutputMode | None = None,
+    *,
+    kept: Path | None = None,
 ) -> int:
     """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
+    if kept is not None:
+        check_results_file(kept)
     if rts is not None and cores:
         raise UsageError("--cores cannot be used with --rts: that run-time system has its cores already")
     rts_file = running_connection(rts) if rts is not None else None
@@ -250,6 +270,8 @@ async def _run_loaded(
             result = await outlive_rts(attempt, journal, None if rts_file is None else is_back)
     except JobFailed as failed:
         result, failure = failed.result, failed
+    if kept is not None:
+        write_results(summary(result), kept)
     if json_file is not None:
         print_json(summary(result), json_file)
     if failure is not None:
@@ -257,7 +279,7 @@ async def _run_loaded(
             _print_outputs(result)
         raise failure
     if json_file is None:
-        _report(loaded, result)
+        _report(loaded, result, kept, journal)
     return 0
 
 
@@ -317,11 +339,17 @@ def _print_outputs(result: JobResult) -> None:
             print(f"{port}: {len(values) - VALUES_SHOWN_MAX} more; --json prints all")
 
 
-def _report(loaded: LoadedWorkflow, result: JobResult) -> None:
+def _report(loaded: LoadedWorkflow, result: JobResult, kept: Path | None, journal: Journal | None) -> None:
     report = loaded.workflow.report
     if report is not None:
-        with interruptible(), blame_file(loaded.path, spare=(OSError,)):
-            report(result.outputs)
+        try:
+            with interruptible(), blame_file(loaded.path, spare=(OSError,)):
+                report(result.outputs)
+        except (WorkflowFileError, OSError) as error:
+            if kept is None and journal is None:
+                _print_outputs(result)
+            where = where_results_are(kept, journal)
+            raise CommandError(f"the report failed: {explain(error)}; {where}") from error
     else:
         _print_outputs(result)
     number = result.tasks["finished"]

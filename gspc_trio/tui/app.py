@@ -179,11 +179,18 @@ class TopApp(App[None]):
                 asyncio.get_running_loop().add_signal_handler(number, self.exit)
         if self._owner is not None:
             watch_owner(self._owner, partial(asyncio.get_running_loop().call_soon_threadsafe, self.exit))
+        self.app_resume_signal.subscribe(self, self._resumed)
         self.source.start()
         self._beat_at_s = self._now()
         self.set_interval(BEAT_S, self.beat)
         self.view.table.focus()
         self.beat()
+
+    def _resumed(self, _: App[object]) -> None:
+        """Draw all of it: since this process was suspended, the terminal has shown something else."""
+        for screen in self.screen_stack:
+            for widget in screen.walk_children(with_self=True):
+                widget.refresh()
 
     async def on_unmount(self) -> None:
         """Leave nothing behind."""

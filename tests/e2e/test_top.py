@@ -219,6 +219,7 @@ def test_ctrl_z_suspends_it_and_fg_comes_back(world: World, terminals: list[Tmux
     terminal.press("Enter")
     terminal.wait_for("1 Overview")
     terminal.press("q")
+    wait_until(lambda: "1 Overview" not in terminal.text(), "the screen is as it was")
     terminal("send-keys", "-l", "exit")
     terminal.press("Enter")
     wait_until(terminal.out.exists, "the shell has ended")

@@ -165,7 +165,7 @@ def test_the_commands(servers: Servers) -> None:
     assert (bad.returncode, bad.stderr) == (2, said)
     for size in ("0", "100", "1000TiB"):
         bad = servers.run("start", "--host", "c", "--memory", size)
-        assert (bad.returncode, bad.stdout) == (1, "")
+        assert (bad.returncode, bad.stdout) == (2, "")
         assert "a memory server needs 4096 bytes or more, and this host has" in bad.stderr
 
     async def make() -> None:
