@@ -152,31 +152,30 @@ async def run(
     set_up_logging(verbose, log_json)
     options: dict[str, Any] = {"name": workflow.stem, "keep_going": keep_going, "threads": threads}
     options |= {"weight": weight, "priority": priority}
-    if iml is not None:
-        options["data"] = _layer_without_journal(iml, journal)
+    options |= _layer_option(iml, journal)
     with json_alone(json) as out:
-        with interruptible():
-            loaded = _load(workflow, settings or [])
-        with new_journal(journal, workflow, settings or [], loaded, options) as durable:
+        loaded = _load(workflow, settings or [])
+        with new_journal(journal, workflow, settings or [], loaded, options) as kept:
             to = out if json else None
-            return await _run_loaded(
-                loaded, options, durable, rts, cores, records, to, top, task_output, kept=output
-            )
+            return await _run_loaded(loaded, options, kept, rts, cores, records, to, output, top, task_output)
 
 
 def _load(workflow: Path, settings: list[str]) -> LoadedWorkflow:
     try:
-        return load_workflow_file(workflow, settings)
+        with interruptible():
+            return load_workflow_file(workflow, settings)
     except SettingError as error:
         raise UsageError(f"--set: {error}") from error
 
 
-def _layer_without_journal(iml: Path, journal: Path | None) -> DataLayer:
+def _layer_option(iml: Path | None, journal: Path | None) -> dict[str, DataLayer]:
+    if iml is None:
+        return {}
     if journal is not None:
         raise UsageError(
             "--iml keeps values in memory, where --journal cannot find them: give only one of them"
         )
-    return published_layer(iml)
+    return {"data": published_layer(iml)}
 
 
 @app.command
@@ -218,7 +217,7 @@ async def resume(
     with json_alone(json) as out, old_journal(journal) as (durable, loaded):
         to = out if json else None
         options = durable.about.options
-        return await _run_loaded(loaded, options, durable, rts, cores, records, to, kept=output)
+        return await _run_loaded(loaded, options, durable, rts, cores, records, to, output)
 
 
 async def _run_loaded(
@@ -229,10 +228,9 @@ async def _run_loaded(
     cores: int,
     records: Path | None,
     json_file: TextIO | None,
+    kept: Path | None,
     top: bool = False,
     output: OutputMode | None = None,
-    *,
-    kept: Path | None = None,
 ) -> int:
     """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
     if kept is not None:

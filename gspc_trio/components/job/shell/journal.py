@@ -99,6 +99,11 @@ class Journal:
         self._framer = Framer()
         self._size_bytes = self._bound_bytes = 0
 
+    @property
+    def name(self) -> str:
+        """Where it lies, for people and for ``gspc-jobserver resume``."""
+        return self._disk.name
+
     def note_job(self, job: JobId, instance: str) -> None:
         """Note which job this is to which run-time system, for who may go on for it.
 

@@ -1,0 +1,59 @@
+"""What a run has computed is not lost when its report fails."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.support import World, one_line
+
+pytestmark = pytest.mark.process
+
+FLOW = """
+from gspc_trio import farm, Workflow
+
+def same(item):
+    return item
+
+def report(outputs):
+    print(outputs["no such port"])
+
+def workflow():
+    return Workflow(farm(same), {"items": [1, 2]}, report)
+"""
+
+
+def test_results_are_in_the_file_and_the_message_says_so(world: World) -> None:
+    path = world.folder / "results.json"
+    done = world.run("jobserver", "run", world.workflow(FLOW), "--cores", "1", "--output", str(path))
+    assert done.returncode == 1
+    assert "line 8: KeyError: 'no such port'" in one_line(done.stderr)
+    assert f"the results are in {path}" in one_line(done.stderr)
+    assert sorted(json.loads(path.read_text())["outputs"]["results"]) == [1, 2]
+    assert path.stat().st_mode & 0o700 == 0o600
+    assert sorted(file.name for file in world.folder.glob("*results*")) == ["results.json"]
+
+
+def test_results_stay_in_the_journal_and_the_message_says_how_to_see_them(world: World) -> None:
+    journal = str(world.folder / "journal")
+    done = world.run("jobserver", "run", world.workflow(FLOW), "--cores", "1", "--journal", journal)
+    assert done.returncode == 1
+    assert f"gspc-jobserver resume {journal} --json prints them" in one_line(done.stderr)
+    again = world.run_json("jobserver", "resume", journal)
+    assert sorted(again["outputs"]["results"]) == [1, 2]
+
+
+def test_results_are_printed_when_nothing_keeps_them(world: World) -> None:
+    done = world.run("jobserver", "run", world.workflow(FLOW), "--cores", "1")
+    assert done.returncode == 1
+    assert sorted(done.stdout.splitlines()) == ["results: 1", "results: 2"]
+    assert "--output FILE or --journal DIRECTORY keeps them" in one_line(done.stderr)
+
+
+def test_where_nothing_can_be_written_no_task_runs(world: World) -> None:
+    flow = world.workflow(FLOW)
+    for path, said in (("nowhere/results", "no directory nowhere"), (".", "this is a directory")):
+        done = world.run("jobserver", "run", flow, "--output", path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert said in one_line(done.stderr)
