@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import trio
 
@@ -16,14 +16,13 @@ from gspc_trio.nursery.connections.rpc import PeerGone
 from gspc_trio.nursery.scopes.scope import leaves
 from gspc_trio.testing.checkers.base import Broken
 from gspc_trio.testing.checkers.durable import Durable
+from gspc_trio.testing.cluster import Cluster
+from gspc_trio.testing.fault_injection import FaultInjector
 from gspc_trio.testing.layer.life import LayerLife
-from gspc_trio.testing.observer import WatchedEngine
+from gspc_trio.testing.observer import Observer, WatchedEngine
 from gspc_trio.testing.simulated.disk import SimulatedDisk
 from gspc_trio.testing.simulated.process import SimulatedProcess
 from gspc_trio.testing.workload import HASTY_TASK_SETTINGS, Workload, in_order
-
-if TYPE_CHECKING:
-    from gspc_trio.testing.simulation import Simulation
 
 AGAIN_S = 0.2
 """Pause before a job server is started again."""
@@ -33,6 +32,19 @@ LATE_S = (AGAIN_S, AGAIN_S, AGAIN_S, AGAIN_S, 5.0, 2 * RESUME_GRACE_S)
 
 FILE_BYTES = (500, 5_000, 64 * 2**20)
 """When journals begin a new file; the last is the usual one."""
+
+
+class JobSurroundings(Protocol):
+    """What the life of a job needs of the simulation of which it is part."""
+
+    cluster: Cluster
+    injector: FaultInjector
+    observer: Observer
+    rts_ended: trio.Event
+
+    def fail(self, error: BaseException) -> None:
+        """End the simulation with an error."""
+        ...
 
 
 class JobLife:
@@ -54,7 +66,7 @@ class JobLife:
 
     def __init__(
         self,
-        simulation: Simulation,
+        simulation: JobSurroundings,
         name: str,
         workload: Workload,
         random: Random,
@@ -146,7 +158,7 @@ class DoomedLife(JobLife):
         random: to draw from.
     """
 
-    def __init__(self, simulation: Simulation, name: str, hopeless: bool, random: Random) -> None:
+    def __init__(self, simulation: JobSurroundings, name: str, hopeless: bool, random: Random) -> None:
         workload = Workload.doomed(random, hopeless)
         keep_going = random.random() < 0.5
         super().__init__(simulation, name, workload, random, journaled=False, keep_going=keep_going)
@@ -170,7 +182,7 @@ class HastyLife(JobLife):
         tasks: about how many it has.
     """
 
-    def __init__(self, simulation: Simulation, name: str, random: Random, tasks: int) -> None:
+    def __init__(self, simulation: JobSurroundings, name: str, random: Random, tasks: int) -> None:
         workload = Workload.make(random, tasks, HASTY_TASK_SETTINGS, stages_max=3)
         super().__init__(simulation, name, workload, random, journaled=False)
 

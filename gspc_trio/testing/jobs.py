@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from gspc_trio.components.job.machine import Engine
 from gspc_trio.components.job.shell.data import JobData
@@ -20,11 +20,22 @@ from gspc_trio.testing.simulated.wires import SimulatedNetwork
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 
-if TYPE_CHECKING:
-    from gspc_trio.testing.cluster import Cluster
-
 Wrap = Callable[[SimulatedProcess, Engine], Any]
 """Returns what takes the place of an engine."""
+
+
+class JobHost(Protocol):
+    """What a job needs of the cluster on which it runs."""
+
+    running_jobs: dict[SimulatedProcess, Job]
+
+    def network(self, process: SimulatedProcess) -> SimulatedNetwork:
+        """Return the network of a process."""
+        ...
+
+    def is_rts_up(self) -> bool:
+        """Whether a run-time system listens."""
+        ...
 
 
 class SimulatedJob:
@@ -50,7 +61,7 @@ class SimulatedJob:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: JobHost,
         name: str,
         net: Net,
         rts: str,

@@ -4,18 +4,77 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
 from gspc_trio.nursery.scopes.observe import OBSERVER, MachineObserver
 from gspc_trio.nursery.scopes.scope import leaves
 
-if TYPE_CHECKING:
-    from gspc_trio.testing.simulated.wires import Listener, WireEnd
-
 RUNNING: ContextVar[SimulatedProcess | None] = ContextVar("RUNNING", default=None)
 """The simulated process in whose name a trio task runs."""
+
+
+class Connection(Protocol):
+    """A connection, seen by those that break it."""
+
+    def cut(self) -> None:
+        """Break it for both sides."""
+        ...
+
+
+class Direction(Protocol):
+    """One direction of a connection."""
+
+    def hold(self, until_s: float) -> None:
+        """Let nothing arrive before a time."""
+        ...
+
+
+class ConnectionEnd(Protocol):
+    """A process's end of a connection."""
+
+    @property
+    def process(self) -> SimulatedProcess:
+        """Whose end it is."""
+        ...
+
+    @property
+    def other(self) -> ConnectionEnd:
+        """The other end."""
+        ...
+
+    @property
+    def wire(self) -> Connection:
+        """The connection."""
+        ...
+
+    @property
+    def sends(self) -> Direction:
+        """What goes to the other end."""
+        ...
+
+    @property
+    def receives(self) -> Direction:
+        """What comes from the other end."""
+        ...
+
+    def sever(self, *, silently: bool = False) -> None:
+        """The process is no more; ``silently``: the other end is not told."""
+        ...
+
+
+class ListeningPort(Protocol):
+    """A port at which a process listens."""
+
+    @property
+    def where(self) -> tuple[str, int]:
+        """Host and port."""
+        ...
+
+    def close(self) -> None:
+        """Listen no more."""
+        ...
 
 
 class SimulatedProcess:
@@ -50,8 +109,8 @@ class SimulatedProcess:
         self.name = name
         self.role = role
         self.host = host
-        self.ends: dict[WireEnd, None] = {}
-        self.listeners: dict[Listener, None] = {}
+        self.ends: dict[ConnectionEnd, None] = {}
+        self.listeners: dict[ListeningPort, None] = {}
         self.on_kill: list[Callable[[], object]] = []
         self.alive = True
         self.killed = False
@@ -81,7 +140,7 @@ class SimulatedProcess:
         self.killed = True
         self.dark = silently
         for end in list(self.ends):
-            end.wire.sever(end, silently=silently)
+            end.sever(silently=silently)
         for listener in list(self.listeners):
             listener.close()
         for callback in self.on_kill:
@@ -110,7 +169,7 @@ class SimulatedProcess:
     def _end(self) -> None:
         self.alive = False
         for end in list(self.ends):
-            end.wire.sever(end)
+            end.sever()
         for listener in list(self.listeners):
             listener.close()
         self._tell()

@@ -171,6 +171,10 @@ class WireEnd(trio.abc.Stream):
         self.on_read: Callable[[int], None] | None = None
         process.ends[self] = None
 
+    def sever(self, *, silently: bool = False) -> None:
+        """The process is no more; ``silently``: the other end is not told."""
+        self.wire.sever(self, silently=silently)
+
     @property
     def other(self) -> WireEnd:
         """The other end."""
