@@ -14,7 +14,6 @@ from gspc_trio.cli.beside import place_for_connection_file, show_top
 from gspc_trio.cli.common import (
     CommandError,
     UsageError,
-    explain,
     interruptible,
     json_alone,
     print_json,
@@ -341,13 +340,13 @@ def _report(loaded: LoadedWorkflow, result: JobResult, kept: Path | None, journa
     report = loaded.workflow.report
     if report is not None:
         try:
-            with interruptible(), blame_file(loaded.path, spare=(OSError,)):
+            with interruptible(), blame_file(loaded.path):
                 report(result.outputs)
-        except (WorkflowFileError, OSError) as error:
+        except WorkflowFileError as error:
             if kept is None and journal is None:
                 _print_outputs(result)
             where = where_results_are(kept, journal)
-            raise CommandError(f"the report failed: {explain(error)}; {where}") from error
+            raise CommandError(f"the report failed: {error}; {where}") from error
     else:
         _print_outputs(result)
     number = result.tasks["finished"]

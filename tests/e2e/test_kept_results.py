@@ -35,6 +35,13 @@ def test_results_are_in_the_file_and_the_message_says_so(world: World) -> None:
     assert sorted(file.name for file in world.folder.glob("*results*")) == ["results.json"]
 
 
+def test_a_report_whose_disk_is_full_says_where(world: World) -> None:
+    text = FLOW.replace('print(outputs["no such port"])', 'open("/dev/full", "w", 1).write("x\\n")')
+    done = world.run("jobserver", "run", world.workflow(text), "--cores", "1")
+    assert done.returncode == 1
+    assert "flow.py, line 8: OSError: [Errno 28] No space left on device" in done.stderr
+
+
 def test_results_stay_in_the_journal_and_the_message_says_how_to_see_them(world: World) -> None:
     journal = str(world.folder / "journal")
     done = world.run("jobserver", "run", world.workflow(FLOW), "--cores", "1", "--journal", journal)
