@@ -34,6 +34,7 @@ def test_what_compute_has_not_read_yet_is_handed_over_again() -> None:
 def test_a_resource_may_be_held_while_what_ran_there_is_ended() -> None:
     bench = rif()
     bench(submit(CORE0, 1))
+    bench(Revoke((1, 1), (R,)))
     bench(Hold("j1", (1, 2), (R,)))
     assert bench.rif.use_of(R) is Use.ENDING
     bench(WorkerIdle(R))

@@ -123,7 +123,6 @@ entry.jobserver()
         ("import sys\nsys.exit(0)", "line 2: SystemExit: 0"),
         ("def workflow():\n    return {}['key']", "line 2: KeyError: 'key'"),
         ("def workflow():\n    return None.field", "line 2: AttributeError"),
-        ("def workflow():\n    raise ValueError('choose another n')", "gspc-jobserver: choose another n"),
         (FLOW.replace("[1]}", "[1]}, lambda outputs: outputs['x']"), "line 8: KeyError: 'x'"),
     ],
 )
@@ -133,6 +132,16 @@ def test_what_the_code_of_a_workflow_file_raises_is_told_in_one_line(
     done = world.run("jobserver", "run", world.workflow(text))
     assert done.returncode == 1
     assert told in one_line(done.stderr)
+
+
+def test_what_workflow_raises_itself_is_told_first_and_then_where(world: World) -> None:
+    done = world.run(
+        "jobserver", "run", world.workflow("def workflow():\n    raise ValueError('choose another n')")
+    )
+    first, where, code = done.stderr.splitlines()
+    assert first == "gspc-jobserver: ValueError: choose another n"
+    assert where.endswith("line 2, in workflow")
+    assert code.strip() == "raise ValueError('choose another n')"
 
 
 def test_a_directory_or_a_dead_link_named_like_a_module_does_no_harm(

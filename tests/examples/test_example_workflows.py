@@ -33,7 +33,7 @@ def refusal(world: World, name: str, setting: str) -> str:
     assert done.returncode == 1
     assert done.stdout == ""
     lines = done.stderr.splitlines()
-    assert len(lines) == 1, done.stderr
+    assert lines[1].startswith("  File "), done.stderr
     return lines[0]
 
 
