@@ -155,7 +155,7 @@ class Coordinator(ComposedMachine[events.LayerEvent, events.LayerAction]):
 
     @handles(events.Asked)
     def _asked(self, event: events.Asked) -> None:
-        self._requests.answer(event.request, event.client, event.ask)
+        self._requests.answer(event.request, event.client, event.ask, event.write_token)
 
     @handles(Tick)
     def _tick(self, event: Tick) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter as Multiset
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
@@ -114,7 +115,9 @@ class Directory(Turn[events.LayerAction]):
         self.jobs: dict[str, dict[int, None]] = {}
         self._ids = Counter("d")
         self._calls = Counter()
-        self._pending: dict[int, Operation] = {}
+        self._pending: dict[int, tuple[Operation, str]] = {}  # call -> with the id of its data
+        self._busy: Multiset[str] = Multiset()  # id -> calls that are not answered
+        self._waiting: dict[str, list[Callable[[], None]]] = {}  # id -> what starts when it is not busy
         self._copies: dict[int, tuple[int, x.CopyPart]] = {}
         self._lost: dict[str, list[str]] = {}
 
@@ -123,8 +126,8 @@ class Directory(Turn[events.LayerAction]):
         return next((rank for rank, other in self.links.items() if other == link), None)
 
     def new_id(self) -> str:
-        """Return an id that was never used."""
-        while (name := self._ids.next_name()) in self.data:
+        """Return an id that nothing has: clients give ids of their own, too."""
+        while (name := self._ids.next_name()) in self.data or self.is_busy(name):
             pass
         return name
 
@@ -149,7 +152,8 @@ class Directory(Turn[events.LayerAction]):
         """Call a server for an operation."""
         call = self._calls.next()
         operation.calls[call] = (rank, part)
-        self._pending[call] = operation
+        self._pending[call] = (operation, message.data_id)
+        self._busy[message.data_id] += 1
         if isinstance(message, x.CopyPart):
             self._copies[call] = (rank, message)
         self.actions.append(events.CallServer(self.links[rank], call, message))
@@ -161,22 +165,36 @@ class Directory(Turn[events.LayerAction]):
 
     def asked(self, call: int) -> int | None:
         """Return the rank of the server that has yet to answer a call, None if nobody has."""
-        operation = self._pending.get(call)
-        return None if operation is None else operation.calls[call][0]
+        found = self._pending.get(call)
+        return None if found is None else found[0].calls[call][0]
 
     def answered(self, call: int, kind: str, message: str) -> bool:
         """Take a server's answer; return False if nobody waits for it."""
-        operation = self._pending.pop(call, None)
+        found = self._pending.pop(call, None)
         self._copies.pop(call, None)
-        if operation is None:
+        if found is None:
             return False
+        operation, data_id = found
         key = operation.calls.pop(call)
         if kind:
             operation.failed[key] = (kind, message)
         else:
             operation.done.append(key)
         self.finish_if_done(operation)
+        self._busy[data_id] -= 1
+        if not self._busy[data_id]:
+            del self._busy[data_id]
+            for start in self._waiting.pop(data_id, ()):
+                start()
         return True
+
+    def is_busy(self, data_id: str) -> bool:
+        """Return whether a server has yet to answer something about data of this id, also if that is gone."""
+        return data_id in self._busy
+
+    def when_idle(self, data_id: str, start: Callable[[], None]) -> None:
+        """Start something once an id that is busy is so no more; others that waited may be faster."""
+        self._waiting.setdefault(data_id, []).append(start)
 
     def copies_under_way(self) -> list[tuple[int, x.CopyPart]]:
         """Return what servers are fetching from others now, each with the rank of who fetches."""
@@ -191,7 +209,7 @@ class Directory(Turn[events.LayerAction]):
                     self.remove_holder(data, number, rank)
             self.note_loss(data, reason)
         del self.servers[rank]
-        for call, operation in list(self._pending.items()):
+        for call, (operation, _) in list(self._pending.items()):
             if call in self._pending and operation.calls[call][0] == rank:
                 self.answered(call, "DataLost", reason)
 
@@ -300,8 +318,11 @@ class Directory(Turn[events.LayerAction]):
             assert server.held_bytes == held[rank], f"the bytes at rank {rank} are miscounted"
         for name, data_id in self.names.items():
             assert self.data[data_id].published == name, f"{name} is the name of something else"
-        for call, operation in self._pending.items():
+        for call, (operation, _) in self._pending.items():
             assert operation.calls[call][0] in self.servers, "a call to a server that is gone"
+        busy = Multiset(data_id for _, data_id in self._pending.values())
+        assert self._busy == busy, "calls are miscounted"
+        assert self._waiting.keys() <= busy.keys(), "something waits for no call"
         assert self._copies.keys() <= self._pending.keys(), "a copy that nobody waits for"
         assert not self.actions, "an action was not returned"
         assert not self._lost, "a loss was not told"

@@ -49,11 +49,15 @@ class ClientDown(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """A client, or a server for a process of its host, asks for something; reply to ``ask``."""
+    """A client, or a server for a process of its host, asks for something; reply to ``ask``.
+
+    ``write_token`` is a new secret: whoever is told it may write what this request makes.
+    """
 
     client: int
     ask: int
     request: x.LayerRequest
+    write_token: str = ""
 
 
 class Answered(Struct, frozen=True):

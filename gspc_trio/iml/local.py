@@ -31,7 +31,7 @@ MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING, FETCH, COPY, SEVERAL, LOOK_
 LEND, SHOW, TAKE_BACK = range(12, 15)
 # MAP data_id part -> size part + descriptor for reading; UNMAP data_id part (no answer);
 # READ data_id part offset size -> bytes; NEW job data_id size -> data_id + descriptor for writing;
-# WRITER data_id part -> size + descriptor for writing; COMMIT data_id; ABORT data_id;
+# WRITER data_id part write_token -> size + descriptor for writing; COMMIT data_id; ABORT data_id;
 # BRING job data_id -> size part + descriptor for reading: as MAP of a part that is all of the data;
 # FETCH job data_id: so much of it is here after that as BRING needs; COPY job data_id copies;
 # SEVERAL requests, each with its number; LOOK_UP name -> data_id size ((host, bytes), ...)
@@ -47,7 +47,7 @@ _FIELDS: dict[int, tuple[object, ...]] = {
     UNMAP: (str, _PART),
     READ: (str, _PART, _COUNT, _COUNT),
     NEW: (str, str, _COUNT),
-    WRITER: (str, _PART),
+    WRITER: (str, _PART, str),
     COMMIT: (str,),
     ABORT: (str,),
     BRING: (str, str),

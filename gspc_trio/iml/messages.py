@@ -81,6 +81,7 @@ class Located(Struct, frozen=True):
         size_bytes, block_bytes: its size and the size of its blocks.
         parts: for each part the ranks of the servers that hold it, those that will keep it first.
         servers: the servers named in ``parts``.
+        write_token: shows the servers that who asked is to write it; "" unless they are making it.
     """
 
     data_id: str
@@ -90,6 +91,7 @@ class Located(Struct, frozen=True):
     block_bytes: Count
     parts: tuple[tuple[Count, ...], ...]
     servers: tuple[ServerEntry, ...]
+    write_token: str = ""
 
 
 class Locate(Struct, frozen=True):
@@ -338,7 +340,8 @@ class Evicted(Struct, frozen=True):
 class CreatePart(Struct, frozen=True):
     """Make room for a part, zeros at first; answered.
 
-    ``writing`` says that it is written before SealPart and read by nobody.
+    ``writing`` says that it is written before SealPart and read by nobody; who shows ``write_token`` may
+    write it.
     """
 
     data_id: str
@@ -346,6 +349,7 @@ class CreatePart(Struct, frozen=True):
     size_bytes: Count
     writing: bool = False
     call: Count = 0
+    write_token: str = ""
 
 
 class SealPart(Struct, frozen=True):
@@ -419,18 +423,20 @@ class Chunk(Struct, frozen=True):
 
 
 class PutChunk(Struct, frozen=True):
-    """Bytes for a part that is being written; answered by ImlDone."""
+    """Bytes for a part that is being written, with the token of its CreatePart; answered by ImlDone."""
 
     data_id: str
     part: int
     offset: Count
+    write_token: str
     data: bytes
 
 
 class PutFrom(Struct, frozen=True):
     """Fetch all bytes of what another server lends, for a part that is being written; answered by ImlDone.
 
-    So they travel as chunks do that are asked for: what asks need not be masked.
+    ``write_token`` is as in PutChunk. So they travel as chunks do that are asked for: what asks need not be
+    masked.
     """
 
     data_id: str
@@ -439,6 +445,7 @@ class PutFrom(Struct, frozen=True):
     source: ServerEntry
     lent_id: str
     lent_part: int
+    write_token: str
 
 
 # What is asked, answered and ordered -----------------------------------------------------------------------

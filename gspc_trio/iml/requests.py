@@ -16,7 +16,7 @@ from gspc_trio.iml.errors import (
     error_of,
 )
 from gspc_trio.iml.messages import DataState
-from gspc_trio.iml.writes import Writes
+from gspc_trio.iml.writes import Writer, Writes
 
 
 class LayerRequests(Writes):
@@ -33,11 +33,11 @@ class LayerRequests(Writes):
         super().__init__(directory)
         self._set_ranks: dict[str, int] = {}
 
-    def answer(self, request: x.LayerRequest, client: int, ask: int) -> None:
+    def answer(self, request: x.LayerRequest, client: int, ask: int, write_token: str) -> None:
         """Answer a request of a client, now or when all servers that it takes have answered."""
         try:
             self._check_job(client, request)
-            self.client, self.ask = client, ask
+            self.client, self.ask, self.write_token = client, ask, write_token
             self.handle(request, self._directory.now)
         except ImlError as error:
             self._directory.refuse(ask, error)
@@ -53,25 +53,31 @@ class LayerRequests(Writes):
 
     @handles(x.Alloc)
     def _alloc(self, request: x.Alloc) -> None:
-        client, ask = self.client, self.ask
-        before = self._directory.data.get(request.data_id)
-        if before is not None and before.state is DataState.LOST and before.turns:
-            # A server that still copies it from who is gone would say that it has it.
-            self._directory.take_turn(before, lambda: self._make_again(request, client, ask, before))
-        else:
-            self._make(request, client, ask)
+        self._make_when_idle(Writer(request, self.client, self.ask, self.write_token))
 
-    def _make_again(self, request: x.Alloc, client: int, ask: int, before: DataEntry) -> None:
-        """Nothing is done any more with data that was lost: make it again, if somebody still wants that."""
+    def _make_when_idle(self, writer: Writer) -> None:
+        """Make data once no server does anything more for data that had its id before.
+
+        What such a server says it has, or is told to drop, would be taken for the new data.
+        """
+        data_id = writer.request.data_id
+        if self._directory.is_busy(data_id):
+            self._directory.when_idle(data_id, lambda: self._make_later(writer))
+        else:
+            self._make(writer)
+
+    def _make_later(self, writer: Writer) -> None:
+        """The id is free: make the data, if somebody still wants that."""
+        client, data_id = writer.client, writer.request.data_id
         try:
             if client not in self._directory.clients and self._directory.rank_at(client) is None:
-                raise UnknownData(f"who was to make data {request.data_id} again is gone")
-            self._make(request, client, ask)
+                raise UnknownData(f"who was to make data {data_id} is gone")
+            self._make_when_idle(writer)
         except ImlError as error:
-            self._directory.refuse(ask, error)
-        self._directory.end_turn(before)
+            self._directory.refuse(writer.ask, error)
 
-    def _make(self, request: x.Alloc, client: int, ask: int) -> None:
+    def _make(self, writer: Writer) -> None:
+        request = writer.request
         if request.job and request.job not in self._directory.jobs:
             # For example, its task has not heard yet that the job has ended.
             raise WrongJob(f"job {request.job} is no client, or not any more: its data would never go")
@@ -79,7 +85,7 @@ class LayerRequests(Writes):
         if request.name:
             self._check_name(request.name, request.data_id)
             first = self._rank_of(request.name)
-        self.make(request, client, ask, first)
+        self.make(writer, first)
 
     @handles(x.Locate)
     def _locate(self, request: x.Locate) -> None:

@@ -14,7 +14,7 @@ from attrs import frozen
 from gspc_trio.core.allocator import Allocator
 from gspc_trio.core.ids import Counter
 from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
-from gspc_trio.iml.errors import UnknownData
+from gspc_trio.iml.errors import UnknownData, WrongJob
 from gspc_trio.iml.store_events import (
     Create,
     Drop,
@@ -136,15 +136,22 @@ class Store(MachineBase[StoreEvent, StoreAction]):
         part = self._parts.get(key)
         return None if part is None else part.size_bytes
 
-    def segment_being_written(self, key: Key) -> int:
+    def segment_being_written(self, key: Key, write_token: str | None = None) -> int:
         """Return the segment of a part that is being written.
+
+        Args:
+            key: which part.
+            write_token: what the writer shows; None: it is this server itself.
 
         Raises:
             UnknownData: no such part is being written here.
+            WrongJob: somebody else is writing it.
         """
         part = self._parts.get(key)
         if part is None or not part.writing:
             raise UnknownData(f"{_name(key)} is not being written on host {self.host}")
+        if write_token is not None and write_token != (part.write_token or None):
+            raise WrongJob(f"{_name(key)} is being written by another client")
         return part.segment
 
     # Events
@@ -301,7 +308,13 @@ class Store(MachineBase[StoreEvent, StoreAction]):
             event = want.create
             self.actions.append(MakeSegment(segment, event.size_bytes, spare_bytes, event.writing))
             part = StoredPart(
-                event.key, event.size_bytes, segment, event.writing, event.cached, self._clock.next()
+                event.key,
+                event.size_bytes,
+                segment,
+                event.writing,
+                event.cached,
+                self._clock.next(),
+                event.write_token,
             )
             self._parts[event.key] = part
             self.actions.append(Granted(event.ask, event.key, event.size_bytes, segment))

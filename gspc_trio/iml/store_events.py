@@ -28,13 +28,17 @@ class PinUse(Enum):
 
 
 class Create(Struct, frozen=True):
-    """Make a part; ``writing``: nobody reads it before Seal. Answered by Granted or Refused."""
+    """Make a part; ``writing``: nobody reads it before Seal. Answered by Granted or Refused.
+
+    ``write_token`` is what others than the server itself show to write it; "": nobody else may.
+    """
 
     ask: int
     key: Key
     size_bytes: int
     writing: bool = False
     cached: bool = False
+    write_token: str = ""
 
 
 class Seal(Struct, frozen=True):

@@ -29,6 +29,7 @@ class StoredPart:
     Attributes:
         key, size_bytes: which, and how long.
         segment: number of its segment, 0 when it has none.
+        write_token: what others than the server itself show to write it; "": nobody else may.
         offset: where it lies in the spill file, -1 when it does not.
         writing: nobody may read it yet.
         cached: it may be dropped when room is short.
@@ -47,6 +48,7 @@ class StoredPart:
     writing: bool
     cached: bool
     used: int
+    write_token: str = ""
     offset: int = -1
     place: PartPlace = PartPlace.MEMORY
     pins: int = 0

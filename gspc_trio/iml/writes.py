@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from gspc_trio.core.machine import MachineBase, handles
 from gspc_trio.iml import messages as x
 from gspc_trio.iml.directory import DataEntry, Directory, Operation, Part, located, place, visible
@@ -28,6 +31,22 @@ BLOCKS_MAX = 1 << 20
 """Most blocks of some data: each operation on it looks at all that it touches."""
 
 
+class Writer(Struct, frozen=True):
+    """Who is to make data.
+
+    Attributes:
+        request: what for.
+        client: who asks.
+        ask: what the answer is for.
+        write_token: shows the servers that they may write it.
+    """
+
+    request: x.Alloc
+    client: int
+    ask: int
+    write_token: str
+
+
 class Writes(MachineBase[x.LayerRequest, LayerAction]):
     """The part of a coordinator that makes and changes data.
 
@@ -37,6 +56,7 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
     Attributes:
         client: who asks.
         ask: what the answer is for.
+        write_token: to be told to who asks if they are to write something.
     """
 
     noun = "a memory layer"
@@ -44,21 +64,21 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
     def __init__(self, directory: Directory) -> None:
         super().__init__()
         self.client = self.ask = 0
+        self.write_token = ""
         self._directory = directory
 
-    def make(self, request: x.Alloc, client: int, ask: int, first: int | None) -> None:
+    def make(self, writer: Writer, first: int | None) -> None:
         """Make data on every host of its layout, or on none.
 
         Args:
-            request: what for.
-            client: who asks.
-            ask: what the answer is for.
+            writer: who asks, and what for.
             first: the rank at which it is to begin if the layout names no hosts.
 
         Raises:
             ImlError: it cannot be; nothing was changed.
         """
-        directory = self._directory
+        directory, request, client, ask = self._directory, writer.request, writer.client, writer.ask
+        write_token = writer.write_token if request.writing else ""
         check_size(request.size_bytes)
         before = directory.data.get(request.data_id) if request.data_id else None
         if before is not None and (before.state is not DataState.LOST or before.job != request.job):
@@ -84,16 +104,17 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
             if self._was_made(data, operation, ask):
                 data.state = DataState.WRITING if request.writing else DataState.READY
                 data.client = client if request.writing else 0
-                directory.reply(ask, located(data, directory.servers))
+                found = located(data, directory.servers)
+                directory.reply(ask, replace(found, write_token=write_token))
 
         if name:
             directory.names[name] = data_id
-        self._create(data, ranks, request.writing, made)
+        self._create(data, ranks, made, request.writing, write_token)
 
     @handles(x.BeginPut)
     def _begin_put(self, request: x.BeginPut) -> None:
         """Make room for the new bytes of a range wherever it lies."""
-        directory, ask = self._directory, self.ask
+        directory, ask, write_token = self._directory, self.ask, self.write_token
         data = visible(directory.data.get(request.data_id), request.data_id, request.job)
         check_range(data.data_id, data.size_bytes, request.offset, request.size_bytes)
         touched = spans(data.block_bytes, len(data.parts), request.offset, request.size_bytes)
@@ -107,9 +128,10 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
         def made(operation: Operation) -> None:
             if self._was_made(staging, operation, ask):
                 staging.state = DataState.WRITING
-                directory.reply(ask, x.PutBegun(staging.data_id, located(staging, directory.servers)))
+                found = replace(located(staging, directory.servers), write_token=write_token)
+                directory.reply(ask, x.PutBegun(staging.data_id, found))
 
-        self._create(staging, ranks, True, made)
+        self._create(staging, ranks, made, True, write_token)
 
     @handles(x.CommitData)
     def _commit(self, request: x.CommitData) -> None:
@@ -162,15 +184,24 @@ class Writes(MachineBase[x.LayerRequest, LayerAction]):
     # Making
 
     def _create(
-        self, data: DataEntry, ranks: list[list[int]], writing: bool, made: Callable[[Operation], None]
+        self,
+        data: DataEntry,
+        ranks: list[list[int]],
+        made: Callable[[Operation], None],
+        writing: bool,
+        write_token: str,
     ) -> None:
         directory = self._directory
         directory.data[data.data_id] = data
         operation = Operation(made)
         for (number, part), holders in zip(data.parts.items(), ranks, strict=True):
             for rank in holders:
-                message = x.CreatePart(data.data_id, number, part.size_bytes, writing)
-                directory.call(operation, rank, number, message)
+                directory.call(
+                    operation,
+                    rank,
+                    number,
+                    x.CreatePart(data.data_id, number, part.size_bytes, writing, write_token=write_token),
+                )
 
     def _was_made(self, data: DataEntry, operation: Operation, ask: int) -> bool:
         """Take note of the parts that were made; refuse if not all were, or nobody wants them any more."""

@@ -29,6 +29,8 @@ TOKEN = b"the token that hostile peers have, too"
 LAYER, HOSTS = "iml", ("a", "b")
 MEMORY_BYTES = 1 << 22
 DATA_BYTES = 10_000
+NEXT_IDS = 4
+"""So many ids, from that of the data of the honest client on, are guessed by hostile peers."""
 
 _BY_SERVER = (x.PartDone, x.PartDone, x.Evicted, x.ServerHello)
 _TO_SERVER = (x.GetChunk, x.PutChunk, x.PutFrom)
@@ -74,6 +76,8 @@ class HostileLayer:
             ],
         ]
         self._forged = ForgedMessages(random, Names([*words, *["hostile"] * 10], [(0, 0)]))
+        self._ids = ["d1"]
+        self._near = ForgedMessages(random, Names(self._ids, [(0, 0)]))
         self._plan = self._forged.every()
         self._servers: list[ImlServer] = []
 
@@ -109,6 +113,8 @@ class HostileLayer:
             while True:
                 content = self._random.randbytes(DATA_BYTES)
                 data = await iml.alloc(DATA_BYTES, layout=Layout((self._random.choice(HOSTS),)))
+                number = int(data.data_id[1:])
+                self._ids[:] = [f"d{number + step}" for step in range(NEXT_IDS)]
                 await iml.put(data.all, content)
                 await trio.sleep(0.005)
                 assert bytes(await iml.get(data)) == content, "what was put is not what was got"
@@ -160,6 +166,8 @@ class HostileLayer:
             if found is not None:
                 return found
             self._plan = self._forged.every()
+        if (kinds is _TO_SERVER or kinds is _ASKED) and self._random.random() < 0.3:
+            return self._near.some(_TO_SERVER if kinds is _TO_SERVER else (x.Alloc,))
         return self._forged.some(kinds)
 
     async def _send_bad_handshakes(self) -> None:

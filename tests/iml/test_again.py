@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.events import AnswerRequest, ClientDown, ClientUp, RefuseRequest, ServerDown
+from gspc_trio.iml.events import AnswerRequest, ClientDown, ClientUp, RefuseRequest, ServerDown, TellServer
 from gspc_trio.iml.layout import Layout
-from tests.iml.support import CLIENT, JOB, Layer
+from tests.iml.support import CLIENT, JOB, OTHER, Layer
 
 
 @pytest.mark.parametrize("goes", [False, True])
@@ -24,7 +24,7 @@ def test_lost_data_is_made_again_when_nobody_copies_it_any_more(goes: bool) -> N
     refused, *more = layer.answer([copy], "LayerGone", "host b is gone")
     assert isinstance(refused, RefuseRequest)
     if goes:
-        assert more == [RefuseRequest(0, "UnknownData", "who was to make data t7.0 again is gone")], (
+        assert more == [RefuseRequest(0, "UnknownData", "who was to make data t7.0 is gone")], (
             "its data would never go"
         )
     else:
@@ -55,3 +55,43 @@ def test_lost_data_that_cannot_be_made_again_is_lost_still(how: str) -> None:
     layer.do(again)
     layer.do(x.CommitData("t7.0", ()))
     assert layer.do(x.Locate(JOB, "t7.0")).parts == ((0,),)
+
+
+@pytest.mark.parametrize("given", ["t7.0", "d1"])
+def test_an_id_is_not_used_again_before_the_servers_have_done_with_it(given: str) -> None:
+    """What is made for who has gone is dropped: it was the new data of another client that was dropped."""
+    layer = Layer("a")
+    layer.feed(ClientUp(CLIENT + 5, 0, x.JoinLayer(JOB)))
+    (made,) = layer.ask(x.Alloc(JOB, 6, data_id=given), CLIENT + 5)
+    assert made.message == x.CreatePart(given, 0, 6)
+    layer.feed(ClientDown(CLIENT + 5))
+    assert layer.ask(x.Alloc("j2", 9, data_id=given), OTHER) == []
+    refused, dropped, again = layer.answer([made])
+    assert isinstance(dropped, RefuseRequest)
+    assert refused == TellServer(0, x.DropPart(given, 0))
+    assert again.message == x.CreatePart(given, 0, 9)
+    assert layer.answer([again])[0].message.data_id == given
+    assert layer.do(x.Locate("j2", given), OTHER).size_bytes == 9
+
+
+def test_an_id_that_servers_have_not_done_with_is_given_to_nobody() -> None:
+    """A client may give data the id that the layer would have given next."""
+    layer = Layer("a")
+    layer.feed(ClientUp(CLIENT + 5, 0, x.JoinLayer(JOB)))
+    layer.ask(x.Alloc(JOB, 6, data_id="d1"), CLIENT + 5)
+    layer.feed(ClientDown(CLIENT + 5))
+    (made,) = layer.ask(x.Alloc("j2", 9), OTHER)
+    assert made.message == x.CreatePart("d2", 0, 9)
+
+
+def test_of_two_that_wait_for_an_id_one_gets_it() -> None:
+    layer = Layer("a")
+    layer.feed(ClientUp(CLIENT + 5, 0, x.JoinLayer(JOB)))
+    (made,) = layer.ask(x.Alloc(JOB, 6, data_id="t7.0"), CLIENT + 5)
+    layer.feed(ClientDown(CLIENT + 5))
+    for _ in range(2):
+        assert layer.ask(x.Alloc("j2", 9, data_id="t7.0"), OTHER) == []
+    again = layer.answer([made])[-1]
+    found, second = layer.answer([again])
+    assert isinstance(found, AnswerRequest)
+    assert second == RefuseRequest(0, "DuplicateData", "there is data t7.0 already")

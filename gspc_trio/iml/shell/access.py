@@ -136,7 +136,7 @@ class Access:
         entries = {entry.rank: entry for entry in found.servers}
         missed: set[int] = set()
         jobs = [
-            partial(self._write_part, entries[rank], found.data_id, part, pieces, missed)
+            partial(self._write_part, entries[rank], found, part, pieces, missed)
             for part, pieces in stretches.items()
             for rank in found.parts[part]
         ]
@@ -144,18 +144,18 @@ class Access:
         return tuple(sorted(missed))
 
     async def _write_part(
-        self, entry: x.ServerEntry, data_id: str, part: int, pieces: list[memoryview], missed: set[int]
+        self, entry: x.ServerEntry, found: x.Located, part: int, pieces: list[memoryview], missed: set[int]
     ) -> None:
         try:
-            await self._write_pieces(entry, data_id, part, pieces)
+            await self._write_pieces(entry, found, part, pieces)
         except (LayerGone, UnknownData):  # the others may have it all
             missed.add(entry.rank)
 
     async def _write_pieces(
-        self, entry: x.ServerEntry, data_id: str, part: int, pieces: list[memoryview]
+        self, entry: x.ServerEntry, found: x.Located, part: int, pieces: list[memoryview]
     ) -> None:
         if entry.host == self.host and (near := self.near(entry.local_address)) is not None:
-            _, descriptor = await near.ask(local.WRITER, data_id, part)
+            _, descriptor = await near.ask(local.WRITER, found.data_id, part, found.write_token)
             await _write_to(descriptor, pieces)
             return
         link = self.links.to(entry)
@@ -163,15 +163,21 @@ class Access:
         lends = size_bytes >= link.sizes.lent_bytes and link.sends_bulk
         if lends and (near := self.near("")) is not None:
             try:
-                await self._lend(near, link, data_id, part, pieces, size_bytes)
+                await self._lend(near, link, found, part, pieces, size_bytes)
                 return
             except ImlError:
                 pass  # there is no room to lend it, or no way between those two: there is a slower one
         whole = pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
-        await push(link, data_id, part, 0, whole)
+        await push(link, found, part, whole)
 
     async def _lend(
-        self, near: Near, link: ServerLink, data_id: str, part: int, pieces: list[memoryview], size_bytes: int
+        self,
+        near: Near,
+        link: ServerLink,
+        found: x.Located,
+        part: int,
+        pieces: list[memoryview],
+        size_bytes: int,
     ) -> None:
         """Have a server fetch bytes from the one of this host."""
         (lent_id, lent_part, address, *_), descriptor = await near.ask(local.LEND, size_bytes)
@@ -179,7 +185,8 @@ class Access:
             await _write_to(descriptor, pieces)
             await near.ask(local.SHOW, lent_id, lent_part)
             source = x.ServerEntry(-1, self.host, address, "", 0)
-            await link.call(x.PutFrom(data_id, part, size_bytes, source, lent_id, lent_part))
+            token = found.write_token
+            await link.call(x.PutFrom(found.data_id, part, size_bytes, source, lent_id, lent_part, token))
         finally:
             near.tell_soon(local.TAKE_BACK, lent_id, lent_part)
 

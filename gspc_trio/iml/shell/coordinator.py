@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
+
 import trio
 from msgspec.structs import replace
 
@@ -18,8 +21,16 @@ from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 
 
+def _new_token() -> str:
+    return secrets.token_hex(16)
+
+
 class CoordinatorService(Performer[events.LayerAction]):
     """A running coordinator.
+
+    Args:
+        network: where it listens.
+        new_token: makes secrets that nobody can guess.
 
     Attributes:
         machine: decides.
@@ -27,11 +38,12 @@ class CoordinatorService(Performer[events.LayerAction]):
         stopped: set when a client has asked the layer to end.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, new_token: Callable[[], str] = _new_token) -> None:
         self.machine = Coordinator(network.instance)
         self.address = ""
         self.stopped = trio.Event()
         self._network = network
+        self._new_token = new_token
         self._nursery: trio.Nursery
         self._inbox: Inbox[events.LayerEvent] = Inbox()
         self._numbers = Counter()
@@ -111,7 +123,7 @@ class CoordinatorService(Performer[events.LayerAction]):
             self._inbox.put(events.ClientUp(number, self._ask(call), body), call.peer)
             return True
         if isinstance(body, x.LayerRequest) and joined:
-            self._inbox.put(events.Asked(number, self._ask(call), body), call.peer)
+            self._inbox.put(events.Asked(number, self._ask(call), body, self._new_token()), call.peer)
         elif isinstance(body, x.GetLayerStatus):
             call.reply(self.machine.status())
         elif isinstance(body, StopRts):

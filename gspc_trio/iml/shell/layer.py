@@ -85,7 +85,7 @@ class _InProcess:
             store.seal((fields[0], fields[1]))
             return [], -1
         assert operation == local.WRITER
-        descriptor, size_bytes = await store.writer((fields[0], fields[1]))
+        descriptor, size_bytes = await store.writer((fields[0], fields[1]), fields[2])
         return [size_bytes], descriptor
 
     def tell_soon(self, operation: int, *fields: Any) -> None:

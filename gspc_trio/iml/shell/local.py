@@ -267,8 +267,8 @@ class _Connection:
             data, version = await store.read((data_id, part), offset, min(size_bytes, local.READ_BYTES_MAX))
             return [data, version], -1
         if operation == local.WRITER:
-            data_id, part = fields
-            descriptor, size_bytes = await store.writer((data_id, part))
+            data_id, part, write_token = fields
+            descriptor, size_bytes = await store.writer((data_id, part), write_token)
             return [size_bytes], descriptor
         if operation == local.FETCH:
             await self._server.fetch(*fields)

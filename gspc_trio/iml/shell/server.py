@@ -291,7 +291,12 @@ class ImlServer:
     async def _create(self, order: x.CreatePart) -> None:
         error = None
         try:
-            await self.store.create((order.data_id, order.part), order.size_bytes, writing=order.writing)
+            await self.store.create(
+                (order.data_id, order.part),
+                order.size_bytes,
+                writing=order.writing,
+                write_token=order.write_token,
+            )
         except ImlError as problem:
             error = problem
         self._done(order.call, error)
@@ -362,10 +367,11 @@ class ImlServer:
                 data, version = await self.store.read((body.data_id, body.part), body.offset, body.size_bytes)
                 call.reply(x.Chunk(version, data))
             elif isinstance(body, x.PutChunk):
-                self.store.write((body.data_id, body.part), body.offset, body.data)
+                self.store.write((body.data_id, body.part), body.offset, body.data, body.write_token)
                 call.reply(x.ImlDone())
             elif isinstance(body, x.PutFrom):
-                sink = By(partial(self.store.write, (body.data_id, body.part)))
+                key = (body.data_id, body.part)
+                sink = By(partial(self.store.write, key, write_token=body.write_token))
                 await fetch(
                     self._links.to(body.source), body.lent_id, body.lent_part, 0, body.size_bytes, sink
                 )

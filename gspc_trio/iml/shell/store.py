@@ -97,15 +97,25 @@ class StoreShell(Performer[StoreAction]):
 
     # What servers ask
 
-    async def create(self, key: Key, size_bytes: int, *, writing: bool = False, cached: bool = False) -> None:
+    async def create(
+        self,
+        key: Key,
+        size_bytes: int,
+        *,
+        writing: bool = False,
+        cached: bool = False,
+        write_token: str = "",
+    ) -> None:
         """Make a part; with ``writing`` every byte of it is written before it is sealed.
+
+        Others than this server may write it only with ``write_token``.
 
         Raises:
             NoRoom: it does not fit.
             DuplicateData: it is here already.
         """
         self._change(key)
-        await self._ask(lambda ask: Create(ask, key, size_bytes, writing, cached))
+        await self._ask(lambda ask: Create(ask, key, size_bytes, writing, cached, write_token))
 
     async def pin(self, key: Key, use: PinUse) -> Granted:
         """Let a part stay for some use, until :meth:`unpin`.
@@ -145,24 +155,31 @@ class StoreShell(Performer[StoreAction]):
         """Return the segment of a part pinned for a map."""
         return self._segments[granted.segment]
 
-    async def writer(self, key: Key) -> tuple[int, int]:
+    async def writer(self, key: Key, write_token: str | None = None) -> tuple[int, int]:
         """Return a new descriptor for writing a part that is being written, and its size.
 
         Raises:
-            UnknownData: it is not being written here.
+            UnknownData, WrongJob: as :meth:`write`.
         """
         await trio.lowlevel.checkpoint()
-        segment = self.machine.segment_being_written(key)
+        segment = self.machine.segment_being_written(key, write_token)
         return self._segments[segment].writer(), self._segments[segment].size_bytes
 
-    def write(self, key: Key, offset: int, data: bytes | memoryview) -> None:
+    def write(self, key: Key, offset: int, data: bytes | memoryview, write_token: str | None = None) -> None:
         """Write into a part that is being written.
+
+        Args:
+            key: which part.
+            offset: where.
+            data: the bytes.
+            write_token: what the writer shows; None: it is this server itself.
 
         Raises:
             UnknownData: it is not being written here.
+            WrongJob: somebody else is writing it.
             BadRange: it does not go there.
         """
-        segment = self._segments[self.machine.segment_being_written(key)]
+        segment = self._segments[self.machine.segment_being_written(key, write_token)]
         check_range(key[0], segment.size_bytes, offset, len(data))
         os.pwrite(segment.descriptor, data, offset)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import trio
 
 from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, error_of
-from gspc_trio.iml.messages import Chunk, GetChunk, PutChunk, ServerEntry
+from gspc_trio.iml.messages import Chunk, GetChunk, Located, PutChunk, ServerEntry
 from gspc_trio.iml.shell.bulk import BulkLink
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.nursery.connections.errors import ConnectionProblem
@@ -237,15 +237,22 @@ async def fetch(link: ServerLink, data_id: str, part: int, offset: int, size_byt
     return versions.pop() if len(versions) == 1 else -1
 
 
-async def push(link: ServerLink, data_id: str, part: int, offset: int, data: memoryview) -> None:
-    """Write bytes into a part that is being written on another host.
+async def push(link: ServerLink, found: Located, part: int, data: memoryview) -> None:
+    """Write all bytes of a part that is being written on another host.
+
+    Args:
+        link: to that host's server.
+        found: what is being made; names its data and its write token.
+        part: which part of it.
+        data: the bytes.
 
     Raises:
         ImlError: the part is not being written there, or the host is gone.
     """
 
     async def put(begin: int, count: int) -> None:
-        await link.call(PutChunk(data_id, part, offset + begin, bytes(data[begin : begin + count])))
+        chunk = bytes(data[begin : begin + count])
+        await link.call(PutChunk(found.data_id, part, begin, found.write_token, chunk))
 
     await in_chunks(link, len(data), put)
 

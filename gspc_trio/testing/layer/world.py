@@ -11,6 +11,7 @@ import trio
 
 from gspc_trio.components.rts.shell.service import RtsService
 from gspc_trio.components.worker.messages import OpenJob
+from gspc_trio.core.ids import Counter
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.errors import ImlError, LayerGone, error_of
 from gspc_trio.iml.quota import Quota
@@ -319,7 +320,7 @@ class LayerWorld:
 
         async def main(process: SimulatedProcess) -> None:
             network = self._cluster.network(process, token)
-            coordinator = CoordinatorService(network)
+            coordinator = CoordinatorService(network, Counter("w").next_name)
             async with trio.open_nursery() as nursery:
                 await nursery.start(coordinator.run, address)
                 server = self.make_server(network, HOST)
