@@ -106,7 +106,7 @@ def test_an_empty_directory_has_no_words(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["nowhere", "file.txt"])
-def test_what_is_no_directory_gets_one_clear_line(world: World, path: str) -> None:
+def test_what_is_no_directory_is_told_clearly_and_where(world: World, path: str) -> None:
     (world.folder / "file.txt").write_text("word")
     done = world.run("jobserver", "run", EXAMPLE, "--json", "--set", f"path={path}")
     assert done.returncode == 1

@@ -28,7 +28,7 @@ def run(world: World, name: str, *settings: str) -> dict[str, Any]:
 
 
 def refusal(world: World, name: str, setting: str) -> str:
-    """Return the one line that an example has for a bad setting."""
+    """Return what an example says of a bad setting; where it does so follows."""
     done = world.run("jobserver", "run", str(EXAMPLES / f"{name}.py"), "--json", "--set", setting)
     assert done.returncode == 1
     assert done.stdout == ""
