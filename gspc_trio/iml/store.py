@@ -188,7 +188,7 @@ class Store(MachineBase[StoreEvent, StoreAction]):
     @handles(Unpin)
     def _unpin(self, event: Unpin) -> None:
         candidates = [part for part in (*self._gone, self._parts.get(event.key)) if part is not None]
-        part = next((part for part in candidates if part.key == event.key and part.pins), None)
+        part = next((part for part in candidates if part.key == event.key and part.has_pin(event.use)), None)
         if part is None:
             raise IllegalEvent(f"{_name(event.key)} is not pinned")
         part.pins -= 1

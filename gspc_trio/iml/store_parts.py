@@ -7,7 +7,7 @@ from enum import Enum
 
 from attrs import define, field
 
-from gspc_trio.iml.store_events import Create, Key, Pin
+from gspc_trio.iml.store_events import Create, Key, Pin, PinUse
 
 PAGE_BYTES = 4096
 """Memory is taken in pages."""
@@ -56,6 +56,14 @@ class StoredPart:
     changing: bool = False
     gone: bool = False
     waiting: deque[Pin] = field(factory=deque)
+
+    def has_pin(self, use: PinUse) -> bool:
+        """Return whether somebody has pinned it for this use."""
+        if use is PinUse.READ:
+            return self.readers > 0
+        if use is PinUse.CHANGE:
+            return self.changing
+        return self.pins > self.readers + self.changing
 
 
 @define(eq=False)

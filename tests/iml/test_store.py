@@ -55,6 +55,16 @@ def test_a_part_is_made_read_and_dropped() -> None:
     assert store.used_bytes == 0
 
 
+def test_a_read_of_a_part_made_again_is_not_taken_for_the_use_of_the_one_before() -> None:
+    """The part that was dropped was given back while it was mapped, and the new one was read for ever."""
+    store = Store("h", 4 * PAGE)
+    feed(store, Create(1, A, PAGE), Pin(2, A, PinUse.MAP), Drop(A), Create(3, A, PAGE), Pin(4, A))
+    assert feed(store, Unpin(A)) == []
+    assert feed(store, Pin(5, A, PinUse.CHANGE)) == [Granted(5, A, PAGE, 2)]
+    assert feed(store, Unpin(A, PinUse.CHANGE)) == []
+    assert feed(store, Unpin(A, PinUse.MAP)) == [Retire(1)]
+
+
 def test_without_spilling_a_full_memory_refuses_and_changes_nothing() -> None:
     store = Store("h", 2 * PAGE)
     feed(store, Create(1, A, PAGE))
