@@ -95,7 +95,9 @@ def test_nonsense_is_told_in_one_line_that_names_the_argument(
     assert named in err
     assert err.startswith(f"{app.name[0]}: ")
     assert len(err.splitlines()) == 1
-    assert [path.name for path in folder.iterdir() if path.suffix != ".py"] == []
+    assert [
+        path.name for path in folder.iterdir() if path.suffix != ".py" and path.name != "__pycache__"
+    ] == []
 
 
 @pytest.mark.parametrize("app", [iml, jobserver, rts, top], ids=lambda app: str(app.name[0]))

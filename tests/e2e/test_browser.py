@@ -164,7 +164,7 @@ def test_a_browser_shows_a_run(world: World) -> None:
             await page("Page.navigate", url=address)
             shown = await page.wait_for("2/2 in use", "flow", "running")
             assert "gspc-top" in shown.splitlines()[0]
-            await page.wait_for("x Stop job")  # it has the keys, without a click
+            await page.wait_for("space Hold")  # it has the keys, without a click
             assert await page.value("document.body.classList.contains('-first-byte')")
             assert await page.value(COUNT_INKED_PIXELS) > 10_000
             assert await page.value("location.search") == ""  # the token is in no address bar

@@ -38,6 +38,14 @@ class Tmux:
         line = f"{shlex.join(words)}; echo $? > {shlex.quote(str(self.out))}; sleep 1000"
         self("-f", "/dev/null", "new", "-d", "-x", str(columns), "-y", str(lines), line)
 
+    def status(self) -> str:
+        """Wait for the end of the program and return its exit status."""
+
+        def written() -> str:
+            return self.out.read_text().strip() if self.out.exists() else ""
+
+        return str(wait_until(written, "the program has ended"))
+
     def __call__(self, *arguments: str) -> str:
         """Run a command of tmux and return what it prints."""
         done = subprocess.run(
@@ -163,8 +171,7 @@ def test_in_a_real_terminal(world: World, terminals: list[Tmux]) -> None:
     world.start_rts("--cores", "1", "--host", "beta")
     terminal.wait_for("0/1 in use")
     terminal.press("q")
-    wait_until(terminal.out.exists, "it has left")
-    assert terminal.out.read_text().strip() == "0"
+    assert terminal.status() == "0"
     world.stop_rts()
 
 
@@ -175,8 +182,7 @@ def test_it_takes_the_place_of_the_progress_bar(world: World, terminals: list[Tm
     terminals += [Tmux(world, 80, 24, [*words, "--set", f"gate={gate}"])]
     terminals[0].wait_for("2/2 in use")
     gate.touch()
-    wait_until(terminals[0].out.exists, "the run has ended")
-    assert terminals[0].out.read_text().strip() == "0"
+    assert terminals[0].status() == "0"
     assert "100 tasks in" in terminals[0].text()
     terminals[0]("kill-server")
     terminals.clear()
@@ -198,8 +204,7 @@ def test_one_interrupt_ends_the_run_and_its_terminal(world: World, terminals: li
     terminal.wait_for("2/2 in use")
     terminal.press("/")  # also while a text is being typed
     terminal.press("C-c")
-    wait_until(terminal.out.exists, "the run has ended")
-    assert terminal.out.read_text().strip() == "130"
+    assert terminal.status() == "130"
     assert not terminal.text().strip(), "the screen is as it was"
     terminal("send-keys", "-l", "echoed")
     terminal.wait_for("echoed")
