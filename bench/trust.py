@@ -34,10 +34,11 @@ from gspc_trio import Net, farm, open_job, open_rts
 from gspc_trio.components.job.journal_bytes import About
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.journal import create_journal, open_journal
+from gspc_trio.components.rts.messages import GetResources
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import Finished
-from gspc_trio.core.messages import GetStatus, Status
+from gspc_trio.core.messages import Done
 from gspc_trio.core.task import Outcome, Reason, TaskState
 from gspc_trio.nursery.connections.certificates import Authority
 from gspc_trio.nursery.connections.network import Network
@@ -124,18 +125,15 @@ def finished(number: int) -> Finished:
 
 
 async def serve_echo(folder: Path, secure: bool) -> None:
-    """Answer calls and count messages in this process, until standard input ends."""
+    """Answer calls and take messages in this process, until standard input ends."""
     issue = Authority(folder).issue if secure else lambda _: ""
     network = Network(wire_codec, TOKEN, credentials=issue("rts"))
 
     async def echo(peer: Peer) -> None:
-        count = 0
         while True:
             for message in await peer.receive():
                 if isinstance(message, IncomingCall):
-                    message.reply(Status({"count": count}))
-                else:
-                    count += 1
+                    message.reply(Done())
 
     async def listen(task_status: trio.TaskStatus[str]) -> None:
         await network.listen(ADDRESSES[secure], echo, role="rts", name="rts", task_status=task_status)
@@ -178,7 +176,7 @@ async def messages_per_s(peer: Peer, number: int) -> float:
         for message in batch:
             peer.post(message)
         await trio.lowlevel.checkpoint()
-        await peer.call(GetStatus())
+        await peer.call(GetResources())
     return number / (time.perf_counter() - begun)
 
 
@@ -232,7 +230,7 @@ async def round_trips_s(peer: Peer, number: int) -> list[float]:
     times = []
     for _ in range(number):
         begun = time.perf_counter()
-        await peer.call(GetStatus())
+        await peer.call(GetResources())
         times.append(time.perf_counter() - begun)
         await trio.sleep(0.002)
     return sorted(times)
