@@ -34,7 +34,7 @@ from gspc_trio import Net, farm, open_job, open_rts
 from gspc_trio.components.job.journal_bytes import About
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.journal import create_journal, open_journal
-from gspc_trio.components.rts.messages import GetResources
+from gspc_trio.components.rts.messages import ListJobs
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.components.worker.messages import Finished
@@ -176,7 +176,7 @@ async def messages_per_s(peer: Peer, number: int) -> float:
         for message in batch:
             peer.post(message)
         await trio.lowlevel.checkpoint()
-        await peer.call(GetResources())
+        await peer.call(ListJobs())
     return number / (time.perf_counter() - begun)
 
 
@@ -230,7 +230,7 @@ async def round_trips_s(peer: Peer, number: int) -> list[float]:
     times = []
     for _ in range(number):
         begun = time.perf_counter()
-        await peer.call(GetResources())
+        await peer.call(ListJobs())
         times.append(time.perf_counter() - begun)
         await trio.sleep(0.002)
     return sorted(times)
