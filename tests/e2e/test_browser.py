@@ -164,7 +164,10 @@ def test_a_browser_shows_a_run(world: World) -> None:
             await page("Page.navigate", url=address)
             shown = await page.wait_for("2/2 in use", "flow", "running")
             assert "gspc-top" in shown.splitlines()[0]
-            await page.wait_for("space Hold")  # it has the keys, without a click
+            await page.wait_for("space Hold")
+            with trio.fail_after(HANG_S):  # it gets the keys, without a click
+                while not await page.value(HAS_KEYS):  # noqa: ASYNC110 - nothing tells of it
+                    await trio.sleep(0.05)
             assert await page.value("document.body.classList.contains('-first-byte')")
             assert await page.value(COUNT_INKED_PIXELS) > 10_000
             assert await page.value("location.search") == ""  # the token is in no address bar
@@ -177,6 +180,9 @@ def test_a_browser_shows_a_run(world: World) -> None:
     end()
     world.stop_rts()
     world.wait_nothing_left()
+
+
+HAS_KEYS = "document.activeElement.classList.contains('xterm-helper-textarea')"
 
 
 def with_hang_guard(main: Callable[[], Awaitable[None]]) -> None:
