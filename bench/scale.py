@@ -27,7 +27,7 @@ from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refu
 from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, Task
-from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.policies.scheduling import USUAL
 
 CORES = 100
 WAVES = 5
@@ -85,7 +85,7 @@ class Cluster:
         self.cores = hosts * CORES
         self.rm = ResourceManager(1)
         self.engine = Farm(self.cores * WAVES)
-        self.scheduler = look_ahead_scheduler(JOB)
+        self.scheduler = USUAL.scheduler(JOB)
         self.job = JobMachine(JOB, "scale", self.engine, self.scheduler)  # type: ignore[arg-type]
         self.now = 0.0  # until when the machines are busy
         self.cpu_s = 0.0

@@ -39,6 +39,7 @@ API_GROUPS = {
             "JobFailed",
         ),
     ),
+    "Scheduling policy": ("SchedulingPolicy", "Retry", "WorkAhead", "LookAhead"),
     "Resources": (
         *("open_resources", "Resources", "AcquireRefused", "AcquireInterrupted", "held_resources", "hw_info"),
     ),

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from gspc_trio.iml.errors import DataLost, LayerGone, NoRoom, UnknownName
     from gspc_trio.iml.layout import Layout, replicated, striped
     from gspc_trio.iml.shell.layer import open_iml
+    from gspc_trio.policies.lookahead import LookAhead, WorkAhead
+    from gspc_trio.policies.retry import Retry
+    from gspc_trio.policies.scheduling import SchedulingPolicy
     from gspc_trio.workflow.arcs import WorkflowError, each, forward, take
     from gspc_trio.workflow.definition import Workflow
     from gspc_trio.workflow.net import Net
@@ -50,13 +53,16 @@ _HOMES = {
     "JobSettings": "gspc_trio.components.job.shell.server",
     "LayerGone": "gspc_trio.iml.errors",
     "Layout": "gspc_trio.iml.layout",
+    "LookAhead": "gspc_trio.policies.lookahead",
     "Named": "gspc_trio.core.staging",
     "Net": "gspc_trio.workflow.net",
     "NoRoom": "gspc_trio.iml.errors",
     "Program": "gspc_trio.core.code",
     "Requirement": "gspc_trio.core.task",
     "Resources": "gspc_trio.components.rts.shell.acquire",
+    "Retry": "gspc_trio.policies.retry",
     "RunTimeSystem": "gspc_trio.components.rts.shell.client",
+    "SchedulingPolicy": "gspc_trio.policies.scheduling",
     "Shape": "gspc_trio.core.task",
     "SourceFile": "gspc_trio.core.code",
     "StageLimits": "gspc_trio.core.staging",
@@ -64,6 +70,7 @@ _HOMES = {
     "TaskFuture": "gspc_trio.executor",
     "TaskOptions": "gspc_trio.core.task",
     "UnknownName": "gspc_trio.iml.errors",
+    "WorkAhead": "gspc_trio.policies.lookahead",
     "Workflow": "gspc_trio.workflow.definition",
     "WorkflowError": "gspc_trio.workflow.arcs",
     "each": "gspc_trio.workflow.arcs",
@@ -95,13 +102,16 @@ __all__ = [
     "JobSettings",
     "LayerGone",
     "Layout",
+    "LookAhead",
     "Named",
     "Net",
     "NoRoom",
     "Program",
     "Requirement",
     "Resources",
+    "Retry",
     "RunTimeSystem",
+    "SchedulingPolicy",
     "Shape",
     "SourceFile",
     "StageLimits",
@@ -109,6 +119,7 @@ __all__ = [
     "TaskFuture",
     "TaskOptions",
     "UnknownName",
+    "WorkAhead",
     "Workflow",
     "WorkflowError",
     "__version__",

@@ -11,6 +11,7 @@ from cyclopts import CycloptsError, Parameter, ValidationError
 from gspc_trio.components.rts.lifecycle import CORES_MAX
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.policies.placement import PLACEMENTS
+from gspc_trio.policies.scheduling import find_policy
 
 PRIORITY_MAX = 2**31 - 1
 """Priorities travel as whole numbers of limited size."""
@@ -68,6 +69,10 @@ def _placement(_: object, name: str) -> None:
         raise ValueError(f"there is no such placement; there are: {', '.join(PLACEMENTS)}")
 
 
+def _policy(_: object, name: str) -> None:
+    find_policy(name)
+
+
 Cores = Annotated[int, Parameter(validator=_cores)]
 Port = Annotated[int, Parameter(validator=_port)]
 Weight = Annotated[float, Parameter(validator=_more_than_0)]
@@ -83,6 +88,7 @@ HostOptions = Annotated[
     list[str] | None, Parameter(name="--host", consume_multiple=False, negative=(), validator=_hosts)
 ]
 PlacementName = Annotated[str, Parameter(validator=_placement)]
+PolicyName = Annotated[str, Parameter(validator=_policy)]
 RemovePolicy = Literal["lose", "wait", "refuse"]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TextIO
 
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.arguments import Cores, Priority, Settings, Task, Weight
+from gspc_trio.cli.arguments import Cores, PolicyName, Priority, Settings, Task, Weight
 from gspc_trio.cli.beside import place_for_connection_file, show_top
 from gspc_trio.cli.common import (
     CommandError,
@@ -59,6 +59,7 @@ from gspc_trio.nursery.connections.connection_file import find_live_connection
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.policies.scheduling import DEFAULT
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import SettingError, Workflow
@@ -101,6 +102,7 @@ async def run(
     cores: Cores = 0,
     weight: Weight = 1.0,
     priority: Priority = 0,
+    policy: PolicyName = DEFAULT,
     threads: Annotated[bool, Flag] = False,
     top: Annotated[bool, Flag] = False,
     task_output: OutputMode | None = None,
@@ -134,6 +136,8 @@ async def run(
         Share of the resources, relative to other jobs of the same priority.
     priority
         Jobs of higher priority get free resources first; running tasks are not interrupted.
+    policy
+        Scheduling policy: default, or one that an installed package offers.
     threads
         Run tasks in threads of one process, not in a process per core.
     top
@@ -150,12 +154,10 @@ async def run(
     """
     set_up_logging(verbose, log_json)
     options: dict[str, Any] = {"name": workflow.stem, "keep_going": keep_going, "threads": threads}
-    options |= {"weight": weight, "priority": priority}
-    options |= _layer_option(iml, journal)
+    options |= {"weight": weight, "priority": priority, "policy": policy} | _layer_option(iml, journal)
     with json_alone(json) as out:
-        loaded = _load(workflow, settings or [])
+        to, loaded = out if json else None, _load(workflow, settings or [])
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
-            to = out if json else None
             return await _run_loaded(loaded, options, kept, rts, cores, records, to, output, top, task_output)
 
 

@@ -202,6 +202,7 @@ async def open_job(
         JobFailed: the job failed or was stopped.
         JournalError: the journal cannot be written.
         JournalMismatch: the journal is of another workflow.
+        PolicyError: there is no such scheduling policy, or it cannot be used.
         WorkflowError: the net and the values do not fit, or it takes published data without a memory layer.
         UnknownName: published data that it takes is not there.
     """

@@ -29,6 +29,7 @@ from gspc_trio.executor.loop import Call, Loop, RtsOptions
 from gspc_trio.executor.options import CallOptions, checked_count, checked_workers, refuse_beside, with_stated
 from gspc_trio.executor.results import flat, results, results_as_read
 from gspc_trio.iml.data_layer import DataLayer
+from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy, find_policy
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.settings import checked_needs
 
@@ -69,10 +70,13 @@ class Executor(ExecutorInterface):
             task; ``"keep"`` keeps it for ``gspc-jobserver log`` alone. By default it is shown in a terminal
             and in a notebook, and kept otherwise.
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
+        policy: how tasks are tried again, sent ahead and asked for: a ``SchedulingPolicy``, or the name of
+            one that an installed package offers.
 
     Raises:
         BadCode: the initializer cannot be sent to another process.
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
+        PolicyError: there is no such scheduling policy, or it cannot be used.
         RuntimeError: ``rts`` runs in this thread, or was closed.
         StartedAtImport: a compute process is importing the module that calls this.
         TypeError, ValueError: a number is no whole number, or too small; there is an ``mp_context``; options
@@ -99,6 +103,7 @@ class Executor(ExecutorInterface):
         iml: Path | str | None = None,
         output: OutputMode | None = None,
         priority: int = 0,
+        policy: SchedulingPolicy | str = DEFAULT,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
         is_running = connection_file is not None or rts is not None
@@ -114,6 +119,7 @@ class Executor(ExecutorInterface):
             data=_layer(iml),
             process_key=process_key(),
             priority=priority,
+            policy=find_policy(policy),
             initializer=_initializer_code(initializer, initargs),
             process_tasks_max=_process_tasks_max(max_tasks_per_child, threads),
         )

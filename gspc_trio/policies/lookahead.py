@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from math import ceil, log2
-from random import Random
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gspc_trio.components.job.scheduler.machine import Scheduler
-from gspc_trio.core.ids import JobId
 from gspc_trio.core.task import Shape, Task
-from gspc_trio.policies.retry import Retry
 
 
 def rounded_estimate_s(seconds: float) -> float:
@@ -53,28 +49,6 @@ class LookAhead(Struct, frozen=True):
         if told == 0 or wanted == 0:
             return told != wanted
         return wanted >= 2 * told or 2 * wanted <= told
-
-
-def look_ahead_scheduler(
-    job: JobId,
-    *,
-    retry: Retry | None = None,
-    work_ahead: WorkAhead | None = None,
-    look_ahead: LookAhead | None = None,
-    random: Random | None = None,
-    failed_max: int | None = None,
-    recording: bool = True,
-) -> Scheduler:
-    """Return the usual scheduler for a job: back-off, work ahead, a queue for each shape."""
-    return Scheduler(
-        job,
-        retry=retry or Retry(),
-        work_ahead=work_ahead or WorkAhead(),
-        look_ahead=look_ahead or LookAhead(),
-        random=random,
-        failed_max=failed_max,
-        recording=recording,
-    )
 
 
 class WorkAhead(Struct, frozen=True):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspc_trio.core.task import CORE, Requirement, Shape, Task, TaskOptions
-from gspc_trio.policies.lookahead import LookAhead, look_ahead_scheduler, rounded_estimate_s
+from gspc_trio.policies.lookahead import LookAhead, rounded_estimate_s
 
 
 def test_a_task_joins_the_queue_of_its_shape() -> None:
@@ -60,10 +60,3 @@ def test_few_messages_tell_of_a_demand_that_shrinks_one_by_one(waiting: int) -> 
         wanted = max(w for w in (told // 2, 0) if LookAhead().worth_telling(told, w))
         told, messages = wanted, messages + 1
     assert messages <= 21
-
-
-def test_the_usual_scheduler_is_made_of_the_usual_policies() -> None:
-    scheduler = look_ahead_scheduler("j7")
-    assert scheduler.job == "j7"
-    assert scheduler.live == 0
-    scheduler.check()

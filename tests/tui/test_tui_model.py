@@ -26,7 +26,7 @@ from gspc_trio.core.task import (
     TaskOptions,
     TaskState,
 )
-from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.records.backlog import Backlog
 from gspc_trio.records.facts import (
     RECORD_TYPES,
@@ -329,7 +329,7 @@ def test_uses_are_those_of_the_resource_manager(seed: int, steps: int) -> None:
 def test_counts_are_those_of_the_scheduler_however_often_one_looks(seed: int, steps: int) -> None:
     """Records go through a backlog, as to a real watcher; a seed decides what happens."""
     random, model, backlog = Random(seed), Model(), Backlog()
-    scheduler = look_ahead_scheduler("j1")
+    scheduler = USUAL.scheduler("j1")
     full = Model()
 
     def do(event: object, now: float) -> list[object]:

@@ -10,7 +10,7 @@ from gspc_trio import Net, Workflow, each, farm, map_reduce, take
 from gspc_trio.components.job.machine import TURN_S, TURNS_MAX, Begin, JobEnded, JobMachine
 from gspc_trio.components.job.scheduler.interface import Stop, Stopped
 from gspc_trio.core.machine import Tick
-from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.records.facts import JobChanged
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.engine import FIRINGS_MAX, EndlessLoop, WorkflowEngine
@@ -154,7 +154,7 @@ def test_a_limit_that_is_none_is_refused() -> None:
 
 def job(net: Net, clock: Any = None) -> JobMachine:
     engine: WorkflowEngine = engine_for(net)
-    return JobMachine("j1", "job", engine, look_ahead_scheduler("j1"), clock=clock)
+    return JobMachine("j1", "job", engine, USUAL.scheduler("j1"), clock=clock)
 
 
 def test_a_job_hands_the_turn_over_and_goes_on_at_its_deadline() -> None:

@@ -48,7 +48,7 @@ from gspc_trio.workflow.runtime import TransitionFailed
 _FINISHED = TaskState.FINISHED
 
 READY_MAX = 20_000
-"""Tasks that are extracted ahead of being finished; the rest wait in the engine as tokens."""
+"""Tasks that are usually extracted ahead of being finished; the rest wait in the engine as tokens."""
 
 TURN_S = 0.01
 """For so long the engine's inline transitions may fire before what else there is to do has its turn."""
@@ -224,6 +224,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         finished_before: tasks that had finished when the job was resumed.
         clock: returns the time, seconds; None: time is not looked at.
         may_end: asked when the job is about to end, with whether it ends well; if not, it goes on until Look.
+        ready_max: tasks that are extracted ahead of being finished; the rest wait in the engine as tokens.
         failures: of the first tasks that failed.
         state: where it is.
         ended: how it ended, when it has.
@@ -239,6 +240,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     finished_before: int = 0
     clock: Callable[[], float] | None = None
     may_end: Callable[[bool], bool] = lambda _: True
+    ready_max: int = READY_MAX
     failures: list[TaskFailure] = field(factory=list)
     state: JobState = JobState.NEW
     ended: JobEnded | None = None
@@ -430,9 +432,9 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         workflow's own code raises or says so.
         """
         self._more_since = None
-        engine, room = self.engine, READY_MAX - self.scheduler.live
+        engine, room = self.engine, self.ready_max - self.scheduler.live
         if room <= 0:
-            room = READY_MAX - self.scheduler.unsent
+            room = self.ready_max - self.scheduler.unsent
         if room < room_min:
             room = 0
         tasks: list[Task] = []

@@ -15,7 +15,7 @@ from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Outcome, Reason, TaskState
-from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.policies.scheduling import USUAL
 from tests.workflow.support import engine_for
 
 
@@ -34,7 +34,7 @@ def two_steps() -> Net:
 
 
 def job(net: Net, **options: Any) -> JobMachine:
-    return JobMachine("j1", "job", engine_for(net), look_ahead_scheduler("j1"), journaled=True, **options)
+    return JobMachine("j1", "job", engine_for(net), USUAL.scheduler("j1"), journaled=True, **options)
 
 
 def do(machine: JobMachine, event: Any, *kinds: type) -> list[Any]:
@@ -110,7 +110,7 @@ def resumed(number: int) -> tuple[JobMachine, JournaledEngine]:
         earlier.restore(task_id)
     engine = JournaledEngine(earlier)
     engine.hold_back()
-    scheduler = look_ahead_scheduler("j2")
+    scheduler = USUAL.scheduler("j2")
     return JobMachine("j2", "job", engine, scheduler, open_ended=True, journaled=True), engine
 
 

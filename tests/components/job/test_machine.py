@@ -28,7 +28,7 @@ from gspc_trio.components.rm.messages import Demand, Grant, Recall, Release
 from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit, TakeBack
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Outcome, Reason, TaskError, TaskOptions, TaskState
-from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.records.facts import GrantChanged, JobChanged, TaskChanged, TaskCounts
 from gspc_trio.records.progress import FAILURES_MAX, Progress
 from gspc_trio.workflow.graph import Ref, TaskGraph
@@ -43,7 +43,7 @@ class Bench:
 
     def __init__(self, keep_going: bool = False) -> None:
         self.graph = TaskGraph()
-        scheduler = look_ahead_scheduler("j1")
+        scheduler = USUAL.scheduler("j1")
         self.machine = JobMachine("j1", "job", self.graph, scheduler, keep_going, open_ended=True)
         self.do(Begin())
         self.do(ResourcesUp((CORE0,)))

@@ -10,7 +10,7 @@ from gspc_trio.components.rm.messages import Grant
 from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Outcome, Reason, TaskError, TaskState
-from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.patterns import farm
@@ -25,7 +25,7 @@ class Bench:
 
     def __init__(self, items: int, open_ended: bool = False) -> None:
         self.engine = WorkflowEngine(farm(same), {"items": list(range(items))}, dumps=dumps, loads=loads)
-        self.machine = JobMachine("j1", "job", self.engine, look_ahead_scheduler("j1"), True, open_ended)
+        self.machine = JobMachine("j1", "job", self.engine, USUAL.scheduler("j1"), True, open_ended)
         self.actions: list[Any] = []
         self(ResourcesUp((Resource("r1.core0", "core"),)))
         self(Begin())

@@ -13,7 +13,7 @@ from gspc_trio.components.worker.messages import Finished, Submit
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Outcome, Reason, TaskError
-from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
@@ -43,7 +43,7 @@ class Bench:
 
     def __init__(self, net: Net, values: dict[str, list[Any]], ends_with: Reason = Reason.FINISHED) -> None:
         engine = WorkflowEngine(net, values, dumps=dumps, loads=loads)
-        self.machine = WatchedJob("j1", "job", engine, look_ahead_scheduler("j1"))
+        self.machine = WatchedJob("j1", "job", engine, USUAL.scheduler("j1"))
         self.ends_with = ends_with
         self.seen = self.machine.seen
 

@@ -32,7 +32,7 @@ from gspc_trio.nursery.connections.network import ProcessInfo, address_towards
 from gspc_trio.nursery.connections.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
-from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy, find_policy
 from gspc_trio.protocol.values import dumps
 from gspc_trio.records.facts import RECORD_TYPES, Record
 from gspc_trio.workflow.arcs import WorkflowError
@@ -74,6 +74,8 @@ class JobSettings(Struct, frozen=True):
         initializer: code (``compute.code.function_code``) that each compute process, or thread, runs before
             its first task; while it fails, tasks fail. b"" for none.
         process_tasks_max: after so many tasks a compute process is replaced by a fresh one; 0: never.
+        policy: how tasks are tried again, sent ahead and asked for: a ``SchedulingPolicy``, or the name of
+            one that an installed package offers.
     """
 
     name: str = "job"
@@ -93,6 +95,7 @@ class JobSettings(Struct, frozen=True):
     priority: int = 0
     initializer: bytes = b""
     process_tasks_max: int = 0
+    policy: SchedulingPolicy | str = DEFAULT
 
     def listening(self, rts: str = "memory:") -> JobSettings:
         """Return the same settings with any free port at which whoever reaches the RTS can reach the job.
@@ -140,6 +143,7 @@ async def run_job(
         JobFailed: the job failed or was stopped, or the RTS went away.
         JournalError: the journal cannot be written any more.
         OSError: the file for the records cannot be written.
+        PolicyError: there is no such scheduling policy, or it cannot be used.
     """
     settings = _found_by_clients_of(rts, settings)
     async with open_scope() as nursery:
@@ -209,6 +213,7 @@ class _JobServer:
         self.code = code
         self.outputs = outputs
         self.settings = settings
+        self.policy = find_policy(settings.policy)
         self.open_ended = open_ended
         self.on_done = on_done
         self.patterns = patterns
@@ -283,13 +288,14 @@ class _JobServer:
             registered.job,
             settings.name,
             self.engine if data is None else data.staging(self.engine),
-            look_ahead_scheduler(registered.job, failed_max=settings.failed_max, recording=False),
+            self.policy.scheduler(registered.job, failed_max=settings.failed_max, recording=False),
             settings.keep_going,
             self.open_ended or bool(adopts),
             journaled=journal is not None,
             finished_before=0 if journal is None else journal.finished_before,
             clock=trio.current_time,
             may_end=_always if self.reader is None else self.reader.may_end,
+            ready_max=self.policy.ready_max,
         )
         job = self.job = Job(
             machine,

@@ -22,8 +22,8 @@ from gspc_trio.core.task import (
     TaskOptions,
     TaskState,
 )
-from gspc_trio.policies.lookahead import look_ahead_scheduler
 from gspc_trio.policies.retry import Retry
+from gspc_trio.policies.scheduling import SchedulingPolicy
 from gspc_trio.records.facts import GrantChanged, TaskChanged
 
 JOB = "j1"
@@ -37,7 +37,9 @@ class World:
     """A scheduler whose invariants are checked after each event."""
 
     def __init__(self, cores: int = 4, retry: Retry | None = None, failed_max: int | None = None) -> None:
-        self.scheduler: Scheduler = look_ahead_scheduler(JOB, retry=retry, failed_max=failed_max)
+        self.scheduler: Scheduler = SchedulingPolicy(retry=retry or Retry()).scheduler(
+            JOB, failed_max=failed_max
+        )
         self.now = 0.0
         if cores:
             self(ResourcesUp(tuple(Resource(core(n), "core") for n in range(1, cores + 1))))

@@ -28,7 +28,7 @@ from gspc_trio.core.ids import GrantId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, Shape, Task, TaskOptions, TaskState
-from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.records.facts import GrantChanged, TaskChanged, TaskCounts
 from gspc_trio.records.progress import Progress
 from tests.components.job.scheduler.model import NODE, OPTIONS, RESOURCES, SHAPES, Host, Manager
@@ -40,7 +40,7 @@ class SchedulerModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = look_ahead_scheduler(JOB)
+        self.scheduler = USUAL.scheduler(JOB)
         self.now = 0.0
         self.manager, self.host = Manager(), Host()
         self.to_manager: deque[Any] = deque()

@@ -38,7 +38,7 @@ from gspc_trio.core.task import CORE, Reason, Task, TaskOptions
 from gspc_trio.nursery.connections.memory import memory_pair
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone
-from gspc_trio.policies.lookahead import look_ahead_scheduler
+from gspc_trio.policies.scheduling import USUAL
 from gspc_trio.protocol.codec import Codec
 from gspc_trio.protocol.envelope import EncodeError
 from gspc_trio.protocol.limits import KIB, Limits
@@ -185,7 +185,7 @@ async def test_what_is_posted_to_a_connection_that_is_over_waits_for_the_next() 
 
 async def test_a_task_that_never_left_goes_elsewhere_whatever_is_said_first() -> None:
     """It was handed out when its host was gone already, and before anybody knew."""
-    machine = look_ahead_scheduler("j1")
+    machine = USUAL.scheduler("j1")
     once = Task(1, "once", 0, options=TaskOptions(may_rerun=False, loss_attempts=1))
     async with connected_to_nobody() as (routes, events):
         other = Resource("r2.core0", "core")
