@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gspc_trio.policies.retry import Retry
     from gspc_trio.policies.scheduling import SchedulingPolicy
     from gspc_trio.workflow.arcs import WorkflowError, each, forward, take
-    from gspc_trio.workflow.definition import Workflow
+    from gspc_trio.workflow.definition import Workflow, rpc, transformation
     from gspc_trio.workflow.net import Net
     from gspc_trio.workflow.patterns import farm, map_reduce
 
@@ -84,9 +84,11 @@ _HOMES = {
     "open_resources": "gspc_trio.components.rts.shell.acquire",
     "open_rts": "gspc_trio.components.embed",
     "replicated": "gspc_trio.iml.layout",
+    "rpc": "gspc_trio.workflow.definition",
     "show_output": "gspc_trio.components.job.shell.output",
     "striped": "gspc_trio.iml.layout",
     "take": "gspc_trio.workflow.arcs",
+    "transformation": "gspc_trio.workflow.definition",
 }
 
 __all__ = [
@@ -134,9 +136,11 @@ __all__ = [
     "open_resources",
     "open_rts",
     "replicated",
+    "rpc",
     "show_output",
     "striped",
     "take",
+    "transformation",
 ]
 
 

@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 
 from gspc_trio.cli.arguments import Cores, PolicyName, Priority, Settings, Task, Weight
 from gspc_trio.cli.beside import place_for_connection_file, show_top
+from gspc_trio.cli.calls import call, serve_functions
 from gspc_trio.cli.common import (
     CommandError,
     UsageError,
@@ -63,6 +64,7 @@ from gspc_trio.policies.scheduling import DEFAULT
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import SettingError, Workflow
+from gspc_trio.workflow.net import terminate
 
 app = App(name="gspc-jobserver", help="Run a workflow, and control running jobs.", version=VERSION)
 
@@ -305,11 +307,13 @@ async def _run(
                 workflow.net,
                 rts=rts,
                 values=workflow.values,
+                transformations=(*workflow.transformations, terminate),
                 settings=settings,
                 records_path=records,
                 journal=journal,
             )
         )
+        serve_functions(job, workflow.functions)
         if watch is not None:
             await stack.enter_async_context(show_top(job, watch))
         elif not quiet and sys.stderr.isatty():
@@ -453,6 +457,9 @@ async def _print_task(peer: Peer, job: str, task: int, follow: bool) -> None:
             stream.buffer.write(content)
             stream.flush()
         seen, over = told.seen, told.over or not follow
+
+
+app.command(call)
 
 
 @app.command

@@ -40,6 +40,7 @@ from gspc_trio.nursery.scopes.loop import real_time, require_trio
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.version import VERSION
+from gspc_trio.workflow.definition import transformed
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net, Transformation, terminate
 
@@ -206,8 +207,7 @@ async def open_job(
         WorkflowError: the net and the values do not fit, or it takes published data without a memory layer.
         UnknownName: published data that it takes is not there.
     """
-    for transformation in transformations:
-        net = transformation(net)
+    net = transformed(net, transformations)
     journaled = await journal.recover(net, values or {}) if journal is not None else None
     if journaled is None:
         engine = WorkflowEngine(net, values or {}, dumps=dumps, loads=loads, join=join)

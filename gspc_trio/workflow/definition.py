@@ -7,17 +7,25 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias, Union
+from typing import Literal, TypeAlias, TypeVar, Union, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.net import Net, input_values
+from gspc_trio.workflow.net import Net, Transformation, input_values
 from gspc_trio.workflow.tokens import Outputs
 
 Report: TypeAlias = Callable[[Outputs], None]
 """Prints the outputs (output port -> values) for people."""
+
+Offered: TypeAlias = Callable[..., object]
+"""A function that a job serves to clients (APP-2), plain or async."""
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
+
+_RPC, _TRANSFORMATION = "_gspc_rpc", "_gspc_transformation"
+"""Attributes by which functions of a workflow file are found."""
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -35,6 +43,8 @@ class Workflow:
         net: the workflow.
         values: input port -> values of its tokens.
         report: called at the end with output port -> values; prints a report. None: the values are printed.
+        functions: name -> what the job serves to clients under that name, see :func:`rpc`.
+        transformations: applied to the net in order before it runs, see :func:`transformation`.
 
     Raises:
         WorkflowError: the values do not fit the net, or the net makes no sense.
@@ -43,12 +53,84 @@ class Workflow:
     net: Net
     values: Mapping[str, Iterable[object]] = field(factory=dict)
     report: Report | None = None
+    functions: Mapping[str, Offered] = field(factory=dict)
+    transformations: Sequence[Transformation] = ()
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.net, Net):
             raise WorkflowError(f"a workflow needs a Net, not {self.net!r}")
         self.net.check()
         object.__setattr__(self, "values", input_values(self.net, self.values))
+
+
+def rpc(function: FunctionT) -> FunctionT:
+    """Offer a function of a workflow file to clients of its job (APP-2); a decorator.
+
+    ``gspc-jobserver call JOB NAME [ARGUMENTS]`` and ``rts.call(job_id, name, ...)`` call it in the process of
+    the job server, between other things: it should be short, or async. If its first parameter is named
+    ``job``, that is the :class:`Job`, and clients do not give it.
+
+    Args:
+        function: plain or async; its name is the one by which clients call it.
+    """
+    setattr(function, _RPC, True)
+    return function
+
+
+def transformation(function: FunctionT) -> FunctionT:
+    """Have a function of a workflow file change each net before it runs (APP-2); a decorator.
+
+    Transformations are applied in the order in which they stand in the file, and the one that ends a workflow
+    at its final output ports after all others.
+
+    Args:
+        function: takes a Net and returns that net, or a changed copy.
+    """
+    setattr(function, _TRANSFORMATION, True)
+    return function
+
+
+def with_offers(workflow: Workflow, namespace: Mapping[str, object]) -> Workflow:
+    """Return a workflow with the functions and transformations that its file offers by decorators.
+
+    Args:
+        workflow: what the file's function returned.
+        namespace: name -> what the file has under it.
+
+    Raises:
+        WorkflowError: two functions are offered under one name.
+    """
+    marked = {name: value for name, value in namespace.items() if callable(value)}
+    functions = {name: value for name, value in marked.items() if getattr(value, _RPC, False) is True}
+    twice = sorted(functions.keys() & workflow.functions.keys())
+    if twice:
+        raise WorkflowError(f"two functions are offered under the name {twice[0]!r}")
+    transformations = [value for value in marked.values() if getattr(value, _TRANSFORMATION, False) is True]
+    return evolve(
+        workflow,
+        functions={**workflow.functions, **functions},
+        transformations=(*workflow.transformations, *cast("list[Transformation]", transformations)),
+    )
+
+
+def transformed(net: Net, transformations: Sequence[Transformation]) -> Net:
+    """Return a net after transformations, in their order.
+
+    Raises:
+        WorkflowError: one returned something else, or a net that makes no sense.
+    """
+    for change in transformations:
+        changed = change(net)
+        if not isinstance(changed, Net):
+            name = getattr(change, "__name__", repr(change))
+            raise WorkflowError(f"the transformation {name} returned {changed!r}; a Net is wanted")
+        net = changed
+    return net
+
+
+def takes_job(function: Offered) -> bool:
+    """Return whether the first parameter of an offered function is the job that offers it."""
+    return next(iter(inspect.signature(function).parameters), "") == "job"
 
 
 def build_workflow(

@@ -8,6 +8,7 @@ import math
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import trio
 from trio.testing import MockClock
 
 from gspc_trio import JobFailed, JobSettings, Net, farm, map_reduce, open_iml, open_job, open_rts
+from gspc_trio.components.job.messages import GetFunctions
 from gspc_trio.components.job.shell.workflow_file import WorkflowFileError, load_workflow_file
 from gspc_trio.compute.code import BadCode
 from gspc_trio.nursery.connections.rpc import RemoteError
@@ -107,7 +109,7 @@ class Speechless(Exception):
 
 
 async def test_an_application_function_that_raises_what_has_no_text_harms_no_job() -> None:
-    def complain(_: object) -> None:
+    def complain() -> None:
         raise Speechless
 
     settings = JobSettings().listening()
@@ -200,8 +202,14 @@ async def test_an_application_serves_functions_of_its_own() -> None:
                 job.serve("later", later)
                 job.serve("fall", fall)
                 assert await rts.call(job.job_id, "double", 21) == 42
-                assert await rts.call(job.job_id, "later", 1) == 2
-                with pytest.raises(RemoteError, match="it serves double, fall, later"):
+                assert await rts.call(job.job_id, "later", value=1) == 2
+                job.serve("add", partial(job.put, "items"))
+                assert await rts.call(job.job_id, "add", [0.0, 0.0]) is None
+                async with rts.connect_to_job(job.job_id) as peer:
+                    offered = (await peer.call(GetFunctions())).functions
+                assert [it.name for it in offered] == ["add", "double", "fall", "later"]
+                assert offered[-1].parameters == "(value: 'int') -> 'int'"
+                with pytest.raises(RemoteError, match="it serves add, double, fall, later"):
                     await rts.call(job.job_id, "nothing")
                 with pytest.raises(RemoteError, match="2 is not welcome"):
                     await rts.call(job.job_id, "fall", 2)
@@ -209,6 +217,10 @@ async def test_an_application_serves_functions_of_its_own() -> None:
                     job.serve("double", double)
                 with pytest.raises(LookupError, match="registered: j1"):
                     await rts.call("j9", "double", 1)
+                result = await job.wait()
+                assert len(await job.results_so_far()) == len(result.outputs["results"]) == 3
+                with pytest.raises(ValueError, match="j1 takes no tokens: it is over"):
+                    job.put("items", [1.0])
 
 
 async def test_a_net_with_a_final_output_ends_when_it_is_there() -> None:

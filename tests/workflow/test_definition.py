@@ -11,7 +11,12 @@ from gspc_trio.workflow.definition import (
     Workflow,
     build_workflow,
     convert_settings,
+    rpc,
     split_settings,
+    takes_job,
+    transformation,
+    transformed,
+    with_offers,
 )
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.patterns import farm
@@ -111,3 +116,37 @@ def test_values_and_net_are_checked_before_anything_runs() -> None:
     broken.transition("t", abs, ["nowhere"])
     with pytest.raises(WorkflowError, match="there is no place 'nowhere'"):
         build_workflow(lambda: broken)
+
+
+def test_a_file_offers_functions_and_transformations_by_decorators() -> None:
+    @rpc
+    def look(job: object, port: str) -> str:
+        return f"{job} {port}"
+
+    @rpc
+    def double(n: int) -> int:
+        return 2 * n
+
+    @transformation
+    def longer(net: Net) -> Net:
+        changed = net.copy()
+        changed.place("more", may_keep=True)
+        return changed
+
+    namespace: dict[str, object] = {"look": look, "again": double, "longer": longer, "other": len, "n": 1}
+    net = Net("empty")
+    workflow = with_offers(Workflow(net, functions={"size": len}), namespace)
+    assert workflow.functions == {"size": len, "look": look, "again": double}
+    assert [takes_job(function) for function in workflow.functions.values()] == [False, True, False]
+    assert list(transformed(net, workflow.transformations).places) == ["more"]
+    with pytest.raises(WorkflowError, match="two functions are offered under the name 'look'"):
+        with_offers(Workflow(net, functions={"look": len}), namespace)
+
+
+def test_a_transformation_that_returns_no_net_is_named() -> None:
+    def forgets(net: Net) -> Net:
+        net.place("more", may_keep=True)
+        return None  # type: ignore[return-value]
+
+    with pytest.raises(WorkflowError, match="the transformation forgets returned None; a Net is wanted"):
+        transformed(Net("empty"), [forgets])

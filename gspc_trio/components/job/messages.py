@@ -49,16 +49,45 @@ class StopJob(Question[Done], frozen=True):
 
 
 class ApplicationCall(Struct, frozen=True):
-    """Application-specific RPC (APP-2): an encoded value in, an ApplicationReply out."""
+    """Application-specific RPC (APP-2): call a function that the job serves; an ApplicationReply comes back.
+
+    Attributes:
+        name: of the function.
+        arguments: encoded: a list of those by position, a map of those by name.
+    """
 
     name: str
-    argument: bytes
+    arguments: bytes
 
 
 class ApplicationReply(Struct, frozen=True):
     """What the application's function returned, encoded."""
 
     value: bytes
+
+
+class OfferedFunction(Struct, frozen=True):
+    """A function that a job serves.
+
+    Attributes:
+        name: by which it is called.
+        parameters: as it is written, e.g. ``(number: int = 1)``.
+        summary: the first line of its docstring, or "".
+    """
+
+    name: str
+    parameters: str
+    summary: str = ""
+
+
+class OfferedFunctions(Struct, frozen=True):
+    """The functions that a job serves, by name."""
+
+    functions: tuple[OfferedFunction, ...]
+
+
+class GetFunctions(Question[OfferedFunctions], frozen=True):
+    """Job server: which functions it serves."""
 
 
 class TaskDetails(Struct, frozen=True):

@@ -7,6 +7,7 @@ from gspc_trio.components.job.messages import (
     ApplicationReply,
     CancelTask,
     FindTasks,
+    GetFunctions,
     GetJobStatus,
     GetMemory,
     GetNet,
@@ -15,6 +16,7 @@ from gspc_trio.components.job.messages import (
     GetTaskOutput,
     JobStatus,
     MemoryStatus,
+    OfferedFunctions,
     OutputLines,
     RetryFailed,
     StopJob,
@@ -149,6 +151,7 @@ WIRE_TYPES: tuple[type, ...] = (
     DropFile, Await, WorkBack, NewWeight, GrantsAhead, GetLayerStatus, LayerStatus,
     MemoryStatus, JobStatus, TaskDetails, TaskList, NetStatus, Explanation,
     GetOutput, OutputLines, GetTaskOutput, TaskOutput, GetNewestGrant, NewestGrant,
+    GetFunctions, OfferedFunctions,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

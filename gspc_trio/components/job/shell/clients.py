@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import trio
 from attrs import define, field
@@ -15,12 +17,15 @@ from gspc_trio.components.job.messages import (
     CancelTask,
     FindTasks,
     FoundTask,
+    GetFunctions,
     GetJobStatus,
     GetMemory,
     GetNet,
     GetOutput,
     GetTask,
     GetTaskOutput,
+    OfferedFunction,
+    OfferedFunctions,
     RetryFailed,
     StopJob,
     TaskDetails,
@@ -168,6 +173,9 @@ class JobClients:
             call.reply(job.status())
         elif isinstance(body, ApplicationCall):
             await self._call_application(call, body)
+        elif isinstance(body, GetFunctions):
+            served = sorted(job.functions.items())
+            call.reply(OfferedFunctions(tuple(describe_function(*named) for named in served)))
         else:
             call.fail(ValueError(f"a job server does not answer {type(body).__name__}"))
 
@@ -189,12 +197,24 @@ class JobClients:
             call.fail(LookupError(f"this job does not serve {body.name!r}; it serves {offered}"))
             return
         try:
-            value = function(loads(body.argument))
+            positional, by_name = loads(body.arguments)
+            value = function(*positional, **by_name)
             if hasattr(value, "__await__"):
                 value = await value
             call.reply(ApplicationReply(dumps(value)))
         except Exception as error:
             call.fail(error)
+
+
+def describe_function(name: str, function: Callable[..., object]) -> OfferedFunction:
+    """Return what people need to know to call a function that a job serves."""
+    try:
+        parameters = str(inspect.signature(function))
+    except (TypeError, ValueError):  # one of C that does not tell
+        parameters = "(...)"
+    while isinstance(function, functools.partial):
+        function = function.func
+    return OfferedFunction(name, parameters, next(iter((inspect.getdoc(function) or "").splitlines()), ""))
 
 
 def describe_task(job: Job, task_id: TaskId) -> TaskDetails:

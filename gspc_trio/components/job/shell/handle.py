@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -77,6 +77,10 @@ class OutputPorts(Protocol):
         """Return the value of a token."""
         ...
 
+    def put(self, port: str, values: Iterable[object]) -> None:
+        """Add tokens to an input port."""
+        ...
+
 
 def checked_port(ports: OutputPorts | None, port: str) -> str:
     """Return the name of an output port: the only one if "".
@@ -145,7 +149,7 @@ class Job:
         self._begun_s = trio.current_time()
         self._ended = trio.Event()
         self._result: JobResult | None = None
-        self.functions: dict[str, Callable[[Value], object]] = {}
+        self.functions: dict[str, Callable[..., object]] = {}
         self._rts_lost = False
         self.ports: OutputPorts | None = None
         self.news: trio.Event | None = None  # set when a task has ended, if somebody waits for results
@@ -260,8 +264,43 @@ class Job:
                 return await self.ask_memory()
         return MemoryStatus()
 
-    def serve(self, name: str, function: Callable[[Value], object]) -> None:
-        """Offer ``function(argument) -> value`` (plain or async) to clients under ``name`` (APP-2).
+    def put(self, port: str, values: Iterable[object]) -> None:
+        """Add tokens to an input port while the job runs.
+
+        Args:
+            port: name of the port.
+            values: of the tokens.
+
+        Raises:
+            ValueError: the job is over, or has a journal, or is no workflow's.
+            WorkflowError: there is no such input port, or ``values`` is no list.
+        """
+        if self.ports is None or self.has_ended or self.machine.ended is not None:
+            why = "it is over" if self.ports is not None else "it runs no workflow"
+            raise ValueError(f"{self.job_id} takes no tokens: {why}")
+        if self.machine.journaled:
+            raise ValueError(f"{self.job_id} takes no tokens: its journal could not tell of them")
+        self.ports.put(port, values)
+        self.look()
+
+    async def results_so_far(self, port: str = "") -> list[Value]:
+        """Return the values that are at an output port now, oldest first.
+
+        Args:
+            port: name of the port; "" for the only one.
+
+        Raises:
+            ValueError: there is no such port.
+        """
+        port = checked_port(self.ports, port)
+        assert self.ports is not None
+        ports = self.ports
+        return [await _open(ports, token) for token in ports.output_tokens(port, 0)]
+
+    def serve(self, name: str, function: Callable[..., object]) -> None:
+        """Offer a function (plain or async) to clients under ``name`` (APP-2).
+
+        They call it with ``gspc-jobserver call`` or ``rts.call``; it runs in the process of the job server.
 
         Raises:
             ValueError: the name is taken.

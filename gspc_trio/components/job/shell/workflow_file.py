@@ -17,7 +17,7 @@ from types import ModuleType
 
 from msgspec import Struct
 
-from gspc_trio.workflow.definition import Workflow, build_workflow
+from gspc_trio.workflow.definition import Workflow, build_workflow, with_offers
 
 SHIPPED_FILES_MAX = 500
 SHIPPED_BYTES_MAX = 8 * 2**20
@@ -69,7 +69,7 @@ def load_workflow_file(path: Path, settings: Sequence[str]) -> LoadedWorkflow:
         if not callable(function):
             raise WorkflowFileError(f"{path} offers no workflow: it has no function workflow()")
         with blame_file(path.resolve(), spare=(ValueError, OSError)):
-            workflow = build_workflow(function, settings)
+            workflow = with_offers(build_workflow(function, settings), vars(module))
     modules = modules_beside(path.resolve())
     return LoadedWorkflow(workflow, modules, _fingerprint(modules), path.resolve())
 

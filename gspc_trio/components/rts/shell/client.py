@@ -187,21 +187,22 @@ class RunTimeSystem:
         async with self.network.connect(entry.address, role="control", name="client", expect="job") as peer:
             yield peer
 
-    async def call(self, job: JobId, name: str, argument: Any = None) -> Any:
-        """Call a function that the application of a job serves (APP-2) and return its value.
+    async def call(self, job: JobId, name: str, *arguments: Any, **named: Any) -> Any:
+        """Call a function that a job serves (APP-2) and return its value.
 
         Args:
             job: id of a registered job that listens.
-            name: under which the application offers the function with ``Job.serve``.
-            argument: of the function.
+            name: under which the job offers the function, by ``Job.serve`` or by ``rpc`` in a workflow file.
+            arguments: of the function, by position.
+            named: by name.
 
         Raises:
             LookupError: there is no such job, or it does not listen.
             RemoteError: the job serves no such function, or the function raised.
-            BadValue: the argument cannot be sent.
+            BadValue: an argument cannot be sent.
         """
         async with self.connect_to_job(job) as peer:
-            call = ApplicationCall(name, dumps(argument))
+            call = ApplicationCall(name, dumps([list(arguments), named]))
             answer: ApplicationReply = await peer.call(call)
             return loads(answer.value)
 
