@@ -16,7 +16,7 @@ from cattrs import Converter
 from msgspec import Struct
 
 from gspc_trio.protocol.envelope import ENVELOPE_TYPES, Beat, Call, EncodeError, Failure, Reply
-from gspc_trio.protocol.hooks import BadField, Decoded, Kind, Write, make_converter
+from gspc_trio.protocol.hooks import BadField, Decoded, Kind, Read, Write, make_converter
 from gspc_trio.protocol.limits import DEFAULT_LIMITS, KIB, Limits
 
 _CALL, _REPLY, _FAILURE, _BEAT = _ENVELOPES = -1, -2, -3, -4
@@ -63,6 +63,30 @@ class Registry:
     checks: Mapping[type, Callable[[Decoded, int], None]]
 
 
+class _Readers(dict[int, tuple[Read, Kind]]):
+    """Number of a message -> its hook and type; found when it first comes, since no process sees all."""
+
+    def __init__(self, registry: Registry, converter: Converter) -> None:
+        self._types, self._converter = registry.types, converter
+
+    def __missing__(self, number: int) -> tuple[Read, Kind]:
+        kind = self._types[number]
+        self[number] = found = (self._converter.get_structure_hook(kind), kind)
+        return found
+
+
+class _Writers(dict[type, tuple[int, Write]]):
+    """Type of a message -> its number and hook, likewise."""
+
+    def __init__(self, registry: Registry, converter: Converter) -> None:
+        self._numbers = {kind: number for number, kind in enumerate(registry.types)}
+        self._converter = converter
+
+    def __missing__(self, kind: type) -> tuple[int, Write]:
+        self[kind] = found = (self._numbers[kind], self._converter.get_unstructure_hook(kind))
+        return found
+
+
 class Codec:
     """Turns messages into bytes and back.
 
@@ -76,10 +100,8 @@ class Codec:
         registry.add_hooks(converter)
         self.limits = limits
         self._bulk_types, self._checks = registry.bulk_types, registry.checks
-        self._readers = tuple([(converter.get_structure_hook(kind), kind) for kind in registry.types])
-        self._writers = {
-            kind: (number, converter.get_unstructure_hook(kind)) for number, kind in enumerate(registry.types)
-        }
+        self._types = len(registry.types)
+        self._readers, self._writers = _Readers(registry, converter), _Writers(registry, converter)
         self._short_bytes = min(
             PACKER_BYTES_KEPT,
             limits.message_bytes_max,
@@ -224,7 +246,7 @@ class Codec:
         if type(item) is tuple and item:
             number = item[0]
             if type(number) is int:
-                if 0 <= number < len(self._readers):
+                if 0 <= number < self._types:
                     read, kind = self._readers[number]
                     return read(item[1:], kind)
                 if number in _ENVELOPES:
