@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -40,8 +41,7 @@ from gspc_trio.components.job.shell.journal import Journal
 from gspc_trio.components.job.shell.outliving import outlive_rts
 from gspc_trio.components.job.shell.output import (
     OutputMode,
-    print_lines_plainly,
-    print_lines_to_stderr,
+    print_lines,
     treat_output,
 )
 from gspc_trio.components.job.shell.server import JobSettings
@@ -318,7 +318,7 @@ async def _run(
             await stack.enter_async_context(show_top(job, watch))
         elif not quiet and sys.stderr.isatty():
             await stack.enter_async_context(show_progress(job))
-        await stack.enter_async_context(treat_output(job, output, print_lines_to_stderr))
+        await stack.enter_async_context(treat_output(job, output, partial(print_lines, to=sys.stderr)))
         async with open_scope() as nursery:
             if watch is None:
                 nursery.start_soon(tell_waiting, job, rts)
@@ -442,7 +442,7 @@ async def _print_lines(peer: Peer, follow: bool) -> None:
     seen, over = 0, False
     while not over:
         told = await peer.call(GetOutput(seen, wait=follow))
-        print_lines_plainly(told.lines, told.left_out if seen else 0)
+        print_lines(told.lines, told.left_out if seen else 0, to=sys.stdout)
         over = told.over or (not follow and told.seen == seen)
         seen = told.seen
 

@@ -32,9 +32,8 @@ from gspc_trio.components.job.messages import (
     TaskList,
     WaitJob,
 )
-from gspc_trio.components.job.shell.handle import Job, decoded
-from gspc_trio.components.job.shell.output import AskWorker, OutputFollower
-from gspc_trio.components.worker.messages import GetAttempt
+from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.job.shell.output import OutputFollower
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.messages import Done
 from gspc_trio.core.task import TaskState
@@ -88,13 +87,11 @@ class JobClients:
 
     Args:
         job: of which they ask.
-        ask_worker: asks the RIF of a resource for an attempt; returns None if it does not answer.
         follower: tells what tasks print.
     """
 
-    def __init__(self, job: Job, ask_worker: AskWorker, follower: OutputFollower) -> None:
+    def __init__(self, job: Job, follower: OutputFollower) -> None:
         self.job = job
-        self._ask_worker = ask_worker
         self._follower = follower
         self._clients: dict[_Client, None] = {}
 
@@ -161,7 +158,7 @@ class JobClients:
         elif isinstance(body, RetryFailed):
             self._retry(call, body.task_id)
         elif isinstance(body, GetTask):
-            call.reply(await describe_at_work(job, body.task_id, self._ask_worker))
+            call.reply(await describe_at_work(job, body.task_id, self._follower))
         elif isinstance(body, FindTasks):
             call.reply(find_tasks(job, body.text, body.states, body.limit))
         elif isinstance(body, GetNet):
@@ -240,18 +237,11 @@ def describe_task(job: Job, task_id: TaskId) -> TaskDetails:
     )
 
 
-async def describe_at_work(job: Job, task_id: TaskId, ask_worker: AskWorker) -> TaskDetails:
+async def describe_at_work(job: Job, task_id: TaskId, follower: OutputFollower) -> TaskDetails:
     """Return :func:`describe_task`; of a task at a worker also what that tells of it now."""
+    told = await follower.ask(task_id)
     details = describe_task(job, task_id)
-    at_worker = job.machine.scheduler.attempt_of(task_id)
-    if at_worker is not None:
-        resource_id, attempt = at_worker
-        told = await ask_worker(resource_id, GetAttempt(job.job_id, resource_id, task_id, attempt))
-        if told is not None and told.phase:
-            details = replace(details, phase=told.phase, pid=told.pid)
-            if told.phase == "compute":
-                details = replace(details, stdout=decoded(told.stdout), stderr=decoded(told.stderr))
-    return details
+    return details if told is None else replace(details, phase=told.phase, pid=told.pid)
 
 
 def find_tasks(job: Job, text: str, states: tuple[str, ...], limit: int) -> TaskList:

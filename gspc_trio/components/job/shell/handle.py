@@ -385,7 +385,7 @@ def describe_failure(failure: TaskFailure, host: str) -> str:
             lines.append(error.message)
     for title, printed in (("standard output", outcome.stdout), ("standard error", outcome.stderr)):
         if printed:
-            lines += [f"its {title} (the last of it):", *last_lines(decoded(printed))]
+            lines += [f"its {title} (the last of it):", *last_lines(printed.decode("utf-8", "replace"))]
     return "\n  ".join("\n".join(lines).split("\n"))
 
 
@@ -393,11 +393,6 @@ def last_lines(text: str) -> list[str]:
     """Return the end of a text, of a length that people read."""
     shown = text.rstrip()[-SHOWN_CHARACTERS_MAX:].splitlines()[-SHOWN_LINES_MAX:]
     return shown if len("\n".join(shown)) == len(text.rstrip()) else ["[...]", *shown]
-
-
-def decoded(printed: bytes) -> str:
-    """Return what was printed as text, whatever it is."""
-    return printed.decode("utf-8", "replace")
 
 
 async def results_of(job: Job, ports: OutputPorts, port: str) -> AsyncIterator[Value]:

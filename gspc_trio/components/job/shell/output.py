@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TextIO, TypeAlias
 
 import trio
 
@@ -117,10 +117,7 @@ class OutputFollower:
         """Return what a task has printed that a client has not seen, as far as it is kept."""
         job, printed, task_id = self._job, self._job.printed, asked.task_id
         scheduler = job.machine.scheduler
-        at_worker, task = scheduler.attempt_of(task_id), scheduler.task(task_id)
-        if at_worker is not None and task is not None:
-            resource_id, attempt = at_worker
-            await self._ask(resource_id, task, attempt)
+        await self.ask(task_id)
 
         def is_over() -> bool:
             return job.has_ended or scheduler.state_of(task_id) in (None, TaskState.FAILED)
@@ -135,7 +132,13 @@ class OutputFollower:
         known = bool(stdout_bytes or stderr_bytes or scheduler.task(task_id) is not None)
         return TaskOutput(stdout, stderr, (stdout_bytes, stderr_bytes), known, over)
 
-    async def _ask(self, resource_id: ResourceId, task: Task, attempt: Attempt) -> None:
+    async def ask(self, task_id: TaskId) -> AttemptStatus | None:
+        """Ask the worker of a task how far it is, and keep what it has printed; None if none answers."""
+        scheduler = self._job.machine.scheduler
+        at_worker, task = scheduler.attempt_of(task_id), scheduler.task(task_id)
+        return await self._ask(at_worker[0], task, at_worker[1]) if at_worker and task is not None else None
+
+    async def _ask(self, resource_id: ResourceId, task: Task, attempt: Attempt) -> AttemptStatus | None:
         """Ask a worker what a running task has printed since it was last asked."""
         job, task_id = self._job, task.task_id
         async with self._limit:
@@ -143,9 +146,11 @@ class OutputFollower:
             told = await self._ask_worker(
                 resource_id, GetAttempt(job.job_id, resource_id, task_id, attempt, seen)
             )
-        if told is not None and job.machine.scheduler.attempt_of(task_id) == (resource_id, attempt):
-            pieces = ((told.stdout_bytes, told.stdout), (told.stderr_bytes, told.stderr))
-            job.printed.printed(task_id, task.name, attempt, pieces, trio.current_time())
+        if told is None or job.machine.scheduler.attempt_of(task_id) != (resource_id, attempt):
+            return None
+        pieces = ((told.stdout_bytes, told.stdout), (told.stderr_bytes, told.stderr))
+        job.printed.printed(task_id, task.name, attempt, pieces, trio.current_time())
+        return told
 
     async def _wait_until(self, wait: bool, ready: Callable[[], bool]) -> None:
         """Have running tasks asked; with ``wait`` return when there is something new, but soon."""
@@ -157,32 +162,20 @@ class OutputFollower:
             await trio.sleep(SHOW_INTERVAL_S)
 
 
-def print_lines(lines: Sequence[OutputLine], left_out: int) -> None:
-    """Show lines as the program's own output: standard output and error of tasks where it prints its own."""
+def print_lines(lines: Sequence[OutputLine], left_out: int, *, to: TextIO | None = None) -> None:
+    """Show lines as the program's own output.
+
+    Args:
+        lines: of tasks.
+        left_out: how many lines before them are not shown.
+        to: where all is printed; by default standard output and error of tasks go where the program's own go.
+    """
     if left_out:
-        print(left_out_text(left_out), file=sys.stderr)
+        print(left_out_text(left_out), file=to or sys.stderr)
     for line in lines:
-        print(prefixed(line), file=sys.stderr if line.stderr else sys.stdout)
-    for stream in (sys.stdout, sys.stderr):
+        print(prefixed(line), file=to or (sys.stderr if line.stderr else sys.stdout))
+    for stream in (to,) if to is not None else (sys.stdout, sys.stderr):
         stream.flush()
-
-
-def print_lines_plainly(lines: Sequence[OutputLine], left_out: int) -> None:
-    """Print lines on standard output, whatever they were printed to."""
-    if left_out:
-        print(left_out_text(left_out))
-    for line in lines:
-        print(prefixed(line))
-    sys.stdout.flush()
-
-
-def print_lines_to_stderr(lines: Sequence[OutputLine], left_out: int) -> None:
-    """Show lines on standard error, where a progress bar is, too."""
-    if left_out:
-        print(left_out_text(left_out), file=sys.stderr)
-    for line in lines:
-        print(prefixed(line), file=sys.stderr)
-    sys.stderr.flush()
 
 
 def prefixed(line: OutputLine) -> str:

@@ -325,7 +325,7 @@ class _JobServer:
             None if takeover is None else takeover.report,
         )
         follower = OutputFollower(job, routes.ask)
-        self.clients = JobClients(job, routes.ask, follower)
+        self.clients = JobClients(job, follower)
         if journal is not None:
             nursery.start_soon(journal.run, lambda count: inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes)
