@@ -5,9 +5,6 @@ Looking at every part anew costs less than a microsecond for most functions; pic
 
 from __future__ import annotations
 
-import dis
-import sys
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import (
     BuiltinFunctionType,
@@ -28,6 +25,7 @@ from types import (
 from typing import Any
 
 from gspc_trio.compute.code import is_importable, travels_by_name
+from gspc_trio.core.code_identity import global_names
 
 LEAF_BYTES_MAX = 1 << 16
 """A function with a longer text among its parts is not kept."""
@@ -69,9 +67,7 @@ _IMMUTABLE = frozenset(
 )
 """Types of other modules whose instances nobody changes: (module, name)."""
 
-_GLOBAL_OPERATIONS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"})
 _MISSING = object()
-_names_of_code: weakref.WeakKeyDictionary[CodeType, tuple[str, ...]] = weakref.WeakKeyDictionary()
 
 
 class Snapshot:
@@ -250,15 +246,3 @@ def _is_special(name: str) -> bool:
 
 def _is_method(value: object) -> bool:
     return type(value) in (FunctionType, classmethod, staticmethod, property)
-
-
-def global_names(code: CodeType) -> tuple[str, ...]:
-    """Return the names of globals that a code uses, and the codes in it."""
-    names = _names_of_code.get(code)
-    if names is None:
-        used = {each.argval: None for each in dis.get_instructions(code) if each.opname in _GLOBAL_OPERATIONS}
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                used.update(dict.fromkeys(global_names(constant)))
-        names = _names_of_code[code] = tuple(map(sys.intern, used))
-    return names
