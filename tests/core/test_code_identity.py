@@ -36,7 +36,7 @@ SAME = [
         "def f(x):\n    class C:\n        y = 1\n    return C",
         "def f(x):\n    '''Doc.'''\n    class C:\n        'Doc.'\n        y = 1\n    return C",
     ),
-    ("class f:\n    def g(self): return 1", "class f:\n    'Doc.'\n    def g(self) -> int:\n        return 1"),
+    ("class f:\n  def g(self): pass", "class f:\n  'Doc.'\n  def g(self) -> None:\n    'Doc.'\n    pass"),
     ("def f(x: int) -> int: return x", "def f(x): return x"),
     ("def g(): return 1\nunused = 1\ndef f(x): return g()", "def f(x): return g()\ndef g(): return 1"),
     (
