@@ -142,6 +142,12 @@ class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
         super().__init_subclass__()
         cls._methods = cls._methods | handles.table(cls)
 
+    def __init__(self) -> None:
+        super().__init__()
+        # A look at the class is several times as dear as one at the object, and comes with every event.
+        self._method_of = self._methods
+        self._settles = type(self).settle is not MachineBase.settle
+
     @classmethod
     def event_kinds(cls) -> frozenset[type[object]]:
         """Return the kinds of events that it takes."""
@@ -149,12 +155,14 @@ class MachineBase(Turn[ActionT], Generic[EventT, ActionT]):
 
     def handle(self, event: EventT, now: float) -> list[ActionT]:
         """Take one event; see :class:`Machine`."""
-        method = self._methods.get(event.__class__)
-        if method is None:
-            raise IllegalEvent(f"{type(event).__name__} is no event of {self.noun}")
+        try:
+            method = self._method_of[event.__class__]
+        except KeyError:
+            raise IllegalEvent(f"{type(event).__name__} is no event of {self.noun}") from None
         self.now = now
         method(self, event)
-        self.settle()
+        if self._settles:
+            self.settle()
         actions, self.actions = self.actions, []
         return actions
 
@@ -175,13 +183,15 @@ class ComposedMachine(MachineBase[EventT, ActionT]):
 
     def handle(self, event: EventT, now: float) -> list[ActionT]:
         """Take one event; see :class:`Machine`."""
-        method = self._methods.get(event.__class__)
-        if method is None:
-            raise IllegalEvent(f"{type(event).__name__} is no event of {self.noun}")
+        try:
+            method = self._method_of[event.__class__]
+        except KeyError:
+            raise IllegalEvent(f"{type(event).__name__} is no event of {self.noun}") from None
         turn = self._turn
         turn.now = now
         method(self, event)
-        self.settle()
+        if self._settles:
+            self.settle()
         actions, turn.actions = turn.actions, []
         return actions
 

@@ -92,11 +92,6 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
         super().__init__(self._state)
         self._judged_at = -1
 
-    def settle(self) -> None:
-        """Take back grants whose memory has gone with what the event has removed."""
-        if self._state.pool.memories_lost:
-            lapse.memory_lost(self._state)
-
     @property
     def newest(self) -> GrantId:
         """The newest grant that it has given."""
@@ -199,7 +194,8 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
         while sent and sent[0] <= seen:
             sent.popleft()
         is_moved = want.priority != event.priority
-        want.priority = event.priority
+        if is_moved:
+            want.priority = event.priority
         if want.unmet:
             self._demand_again(want, credit, is_moved)
             return
@@ -417,6 +413,8 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
         state = self._state
         if state.freed:
             state.leave_freed()
+        if state.pool.memories_lost:
+            lapse.memory_lost(state)
         self._refuse_hopeless()
         if not state.waiting:
             state.rest()

@@ -372,6 +372,7 @@ class ManagerState(Turn[RmAction]):
         holding.lease_until = None
         self.pool.hold(vertex, holding)
         self._enter(holding, want, ())
+        vertex.newest = holding.grant_id
         return True
 
     def give(self, holding: Holding) -> None:
@@ -380,12 +381,13 @@ class ManagerState(Turn[RmAction]):
         holding.resources = tuple([vertex.resource_id for vertex in vertices])
         holding.units = sum([vertex.kinds.units for vertex in vertices])
         self._enter(holding, holding.want, _memories(holding))
+        grant_id = holding.grant_id
+        for vertex in vertices:
+            vertex.newest = grant_id
 
     def _enter(self, holding: Holding, want: Want, memories: Memories) -> None:
         """Count a new grant and tell its job."""
         holding.grant_id = self.last = grant_id = (self.epoch, self.last[1] + 1)
-        for vertex in holding.vertices:
-            vertex.newest = grant_id
         job = want.owner
         units = holding.units
         job.units += units
@@ -397,7 +399,8 @@ class ManagerState(Turn[RmAction]):
         want.sent.append(grant_id)
         name = job.job
         resources = holding.resources
-        self.actions += (
+        actions = self.actions
+        actions += (
             Grant(name, want.form.shape, grant_id, resources, memories),
             GrantChanged(self.now, name, grant_id, resources, True),
         )
@@ -408,10 +411,10 @@ class ManagerState(Turn[RmAction]):
         What is to leave stays until the event has been taken (see :meth:`leave_freed`): a claim that comes
         with it may be on the same resources.
         """
-        pool = self.pool
+        pool, special = self.pool, self.special
         for vertex in vertices:
             pool.free(vertex)
-            if self.special and vertex.host.wanted:
+            if special and vertex.host.wanted:
                 self._freed(vertex)
         if vertices is holding.vertices or len(vertices) == len(holding.vertices):
             self._end(holding)
