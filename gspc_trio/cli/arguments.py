@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 
 from cyclopts import CycloptsError, Parameter, ValidationError
 
-from gspc_trio.components.rts.lifecycle import CORES_MAX
+from gspc_trio.components.rts.messages import CORES_MAX
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.policies.placement import PLACEMENTS
-from gspc_trio.policies.scheduling import find_policy
 
 PRIORITY_MAX = 2**31 - 1
 """Priorities travel as whole numbers of limited size."""
@@ -70,6 +69,8 @@ def _placement(_: object, name: str) -> None:
 
 
 def _policy(_: object, name: str) -> None:
+    from gspc_trio.policies.scheduling import find_policy
+
     find_policy(name)
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import trio
 
 from gspc_trio.cli.common import CommandError
-from gspc_trio.cli.progress import show_progress
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.nursery.scopes.scope import open_scope
 
@@ -73,6 +72,8 @@ async def _bar_afterwards(process: trio.Process, job: Job) -> None:
     if await process.wait() == INTERRUPTED:
         signal.raise_signal(signal.SIGINT)  # to its user, terminal and run are one program
     elif not job.has_ended:
+        from gspc_trio.cli.progress import show_progress
+
         async with show_progress(job):
             await job.wait_ended()
 

@@ -21,8 +21,6 @@ import trio
 from cyclopts import App, CycloptsError
 
 from gspc_trio.cli.arguments import describe_usage_error
-from gspc_trio.components.job.shell.handle import JobFailed
-from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.core.frames import is_ours, user_frames
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.iml.quota import parse_size
@@ -33,21 +31,6 @@ from gspc_trio.protocol.address import BadAddress, WebSocketAddress, parse_addre
 from gspc_trio.workflow.runtime import USER_CODE
 
 log = logging.getLogger(__name__)
-
-EXPECTED_ERRORS = (
-    AuthenticationFailed,
-    ConnectionFileError,
-    ImlError,
-    JobFailed,
-    LookupError,
-    OSError,
-    PeerGone,
-    RemoteError,
-    RtsError,
-    ValueError,
-)
-"""Errors whose message is meant for people; any other one is a defect of ours."""
-
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop a command in good order: Ctrl-C, what ``kill`` sends, the end of the terminal."""
@@ -174,12 +157,21 @@ def _line(error: BaseException) -> str:
     stack = "" if type(error).__module__.startswith("gspc_trio.") else _stack_of_user(error)
     if stack:
         return f"{type(error).__name__}: {error}\n{stack}"
-    if isinstance(error, EXPECTED_ERRORS):
+    if isinstance(error, _errors_for_people()):
         return explain(error)
     log.error("internal error", exc_info=error)
     return (
         f"internal error: {type(error).__name__}: {error} (this is a defect of gspc-trio; please report it)"
     )
+
+
+def _errors_for_people() -> tuple[type[BaseException], ...]:
+    """Return the errors whose message is meant for people; any other one is a defect of ours."""
+    from gspc_trio.components.job.shell.handle import JobFailed
+    from gspc_trio.components.rts.shell.peers import RtsError
+
+    ours = (AuthenticationFailed, ConnectionFileError, ImlError, JobFailed, PeerGone, RemoteError, RtsError)
+    return (*ours, LookupError, OSError, ValueError)
 
 
 def _stack_of_user(error: BaseException) -> str:

@@ -24,7 +24,6 @@ from gspc_trio.cli.common import (
     set_up_logging,
 )
 from gspc_trio.cli.journaled import new_journal, old_journal
-from gspc_trio.cli.progress import show_progress
 from gspc_trio.cli.results import check_results_file, where_results_are, write_results
 from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.embed import open_job, open_rts
@@ -317,6 +316,8 @@ async def _run(
         if watch is not None:
             await stack.enter_async_context(show_top(job, watch))
         elif not quiet and sys.stderr.isatty():
+            from gspc_trio.cli.progress import show_progress  # what draws takes a moment to load
+
             await stack.enter_async_context(show_progress(job))
         await stack.enter_async_context(treat_output(job, output, partial(print_lines, to=sys.stderr)))
         async with open_scope() as nursery:

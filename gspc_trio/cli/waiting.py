@@ -5,15 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import trio
 
-from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.rts.messages import RequestExplanation
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
+
+if TYPE_CHECKING:
+    from gspc_trio.components.job.shell.handle import Job
 
 LOOK_INTERVAL_S = 3.0
 """Pauses between looks at whether anything of a job runs."""

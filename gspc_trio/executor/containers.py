@@ -10,8 +10,6 @@ from __future__ import annotations
 import io
 from concurrent.futures import Future
 
-import cloudpickle
-
 from gspc_trio.executor.futures import SomeFuture
 from gspc_trio.protocol.values import RAISED_BY_USERS, BadValue, text_of
 
@@ -39,6 +37,8 @@ def make_holes(value: object, futures: list[SomeFuture]) -> bytes:
     Raises:
         BadValue: something else in it cannot be sent to another process.
     """
+    import cloudpickle
+
     buffer = io.BytesIO()
     holes = {id(future): number for number, future in enumerate(futures)}
     try:

@@ -7,10 +7,9 @@ arguments that returns a :class:`SchedulingPolicy`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint, entry_points
 from random import Random
 from traceback import extract_tb
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from msgspec import Struct
 
@@ -21,6 +20,9 @@ from gspc_trio.core.ids import JobId
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.policies.lookahead import LookAhead, WorkAhead
 from gspc_trio.policies.retry import Retry
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "gspc_trio.policies"
 """Group in which packages offer policies."""
@@ -113,6 +115,8 @@ def find_policy(policy: SchedulingPolicy | str) -> SchedulingPolicy:
         return USUAL
     if not isinstance(policy, str):
         return checked_policy(policy, "the policy")
+    from importlib.metadata import entry_points
+
     offered = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
     entry = offered.get(policy)
     if entry is None:

@@ -33,7 +33,7 @@ from gspc_trio.components.rts.events import (
     RifUnfit,
     TeardownAsked,
 )
-from gspc_trio.components.rts.messages import RifGone, RifUp
+from gspc_trio.components.rts.messages import CORES_MAX, RifGone, RifUp
 from gspc_trio.components.rts.state import (
     Add,
     Limits,
@@ -53,9 +53,6 @@ UNCONFIRMED = "it did not say in time that revoked work has ended"
 
 NO_STRATEGY = "there is no strategy"
 """How the refusal of a bootstrap begins when its strategy is not known."""
-
-CORES_MAX = 4096
-"""Cores of one host: no hardware has more, and a machine cannot compute in so many processes."""
 
 
 @define(eq=False)

@@ -14,6 +14,9 @@ from gspc_trio.core.messages import Done, Question
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import TaskState
 
+CORES_MAX = 4096
+"""Cores of one host: no hardware has more, and a machine cannot compute in so many processes."""
+
 
 class EndState(StrEnum):
     """How a job has ended."""
