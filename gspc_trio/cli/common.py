@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import math
 import os
 import signal
 import sys
@@ -28,6 +27,7 @@ from gspc_trio.nursery.connections.connection_file import ConnectionFileError, d
 from gspc_trio.nursery.connections.errors import AuthenticationFailed, ConnectFailed
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
 from gspc_trio.protocol.address import BadAddress, WebSocketAddress, parse_address
+from gspc_trio.protocol.json_values import json_text
 from gspc_trio.workflow.runtime import USER_CODE
 
 log = logging.getLogger(__name__)
@@ -37,9 +37,6 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 RECEIVED_S = 0.5
 """How long a function of the user's that runs inside the workflow engine may keep a signal waiting."""
-
-INTEGER_BITS_MAX = 2048
-"""Larger integers are printed as text, in hexadecimal digits."""
 
 
 class CommandError(ValueError):
@@ -323,33 +320,10 @@ def print_json(data: object, file: TextIO | None = None) -> None:
         CommandError: the data is nested too deeply for JSON, or contains itself.
     """
     try:
-        text = json.dumps(_plain(data), allow_nan=False)
+        text = json_text(data)
     except RecursionError:
         raise CommandError("an output is nested too deeply for JSON, or contains itself") from None
     print(text, file=file or sys.stdout, flush=True)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {key if isinstance(key, str) else _text(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, int) and value.bit_length() <= INTEGER_BITS_MAX:
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    return _text(value)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, int):
-        return hex(value)  # Python refuses to write so many decimal digits
-    try:
-        return str(value)
-    except Exception as error:
-        return f"<{type(value).__name__} whose text cannot be had: {type(error).__name__}>"
 
 
 def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from gspc_trio.core.ids import Count, JobId, TaskId
-from gspc_trio.core.messages import Done, Question
+from gspc_trio.core.messages import Done, OutputLine, Question
 from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import TaskState
 from gspc_trio.iml.messages import LayerStatus
@@ -184,21 +184,6 @@ class RetryFailed(Question[Done], frozen=True):
     """Job server: give a failed task a new attempt."""
 
     task_id: TaskId
-
-
-class OutputLine(Struct, frozen=True):
-    """One line that a task has printed.
-
-    Attributes:
-        task_id, name: of the task.
-        stderr: it was printed to standard error, not to standard output.
-        text: without the end of line.
-    """
-
-    task_id: TaskId
-    name: str
-    stderr: bool
-    text: str
 
 
 class OutputLines(Struct, frozen=True):

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from attrs import define, field
 from msgspec import Struct
 
-from gspc_trio.components.job.messages import OutputLine
 from gspc_trio.core.ids import Attempt, TaskId
+from gspc_trio.core.messages import OutputLine
 
 PIECE_BYTES_MAX = 65536
 """An outcome has so much of the end of each stream: of one that is shorter it has all."""

@@ -19,8 +19,9 @@ from gspc_trio.components.rts.actions import (
     TellRm,
     Weighed,
 )
+from gspc_trio.components.rts.history import History
 from gspc_trio.components.rts.lifecycle import LifeCycle, announcement
-from gspc_trio.components.rts.messages import EndState, JobEnd, NewWeight
+from gspc_trio.components.rts.messages import EndedJob, EndState, JobEnd, NewWeight
 from gspc_trio.components.rts.state import ManagedJob, ManagedRif, RifState
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.core.machine import IllegalEvent
@@ -44,6 +45,7 @@ class Jobs:
         self.links: dict[int, JobId] = {}
         """Connection -> job of those that are there."""
         self.names = Counter("j")
+        self.history = History()
         self._ended: set[JobId] = set()
 
     def asked(self, event: events.JobConnected) -> None:
@@ -244,6 +246,20 @@ class Jobs:
                 )
             )
         detail = end.detail[: self._lives.limits.detail_characters_max]
+        self.history.add(
+            EndedJob(
+                entry.job,
+                entry.name,
+                end.state.value,
+                detail,
+                end.tasks,
+                end.elapsed_s,
+                entry.pid,
+                entry.host,
+                self._lives.now,
+                end.summary,
+            )
+        )
         self._lives.actions.append(
             JobChanged(self._lives.now, event.job, end.state.value, entry.name, detail)
         )

@@ -16,6 +16,7 @@ from gspc_trio.components.rts.actions import (
     TellRm,
 )
 from gspc_trio.components.rts.events import RifConnected, RifRestored
+from gspc_trio.components.rts.history import History
 from gspc_trio.components.rts.jobs import Jobs
 from gspc_trio.components.rts.lifecycle import LifeCycle
 from gspc_trio.components.rts.requests import Requests
@@ -176,6 +177,11 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
     def jobs(self) -> tuple[ManagedJob, ...]:
         """The jobs registered now, oldest first."""
         return tuple(self._jobs.registered.values())
+
+    @property
+    def history(self) -> History:
+        """The jobs that are over; their times are those of this machine."""
+        return self._jobs.history
 
     def may_have(self, rif_id: RifId, resource_id: ResourceId) -> bool:
         """Return whether a RIF has this resource, or was asked to have it."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-import msgspec
 from msgspec import Struct, field
 
 from gspc_trio.components.rif.messages import DagReport
 from gspc_trio.components.rm.messages import ClassStatus, Grant, HostMemory, WaitingRequest
-from gspc_trio.core.ids import Count, JobId, ResourceId, RifId, Seconds
-from gspc_trio.core.messages import Done, Question
+from gspc_trio.core.ids import Attempt, Count, JobId, ResourceId, RifId, Seconds, TaskId
+from gspc_trio.core.messages import Done, OutputLine, Question
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import TaskState
 
@@ -26,6 +25,57 @@ class EndState(StrEnum):
     STOPPED = "stopped"
 
 
+class FailedTask(Struct, frozen=True):
+    """A task that failed for good.
+
+    Attributes:
+        task_id, name, attempt: of the task.
+        resource_id, host: where it ran, or "".
+        error: kind and message.
+        traceback: where it was raised, or "".
+        stdout, stderr: the last of what it has printed.
+    """
+
+    task_id: TaskId
+    name: str
+    attempt: Attempt
+    resource_id: ResourceId
+    host: str
+    error: str
+    traceback: str = ""
+    stdout: str = ""
+    stderr: str = ""
+
+
+class PortOutputs(Struct, frozen=True):
+    """What was at an output port: the first values as JSON, and how many there were."""
+
+    values: tuple[str, ...]
+    count: Count
+
+
+class JobSummary(Struct, frozen=True):
+    """What is kept of a job that is over; each part within limits.
+
+    Attributes:
+        transitions: name of a transition -> state -> number of its tasks.
+        failures: of the first tasks that failed.
+        lines: the last that its tasks have printed.
+        left_out: lines before these.
+        outputs: output port -> its values.
+        report: what the report has printed, if it ran before the job left.
+        report_error: why the report has failed, or "".
+    """
+
+    transitions: dict[str, dict[TaskState, Count]] = field(default_factory=dict)
+    failures: tuple[FailedTask, ...] = ()
+    lines: tuple[OutputLine, ...] = ()
+    left_out: Count = 0
+    outputs: dict[str, PortOutputs] = field(default_factory=dict)
+    report: str | None = None
+    report_error: str = ""
+
+
 class JobEnd(Struct, frozen=True):
     """How a job ended, as its job server says when it leaves.
 
@@ -34,12 +84,14 @@ class JobEnd(Struct, frozen=True):
         detail: why, when it did not finish.
         tasks: state -> number of tasks; empty if it had none.
         elapsed_s: seconds that it took.
+        summary: what is to be kept of it.
     """
 
     state: EndState = EndState.FINISHED
     detail: str = ""
-    tasks: dict[TaskState, Count] = msgspec.field(default_factory=dict)
+    tasks: dict[TaskState, Count] = field(default_factory=dict)
     elapsed_s: Seconds = 0.0
+    summary: JobSummary = JobSummary()
 
 
 class JobRegistered(Struct, frozen=True):
@@ -189,32 +241,49 @@ class JobEntry(Struct, frozen=True):
 
 
 class EndedJob(Struct, frozen=True):
-    """One of the last jobs that are over.
+    """A job that is over.
 
     Attributes:
+        job, name: of the job.
         state: finished, failed or stopped.
         detail: why, when it did not finish.
         tasks: state -> number of tasks, as far as known.
         elapsed_s: seconds that it took.
+        pid, host: of its job server.
+        ended_s: when it ended, in seconds since 1970.
+        summary: what is kept of it besides; a list of jobs has none.
     """
 
     job: JobId
     name: str
     state: str
     detail: str = ""
-    tasks: dict[str, int] = field(default_factory=dict)
+    tasks: dict[TaskState, Count] = field(default_factory=dict)
     elapsed_s: float = 0.0
+    pid: Count = 0
+    host: str = ""
+    ended_s: float = 0.0
+    summary: JobSummary = JobSummary()
 
 
 class JobList(Struct, frozen=True):
-    """The jobs registered now, oldest first, and the last ones that are over."""
+    """The jobs registered now, oldest first, and those that are over in the order in which they ended."""
 
     jobs: tuple[JobEntry, ...]
     ended: tuple[EndedJob, ...] = ()
 
 
 class ListJobs(Question[JobList], frozen=True):
-    """Answered by a JobList."""
+    """Answered by a JobList; ``ended``: with those that are over."""
+
+    ended: bool = False
+
+
+class GetEndedJob(Question[EndedJob], frozen=True):
+    """RTS: what is kept of a job that is over. With ``wait`` the answer comes when it is."""
+
+    job: JobId
+    wait: bool = False
 
 
 class StopRts(Question[Done], frozen=True):

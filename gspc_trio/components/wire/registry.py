@@ -56,8 +56,10 @@ from gspc_trio.components.rts.messages import (
     Await,
     Bootstrap,
     BootstrapReport,
+    EndedJob,
     Explain,
     Explanation,
+    GetEndedJob,
     GetHostToResource,
     GetResources,
     GetStatus,
@@ -151,7 +153,7 @@ WIRE_TYPES: tuple[type, ...] = (
     DropFile, Await, WorkBack, NewWeight, GrantsAhead, GetLayerStatus, LayerStatus,
     MemoryStatus, JobStatus, TaskDetails, TaskList, NetStatus, Explanation,
     GetOutput, OutputLines, GetTaskOutput, TaskOutput, GetNewestGrant, NewestGrant,
-    GetFunctions, OfferedFunctions,
+    GetFunctions, OfferedFunctions, GetEndedJob, EndedJob,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

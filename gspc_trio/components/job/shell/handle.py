@@ -151,6 +151,8 @@ class Job:
         self._result: JobResult | None = None
         self.functions: dict[str, Callable[..., object]] = {}
         self._rts_lost = False
+        self.report: str | None = None
+        self.report_error = ""
         self.ports: OutputPorts | None = None
         self.news: trio.Event | None = None  # set when a task has ended, if somebody waits for results
 

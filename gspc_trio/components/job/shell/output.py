@@ -16,7 +16,6 @@ import trio
 from gspc_trio.components.job.messages import (
     GetOutput,
     GetTaskOutput,
-    OutputLine,
     OutputLines,
     TaskOutput,
 )
@@ -25,6 +24,7 @@ from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.worker.messages import AttemptStatus, GetAttempt
 from gspc_trio.core.ids import Attempt, ResourceId, TaskId
+from gspc_trio.core.messages import OutputLine
 from gspc_trio.core.task import Task, TaskState
 from gspc_trio.nursery.scopes.scope import open_scope
 

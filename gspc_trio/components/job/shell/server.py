@@ -20,7 +20,15 @@ from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.output import OutputFollower, output_of
 from gspc_trio.components.job.shell.scheduler import SchedulerRoutes
-from gspc_trio.components.rts.messages import EndState, JobEnd, JobRegistered, LeaveJob, RegisterJob
+from gspc_trio.components.job.shell.summary import summary_of
+from gspc_trio.components.rts.messages import (
+    EndState,
+    JobEnd,
+    JobRegistered,
+    JobSummary,
+    LeaveJob,
+    RegisterJob,
+)
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.contact import RtsContact
 from gspc_trio.components.worker.messages import OpenJob, ProcessKey
@@ -153,6 +161,7 @@ async def run_job(
         server = _JobServer(
             engine, code, outputs, settings, open_ended, on_done, journal, patterns or FilePatterns(), layer
         )
+        server.told = rts.has_outsiders
         here = rts.network.process_info()
         address = await nursery.start(server.listen, rts) if settings.listen else ""
         async with rts.join() as peer, AsyncExitStack() as stack:
@@ -225,6 +234,7 @@ class _JobServer:
         self.job: Job | None = None
         self.clients: JobClients | None = None
         self.started = trio.Event()
+        self.told = False  # whether anybody can ask the run-time system for what is kept of the job
 
     async def listen(
         self, rts: RunTimeSystem, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
@@ -410,6 +420,7 @@ class _JobServer:
                 result.detail,
                 {TaskState(state): number for state, number in result.tasks.items() if number},
                 result.elapsed_s,
+                summary_of(job, result) if self.told else JobSummary(),
             )
             await self.routes.rts.call(LeaveJob(end=end))
         except PeerGone:

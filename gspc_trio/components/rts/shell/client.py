@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from gspc_trio.components.rts.messages import (
     BootstrapReport,
     EndedJob,
     Explain,
+    GetEndedJob,
     GetHostToResource,
     GetStatus,
     HostToResource,
@@ -36,7 +37,7 @@ from gspc_trio.core.resources import Resource, checked_cores
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.nursery.connections.connection_file import read_connection_file
 from gspc_trio.nursery.connections.network import Network
-from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.nursery.connections.rpc import Peer, RemoteError
 from gspc_trio.protocol.values import dumps, loads
 
 
@@ -157,8 +158,25 @@ class RunTimeSystem:
         """Return the jobs registered now, oldest first."""
         return (await self._list_jobs()).jobs
 
-    async def _list_jobs(self) -> JobList:
-        answer: JobList = await self.peer.call(ListJobs())
+    async def ended_jobs(self) -> tuple[EndedJob, ...]:
+        """Return the jobs that are over, in the order in which they ended; :meth:`ended_job` tells more."""
+        return (await self._list_jobs(ended=True)).ended
+
+    async def ended_job(self, job: JobId, *, wait: bool = False) -> EndedJob:
+        """Return what is kept of a job that is over.
+
+        Args:
+            job: its id.
+            wait: wait for its end if it is running.
+
+        Raises:
+            RemoteError: there is no such job, or it is running.
+        """
+        answer: EndedJob = await self.peer.call(GetEndedJob(job, wait))
+        return answer
+
+    async def _list_jobs(self, *, ended: bool = False) -> JobList:
+        answer: JobList = await self.peer.call(ListJobs(ended))
         return answer
 
     async def stop(self) -> None:
@@ -177,9 +195,8 @@ class RunTimeSystem:
         entries = {entry.job: entry for entry in listed.jobs}
         entry = entries.get(job)
         if entry is None:
-            for ended in listed.ended:
-                if ended.job == job:
-                    raise JobOver(ended)
+            with suppress(RemoteError):  # nobody knows it
+                raise JobOver(await self.ended_job(job))
             there = ", ".join(f"{e.job} ({e.name})" for e in entries.values()) or "none"
             raise LookupError(f"no job {job!r} is registered; registered: {there}")
         if not entry.address:

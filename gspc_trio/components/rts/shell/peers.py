@@ -23,6 +23,7 @@ from gspc_trio.components.rts.messages import (
     EndedJob,
     Explain,
     Explanation,
+    GetEndedJob,
     GetHostToResource,
     GetResources,
     GetStatus,
@@ -122,7 +123,11 @@ class Service(Protocol):
         ...
 
     def ended_jobs(self) -> tuple[EndedJob, ...]:
-        """Return the last jobs that are over."""
+        """Return the jobs that are over."""
+        ...
+
+    def ended_job(self, job: JobId) -> EndedJob | None:
+        """Return what is kept of a job that is over."""
         ...
 
     def resources(self, rif_id: RifId) -> tuple[Resource, ...]:
@@ -147,6 +152,7 @@ class PeerServer:
         self._links = Counter()
         self._jobs: dict[int, _JobLink] = {}
         self._clients: dict[Peer, None] = {}
+        self._waiting: dict[JobId, list[IncomingCall]] = {}
 
     async def serve(self, peer: Peer) -> None:
         """Serve one connection until it is over."""
@@ -339,6 +345,9 @@ class PeerServer:
         if question is not None:
             self._service.ask(lambda ask: question(ask, body), lambda answer: _reply(call, answer))
             return
+        if isinstance(body, GetEndedJob):
+            self._answer_of_end(call, body)
+            return
         known = _ANSWERS.get(type(body))
         if known is None:
             call.fail(TypeError(f"a run-time system does not answer {_name_of(body)}"))
@@ -350,6 +359,27 @@ class PeerServer:
             return
         if isinstance(body, StopRts):
             self._service.stopped.set()
+
+    def _answer_of_end(self, call: IncomingCall, asked: GetEndedJob) -> None:
+        """Say how a job has ended, or has when it does."""
+        ended = self._service.ended_job(asked.job)
+        there = [job.job for job in self._service.jobs()]
+        if asked.job in there:
+            if asked.wait:
+                self._waiting.setdefault(asked.job, []).append(call)
+            else:
+                call.fail(RtsError(f"job {asked.job} is still running"))
+        elif ended is not None:
+            call.reply(ended)
+        else:
+            call.fail(RtsError(f"no job {asked.job!r} is known; registered: {', '.join(there) or 'none'}"))
+
+    def tell_end(self, job: JobId) -> None:
+        """Answer those who wait for the end of a job, if it is over."""
+        ended = self._service.ended_job(job) if job in self._waiting else None
+        if ended is not None:
+            for call in self._waiting.pop(job):
+                call.reply(ended)
 
     async def say_goodbye(self) -> None:
         """Send clients what is still to be sent."""
@@ -395,7 +425,7 @@ _QUESTIONS: dict[type, Callable[[int, Any], events.RtsEvent]] = {
 _ANSWERS: dict[type, Callable[[Service, Any], object]] = {
     GetStatus: lambda service, _: service.status(),
     GetHostToResource: lambda service, _: HostToResource(service.host_to_resource()),
-    ListJobs: lambda service, _: JobList(service.jobs(), service.ended_jobs()),
+    ListJobs: lambda service, body: JobList(service.jobs(), service.ended_jobs() if body.ended else ()),
     GetResources: lambda service, body: ResourceList(service.resources(body.rif_id)),
     Explain: lambda service, body: Explanation(service.explain(body.job)),
     StopRts: lambda _, __: Done(),

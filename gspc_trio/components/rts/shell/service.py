@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 from msgspec import structs
+from msgspec.structs import replace
 
 from gspc_trio.components.provision.strategy import OutOfSight, RifOrder, Strategy
 from gspc_trio.components.rif.messages import CloseJobEverywhere, DagReport, StopRif
@@ -19,6 +20,7 @@ from gspc_trio.components.rm.messages import GrantsAhead, Revoke
 from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rm.shell.service import RmShell
 from gspc_trio.components.rts import actions, events
+from gspc_trio.components.rts.history import NOTHING
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.rts.messages import (
     AwaitedHost,
@@ -228,18 +230,17 @@ class RtsService(Performer[actions.RtsAction]):
         )
 
     def ended_jobs(self) -> tuple[EndedJob, ...]:
-        """Return the last jobs that are over, in the order in which they ended."""
-        return tuple(
-            EndedJob(
-                job.job,
-                job.name,
-                job.state,
-                job.detail,
-                {state.value: number for state, number in job.counts.items()},
-                job.last_s - job.first_s,
-            )
-            for job in self.records.progress.ended_jobs
-        )
+        """Return the jobs that are over, in the order in which they ended, without what is kept of them."""
+        return tuple(replace(self._dated(job), summary=NOTHING) for job in self.machine.history.jobs)
+
+    def ended_job(self, job: JobId) -> EndedJob | None:
+        """Return what is kept of a job that is over, or None."""
+        kept = self.machine.history.find(job)
+        return None if kept is None else self._dated(kept)
+
+    def _dated(self, job: EndedJob) -> EndedJob:
+        """Return a job of the machine's with the time of its end on the wall clock."""
+        return replace(job, ended_s=job.ended_s + self.records.opened.wall_offset_s)
 
     def resources(self, rif_id: RifId) -> tuple[Resource, ...]:
         """Return what a RIF has, parents before children.
@@ -400,9 +401,14 @@ class RtsService(Performer[actions.RtsAction]):
     def _stopped(self, _: actions.Stopped) -> None:
         self._over.set()
 
-    @performs(JobChanged, TaskCounts)
-    def _record(self, record: JobChanged | TaskCounts) -> None:
+    @performs(TaskCounts)
+    def _record(self, record: TaskCounts) -> None:
         self.records.append(record)
+
+    @performs(JobChanged)
+    def _record_job(self, record: JobChanged) -> None:
+        self.records.append(record)
+        self.peers.tell_end(record.job)
 
     @performs(RifChanged)
     def _record_rif(self, record: RifChanged) -> None:
