@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.arguments import Cores, PolicyName, Priority, Settings, Task, Weight
+from gspc_trio.cli.arguments import Cores, PolicyName, Priority, Settings, Weight
 from gspc_trio.cli.beside import place_for_connection_file, show_top
 from gspc_trio.cli.calls import call, serve_functions
 from gspc_trio.cli.common import (
@@ -23,18 +23,20 @@ from gspc_trio.cli.common import (
     running_connection,
     set_up_logging,
 )
+from gspc_trio.cli.job_commands import (
+    FILE_NAMES,
+    Flag,
+    list_jobs,
+    log,
+    report,
+    status,
+    stop,
+    wait,
+)
 from gspc_trio.cli.journaled import new_journal, old_journal
 from gspc_trio.cli.results import check_results_file, where_results_are, write_results
 from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.components.job.messages import (
-    GetJobStatus,
-    GetOutput,
-    GetTaskOutput,
-    JobStatus,
-    StopJob,
-    WaitJob,
-)
 from gspc_trio.components.job.shell.handle import JobFailed, JobResult
 from gspc_trio.components.job.shell.journal import Journal
 from gspc_trio.components.job.shell.outliving import outlive_rts
@@ -50,17 +52,12 @@ from gspc_trio.components.job.shell.workflow_file import (
     blame_file,
     load_workflow_file,
 )
-from gspc_trio.components.rts.messages import EndedJob
-from gspc_trio.components.rts.shell.client import JobOver, join_rts
-from gspc_trio.core.messages import AnswerT, Question
 from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.shell.layer import published_layer
 from gspc_trio.nursery.connections.connection_file import find_live_connection
-from gspc_trio.nursery.connections.rpc import Peer, PeerGone
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.scheduling import DEFAULT
-from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import SettingError, Workflow
 from gspc_trio.workflow.net import terminate
@@ -73,20 +70,7 @@ VALUES_SHOWN_MAX = 1000
 VALUE_CHARACTERS_MAX = 2000
 """Of a longer value the beginning is printed for people."""
 
-FILE_NAMES = ["--rts", "--connection-file"]
 File = Annotated[Path | None, Parameter(name=FILE_NAMES)]
-RunningFile = Annotated[
-    Path | None,
-    Parameter(
-        name=FILE_NAMES, help="Connection file of the run-time system; by default that of the current user."
-    ),
-]
-Flag = Parameter(negative=())
-Json = Annotated[
-    bool,
-    Parameter(name="--json", negative=(), help="Print JSON on standard output, not text."),
-]
-JobName = Annotated[str, Parameter(help="Id of the job, as gspc-jobserver list shows it.")]
 
 
 @app.command
@@ -360,114 +344,9 @@ def _report(loaded: LoadedWorkflow, result: JobResult, kept: Path | None, journa
     print(f"{number} {'task' if number == 1 else 'tasks'} in {result.elapsed_s:.2f} s")
 
 
-@app.command(name="list")
-async def list_jobs(*, rts: RunningFile = None, json: Json = False) -> None:
-    """List the jobs on a running run-time system."""
-    async with join_rts(running_connection(rts)) as system:
-        jobs = await system.jobs()
-    if json:
-        print_json(
-            [{"job": entry.job, "name": entry.name, "pid": entry.pid, "host": entry.host} for entry in jobs]
-        )
-        return
-    print(f"{'JOB':<8}{'NAME':<24}{'PROCESS':>8}  HOST")
-    for entry in jobs:
-        print(f"{entry.job:<8}{entry.name:<24}{entry.pid:>8}  {entry.host}")
-
-
-async def _ask(job: str, rts: Path | None, question: Question[AnswerT]) -> AnswerT:
-    async with join_rts(running_connection(rts)) as system, system.connect_to_job(job) as peer:
-        return await peer.call(question)
-
-
-async def _ask_state(job: str, rts: Path | None, question: GetJobStatus | WaitJob) -> JobStatus | EndedJob:
-    """Return the state of a job; of one that is over, what the run-time system knows of its end."""
-    try:
-        return await _ask(job, rts, question)
-    except JobOver as over:
-        return over.ended
-
-
-def describe_job(job: JobStatus | EndedJob) -> str:
-    """Return the state of a job as lines for people."""
-    tasks = ", ".join(f"{number} {state}" for state, number in job.tasks.items() if number) or "none"
-    since = "for" if job.state == "running" else "after"
-    line = f"{job.job} ({job.name}): {job.state} {since} {job.elapsed_s:.1f} s; tasks: {tasks}"
-    return f"{line}\n{job.detail}" if job.detail else line
-
-
-@app.command
-async def status(job: JobName, *, rts: RunningFile = None, json: Json = False) -> None:
-    """Show the state of a job."""
-    told = await _ask_state(job, rts, GetJobStatus())
-    if json:
-        print_json(to_plain(told))
-    else:
-        print(describe_job(told))
-
-
-@app.command
-async def wait(job: JobName, *, rts: RunningFile = None, json: Json = False) -> int:
-    """Wait for the end of a job; exit status 0 if it finished."""
-    told = await _ask_state(job, rts, WaitJob())
-    if json:
-        print_json(to_plain(told))
-    else:
-        print(describe_job(told))
-    return 0 if told.state == "finished" else 1
-
-
-@app.command
-async def log(
-    job: JobName, task: Task = None, *, follow: Annotated[bool, Flag] = False, rts: RunningFile = None
-) -> None:
-    """Print what the tasks of a running job have printed.
-
-    Parameters
-    ----------
-    task
-        Number of a task: print all that is kept of its output, as it was printed. Without it the last lines
-        of all tasks are printed, each with its task.
-    follow
-        Go on with what comes until the task, or the job, ends.
-    """
-    async with join_rts(running_connection(rts)) as system, system.connect_to_job(job) as peer:
-        with suppress(PeerGone):  # the job has ended
-            if task is None:
-                await _print_lines(peer, follow)
-            else:
-                await _print_task(peer, job, task, follow)
-
-
-async def _print_lines(peer: Peer, follow: bool) -> None:
-    seen, over = 0, False
-    while not over:
-        told = await peer.call(GetOutput(seen, wait=follow))
-        print_lines(told.lines, told.left_out if seen else 0, to=sys.stdout)
-        over = told.over or (not follow and told.seen == seen)
-        seen = told.seen
-
-
-async def _print_task(peer: Peer, job: str, task: int, follow: bool) -> None:
-    seen, over = (0, 0), False
-    while not over:
-        told = await peer.call(GetTaskOutput(task, seen, wait=follow))
-        if not told.known:
-            raise CommandError(f"{job} keeps no output of a task {task}: gspc-jobserver log {job} shows all")
-        for stream, content in ((sys.stdout, told.stdout), (sys.stderr, told.stderr)):
-            stream.buffer.write(content)
-            stream.flush()
-        seen, over = told.seen, told.over or not follow
-
-
-app.command(call)
-
-
-@app.command
-async def stop(job: JobName, *, rts: RunningFile = None) -> None:
-    """Stop a job: cancel running tasks, and start no more."""
-    await _ask(job, rts, StopJob())
-    print(f"{job} was told to stop")
+app.command(list_jobs, name="list")
+for _command in (status, wait, log, report, call, stop):
+    app.command(_command)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ NOTHING = JobSummary()
 
 
 class History:
-    """Keeps jobs within limits of number and size; the oldest go first, those that failed last.
+    """Keeps jobs within limits of number and size; the oldest go first, those that failed last, and the last one stays.
 
     Args:
         jobs_max: number of jobs.
@@ -57,7 +57,7 @@ class History:
         while len(self._sizes) > self._jobs_max or (
             self._size_bytes > self._bytes_max and len(self._sizes) > 1
         ):
-            self._forget(next(iter(self._others or self._failed)))
+            self._forget(next(name for name in chain(self._others, self._failed) if name != job.job))
         self.changes += 1
 
     def find(self, job: JobId) -> EndedJob | None:

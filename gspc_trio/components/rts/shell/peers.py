@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import trio
@@ -372,7 +372,7 @@ class PeerServer:
         elif ended is not None:
             call.reply(ended)
         else:
-            call.fail(RtsError(f"no job {asked.job!r} is known; registered: {', '.join(there) or 'none'}"))
+            call.fail(RtsError(_unknown_job(asked.job, there)))
 
     def tell_end(self, job: JobId) -> None:
         """Answer those who wait for the end of a job, if it is over."""
@@ -399,6 +399,13 @@ def _reply(call: IncomingCall, answer: actions.Answer | actions.QuestionRefused)
         call.fail(RtsError(answer.reason))
     else:
         call.reply(as_message(answer.result))
+
+
+def _unknown_job(job: JobId, there: Sequence[JobId]) -> str:
+    return (
+        f"there is no job {job!r}, and none of this name is kept among those that are over; "
+        f"registered: {', '.join(there) or 'none'}"
+    )
 
 
 def _teller_of(record: Record) -> RifId:
