@@ -24,7 +24,7 @@ NOTHING = JobSummary()
 
 
 class History:
-    """Keeps jobs within limits of number and size; the oldest go first, those that failed last, and the last one stays.
+    """Keeps jobs within limits of number and size: the oldest go first, failed ones late, the last one never.
 
     Args:
         jobs_max: number of jobs.

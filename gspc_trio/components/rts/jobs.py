@@ -25,6 +25,7 @@ from gspc_trio.components.rts.messages import EndedJob, EndState, JobEnd, NewWei
 from gspc_trio.components.rts.state import ManagedJob, ManagedRif, RifState
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.core.machine import IllegalEvent
+from gspc_trio.core.task import TaskState
 from gspc_trio.records.facts import JobChanged, TaskCounts
 
 ENDED = "its job server ended while there was no run-time system"
@@ -252,7 +253,7 @@ class Jobs:
                 entry.name,
                 end.state.value,
                 detail,
-                end.tasks,
+                dict.fromkeys(TaskState, 0) | end.tasks,
                 end.elapsed_s,
                 entry.pid,
                 entry.host,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspc_trio.components.job import output
-from gspc_trio.core.messages import OutputLine
 from gspc_trio.components.job.output import PIECE_BYTES_MAX, KeptOutput
+from gspc_trio.core.messages import OutputLine
 
 
 def line(task_id: int, text: str, *, stderr: bool = False) -> OutputLine:

@@ -8,9 +8,9 @@ from pathlib import Path
 import trio
 
 from gspc_trio import Net, open_job, open_rts
-from gspc_trio.core.messages import OutputLine
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.output import show_output, write_output
+from gspc_trio.core.messages import OutputLine
 
 HANG_S = 60.0
 
