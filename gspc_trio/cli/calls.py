@@ -1,21 +1,29 @@
-"""Functions that a workflow file offers: served by the job, and called by ``gspc-jobserver call``."""
+"""What a running job offers besides its life: functions of its workflow file, and a dump of its state."""
 
 from __future__ import annotations
 
 import json as json_texts
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
+import trio
+from attrs import evolve
 from cyclopts import Parameter
+from msgspec.structs import replace
 
-from gspc_trio.cli.common import CommandError, print_json, running_connection
-from gspc_trio.components.job.messages import GetFunctions, OfferedFunction
+from gspc_trio.cli.common import CommandError, UsageError, print_json, running_connection
+from gspc_trio.components.job.messages import GetDump, GetFunctions, OfferedFunction
 from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.job.shell.workflow_file import LoadedWorkflow
 from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
 from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.workflow.definition import Offered, takes_job
+
+RtsFile: TypeAlias = Annotated[Path | None, Parameter(name=["--rts", "--connection-file"])]
 
 
 def serve_functions(job: Job, functions: Mapping[str, Offered]) -> None:
@@ -29,7 +37,7 @@ async def call(
     function: str = "",
     arguments: Annotated[list[str] | None, Parameter(negative=(), allow_leading_hyphen=True)] = None,
     *,
-    rts: Annotated[Path | None, Parameter(name=["--rts", "--connection-file"])] = None,
+    rts: RtsFile = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Call a function that a running job offers, and print what it returns.
@@ -106,3 +114,54 @@ async def _list_functions(system: RunTimeSystem, job: str, *, json: bool) -> Non
 def _line(function: OfferedFunction) -> str:
     line = f"{function.name}{function.parameters}"
     return f"{line}  {function.summary}" if function.summary else line
+
+
+async def dump_job(job: str, *, output: Path | None = None, rts: RtsFile = None) -> None:
+    """Print the state of a running job's workflow as JSON: its tokens, and its tasks that have not finished.
+
+    gspc-jobserver run FILE --from-dump goes on from there, if all values are plain: numbers, texts, bytes,
+    lists, tuples and dicts of such. Which are not is said under not_said, and on standard error.
+
+    Parameters
+    ----------
+    job
+        Id of the job, as gspc-jobserver list shows it.
+    output
+        Write it to this file; by default it is printed.
+    rts
+        Connection file of the run-time system; by default that of the current user.
+    """
+    data, over = bytearray(), False
+    async with join_rts(running_connection(rts)) as system, system.connect_to_job(job) as peer:
+        while not over:
+            part = await peer.call(GetDump(len(data)))
+            data += part.data
+            over = part.over
+    data += b"\n"
+    if output is None:
+        sys.stdout.buffer.write(data)
+    else:
+        await trio.Path(output).write_bytes(data)
+    if missing := json_texts.loads(data)["not_said"]:
+        print(
+            f"gspc-jobserver: this dump cannot start a job: JSON cannot hold {len(missing)} of its values, "
+            f"for instance {missing[0]}",
+            file=sys.stderr,
+        )
+
+
+def begun_with_dump(loaded: LoadedWorkflow, path: Path) -> LoadedWorkflow:
+    """Return a workflow that begins with the state in a file.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        dump: object = json_texts.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"--from-dump {path}: {os.strerror(error.errno or 0)}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--from-dump {path}: this is no JSON: {error}") from error
+    if not isinstance(dump, dict):
+        raise UsageError(f"--from-dump {path}: this is no dump of a job")
+    return replace(loaded, workflow=evolve(loaded.workflow, dump=dump))

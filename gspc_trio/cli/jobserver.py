@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 from gspc_trio.cli.arguments import Cores, PolicyName, Priority, Settings, Weight
 from gspc_trio.cli.beside import place_for_connection_file, show_top
-from gspc_trio.cli.calls import call, serve_functions
+from gspc_trio.cli.calls import begun_with_dump, call, dump_job, serve_functions
 from gspc_trio.cli.common import (
     CommandError,
     UsageError,
@@ -71,6 +71,10 @@ VALUE_CHARACTERS_MAX = 2000
 """Of a longer value the beginning is printed for people."""
 
 File = Annotated[Path | None, Parameter(name=FILE_NAMES)]
+Verbose = Annotated[
+    bool, Parameter(name=["--verbose", "-v"], negative=(), help="Log everything, not only warnings.")
+]
+LogJson = Annotated[bool, Parameter(name="--log-json", negative=(), help="Log as JSON, one line each.")]
 
 
 @app.command
@@ -83,6 +87,7 @@ async def run(
     iml: Path | None = None,
     records: Path | None = None,
     journal: Path | None = None,
+    from_dump: Path | None = None,
     keep_going: Annotated[bool, Flag] = False,
     cores: Cores = 0,
     weight: Weight = 1.0,
@@ -92,8 +97,8 @@ async def run(
     top: Annotated[bool, Flag] = False,
     task_output: OutputMode | None = None,
     output: Path | None = None,
-    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
-    log_json: Annotated[bool, Parameter(name="--log-json", negative=())] = False,
+    verbose: Verbose = False,
+    log_json: LogJson = False,
 ) -> int:
     """Run a workflow file.
 
@@ -113,6 +118,9 @@ async def run(
         Write everything that happens to this file, one line of JSON each.
     journal
         Write results to this directory, so that gspc-jobserver resume can continue after a crash.
+    from_dump
+        Begin with the state in this file, which gspc-jobserver dump has written, in place of the values of
+        workflow().
     keep_going
         After a failure, run everything that does not depend on the failed task.
     cores
@@ -132,26 +140,25 @@ async def run(
         files in the directory gspc-output. By default show; with --json and --top keep.
     output
         Write what --json prints to this file, too, before the report.
-    verbose
-        Log everything, not only warnings.
-    log_json
-        Log as JSON, one line each.
     """
     set_up_logging(verbose, log_json)
     options: dict[str, Any] = {"name": workflow.stem, "keep_going": keep_going, "threads": threads}
     options |= {"weight": weight, "priority": priority, "policy": policy} | _layer_option(iml, journal)
     with json_alone(json) as out:
-        to, loaded = out if json else None, _load(workflow, settings or [])
+        to, loaded = out if json else None, _load(workflow, settings or [], from_dump, journal)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
             return await _run_loaded(loaded, options, kept, rts, cores, records, to, output, top, task_output)
 
 
-def _load(workflow: Path, settings: list[str]) -> LoadedWorkflow:
+def _load(workflow: Path, settings: list[str], dump: Path | None, journal: Path | None) -> LoadedWorkflow:
+    if dump is not None and journal is not None:
+        raise UsageError("--from-dump begins in the middle, where --journal cannot: give only one of them")
     try:
         with interruptible():
-            return load_workflow_file(workflow, settings)
+            loaded = load_workflow_file(workflow, settings)
     except SettingError as error:
         raise UsageError(f"--set: {error}") from error
+    return loaded if dump is None else begun_with_dump(loaded, dump)
 
 
 def _layer_option(iml: Path | None, journal: Path | None) -> dict[str, DataLayer]:
@@ -173,8 +180,8 @@ async def resume(
     records: Path | None = None,
     output: Path | None = None,
     cores: Cores = 0,
-    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())] = False,
-    log_json: Annotated[bool, Parameter(name="--log-json", negative=())] = False,
+    verbose: Verbose = False,
+    log_json: LogJson = False,
 ) -> int:
     """Resume a run that was started with --journal and was interrupted.
 
@@ -194,10 +201,6 @@ async def resume(
         Write what --json prints to this file, too, before the report.
     cores
         How many cores of this machine to use; 0 for all. Not with --rts.
-    verbose
-        Log everything, not only warnings.
-    log_json
-        Log as JSON, one line each.
     """
     set_up_logging(verbose, log_json)
     with json_alone(json) as out, old_journal(journal) as (durable, loaded):
@@ -289,7 +292,8 @@ async def _run(
             open_job(
                 workflow.net,
                 rts=rts,
-                values=workflow.values,
+                values=workflow.values if workflow.dump is None else None,
+                dump=workflow.dump,
                 transformations=(*workflow.transformations, terminate),
                 settings=settings,
                 records_path=records,
@@ -345,6 +349,7 @@ def _report(loaded: LoadedWorkflow, result: JobResult, kept: Path | None, journa
 
 
 app.command(list_jobs, name="list")
+app.command(dump_job, name="dump")
 for _command in (status, wait, log, report, call, stop):
     app.command(_command)
 

@@ -29,6 +29,7 @@ from gspc_trio.core.ids import RifId
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.resources import Resource, checked_cores
 from gspc_trio.core.staging import FilePatterns
+from gspc_trio.core.task import TaskState
 from gspc_trio.iml.quota import Quota
 from gspc_trio.nursery.connections.connection_file import (
     ConnectionInfo,
@@ -40,9 +41,12 @@ from gspc_trio.nursery.scopes.loop import real_time, require_trio
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.version import VERSION
+from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.definition import transformed
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net, Transformation, terminate
+from gspc_trio.workflow.plain_dump import engine_from_dump
+from gspc_trio.workflow.tokens import Plain
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.shell.journal import Journal
@@ -183,6 +187,7 @@ async def open_job(
     transformations: Sequence[Transformation] = (terminate,),
     records_path: Path | None = None,
     journal: Journal | None = None,
+    dump: Mapping[str, Plain] | None = None,
 ) -> AsyncIterator[Job]:
     """Run a workflow on a run-time system (GSPC19 4.3.1).
 
@@ -197,6 +202,8 @@ async def open_job(
         transformations: applied to the net in order before it runs.
         records_path: file for the records, or None.
         journal: makes results durable; the job goes on where it ends.
+        dump: what ``Job.dump`` of a job of this workflow has returned: the job begins where that stood. It is
+            in place of the values, and excludes a journal.
 
     Raises:
         BadCode: a function or source file cannot be sent to another process.
@@ -204,12 +211,19 @@ async def open_job(
         JournalError: the journal cannot be written.
         JournalMismatch: the journal is of another workflow.
         PolicyError: there is no such scheduling policy, or it cannot be used.
-        WorkflowError: the net and the values do not fit, or it takes published data without a memory layer.
+        WorkflowError: the net and the values, or the dump, do not fit, or it takes published data without a
+            memory layer.
         UnknownName: published data that it takes is not there.
     """
     net = transformed(net, transformations)
+    if dump is not None and (values is not None or journal is not None):
+        raise WorkflowError("a dump is in place of values, and excludes a journal: give only the dump")
     journaled = await journal.recover(net, values or {}) if journal is not None else None
-    if journaled is None:
+    finished_before = 0
+    if dump is not None:
+        engine = engine_from_dump(net, dump, dumps=dumps, loads=loads, join=join)
+        finished_before = engine.counts()[TaskState.FINISHED]
+    elif journaled is None:
         engine = WorkflowEngine(net, values or {}, dumps=dumps, loads=loads, join=join)
     else:
         engine = journaled.engine
@@ -226,6 +240,7 @@ async def open_job(
         records_path=records_path,
         journal=journal,
         patterns=FilePatterns.of(transition.stage for transition in net.transitions.values()),
+        finished_before=finished_before,
     ) as job:
         job.ports = engine
         yield job

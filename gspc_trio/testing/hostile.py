@@ -25,6 +25,7 @@ from gspc_trio.components.job.messages import (
     ApplicationCall,
     CancelTask,
     FindTasks,
+    GetDump,
     GetFunctions,
     GetJobStatus,
     GetMemory,
@@ -400,6 +401,7 @@ _SAID_BY: dict[str, Sequence[type]] = {
     "control to job": (
         GetJobStatus, WaitJob, ApplicationCall, Watch, GetTask,
         FindTasks, GetNet, GetMemory, CancelTask, RetryFailed, GetFunctions,
+        GetDump,
     ),
 }  # fmt: skip
 """What is said more often than the rest, for it has a meaning there."""

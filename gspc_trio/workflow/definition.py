@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.net import Net, Transformation, input_values
-from gspc_trio.workflow.tokens import Outputs
+from gspc_trio.workflow.tokens import Outputs, Plain
 
 Report: TypeAlias = Callable[[Outputs], None]
 """Prints the outputs (output port -> values) for people."""
@@ -45,6 +45,7 @@ class Workflow:
         report: called at the end with output port -> values; prints a report. None: the values are printed.
         functions: name -> what the job serves to clients under that name, see :func:`rpc`.
         transformations: applied to the net in order before it runs, see :func:`transformation`.
+        dump: of a job of this workflow; its state is what it starts with, in place of the values.
 
     Raises:
         WorkflowError: the values do not fit the net, or the net makes no sense.
@@ -55,6 +56,7 @@ class Workflow:
     report: Report | None = None
     functions: Mapping[str, Offered] = field(factory=dict)
     transformations: Sequence[Transformation] = ()
+    dump: Mapping[str, Plain] | None = None
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.net, Net):

@@ -8,6 +8,7 @@ import math
 import os
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from gspc_trio.components.job.shell.workflow_file import WorkflowFileError, load
 from gspc_trio.compute.code import BadCode
 from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.nursery.scopes.loop import NotInTrio, real_time
+from gspc_trio.workflow.arcs import WorkflowError
 
 HANG_S = 60.0
 
@@ -221,6 +223,27 @@ async def test_an_application_serves_functions_of_its_own() -> None:
                 assert len(await job.results_so_far()) == len(result.outputs["results"]) == 3
                 with pytest.raises(ValueError, match="j1 takes no tokens: it is over"):
                     job.put("items", [1.0])
+
+
+async def test_a_job_begins_where_a_dump_of_another_stood() -> None:
+    net = farm(nap, name="naps")
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=2) as rts:
+            with suppress(JobFailed):
+                async with open_job(net, rts=rts, values={"items": [0.0, 0.0, 3600.0]}) as job:
+                    while len(seen := await job.results_so_far()) < 2:
+                        await job.wait_news()
+                    dump = json.loads(json.dumps(await job.dump()))
+                    job.stop()
+            assert [task["inputs"] for task in dump["tasks"]] == [[3600.0]]
+            dump["tasks"][0]["inputs"] = [0.0]
+            async with open_job(net, rts=rts, dump=dump) as job:
+                result = await job.wait()
+            with pytest.raises(WorkflowError, match="give only the dump"):
+                async with open_job(net, rts=rts, dump=dump, values={"items": []}):
+                    pass
+    assert result.outputs["results"][:2] == seen
+    assert (result.tasks["finished"], len(result.outputs["results"])) == (3, 3)
 
 
 async def test_a_net_with_a_final_output_ends_when_it_is_there() -> None:

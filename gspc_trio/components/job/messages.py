@@ -90,6 +90,19 @@ class GetFunctions(Question[OfferedFunctions], frozen=True):
     """Job server: which functions it serves."""
 
 
+class DumpPart(Struct, frozen=True):
+    """Bytes of a dump as JSON, and whether they are the last."""
+
+    data: bytes
+    over: bool
+
+
+class GetDump(Question[DumpPart], frozen=True):
+    """Job server: the state of its workflow as JSON, from byte ``seen``; 0 takes a new dump."""
+
+    seen: Count = 0
+
+
 class TaskDetails(Struct, frozen=True):
     """Everything that is still known of a task; of tasks that finished long ago little is kept.
 

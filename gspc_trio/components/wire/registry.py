@@ -6,7 +6,9 @@ from gspc_trio.components.job.messages import (
     ApplicationCall,
     ApplicationReply,
     CancelTask,
+    DumpPart,
     FindTasks,
+    GetDump,
     GetFunctions,
     GetJobStatus,
     GetMemory,
@@ -154,6 +156,7 @@ WIRE_TYPES: tuple[type, ...] = (
     MemoryStatus, JobStatus, TaskDetails, TaskList, NetStatus, Explanation,
     GetOutput, OutputLines, GetTaskOutput, TaskOutput, GetNewestGrant, NewestGrant,
     GetFunctions, OfferedFunctions, GetEndedJob, EndedJob,
+    GetDump, DumpPart,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import reprlib
 from collections.abc import Callable, Iterator
 
@@ -15,8 +16,10 @@ from gspc_trio.components.job.messages import (
     ApplicationCall,
     ApplicationReply,
     CancelTask,
+    DumpPart,
     FindTasks,
     FoundTask,
+    GetDump,
     GetFunctions,
     GetJobStatus,
     GetMemory,
@@ -43,9 +46,13 @@ from gspc_trio.records.facts import TaskChanged
 from gspc_trio.records.messages import Watch
 from gspc_trio.records.progress import JobProgress
 from gspc_trio.records.shell.stream import Watcher
+from gspc_trio.workflow.tokens import Plain
 
 LAST_QUESTION_S = 1.0
 """How long whoever follows the output may take to ask for the end of it, when the job is over."""
+
+DUMP_PART_BYTES = 1024 * 1024
+"""Bytes of a dump that travel at a time."""
 
 INPUTS_SHOWN_MAX = 20
 """Arguments of a task that are shown."""
@@ -64,6 +71,7 @@ class _Client:
     idle: trio.Event = field(factory=trio.Event)
     follows: bool = False
     told_all: trio.Event = field(factory=trio.Event)
+    dump: bytes = b""
 
     def told(self, over: bool) -> None:
         """It has been told of output; unless that was the end, it will ask for what follows."""
@@ -127,6 +135,8 @@ class JobClients:
         try:
             if isinstance(call.body, GetOutput | GetTaskOutput):
                 await self._tell_output(client, call, call.body)
+            elif isinstance(call.body, GetDump):
+                await self._tell_state(client, call, call.body.seen)
             else:
                 await self._reply(call)
         finally:
@@ -144,6 +154,20 @@ class JobClients:
         )
         call.reply(found)
         client.told(found.over or not asked.wait)
+
+    async def _tell_state(self, client: _Client, call: IncomingCall, seen: int) -> None:
+        try:
+            if not seen:
+                state = await self.job.dump()
+                client.dump = await trio.to_thread.run_sync(_json_of, state)
+        except ValueError as error:
+            call.fail(error)
+            return
+        end = seen + DUMP_PART_BYTES
+        over = end >= len(client.dump)
+        call.reply(DumpPart(client.dump[seen:end], over))
+        if over:
+            client.dump = b""
 
     async def _reply(self, call: IncomingCall) -> None:
         body, job = call.body, self.job
@@ -201,6 +225,10 @@ class JobClients:
             call.reply(ApplicationReply(dumps(value)))
         except Exception as error:
             call.fail(error)
+
+
+def _json_of(state: dict[str, Plain]) -> bytes:
+    return json.dumps(state, indent=1).encode()
 
 
 def describe_function(name: str, function: Callable[..., object]) -> OfferedFunction:

@@ -19,11 +19,12 @@ from gspc_trio.core.ids import JobId, TaskId
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.scopes.drive import Inbox
-from gspc_trio.protocol.values import dumps, is_reference
+from gspc_trio.protocol.values import dumps, is_reference, loads
 from gspc_trio.records.backlog import Mode, Watching
 from gspc_trio.records.shell.stream import RecordStream
 from gspc_trio.version import VERSION
-from gspc_trio.workflow.tokens import Outputs, Token, Value
+from gspc_trio.workflow.plain_dump import plain_dump
+from gspc_trio.workflow.tokens import Outputs, Plain, Token, Value
 
 SHOWN_LINES_MAX, SHOWN_CHARACTERS_MAX = 40, 4_000
 """How much of what a failed task printed is told with its failure; the result has all that was kept."""
@@ -75,6 +76,10 @@ class OutputPorts(Protocol):
 
     def value_of(self, token: Token) -> Value:
         """Return the value of a token."""
+        ...
+
+    def dump(self) -> dict[str, Plain]:
+        """Return the whole state as plain data."""
         ...
 
     def put(self, port: str, values: Iterable[object]) -> None:
@@ -299,6 +304,21 @@ class Job:
         ports = self.ports
         return [await _open(ports, token) for token in ports.output_tokens(port, 0)]
 
+    async def dump(self) -> dict[str, Plain]:
+        """Return the state of the workflow now as plain data for JSON (WE-2).
+
+        ``open_job(net, dump=...)`` starts a job where this one stood; tasks that have not finished are run
+        again. Under ``not_said`` it lists the values that JSON cannot hold, with which no job can be
+        started: objects of classes, arrays, data in a memory layer.
+
+        Raises:
+            ValueError: the job runs no workflow, but what an executor was given.
+        """
+        if self.ports is None:
+            raise ValueError(f"{self.job_id} runs no workflow: there is no net whose state could be dumped")
+        state = self.ports.dump()
+        return await trio.to_thread.run_sync(plain_dump, self.machine.name, state, _loads_if_here)
+
     def serve(self, name: str, function: Callable[..., object]) -> None:
         """Offer a function (plain or async) to clients under ``name`` (APP-2).
 
@@ -395,6 +415,13 @@ def last_lines(text: str) -> list[str]:
     """Return the end of a text, of a length that people read."""
     shown = text.rstrip()[-SHOWN_CHARACTERS_MAX:].splitlines()[-SHOWN_LINES_MAX:]
     return shown if len("\n".join(shown)) == len(text.rstrip()) else ["[...]", *shown]
+
+
+def _loads_if_here(data: bytes) -> Value:
+    """Return the value that data stands for, unless that lies elsewhere."""
+    if is_reference(data):
+        raise ValueError("data in a memory layer")
+    return loads(data)
 
 
 async def results_of(job: Job, ports: OutputPorts, port: str) -> AsyncIterator[Value]:

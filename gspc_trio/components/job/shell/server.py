@@ -128,6 +128,7 @@ async def run_job(
     records_path: Path | None = None,
     journal: Journal | None = None,
     patterns: FilePatterns | None = None,
+    finished_before: int = 0,
 ) -> AsyncIterator[Job]:
     """Run an engine's tasks on a run-time system.
 
@@ -144,7 +145,8 @@ async def run_job(
         on_done: told each task that ends for good.
         records_path: file for the records, or None.
         journal: makes results durable before the engine takes them in; the engine is the one it has made.
-        patterns: of the files on this host that its tasks fetch and store.
+        patterns: of files on this host that tasks fetch and store.
+        finished_before: tasks that had finished when the engine's state was dumped.
 
     Raises:
         WorkflowError, UnknownName: there is no memory layer with the published data that it takes.
@@ -155,13 +157,12 @@ async def run_job(
     """
     settings = _found_by_clients_of(rts, settings)
     async with open_scope() as nursery:
-        layer = settings.data or rts.data
-        if journal is not None:  # what lies in memory is gone when the journal is read
-            layer = None
+        layer = settings.data or rts.data if journal is None else None  # a journal outlives what is in memory
         server = _JobServer(
             engine, code, outputs, settings, open_ended, on_done, journal, patterns or FilePatterns(), layer
         )
         server.told = rts.has_outsiders
+        server.finished_before = finished_before if journal is None else journal.finished_before
         here = rts.network.process_info()
         address = await nursery.start(server.listen, rts) if settings.listen else ""
         async with rts.join() as peer, AsyncExitStack() as stack:
@@ -227,6 +228,7 @@ class _JobServer:
         self.on_done = on_done
         self.patterns = patterns
         self.layer = layer
+        self.finished_before = 0
         self.inbox: Inbox[JobEvent] = Inbox()
         self.data: JobData | None = None
         self.reader: ResultReader | None = None
@@ -302,7 +304,7 @@ class _JobServer:
             settings.keep_going,
             self.open_ended or bool(adopts),
             journaled=journal is not None,
-            finished_before=0 if journal is None else journal.finished_before,
+            finished_before=self.finished_before,
             clock=trio.current_time,
             may_end=_always if self.reader is None else self.reader.may_end,
             ready_max=self.policy.ready_max,
