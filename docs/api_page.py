@@ -24,7 +24,7 @@ API_GROUPS = {
     "What a task needs": ("TaskOptions", "Shape", "Requirement"),
     "Workflows": (
         *("Workflow", "Net", "farm", "map_reduce", "take", "each", "forward", "Program", "SourceFile"),
-        *("Data", "Named", "rpc", "transformation", "WorkflowError"),
+        *("Data", "Named", "optional", "rpc", "transformation", "WorkflowError"),
     ),
     "Run-time system and jobs, in trio programs": (
         *(

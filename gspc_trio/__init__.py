@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gspc_trio.components.rts.shell.client import RunTimeSystem
     from gspc_trio.core.code import Program, SourceFile
     from gspc_trio.core.held import held_resources
-    from gspc_trio.core.staging import Data, Named, StageLimits
+    from gspc_trio.core.staging import Data, Named, StageLimits, optional
     from gspc_trio.core.task import Requirement, Shape, TaskOptions
     from gspc_trio.executor import Executor, ExecutorBroken, TaskFailed, TaskFuture
     from gspc_trio.iml.errors import DataLost, LayerGone, NoRoom, UnknownName
@@ -83,6 +83,7 @@ _HOMES = {
     "open_job": "gspc_trio.components.embed",
     "open_resources": "gspc_trio.components.rts.shell.acquire",
     "open_rts": "gspc_trio.components.embed",
+    "optional": "gspc_trio.core.staging",
     "replicated": "gspc_trio.iml.layout",
     "rpc": "gspc_trio.workflow.definition",
     "show_output": "gspc_trio.components.job.shell.output",
@@ -135,6 +136,7 @@ __all__ = [
     "open_job",
     "open_resources",
     "open_rts",
+    "optional",
     "replicated",
     "rpc",
     "show_output",

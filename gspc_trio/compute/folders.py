@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import fnmatch
 import os
 import shutil
 import stat
@@ -17,15 +18,32 @@ from contextlib import suppress
 from threading import Lock
 from weakref import WeakSet
 
+from gspc_trio.core.file_sets import is_directory, is_glob, without_slash
+
 PREFIX = "gspc-files-"
 REMOVE_TRIES = 3
 """How often to remove a directory in which something may still be written."""
+
+DEPTH_MAX = 100
+"""Directories nested deeper are not searched for files."""
+
+ENTRIES_MAX = 1_000_000
+"""So many entries of directories are looked at in one search."""
+
+SHOWN_MAX = 10
+"""So many entries of a directory are named in an error."""
+
+_ALL = ""
+"""As the last part of a pattern: all that is there."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class BadFile(OSError):
     """What is there under a name is no plain file of the directory; the message says what it is."""
+
+    def __str__(self) -> str:
+        return self.strerror or super().__str__()
 
 
 def sweep(parent: str = "", prefix: str = PREFIX) -> None:
@@ -108,6 +126,32 @@ class Folder:
         finally:
             os.close(where)
 
+    def find(self, pattern: str, files_max: int) -> list[str]:
+        """Return the plain files that match a pattern, see :func:`find_files`."""
+        return find_files(self._descriptor, pattern, files_max)
+
+    def tell(self, pattern: str) -> str:
+        """Say what there is where a pattern finds nothing, see :func:`tell_what_is_there`."""
+        return tell_what_is_there(self._descriptor, pattern)
+
+    def has(self, parts: Sequence[str]) -> bool:
+        """Return whether there is something of this name."""
+        try:
+            where = self._enter(parts[:-1])
+        except FileNotFoundError:
+            return False
+        try:
+            os.stat(parts[-1], dir_fd=where, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        finally:
+            os.close(where)
+        return True
+
+    def make_directory(self, parts: Sequence[str]) -> None:
+        """Make a directory, and those on the way."""
+        os.close(self._enter(parts, make=True))
+
     def remove(self) -> None:
         """Remove it with all that is in it."""
         self.close()
@@ -181,6 +225,158 @@ def open_plain(where: int, name: str, shown: str, *, links: bool = False) -> tup
         what = "has several names" if stat.S_ISREG(found.st_mode) else "is no plain file"
         raise BadFile(errno.EINVAL, f"{shown} {what}: only plain files of the task itself are staged")
     return descriptor, found.st_size
+
+
+def find_files(start: int, pattern: str, files_max: int) -> list[str]:
+    """Return the plain files below a directory that match a pattern, sorted.
+
+    No link is followed. As in a shell, ``*`` matches no name that begins with a dot.
+
+    Args:
+        start: descriptor of the directory.
+        pattern: path with ``*``, ``?``, ``[...]`` or ``**`` in it; with a slash at its end a directory with
+            all that is in it.
+        files_max: no more may match.
+
+    Raises:
+        FileNotFoundError: the directory that is meant is not there.
+        BadFile: one that matches is a link or a device; there are too many, or their names are no UTF-8.
+        OSError: a directory cannot be read.
+    """
+    search = _Search(files_max, pattern)
+    path = without_slash(pattern)
+    parts = path.split("/") if path else []
+    if is_directory(pattern):
+        parts.append(_ALL)
+    elif parts[-1] == "**":
+        parts.append("*")
+    try:
+        search.below(start, "", parts)
+    except FileNotFoundError:
+        if is_directory(pattern):
+            raise
+    return sorted(search.found)
+
+
+def tell_what_is_there(start: int, pattern: str) -> str:
+    """Say, for people, what there is where a pattern finds nothing.
+
+    Args:
+        start: descriptor of the directory where it begins.
+        pattern: see :func:`find_files`.
+    """
+    where, entered = os.dup(start), ""
+    try:
+        parts = pattern.split("/")[:-1]
+        for part in parts:
+            if is_glob(part):
+                break
+            try:
+                inner = enter(where, [part])
+            except OSError:
+                return f"there is no directory {entered}{part}"
+            os.close(where)
+            where, entered = inner, f"{entered}{part}/"
+        names = sorted(os.listdir(where))
+    except OSError as error:
+        return f"{entered or 'the directory'} cannot be read: {error.strerror}"
+    finally:
+        os.close(where)
+    shown = ", ".join(name if name.isprintable() else ascii(name) for name in names[:SHOWN_MAX])
+    more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
+    return f"in {entered or 'the directory'} there is {shown or 'nothing'}{more}"
+
+
+class _Search:
+    """Finds the files that match a pattern.
+
+    Args:
+        files_max: no more may match.
+        pattern: for errors.
+    """
+
+    def __init__(self, files_max: int, pattern: str) -> None:
+        self.found: set[str] = set()
+        self._files_max = files_max
+        self._pattern = pattern
+        self._seen = 0
+
+    def below(self, where: int, prefix: str, parts: Sequence[str]) -> None:
+        """Find what matches the parts of a pattern in a directory."""
+        if prefix.count("/") > DEPTH_MAX:
+            raise BadFile(errno.ELOOP, f"{prefix[:100]} is nested too deep: at most {DEPTH_MAX} directories")
+        first, *rest = parts
+        if first in ("**", _ALL):
+            self._everywhere(where, prefix, first, rest)
+        elif rest and not is_glob(first):
+            self._inside(where, prefix, first, rest)
+        elif is_glob(first):
+            self._matching(where, prefix, first, rest)
+        else:
+            self._note(first, prefix, os.stat(first, dir_fd=where, follow_symlinks=False).st_mode)
+
+    def _everywhere(self, where: int, prefix: str, first: str, rest: Sequence[str]) -> None:
+        if first:
+            with suppress(FileNotFoundError):
+                self.below(where, prefix, rest)
+        for name, mode in self._entries(where):
+            if stat.S_ISDIR(mode):
+                if not (first and name.startswith(".")):
+                    with suppress(FileNotFoundError):
+                        self._inside(where, prefix, name, (first, *rest))
+            elif not first:
+                self._note(name, prefix, mode)
+
+    def _matching(self, where: int, prefix: str, first: str, rest: Sequence[str]) -> None:
+        for name, mode in self._entries(where):
+            if not fnmatch.fnmatchcase(name, first) or (name[0] == "." and first[0] != "."):
+                continue
+            if rest and (stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+                with suppress(FileNotFoundError):
+                    self._inside(where, prefix, name, rest)
+            elif not rest and not stat.S_ISDIR(mode):
+                self._note(name, prefix, mode)
+
+    def _inside(self, where: int, prefix: str, name: str, parts: Sequence[str]) -> None:
+        try:
+            inner = enter(where, [name])
+        except OSError as error:
+            if isinstance(error, BadFile):
+                raise BadFile(
+                    error.errno, f"{prefix}{name} is a link or no directory: it is not followed"
+                ) from None
+            raise type(error)(error.errno, f"{prefix}{name}: {error.strerror}") from None
+        try:
+            self.below(inner, f"{prefix}{name}/", parts)
+        finally:
+            os.close(inner)
+
+    def _entries(self, where: int) -> list[tuple[str, int]]:
+        found = []
+        with os.scandir(where) as entries:
+            for entry in entries:
+                self._seen += 1
+                if self._seen > ENTRIES_MAX:
+                    raise BadFile(errno.EMFILE, f"{self._pattern} looks at more than {ENTRIES_MAX} files")
+                with suppress(FileNotFoundError):  # it has just gone
+                    found.append((entry.name, entry.stat(follow_symlinks=False).st_mode))
+        return found
+
+    def _note(self, name: str, prefix: str, mode: int) -> None:
+        path = prefix + name
+        if not stat.S_ISREG(mode):
+            what = "is a directory" if stat.S_ISDIR(mode) else "is a link or a device"
+            raise BadFile(errno.EINVAL, f"{path} {what}: only plain files are staged")
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise BadFile(errno.EILSEQ, f"the name {path!a} is no text in UTF-8") from None
+        self.found.add(path)
+        if len(self.found) > self._files_max:
+            raise BadFile(
+                errno.EMFILE,
+                f"{self._pattern} stands for more files than a task may have ({self._files_max})",
+            )
 
 
 class Folders:

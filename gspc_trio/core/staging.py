@@ -7,13 +7,14 @@ to the host of its job. Names never lead out of the directory on either side.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgpack
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
+from msgspec.structs import astuple, replace
 
+from gspc_trio.core.file_sets import fill_pattern, without_slash
 from gspc_trio.core.ids import Count
 from gspc_trio.core.rules import fill
 
@@ -62,7 +63,28 @@ class Named(Struct, frozen=True):
     name: str
 
 
-Staged: TypeAlias = "Mapping[str, str | Data | Named]"
+class Optional(Struct, frozen=True):
+    """Files that may not be there; made by :func:`optional`.
+
+    Attributes:
+        files: as they are written without it.
+    """
+
+    files: str | Data | Sequence[str]
+
+
+def optional(files: str | Data | Sequence[str]) -> Optional:
+    """Return what ``stage_in`` or ``stage_out`` says of a file, or of a set of files, that may not be there.
+
+    Without it a task fails when a file is not there, or no file matches a pattern.
+
+    Args:
+        files: as they are written without it.
+    """
+    return Optional(files)
+
+
+Staged: TypeAlias = "Mapping[str, str | Data | Named | Optional | Sequence[str | Data | Named]]"
 """File in the task's directory -> file on the host of its job, or the value or data that it is."""
 
 
@@ -84,6 +106,38 @@ class StageLimits(Struct, frozen=True):
 DEFAULT_LIMITS = StageLimits()
 
 
+class Gather(Struct, frozen=True):
+    """Several files that a task finds in its directory.
+
+    Attributes:
+        target: a directory with a slash at its end, a name with ``{index}``, or a name.
+        sources: patterns of files on the host of the job, or where their contents are: the index of an input
+            arc, in a plan that of an argument.
+        is_optional: whether there may be none.
+    """
+
+    target: str
+    sources: tuple[str | int, ...]
+    is_optional: bool = False
+
+
+class Scatter(Struct, frozen=True):
+    """Several files that a task leaves in its directory.
+
+    Attributes:
+        pattern: of their names; with a slash at its end a directory.
+        target: on the host of the job: a directory with a slash at its end, a name with ``{index}``, or a
+            name. Or the index of the output that gets their contents.
+        is_each: whether that output gets a token for each file.
+        is_optional: whether there may be none.
+    """
+
+    pattern: str
+    target: str | int
+    is_each: bool = False
+    is_optional: bool = False
+
+
 class FilePlan(Struct, frozen=True):
     """What is to be staged for one task.
 
@@ -92,21 +146,34 @@ class FilePlan(Struct, frozen=True):
         fetch: (file in its directory, file on the host of the job or index of an argument).
         store: (file in its directory, file on the host of the job or index of an output).
         ranges: (index of an output, index of the argument that is the range to put it into).
+        gather: sets of files to fetch.
+        scatter: sets of files to store.
     """
 
     arguments: int
     fetch: tuple[tuple[str, str | int], ...] = ()
     store: tuple[tuple[str, str | int], ...] = ()
     ranges: tuple[tuple[int, int], ...] = ()
+    gather: tuple[Gather, ...] = ()
+    scatter: tuple[Scatter, ...] = ()
 
     @property
     def has_files(self) -> bool:
         """Whether the task needs a directory."""
-        return bool(self.fetch or self.store)
+        return bool(self.fetch or self.store or self.gather or self.scatter)
+
+    @property
+    def file_arguments(self) -> set[int]:
+        """The arguments whose values become files."""
+        sets = {source for one in self.gather for source in one.sources if isinstance(source, int)}
+        return sets.union(source for _, source in self.fetch if isinstance(source, int))
 
     def encoded(self) -> bytes:
         """Return the plan as an argument."""
-        packed: bytes = msgpack.packb((self.arguments, self.fetch, self.store, self.ranges))
+        fields: tuple[object, ...] = (self.arguments, self.fetch, self.store, self.ranges)
+        if self.gather or self.scatter:
+            fields += (tuple(map(astuple, self.gather)), tuple(map(astuple, self.scatter)))
+        packed: bytes = msgpack.packb(fields)
         return PLAN_MARK + packed
 
 
@@ -119,6 +186,8 @@ class Stage(Struct, frozen=True):
         ranges: (index of an output, index of the input arc that holds the range).
         names: input arcs by the names that patterns have for them.
         ports: how many outputs come from files; they are the last ones.
+        gather: sets of files to fetch.
+        scatter: sets of files to store.
     """
 
     fetch: tuple[tuple[str, str | int], ...] = ()
@@ -126,27 +195,44 @@ class Stage(Struct, frozen=True):
     ranges: tuple[tuple[int, int], ...] = ()
     names: tuple[tuple[str, int], ...] = ()
     ports: int = 0
+    gather: tuple[Gather, ...] = ()
+    scatter: tuple[Scatter, ...] = ()
 
     @property
     def arcs(self) -> tuple[int, ...]:
         """The input arcs whose values are staged."""
         files = [source for _, source in self.fetch if isinstance(source, int)]
+        files += [source for one in self.gather for source in one.sources if isinstance(source, int)]
         return tuple(dict.fromkeys([*files, *(arc for _, arc in self.ranges)]))
 
-    def plan(self, arguments: int, places: Mapping[int, int], values: Mapping[str, object]) -> FilePlan:
+    def plan(
+        self, arguments: int, places: Mapping[int, Sequence[int]], values: Mapping[str, object]
+    ) -> FilePlan:
         """Return the plan of one task.
 
         Args:
             arguments: how many its code gets.
-            places: input arc -> index of its value among all arguments.
+            places: input arc -> indices of its values among all arguments: one, or one for each token.
             values: what patterns are filled with.
         """
         return FilePlan(
             arguments,
-            tuple((name, fill(s, values) if isinstance(s, str) else places[s]) for name, s in self.fetch),
+            tuple((name, fill(s, values) if isinstance(s, str) else places[s][0]) for name, s in self.fetch),
             tuple((name, fill(t, values) if isinstance(t, str) else t) for name, t in self.store),
-            tuple((output, places[arc]) for output, arc in self.ranges),
+            tuple((output, places[arc][0]) for output, arc in self.ranges),
+            tuple(self._gather(one, places, values) for one in self.gather),
+            tuple(
+                one if isinstance(one.target, int) else replace(one, target=fill(one.target, values))
+                for one in self.scatter
+            ),
         )
+
+    @staticmethod
+    def _gather(one: Gather, places: Mapping[int, Sequence[int]], values: Mapping[str, object]) -> Gather:
+        sources: list[str | int] = []
+        for source in one.sources:
+            sources += fill_pattern(source, values) if isinstance(source, str) else places[source]
+        return Gather(one.target, tuple(sources), one.is_optional)
 
 
 class FilePatterns(Struct, frozen=True):
@@ -163,16 +249,14 @@ class FilePatterns(Struct, frozen=True):
     def of(cls, stages: Iterable[Stage | None]) -> FilePatterns:
         """Return those that transitions state."""
         known = [stage for stage in stages if stage is not None]
+        fetch = [source for stage in known for _, source in stage.fetch]
+        fetch += [source for stage in known for one in stage.gather for source in one.sources]
+        store = [target for stage in known for _, target in stage.store]
+        store += [one.target for stage in known for one in stage.scatter]
         return cls(
-            tuple(source for stage in known for _, source in stage.fetch if isinstance(source, str)),
-            tuple(target for stage in known for _, target in stage.store if isinstance(target, str)),
+            tuple(source for source in fetch if isinstance(source, str)),
+            tuple(target for target in store if isinstance(target, str)),
         )
-
-
-def matches(pattern: str, path: str) -> bool:
-    """Return whether a path is what a pattern becomes when it is filled with inputs."""
-    literal = re.split(r"\{[A-Za-z_][A-Za-z0-9_]*\}", pattern)
-    return re.fullmatch(".+".join(map(re.escape, literal)), path, re.DOTALL) is not None
 
 
 def split_plan(arguments: tuple[bytes, ...]) -> tuple[FilePlan | None, tuple[bytes, ...], tuple[bytes, ...]]:
@@ -191,17 +275,31 @@ def split_plan(arguments: tuple[bytes, ...]) -> tuple[FilePlan | None, tuple[byt
     return None, arguments, ()
 
 
+_GatherFields: TypeAlias = tuple[str, tuple[str | int, ...], bool]
+_ScatterFields: TypeAlias = tuple[str, str | int, bool, bool]
+
+
 def _decode_plan(data: bytes, values: int) -> FilePlan:
     try:
-        arguments, fetch, store, ranges = msgpack.unpackb(memoryview(data)[2:], use_list=False)
-        plan = FilePlan(arguments, fetch, store, ranges)
-        indices = [plan.arguments - 1, *(s for _, s in fetch if type(s) is int), *(a for _, a in ranges)]
+        arguments, fetch, store, ranges, *sets = msgpack.unpackb(memoryview(data)[2:], use_list=False)
+        gather, scatter = convert(
+            sets or ((), ()), tuple[tuple[_GatherFields, ...], tuple[_ScatterFields, ...]]
+        )
+        plan = FilePlan(
+            arguments,
+            fetch,
+            store,
+            ranges,
+            tuple(Gather(*fields) for fields in gather),
+            tuple(Scatter(*fields) for fields in scatter),
+        )
+        indices = [plan.arguments - 1, *plan.file_arguments, *(a for _, a in ranges)]
         fits = all(type(index) is int and -1 <= index < values for index in indices)
         named = all(type(name) is str for name, _ in (*fetch, *store))
         aimed = all(type(target) in (str, int) for _, target in store) and all(
             type(source) in (str, int) for _, source in fetch
         )
-    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+    except (ValueError, TypeError, ValidationError, msgpack.exceptions.UnpackException) as error:
         raise ValueError(f"these {len(data)} bytes are no plan of files: {error}") from error
     if not (fits and named and aimed):
         raise ValueError("a plan of files that does not go with its task")
@@ -230,6 +328,16 @@ def parts_of(path: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
+def pattern_parts(pattern: str) -> tuple[str, ...]:
+    """Return the parts of a pattern or directory that stays in its directory; none for all of that.
+
+    Raises:
+        BadFileName: see :func:`parts_of`.
+    """
+    path = without_slash(pattern)
+    return parts_of(path) if path else ()
+
+
 # RIF to job server (calls) ----------------------------------------------------------------------------------
 
 
@@ -247,6 +355,32 @@ class FilePiece(Struct, frozen=True):
     size_bytes: Count
     mark: str
     data: bytes
+
+
+class ListFiles(Struct, frozen=True):
+    """Say which files of the job's directory match a pattern (call, answered by FileList).
+
+    Attributes:
+        pattern: of their names; with a slash at its end a directory with all that is in it.
+        after: of those that the caller knows the last one, "" at first.
+    """
+
+    pattern: str
+    after: str = ""
+
+
+class FileList(Struct, frozen=True):
+    """Files that match a pattern, sorted by name.
+
+    Attributes:
+        paths: of the files.
+        is_whole: whether there are no more.
+        there: if there are none, what there is instead, for people.
+    """
+
+    paths: tuple[str, ...]
+    is_whole: bool = True
+    there: str = ""
 
 
 class WriteFile(Struct, frozen=True):
@@ -273,7 +407,3 @@ class DropFile(Struct, frozen=True):
     """Give up a transfer."""
 
     transfer: int
-
-
-FILE_MESSAGE_TYPES: tuple[type, ...] = (ReadFile, FilePiece, WriteFile, DropFile)
-"""In the order that gives each its number on the wire."""

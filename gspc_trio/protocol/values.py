@@ -347,6 +347,16 @@ def is_range(reference: Reference) -> bool:
     return reference.kind == _VIEW
 
 
+def is_encoded(reference: Reference) -> bool:
+    """Return whether its bytes are an encoded value, such as a list."""
+    return reference.kind == _ENCODED
+
+
+def encoded_reference(data_id: str, size_bytes: int, host: str) -> bytes:
+    """Return what travels instead of a value whose encoding is the data."""
+    return encode_reference(Reference(data_id, size_bytes, ((host, size_bytes),), _ENCODED))
+
+
 def plain_range(reference: Reference) -> tuple[int, int]:
     """Return (offset, size) of what a reference to a ``bytes`` object or a range stands for.
 

@@ -82,7 +82,7 @@ from gspc_trio.components.worker.messages import (
 from gspc_trio.compute.code import encode_entry
 from gspc_trio.core.ids import RifId
 from gspc_trio.core.resources import Resource
-from gspc_trio.core.staging import DropFile, ReadFile, WriteFile
+from gspc_trio.core.staging import DropFile, ListFiles, ReadFile, WriteFile
 from gspc_trio.core.task import TaskError
 from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import CLOSED_HERE, CLOSED_THERE, Peer
@@ -388,7 +388,7 @@ ROLES: Sequence[tuple[str, str]] = (
 
 _SAID_BY: dict[str, Sequence[type]] = {
     "rif to rts": (Revoked, RecordBatch, CannotStart, RifHello),
-    "rif to job": (Finished, Finished, Orphans, AttemptStatus, ReadFile, WriteFile, DropFile),
+    "rif to job": (Finished, Finished, Orphans, AttemptStatus, ReadFile, WriteFile, DropFile, ListFiles),
     "job to rts": (Demand, Demand, Release, Interrupt, LeaveJob, RegisterJob),
     "job to rif": (
         OpenJob, WorkBack, DefineCode, Submit, Submit, Submit, Cancel, TakeBack, Hold, GetAttempt,

@@ -216,12 +216,13 @@ class WorkflowEngine:
         """Return the arguments of a task with those that only become files, and the plan of its files."""
         stage = description.stage
         assert stage is not None
-        places = {arc: index for index, arc in enumerate(self._arguments[description.name])}
+        places = {arc: [index] for index, arc in enumerate(self._arguments[description.name])}
         count = len(arguments)
         for arc in stage.arcs:
             if arc not in places:
-                places[arc] = len(arguments)
-                arguments += (self.codec.encode(binding[arc]),)
+                parts = self.codec.encode_parts(binding[arc])
+                places[arc] = list(range(len(arguments), len(arguments) + len(parts)))
+                arguments += parts
         values = {name: self.codec.decode(binding[arc]) for name, arc in stage.names}
         return (*arguments, stage.plan(count, places, values).encoded())
 

@@ -7,10 +7,24 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gspc_trio.core.code import Output
+from gspc_trio.core.file_sets import has_index, is_directory, is_glob, takes_several
 from gspc_trio.core.rules import placeholders
-from gspc_trio.core.staging import BadFileName, Data, Named, Stage, parts_of
+from gspc_trio.core.staging import (
+    BadFileName,
+    Data,
+    Gather,
+    Named,
+    Optional,
+    Scatter,
+    Stage,
+    parts_of,
+    pattern_parts,
+)
 from gspc_trio.workflow.arcs import NAMED, InputArc, OutputArc, WorkflowError
 from gspc_trio.workflow.settings import TaskSettings
+
+SEVERAL = "end the name in the task's directory with / or put {index} into it"
+"""What to do about several files that would have one name."""
 
 
 def ports_last(
@@ -21,13 +35,19 @@ def ports_last(
     Raises:
         WorkflowError: a file is to be several tokens.
     """
-    names = {target.name for target in _mapping(settings, "stage_out").values() if isinstance(target, Data)}
+    names = {}
+    for file, target in _mapping(settings, "stage_out").items():
+        bare = target.files if isinstance(target, Optional) else target
+        if isinstance(bare, Data):
+            names[bare.name] = file
     if not names:
         return arcs, ports
     for name, is_each in ports:
-        if name in names and is_each:
+        if name in names and is_each and (is_directory(names[name]) or not is_glob(names[name])):
+            what = "directory" if is_directory(names[name]) else "file"
             raise WorkflowError(
-                f"the port {name!r} comes from a file, which is one token, and not each of many"
+                f"the port {name!r} comes from a {what}, which is one token, and not each of many; a pattern "
+                "like '*.txt' is a token for each file"
             )
     order = sorted(range(len(ports)), key=lambda index: ports[index][0] in names)
     place = {before: after for after, before in enumerate(order)}
@@ -55,46 +75,142 @@ def stage_of(
         return None
     if is_inline:
         raise WorkflowError("only tasks have files and ranges; leave inline out")
-    known = _names(arcs)
-    used: dict[str, int] = {}
-
-    def side(source: object, what: str) -> str:
-        if not isinstance(source, str):
-            raise WorkflowError(f"{what} is a name or Data(name), not {source!r}")
-        for name in placeholders(source):
-            if name in known:
-                if arcs[known[name]].is_batch:
-                    raise WorkflowError(
-                        f"the file name {source!r} has {{{name}}}, which is a batch of tokens: a name is "
-                        "made of one token, so take one at a time"
-                    )
-                used[name] = known[name]
-        _check(source)
-        return source
-
-    taken, made = [], []
+    files = _Files(arcs, ports)
     for name, source in fetch.items():
-        _check(name)
-        if isinstance(source, Named):
-            source = Data(NAMED + source.name)
-        found = (
-            _arc(source.name, arcs, known) if isinstance(source, Data) else side(source, "a file's source")
-        )
-        taken.append((name, found))
+        files.fetch(name, source)
     for name, target in store.items():
-        _check(name)
-        found = _port(target.name, ports) if isinstance(target, Data) else side(target, "a file's target")
-        made.append((name, found))
-    files = [target for _, target in made if type(target) is int]
-    if len(files) != len(set(files)):
+        files.store(name, target)
+    made = [target for _, target in files.made if isinstance(target, int)]
+    made += [one.target for one in files.scatter if isinstance(one.target, int)]
+    if len(made) != len(set(made)):
         raise WorkflowError("two files are one output")
     put = []
     for name, source in ranges.items():
         output = _port(name, ports)
-        if output in files or ports[output][1]:
+        if output in made or ports[output][1]:
             raise WorkflowError(f"the port {name!r} is a file or each of many, and cannot fill a range")
-        put.append((output, _arc(source, arcs, known)))
-    return Stage(tuple(taken), tuple(made), tuple(put), tuple(used.items()), len(files))
+        put.append((output, files.arc(source)))
+    return Stage(
+        tuple(files.taken),
+        tuple(files.made),
+        tuple(put),
+        tuple(files.used.items()),
+        len(made),
+        tuple(files.gather),
+        tuple(files.scatter),
+    )
+
+
+class _Files:
+    """Reads what a transition says about files.
+
+    Args:
+        arcs: its inputs.
+        ports: its outputs.
+
+    Attributes:
+        taken, made, gather, scatter: as in ``Stage``.
+        used: the inputs that names of files have in them.
+    """
+
+    def __init__(self, arcs: Sequence[InputArc], ports: Sequence[Output]) -> None:
+        self._arcs = arcs
+        self._ports = ports
+        self._known = _names(arcs)
+        self.taken: list[tuple[str, str | int]] = []
+        self.made: list[tuple[str, str | int]] = []
+        self.gather: list[Gather] = []
+        self.scatter: list[Scatter] = []
+        self.used: dict[str, int] = {}
+
+    def arc(self, name: str, *, several: bool = False) -> int:
+        """Return the input that a file or range names."""
+        arcs, known = self._arcs, self._known
+        if name not in known:
+            there = ", ".join(arc.place if arc.name.isdigit() else arc.name for arc in arcs)
+            raise WorkflowError(f"its files or ranges name {name!r}, which is no input; there are: {there}")
+        if arcs[known[name]].is_batch and not several:
+            raise WorkflowError(
+                f"the input {name!r} is several tokens, and cannot be a file or a range; for a file for each "
+                "of them put {index} into its name"
+            )
+        return known[name]
+
+    def fetch(self, name: str, source: object) -> None:
+        """Note a file, or a set of files, that is put into the task's directory."""
+        _check(name)
+        is_optional = isinstance(source, Optional)
+        bare = source.files if isinstance(source, Optional) else source
+        listed = list(bare) if isinstance(bare, Sequence) and not isinstance(bare, str) else None
+        if listed is not None and not listed:
+            raise WorkflowError(f"the list of files for {name!r} is empty")
+        several = takes_several(name)
+        found = tuple(self._source(name, one, several) for one in ([bare] if listed is None else listed))
+        if is_optional and any(isinstance(one, int) for one in found):
+            raise WorkflowError(
+                f"{name!r} is the value of an input, which is always there: leave optional out"
+            )
+        if listed is not None and not several:
+            raise WorkflowError(f"{name!r} is a list of files: {SEVERAL}")
+        if several or is_optional:
+            self.gather.append(Gather(name, found, is_optional))
+        else:
+            self.taken.append((name, found[0]))
+
+    def _source(self, name: str, source: object, several: bool) -> str | int:
+        if isinstance(source, Named):
+            if is_directory(name):
+                raise WorkflowError(f"{source} has no name of a file: say {name + source.name!r}")
+            return self.arc(NAMED + source.name)
+        if isinstance(source, Data):
+            return self.arc(source.name, several=several)
+        if isinstance(source, str) and is_directory(source):
+            if not is_directory(name):
+                raise WorkflowError(f"{source!r} is a directory: so must {name!r} be, with a / at its end")
+            if is_glob(source):
+                raise WorkflowError(f"{source!r} is a pattern of directories: files match patterns, as **")
+        if isinstance(source, str) and not several and ("*" in source or "?" in source):
+            raise WorkflowError(f"{source!r} stands for several files: {SEVERAL}")
+        return self._side(source, "a file's source", several)
+
+    def _side(self, source: object, what: str, several: bool = False) -> str:
+        """Return the name of a file on the host of the job."""
+        if not isinstance(source, str):
+            raise WorkflowError(f"{what} is a name or Data(name), not {source!r}")
+        for name in placeholders(source):
+            if name in self._known:
+                if self._arcs[self._known[name]].is_batch and not several:
+                    raise WorkflowError(
+                        f"the file name {source!r} has {{{name}}}, which is a batch of tokens: a name is "
+                        f"made of one token, so take one at a time; or for a file for each, {SEVERAL}"
+                    )
+                self.used[name] = self._known[name]
+        _check(source)
+        return source
+
+    def store(self, name: str, target: object) -> None:
+        """Note a file, or a set of files, that is taken from the task's directory."""
+        _check(name)
+        is_optional = isinstance(target, Optional)
+        bare = target.files if isinstance(target, Optional) else target
+        several = is_glob(name) or is_directory(name)
+        found: str | int
+        if isinstance(bare, Data):
+            found = _port(bare.name, self._ports)
+        else:
+            found = self._side(bare, "a file's target")
+            if not several and is_directory(found):
+                found = found + name.rpartition("/")[2]
+            if several and not (is_directory(found) if is_directory(name) else takes_several(found)):
+                hint = "" if is_directory(name) else ", or put {index} into it"
+                raise WorkflowError(f"{name!r} stands for several files: end {found!r} with /{hint}")
+            if several and has_index(found) and "index" in self._known:
+                raise WorkflowError(f"{found!r} numbers files, but 'index' is an input, too: rename that")
+        if several or is_optional:
+            is_each = isinstance(found, int) and self._ports[found][1]
+            self.scatter.append(Scatter(name, found, is_each, is_optional))
+        else:
+            self.made.append((name, found))
 
 
 def _mapping(settings: TaskSettings, name: str) -> Mapping[str, object]:
@@ -115,15 +231,6 @@ def _names(arcs: Sequence[InputArc]) -> dict[str, int]:
     return known
 
 
-def _arc(name: str, arcs: Sequence[InputArc], known: Mapping[str, int]) -> int:
-    if name not in known:
-        there = ", ".join(arc.place if arc.name.isdigit() else arc.name for arc in arcs)
-        raise WorkflowError(f"its files or ranges name {name!r}, which is no input; there are: {there}")
-    if arcs[known[name]].is_batch:
-        raise WorkflowError(f"the input {name!r} is several tokens, and cannot be a file or a range")
-    return known[name]
-
-
 def _port(name: str, ports: Sequence[Output]) -> int:
     for index, (port, _) in enumerate(ports):
         if port == name:
@@ -136,6 +243,9 @@ def _check(name: object) -> None:
     if not isinstance(name, str):
         raise WorkflowError(f"{name!r} is no name of a file")
     try:
-        parts_of(name)
+        if is_directory(name):
+            pattern_parts(name)
+        else:
+            parts_of(name)
     except BadFileName as error:
         raise WorkflowError(str(error)) from None

@@ -83,6 +83,11 @@ class TokenCodec(Struct, frozen=True):
             token.data = data
         return data
 
+    def encode_parts(self, token: Token) -> tuple[bytes, ...]:
+        """Return the encodings of the tokens that a batch is made of; of any other token its own."""
+        value = token.value
+        return tuple(map(self.encode, value.tokens)) if type(value) is Batch else (self.encode(token),)
+
     def batch(self, tokens: Sequence[Token]) -> Token:
         """Return one token for all of these."""
         return Token(Batch(tuple(tokens), self))

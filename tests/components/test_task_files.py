@@ -17,7 +17,19 @@ from typing import Any
 import pytest
 import trio
 
-from gspc_trio import Data, Executor, JobFailed, JobSettings, Net, Program, StageLimits, farm
+from gspc_trio import (
+    Data,
+    Executor,
+    JobFailed,
+    JobSettings,
+    Net,
+    Program,
+    StageLimits,
+    each,
+    farm,
+    optional,
+    take,
+)
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.compute.folders import PREFIX
@@ -118,6 +130,64 @@ async def test_values_become_files_and_files_values(
     content = bytes(range(256)) * (size_bytes // 256) + b"x" * (size_bytes % 256)
     outputs = await run(copy_net(), directory, data_bytes, {"contents": [content]})
     assert outputs == {"copied": [content]}
+    assert os.listdir(folders) == []
+
+
+SPLIT = """
+split -l 1 text.txt part-; mkdir -p out/deep; cp corpus/*.txt out; cp text.txt out/deep/.text; ls > out/list
+"""
+MERGE = "find . -type f | sort; cat parts/*"
+
+
+def sets_net() -> Net:
+    """One task leaves sets of files, another one finds them."""
+    net = Net("sets")
+    parts, trees, names = net.place("parts"), net.place("trees"), net.input("names")
+    net.transition(
+        "split",
+        Program(["sh", "-c", SPLIT]),
+        {"_text": net.input("texts"), "name": names},
+        {"parts": each(parts), "tree": trees, "lists": net.output("lists"), "none": net.output("none")},
+        stage_in={"text.txt": Data("_text"), "corpus/": "{name}/*.txt", "notes/": optional("notes/{name}/")},
+        stage_out={
+            "part-*": Data("parts"),
+            "out/": Data("tree"),
+            "out/*.txt": Data("lists"),
+            "log": optional(Data("none")),
+            "out/**/.*": "hidden/{name}-{index}",
+            "corpus/": "copies/{name}/",
+            "*.csv": optional("csv/"),
+        },
+    )
+    net.transition(
+        "merge",
+        Program(["sh", "-c", MERGE]),
+        {"_parts": take(parts, 3), "_tree": trees, "_names": net.input("others")},
+        {"stdout": net.output("told")},
+        stage_in={"parts/{index:02}": Data("_parts"), "./": Data("_tree"), "all/": "{_names}.txt"},
+    )
+    return net
+
+
+@pytest.mark.parametrize("data_bytes", [0, 64 * MIB])
+async def test_sets_of_files_come_and_go(directory: Path, folders: Path, data_bytes: int) -> None:
+    """Those of more than 64 KiB lie in the memory layer, if there is one."""
+    lines = [letter * 70_000 for letter in "xyz"]
+    values = {
+        "texts": ["\n".join(lines) + "\n"],
+        "names": ["corpus"],
+        "others": [["corpus/a", "corpus/b"]],
+    }
+    outputs = await run(sets_net(), directory, data_bytes, values)
+    texts = [(directory / "corpus" / f"{name}.txt").read_bytes() for name in "ab"]
+    assert outputs["lists"] == [texts]
+    assert outputs["none"] == [None]
+    told = outputs["told"][0].split("\n")
+    expected = "./a.txt ./all/a.txt ./all/b.txt ./b.txt ./deep/.text ./list ./parts/00 ./parts/01 ./parts/02"
+    assert told == [*expected.split(), *lines, ""]
+    assert (directory / "hidden" / "corpus-0").read_text() == values["texts"][0]
+    assert [(directory / "copies/corpus" / f"{name}.txt").read_bytes() for name in "ab"] == texts
+    assert sorted(os.listdir(directory)) == ["copies", "corpus", "hidden"]
     assert os.listdir(folders) == []
 
 

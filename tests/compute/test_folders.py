@@ -116,3 +116,90 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
         folder.create(("a", "b"))
     folders.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Folder:
+    folder = Folders(str(tmp_path)).make()
+    for path in ("a.txt", "b.txt", "c.log", ".hidden.txt", "x/a.txt", "x/y/a.txt", "x/.z/h.txt", "[1].txt"):
+        write(folder, *path.split("/"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*.txt", "[1].txt a.txt b.txt"),
+        ("?.txt", "a.txt b.txt"),
+        ("[!a].*", "b.txt c.log"),
+        ("[[]1].txt", "[1].txt"),
+        (".*", ".hidden.txt"),
+        ("*/a.txt", "x/a.txt"),
+        ("x/*/*.txt", "x/y/a.txt"),
+        ("**/a.txt", "a.txt x/a.txt x/y/a.txt"),
+        ("x/**/*", "x/a.txt x/y/a.txt"),
+        ("x/**", "x/a.txt x/y/a.txt"),
+        ("x/", "x/.z/h.txt x/a.txt x/y/a.txt"),
+        ("a.txt", "a.txt"),
+        ("nothing/*", ""),
+        ("*.csv", ""),
+        ("*/nothing", ""),
+        ("**/h.txt", ""),
+    ],
+)
+def test_a_pattern_finds_what_a_shell_would(tree: Folder, pattern: str, found: str) -> None:
+    assert tree.find(pattern, 100) == sorted(found.split())
+
+
+def test_all_of_a_directory_is_found(tree: Folder) -> None:
+    assert len(tree.find("./", 100)) == 8
+    with pytest.raises(FileNotFoundError):
+        tree.find("nothing/", 100)
+
+
+@pytest.mark.parametrize("pattern", ["*.txt", "**/*.txt", "./", "linked/*", "*/passwd"])
+def test_a_link_that_matches_is_refused_and_not_followed(tree: Folder, pattern: str) -> None:
+    os.symlink("/etc/passwd", os.path.join(tree.path, "p.txt"))
+    os.symlink("/etc", os.path.join(tree.path, "linked"))
+    with pytest.raises(BadFile, match="is a link"):
+        tree.find(pattern, 100)
+
+
+def test_links_to_directories_are_passed_by_where_any_depth_is_meant(tree: Folder) -> None:
+    os.symlink("/etc", os.path.join(tree.path, "linked"))
+    assert tree.find("**/a.txt", 100) == ["a.txt", "x/a.txt", "x/y/a.txt"]
+
+
+def test_too_many_files_too_deep_ones_and_names_that_are_no_text_are_refused(tree: Folder) -> None:
+    with pytest.raises(BadFile, match=r"\*\*/\*\.txt stands for more files than a task may have \(4\)"):
+        tree.find("**/*.txt", 4)
+    Path(os.fsdecode(os.fsencode(tree.path) + b"/\xff")).touch()
+    with pytest.raises(BadFile, match="is no text in UTF-8"):
+        tree.find("./", 100)
+    deep = Path(tree.path)
+    for _ in range(110):
+        deep /= "d"
+        deep.mkdir()
+    with pytest.raises(BadFile, match="nested too deep"):
+        tree.find("**/*.csv", 100)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "there"),
+    [
+        ("x/*.csv", "in x/ there is .z, a.txt, y"),
+        ("nothing/*.csv", "there is no directory nothing"),
+        ("x/no/*.csv", "there is no directory x/no"),
+        ("*.csv", "in the directory there is .hidden.txt, [1].txt, a.txt, b.txt, c.log, x"),
+    ],
+)
+def test_where_nothing_matches_it_is_said_what_is_there(tree: Folder, pattern: str, there: str) -> None:
+    assert tree.tell(pattern) == there
+
+
+def test_what_is_there_is_told_in_part(tmp_path: Path) -> None:
+    folder = Folders(str(tmp_path)).make()
+    for number in range(12):
+        write(folder, f"{number:02}\n")
+    assert folder.tell("*.csv").startswith("in the directory there is '00\\n', '01\\n', ")
+    assert folder.tell("*.csv").endswith("and 2 more")

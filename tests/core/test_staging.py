@@ -6,14 +6,17 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from gspc_trio.core.file_sets import matches
 from gspc_trio.core.staging import (
     PLAN_MARK,
     BadFileName,
     FilePatterns,
     FilePlan,
+    Gather,
+    Scatter,
     Stage,
-    matches,
     parts_of,
     split_plan,
 )
@@ -45,6 +48,8 @@ def test_a_plan_comes_back_from_among_the_arguments() -> None:
     arguments = (b"first", b"second", plan.encoded())
     assert split_plan(arguments) == (plan, arguments[:2], ())
     assert split_plan((*arguments, b"behind")) == (plan, arguments[:2], (b"behind",))
+    sets = replace(plan, gather=(Gather("in/", ("x/*", 1)),), scatter=(Scatter("*", 1, True),))
+    assert split_plan((b"first", b"second", sets.encoded())) == (sets, arguments[:2], ())
     assert split_plan((b"first", b"second")) == (None, (b"first", b"second"), ())
     assert split_plan(()) == (None, (), ())
 
@@ -62,6 +67,10 @@ def test_a_plan_comes_back_from_among_the_arguments() -> None:
         (0, (), (), ((0, "x"),)),
         ("x", (), (), ()),
         (0, 5, (), ()),
+        (0, (), (), (), ()),
+        (0, (), (), (), (("a", ("b",)),), ()),
+        (0, (), (), (), (("a", (1,), False),), ()),  # no such argument
+        (0, (), (), (), (), (("*", None, False, False),)),
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(fields: object) -> None:
@@ -75,7 +84,7 @@ def test_patterns_are_filled_with_inputs() -> None:
         store=(("out", "{name}/{other}"),),
         names=(("name", 0),),
     )
-    plan = stage.plan(1, {0: 0, 2: 1}, {"name": "x y"})
+    plan = stage.plan(1, {0: [0], 2: [1]}, {"name": "x y"})
     assert plan.fetch == (("in", "texts/x y.txt"), ("data", 1))
     assert plan.store == (("out", "x y/{other}"),)
 

@@ -82,7 +82,7 @@ def test_it_may_be_a_file_that_the_code_does_not_see() -> None:
     assert (loads(word), loads(text), seen) == ("a", b"the text", ["a"])
     stage = net.transitions["sort"].stage
     assert stage is not None
-    assert plan == stage.plan(1, {0: 0, 1: 1}, {"item": "a"}).encoded()
+    assert plan == stage.plan(1, {0: [0], 1: [1]}, {"item": "a"}).encoded()
 
 
 def test_what_makes_no_sense_is_refused() -> None:

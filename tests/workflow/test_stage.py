@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gspc_trio.core.code import Program
-from gspc_trio.core.staging import Data, split_plan
+from gspc_trio.core.staging import Data, Gather, Named, Scatter, optional, split_plan
 from gspc_trio.protocol.values import dumps, loads
 from gspc_trio.workflow.arcs import WorkflowError, each, take
 from gspc_trio.workflow.engine import WorkflowEngine
@@ -43,6 +43,27 @@ def transition(**settings: Any) -> None:
         ({"stage_in": {"a": Data("text")}, "inputs": {"text": take("text", 2)}}, "several tokens"),
         ({"stage_in": {"a": "in-{text}"}, "inputs": {"text": take("text", 2)}}, "which is a batch of tokens"),
         ({"stage_out": {"a": Data("made")}, "outputs": {"made": each("made")}}, "one token"),
+        ({"stage_out": {"a/": Data("made")}, "outputs": {"made": each("made")}}, "a directory, which is one"),
+        (
+            {"stage_in": {"a": "in/*.txt"}},
+            r"stands for several files: end the name .* or put {index} into it",
+        ),
+        ({"stage_in": {"a": ["b", "c"]}}, "is a list of files: end the name"),
+        ({"stage_in": {"a/": []}}, "is empty"),
+        ({"stage_in": {"a": "in/"}}, "'in/' is a directory: so must 'a' be"),
+        ({"stage_in": {"a/": "in/*/"}}, "is a pattern of directories"),
+        ({"stage_in": {"a/": "../b/*"}}, "leads out"),
+        ({"stage_in": {"../a/": "b/*"}}, "leads out"),
+        ({"stage_in": {"a/": optional(Data("text"))}}, "which is always there: leave optional out"),
+        ({"stage_in": {"a/": Named("text")}}, "has no name of a file: say 'a/text'"),
+        ({"stage_out": {"*.txt": "b"}}, r"stands for several files: end 'b' with /, or put {index} into it"),
+        ({"stage_out": {"a/": "b-{index}"}}, "'a/' stands for several files: end 'b-{index}' with /"),
+        ({"stage_out": {"../*": "b/"}}, "leads out"),
+        ({"stage_out": {"*": "/b/"}}, "is absolute"),
+        (
+            {"stage_out": {"*": "b-{index}"}, "inputs": {"index": "text"}},
+            "numbers files, but 'index' is an input, too",
+        ),
         ({"stage_out": {"a": Data("made")}, "outputs": ["made"]}, "its outputs are no mapping"),
     ],
 )
@@ -106,3 +127,40 @@ def test_staging_without_files_is_as_ever() -> None:
     task = engine.extract(task_id)
     assert task.arguments == (dumps("a"),)
     assert (task.options.stage_in, task.options.stage_out) == (True, False)
+
+
+def test_a_task_carries_sets_of_files() -> None:
+    net = Net("sets")
+    name, parts, more = net.input("name"), net.input("parts"), net.input("more")
+    net.transition(
+        "run",
+        RUN,
+        {"name": name, "_parts": take(parts, 2), "_more": more},
+        {"exit_status": net.output("status"), "made": each(net.output("made"))},
+        stage_in={
+            "in/": "{name}/*.txt",
+            "part-{index}": Data("_parts"),
+            "more/": ["x", "{_more}/", "[{name}]"],
+            "notes": optional("notes/{name}"),
+            "lone": "lone/{name}",
+        },
+        stage_out={"*.csv": Data("made"), "out/": optional("out/{name}/"), "log": "logs/{name}/"},
+    )
+    engine = engine_of(net, name=["a*"], parts=[b"1", b"2"], more=[["y", "z"]])
+    task_id = engine.next()
+    assert task_id is not None
+    plan, values, _ = split_plan(engine.extract(task_id).arguments)
+    assert plan is not None
+    assert values == (dumps("a*"), dumps(b"1"), dumps(b"2"))
+    assert plan.fetch == (("lone", "lone/a*"),)
+    assert plan.gather == (
+        Gather("in/", ("a[*]/*.txt",)),
+        Gather("part-{index}", (1, 2)),
+        Gather("more/", ("x", "y/", "z/", "[a[*]]")),
+        Gather("notes", ("notes/a[*]",), True),
+    )
+    assert plan.scatter == (Scatter("*.csv", 1, True), Scatter("out/", "out/a*/", is_optional=True))
+    assert plan.store == (("log", "logs/a*/log"),)
+    assert plan.file_arguments == {1, 2}
+    engine.inject(task_id, ((dumps(0),), (dumps(b"1"), dumps(b"2"))))
+    assert engine.outputs()["made"] == [b"1", b"2"]

@@ -96,7 +96,7 @@ from gspc_trio.components.worker.messages import (
 )
 from gspc_trio.core.messages import Done
 from gspc_trio.core.net import NetStatus
-from gspc_trio.core.staging import DropFile, FilePiece, ReadFile, WriteFile
+from gspc_trio.core.staging import DropFile, FileList, FilePiece, ListFiles, ReadFile, WriteFile
 from gspc_trio.iml.messages import (
     AbortData,
     Alloc,
@@ -156,7 +156,7 @@ WIRE_TYPES: tuple[type, ...] = (
     MemoryStatus, JobStatus, TaskDetails, TaskList, NetStatus, Explanation,
     GetOutput, OutputLines, GetTaskOutput, TaskOutput, GetNewestGrant, NewestGrant,
     GetFunctions, OfferedFunctions, GetEndedJob, EndedJob,
-    GetDump, DumpPart,
+    GetDump, DumpPart, ListFiles, FileList,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

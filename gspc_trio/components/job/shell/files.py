@@ -5,28 +5,36 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from bisect import bisect_right
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
 import trio
 
-from gspc_trio.compute.folders import enter, open_plain
+from gspc_trio.compute.folders import enter, find_files, open_plain, tell_what_is_there
+from gspc_trio.core.file_sets import fills, is_directory, matches
 from gspc_trio.core.messages import Done
 from gspc_trio.core.staging import (
     CHUNK_BYTES,
     DropFile,
+    FileList,
     FilePatterns,
     FilePiece,
+    ListFiles,
     ReadFile,
+    StageLimits,
     WriteFile,
-    matches,
     parts_of,
+    pattern_parts,
 )
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer
 
 TRANSFERS_MAX = 1000
 """Files that may be on their way here at one time over one connection."""
+
+LIST_BYTES = 1 << 18
+"""Names of files travel in pieces of about so many bytes."""
 
 _MODE = 0o666  # less what the umask takes away
 
@@ -47,13 +55,14 @@ class JobFiles:
 
     Args:
         directory: of the files; "" for the working directory.
-        file_bytes_max: no file that is written gets larger.
+        limits: no file that is written gets larger, and no pattern stands for more files.
         patterns: of the files that tasks of the job fetch and store.
     """
 
-    def __init__(self, directory: str, file_bytes_max: int, patterns: FilePatterns) -> None:
+    def __init__(self, directory: str, limits: StageLimits, patterns: FilePatterns) -> None:
         self._directory = directory or "."
-        self._file_bytes_max = file_bytes_max
+        self._file_bytes_max = limits.file_bytes_max
+        self._files_max = limits.files_max
         self._patterns = patterns
         self._transfers: dict[tuple[Peer, int], _Transfer] = {}
         self._pieces: dict[tuple[Peer, int], deque[IncomingCall | None]] = {}
@@ -92,6 +101,8 @@ class JobFiles:
         try:
             if isinstance(body, ReadFile):
                 call.reply(await trio.to_thread.run_sync(self._read, body))
+            elif isinstance(body, ListFiles):
+                call.reply(await trio.to_thread.run_sync(self._list, body))
             elif isinstance(body, WriteFile):
                 await self._write(call.peer, body)
                 call.reply(Done())
@@ -99,7 +110,7 @@ class JobFiles:
                 call.fail(TypeError(f"a job server cannot be asked for {type(body).__name__} by a RIF"))
         except (OSError, ValueError, OverflowError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            path = getattr(body, "path", "")
+            path = body.pattern if isinstance(body, ListFiles) else getattr(body, "path", "")
             call.fail(ValueError(why if path in why else f"{path}: {why}"))
 
     def forget(self, peer: Peer) -> None:
@@ -120,6 +131,31 @@ class JobFiles:
         finally:
             os.close(descriptor)
         return FilePiece(size_bytes, f"{found.st_dev}:{found.st_ino}:{found.st_mtime_ns}:{size_bytes}", data)
+
+    def _list(self, wanted: ListFiles) -> FileList:
+        pattern = wanted.pattern
+        pattern_parts(pattern)
+        if not any(fills(stated, pattern) for stated in self._patterns.fetch):
+            raise ValueError(f"no task of the job states the files {pattern}")
+        start = self._enter([])
+        try:
+            there = ""
+            try:
+                found = find_files(start, pattern, self._files_max)
+            except FileNotFoundError:
+                found, there = [], tell_what_is_there(start, pattern)
+            if not found and not is_directory(pattern):
+                there = tell_what_is_there(start, pattern)
+        finally:
+            os.close(start)
+        paths: list[str] = []
+        size_bytes = 0
+        for path in found[bisect_right(found, wanted.after) :]:
+            size_bytes += len(path.encode())
+            if paths and size_bytes > LIST_BYTES:
+                return FileList(tuple(paths), False)
+            paths.append(path)
+        return FileList(tuple(paths), there=there)
 
     async def _write(self, peer: Peer, piece: WriteFile) -> None:
         key = (peer, piece.transfer)

@@ -333,7 +333,7 @@ class _JobServer:
             nursery,
             job.records.append,
             machine.scheduler.sent_to,
-            JobFiles(settings.directory or here.directory, settings.stage.file_bytes_max, self.patterns),
+            JobFiles(settings.directory or here.directory, settings.stage, self.patterns),
             None if takeover is None else takeover.report,
         )
         follower = OutputFollower(job, routes.ask)

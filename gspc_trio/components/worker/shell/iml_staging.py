@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 
 import trio
 
+from gspc_trio.components.worker.shell.file_transfer import Room
 from gspc_trio.components.worker.shell.staging import StagingError
 from gspc_trio.core.task import Outcome
 from gspc_trio.iml import local
@@ -20,11 +21,13 @@ from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.iml.shell.link import LocalLink
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.nursery.connections.errors import ConnectionProblem
+from gspc_trio.protocol.pieces import Piece, pieces_of
 from gspc_trio.protocol.values import (
     BadValue,
     Reference,
     bytes_reference,
     decode_reference,
+    encoded_reference,
     is_reference,
     plain_range,
 )
@@ -104,19 +107,27 @@ class DataStaging:
         except ImlError as error:
             raise StagingError(f"its results cannot be copied: {error}") from error
 
-    async def read_into(self, reference: Reference, target: int, bytes_max: int) -> int:
-        """Write the bytes that a reference stands for to a descriptor; return how many they are.
+    async def read_into(self, reference: Reference, target: int, room: Room) -> None:
+        """Write the bytes that a reference stands for to a descriptor.
 
         Raises:
             StagingError: they are too many, or not to be had.
             BadValue: it does not stand for bytes.
         """
         offset, size_bytes = plain_range(reference)
-        if size_bytes > bytes_max:
-            raise StagingError(f"{size_bytes} bytes of data are more than its files may have")
-        async with self._mapped(reference.data_id) as (_, source):
-            await copy_bytes(source, target, offset, size_bytes)
-        return size_bytes
+        room.take(size_bytes)
+        async with self.opened(reference.data_id) as (_, source):
+            await self.copy_bytes(source, target, offset, size_bytes)
+
+    @staticmethod
+    def pieces(descriptor: int, size_bytes: int, pieces_max: int) -> list[Piece]:
+        """Return the texts and bytes of the encoded value behind a descriptor.
+
+        Raises:
+            BadValue: there is something else in it, or too much.
+        """
+        with map_readonly(descriptor, size_bytes) as whole, memoryview(whole) as view:
+            return pieces_of(view, pieces_max)
 
     async def store(self, source: int, size_bytes: int, data_id: str = "") -> bytes:
         """Make data of the bytes of a descriptor; return the reference that stands for it.
@@ -129,16 +140,39 @@ class DataStaging:
         Raises:
             StagingError: there is no room for it.
         """
-        job, host = self._layer.job, self._layers.host
+
+        async def write(target: int) -> None:
+            await self.copy_bytes(source, target, 0, size_bytes)
+
+        made = await self._make(size_bytes, data_id, write)
+        return bytes_reference(made, size_bytes, self._layers.host)
+
+    async def store_encoded(
+        self, size_bytes: int, write: Callable[[int], Awaitable[None]], data_id: str = ""
+    ) -> bytes:
+        """Make data of an encoded value; return the reference that stands for the value.
+
+        Args:
+            size_bytes: of its encoding.
+            write: writes that to a descriptor, from where it stands.
+            data_id: of data that was lost, to be had again.
+
+        Raises:
+            StagingError: there is no room for it.
+        """
+        made = await self._make(size_bytes, data_id, write)
+        return encoded_reference(made, size_bytes, self._layers.host)
+
+    async def _make(self, size_bytes: int, data_id: str, write: Callable[[int], Awaitable[None]]) -> str:
         try:
             link = await self._layers.link(self._layer)
             try:
-                (made, *_), descriptor = await link.ask(local.NEW, job, data_id, size_bytes)
+                (made, *_), descriptor = await link.ask(local.NEW, self._layer.job, data_id, size_bytes)
             except DuplicateData:  # that one was not lost
-                return bytes_reference(data_id, size_bytes, host)
+                return data_id
             try:
                 try:
-                    await copy_bytes(source, descriptor, 0, size_bytes)
+                    await write(descriptor)
                 finally:
                     os.close(descriptor)
                 await link.ask(local.COMMIT, made)
@@ -147,8 +181,9 @@ class DataStaging:
                     await link.ask(local.ABORT, made)
                 raise
         except ImlError as error:
-            raise StagingError(f"its file cannot become data: {error}") from error
-        return bytes_reference(made, size_bytes, host)
+            raise StagingError(f"it cannot become data: {error}") from error
+        new: str = made
+        return new
 
     async def put(self, where: Reference, content: bytes | Reference) -> None:
         """Overwrite a range; every get that begins after this finds the new bytes.
@@ -174,7 +209,7 @@ class DataStaging:
                     await iml.put(target, content)
                     return
                 try:
-                    async with self._mapped(content.data_id) as (bytes_there, descriptor):
+                    async with self.opened(content.data_id) as (bytes_there, descriptor):
                         with map_readonly(descriptor, bytes_there) as whole, memoryview(whole) as view:
                             begin, _ = plain_range(content)
                             with view[begin : begin + size_bytes] as part:
@@ -186,8 +221,12 @@ class DataStaging:
             raise StagingError(f"its range cannot be written: {error}") from error
 
     @asynccontextmanager
-    async def _mapped(self, data_id: str) -> AsyncIterator[tuple[int, int]]:
-        """Have data here, and a descriptor of it: (size, descriptor)."""
+    async def opened(self, data_id: str) -> AsyncIterator[tuple[int, int]]:
+        """Have data here, and a descriptor of it, for as long as the block lasts: (size, descriptor).
+
+        Raises:
+            StagingError: it is not to be had.
+        """
         job = self._layer.job
         try:
             link = await self._layers.link(self._layer)
@@ -200,22 +239,22 @@ class DataStaging:
             os.close(descriptor)
             link.tell_soon(local.UNMAP, data_id, part)
 
+    @staticmethod
+    async def copy_bytes(source: int, target: int, offset: int, size_bytes: int) -> None:
+        """Copy bytes between two descriptors, in pieces; the kernel does it.
 
-async def copy_bytes(source: int, target: int, offset: int, size_bytes: int) -> None:
-    """Copy bytes between two descriptors, in pieces; the kernel does it.
+        Args:
+            source, target: the descriptors; the target is written from where it stands.
+            offset: in the source.
+            size_bytes: how many.
 
-    Args:
-        source, target: the descriptors; the target is written from where it stands.
-        offset: in the source.
-        size_bytes: how many.
-
-    Raises:
-        OSError: they cannot be read or written, or the source has fewer.
-    """
-    end = offset + size_bytes
-    while offset < end:
-        count = min(COPY_BYTES, end - offset)
-        done = await trio.to_thread.run_sync(os.sendfile, target, source, offset, count)
-        if not done:
-            raise OSError("the file has become shorter while it was staged")
-        offset += done
+        Raises:
+            OSError: they cannot be read or written, or the source has fewer.
+        """
+        end = offset + size_bytes
+        while offset < end:
+            count = min(COPY_BYTES, end - offset)
+            done = await trio.to_thread.run_sync(os.sendfile, target, source, offset, count)
+            if not done:
+                raise OSError("the file has become shorter while it was staged")
+            offset += done

@@ -11,20 +11,30 @@ from typing import Any
 import pytest
 import trio
 
-from gspc_trio.components.job.shell.files import JobFiles, take_message
+from gspc_trio.components.job.shell.files import LIST_BYTES, JobFiles, take_message
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.core.staging import CHUNK_BYTES, DropFile, FilePatterns, FilePiece, ReadFile, WriteFile
+from gspc_trio.core.staging import (
+    CHUNK_BYTES,
+    DropFile,
+    FileList,
+    FilePatterns,
+    FilePiece,
+    ListFiles,
+    ReadFile,
+    StageLimits,
+    WriteFile,
+)
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import Peer, RemoteError
 
-PATTERNS = FilePatterns(("in/{name}",), ("out/{name}",))
+PATTERNS = FilePatterns(("in/{name}", "set/{name}/*"), ("out/{name}",))
 Ask = Callable[[Any], Awaitable[Any]]
 
 
 @asynccontextmanager
 async def asking(directory: Path, file_bytes_max: int = 1 << 20) -> AsyncIterator[tuple[Ask, Peer, JobFiles]]:
     """Connect to what serves the files of a directory, as a RIF does."""
-    files = JobFiles(str(directory), file_bytes_max, PATTERNS)
+    files = JobFiles(str(directory), StageLimits(3000, file_bytes_max), PATTERNS)
     network = Network(wire_codec, b"x" * 32)
     async with trio.open_nursery() as nursery:
 
@@ -85,6 +95,38 @@ async def test_an_offset_that_makes_no_sense_harms_nobody(
         with suppress(RemoteError):
             assert (await ask(ReadFile("in/a", offset, size_bytes))).data == b""
         assert (await ask(ReadFile("in/a", 0, 10))).data == b"0123456789"
+
+
+async def test_files_are_listed_that_a_task_states(directory: Path) -> None:
+    many = [f"set/x/{number:04}-{'n' * 200}" for number in range(3000)]
+    (directory / "set" / "x").mkdir(parents=True)
+    for name in many:
+        (directory / name).touch()
+    async with asking(directory) as (ask, _, _):
+        found: list[str] = []
+        while True:
+            answer: FileList = await ask(ListFiles("set/x/*", found[-1] if found else ""))
+            assert sum(map(len, answer.paths)) <= LIST_BYTES
+            found += answer.paths
+            if answer.is_whole:
+                break
+        assert found == many
+        assert await ask(ListFiles("set/y/*")) == FileList((), there="there is no directory set/y")
+        assert await ask(ListFiles("set/x/*", many[-1])) == FileList(())
+        (directory / "set" / "x" / "one-more").touch()
+        with pytest.raises(RemoteError, match="stands for more files than a task may have"):
+            await ask(ListFiles("set/x/*"))
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*", "in/*", "set/../*", "/etc/*", "set/x/**", "set/x/", "set/linked/*", "", "set/\0/*"]
+)
+async def test_no_other_files_are_listed(directory: Path, pattern: str) -> None:
+    (directory / "set").mkdir()
+    (directory / "set" / "linked").symlink_to("/etc")
+    async with asking(directory) as (ask, _, _):
+        with pytest.raises(RemoteError):
+            await ask(ListFiles(pattern))
 
 
 async def test_a_file_is_seen_when_it_is_whole(directory: Path) -> None:
