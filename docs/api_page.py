@@ -58,6 +58,7 @@ API_GROUPS = {
 API_MORE = {
     "Resources": ("gspc_trio.components.rts.shell.acquire.HeldGrant",),
     "Run-time system and jobs, in trio programs": (
+        "gspc_trio.components.rts.shell.system.RtsSettings",
         "gspc_trio.components.job.machine.TaskFailure",
         "gspc_trio.core.task.Outcome",
         "gspc_trio.core.task.TaskError",

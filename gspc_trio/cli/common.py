@@ -22,12 +22,13 @@ from cyclopts import App, CycloptsError
 from gspc_trio.cli.arguments import describe_usage_error
 from gspc_trio.core.frames import is_ours, user_frames
 from gspc_trio.iml.errors import ImlError
-from gspc_trio.iml.quota import parse_size
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError, default_connection_file
 from gspc_trio.nursery.connections.errors import AuthenticationFailed, ConnectFailed
 from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
-from gspc_trio.protocol.address import BadAddress, WebSocketAddress, parse_address
+from gspc_trio.protocol.address import WebSocketAddress
 from gspc_trio.protocol.json_values import json_text
+from gspc_trio.protocol.listening import BadSetting
+from gspc_trio.protocol.listening import listen_address as checked_address
 from gspc_trio.workflow.runtime import USER_CODE
 
 log = logging.getLogger(__name__)
@@ -333,15 +334,16 @@ def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:
         UsageError: others could read along, or this is no single address.
     """
     try:
-        where = parse_address(str(WebSocketAddress(host.strip("[]"), port, tls)))
-    except BadAddress as error:
-        raise UsageError(f"--listen {host}: this is no address of this host") from error
-    assert isinstance(where, WebSocketAddress)
-    if where.host in ("0.0.0.0", "::"):
-        raise UsageError(f"--listen {host} stands for many addresses: name the one for other hosts")
-    if not (tls or where.is_loopback):
-        raise UsageError(f"--listen {host}: others can reach it, and nothing would be encrypted: add --tls")
-    return where
+        return checked_address(host, port, tls)
+    except BadSetting as error:
+        raise setting_error(error) from error
+
+
+def setting_error(bad: BadSetting) -> CommandError:
+    """Return what to say of an option that is a setting which cannot be used: here, or anywhere."""
+    name = bad.name.removesuffix("_bytes").replace("_", "-")
+    kind = CommandError if bad.name.endswith("directory") else UsageError
+    return kind(f"--{name} {bad.value}: {bad.why}")
 
 
 def parse_option(text: str) -> tuple[str, str]:
@@ -354,32 +356,3 @@ def parse_option(text: str) -> tuple[str, str]:
     if not (name and equals):
         raise UsageError(f"--set {text}: write NAME=VALUE")
     return name, value
-
-
-def memory_options(memory: str, spill: str, spill_directory: str) -> dict[str, str]:
-    """Return the options of a local RIF whose host's memory servers may use so much.
-
-    Raises:
-        CommandError: there is no such directory.
-    """
-    if spill_directory and not os.path.isdir(spill_directory):
-        raise CommandError(f"--spill-directory {spill_directory}: there is no such directory")
-    options = {
-        "memory": memory and str(parse_size(memory)),
-        "spill": spill and str(parse_size(spill)),
-        "spill_directory": spill_directory and os.path.abspath(spill_directory),
-    }
-    return {name: value for name, value in options.items() if value}
-
-
-def directory_option(directory: str) -> dict[str, str]:
-    """Return the options of a local RIF whose tasks with files run in this directory.
-
-    Raises:
-        CommandError: there is no such directory.
-    """
-    if not directory:
-        return {}
-    if not os.path.isdir(directory):
-        raise CommandError(f"--directory {directory}: there is no such directory")
-    return {"directory": os.path.abspath(directory)}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import trio
 from cyclopts import App, Parameter
+from msgspec.structs import replace
 
 from gspc_trio.cli.arguments import (
     Cores,
@@ -26,46 +24,30 @@ from gspc_trio.cli.common import (
     CommandError,
     UsageError,
     connection_path,
-    directory_option,
-    listen_address,
-    memory_options,
     parse_option,
     print_json,
     run_command,
     running_connection,
     set_up_logging,
+    setting_error,
 )
 from gspc_trio.cli.describe import describe_status
 from gspc_trio.cli.waiting import describe_waiting
-from gspc_trio.components.provision.shell.ssh import SshStrategy
-from gspc_trio.components.provision.shell.strategies import find_strategies
-from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rts.lifecycle import NO_STRATEGY
 from gspc_trio.components.rts.shell.client import join_rts
-from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
-from gspc_trio.components.rts.shell.state_files import (
-    RESUME_GRACE_S,
-    SavedHost,
-    StateKeeper,
-    new_state,
-    open_state,
-    starting_hosts,
-)
-from gspc_trio.components.rts.state import Limits, RifState
-from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.components.rts.shell.service import RtsService
+from gspc_trio.components.rts.shell.system import RtsSettings, open_system
 from gspc_trio.core.resources import Resource
 from gspc_trio.iml.quota import parse_size
-from gspc_trio.nursery.connections.certificates import Authority
 from gspc_trio.nursery.connections.connection_file import (
     ConnectionInfo,
     claim_connection_file,
     find_live_connection,
     remove_connection_file,
 )
-from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.nursery.scopes.collector import tuned_collector
-from gspc_trio.policies.placement import PLACEMENTS
+from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 
@@ -81,9 +63,6 @@ RunningFile = Annotated[
 ]
 Verbose = Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())]
 LogJson = Annotated[bool, Parameter(name="--log-json", negative=())]
-COME_BACK_S = 1.0
-"""How long a run-time system that was started again looks for its RIFs before it says that it is there."""
-
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object, not text.")]
 
 
@@ -98,6 +77,8 @@ async def start(
     state: Path | None = None,
     placement: PlacementName = "fifo",
     hosts: HostOptions = None,
+    strategy: str = "local",
+    settings: Settings = None,
     directory: str = "",
     memory: Size = "",
     spill: Size = "",
@@ -127,7 +108,11 @@ async def start(
         Which free resource is used next: fifo (free for longest), compact (fill one host after the other),
         fair (spread over hosts) or progressive (spread while there is room, then fill up).
     hosts
-        Name of a local RIF to start; repeat it for several. By default one with the name of this host.
+        Name of a host to start a RIF on; repeat it for several. By default this host.
+    strategy
+        How their RIFs are started: local (here, under any names), ssh, or one that a package offers.
+    settings
+        name=value, an option of the strategy; repeat it to set several.
     directory
         Directory for tasks with files; by default the system's directory for temporary files.
     memory
@@ -143,44 +128,33 @@ async def start(
         Log as JSON, one line each.
     """
     set_up_logging(verbose, log_json)
-    rating = None if placement == "fifo" else PLACEMENTS[placement]
-    options = directory_option(directory) | memory_options(memory, spill, spill_directory)
     path = connection_path(connection_file)
     _refuse_second(await find_live_connection(path), path)
-    with tuned_collector(), open_state(state) if state is not None else nullcontext() as keeper:
-        port = port or (keeper.before.port if keeper is not None else 0)
-        where = str(listen_address(listen, port, tls))
-        issue = Authority((state or path.parent) / "tls").issue if tls else lambda _: ""
-        await _run(where, issue, rating, path, keeper, partial(_serve, hosts, cores, options))
+    options = dict(map(parse_option, settings or []))
+    told = RtsSettings(tuple(hosts or ()), strategy, options, cores, port, listen, tls, state, placement)
+    told = replace(told, directory=directory, memory_bytes=parse_size(memory or "0"))
+    told = replace(told, spill_bytes=parse_size(spill or "0"), spill_directory=spill_directory)
+    with tuned_collector():
+        await _run(told, path)
 
 
-async def _run(
-    where: str,
-    issue: Callable[[str], str],
-    rating: Placement | None,
-    path: Path,
-    keeper: StateKeeper | None,
-    serve: Callable[[RtsService, Path, StateKeeper | None], Awaitable[None]],
-) -> None:
-    """Open the service, say where it is, and serve."""
-    before = keeper.before if keeper is not None else new_state()
-    network = Network(wire_codec, bytes.fromhex(before.token), credentials=issue("rts"))
-    network.instance = before.instance
-    async with open_rts_service(
-        network,
-        listen=(where,),
-        strategies={**find_strategies(), "ssh": SshStrategy()},
-        epoch=keeper.state.epoch if keeper is not None else None,
-        issue=issue,
-        placement=rating,
-        limits=None if keeper is None else Limits(grace_s=RESUME_GRACE_S),
-        prepare=(lambda _: None) if keeper is None else keeper.restore,
-    ) as service:
-        info = ConnectionInfo.create(service.address, network.token, VERSION, issue("client"))
+async def _run(settings: RtsSettings, path: Path) -> None:
+    """Run it, say where it is, and serve until it is told to stop."""
+    claimed: list[ConnectionInfo] = []
+
+    async def claim(info: ConnectionInfo) -> None:
         _refuse_second(await claim_connection_file(path, info), path)
-        try:
-            await serve(service, path, keeper)
-        finally:
+        claimed.append(info)
+
+    try:
+        async with open_system(settings.checked(), tls_folder=path.parent, claim=claim) as started:
+            for host, reason in started.failed.items():
+                print(f"{host} failed: {reason}", flush=True)
+            await _serve_until_stopped(started.service, path)
+    except BadSetting as error:
+        raise setting_error(error) from error
+    finally:
+        for info in claimed:
             remove_connection_file(path, info)
 
 
@@ -190,45 +164,6 @@ def _refuse_second(alive: ConnectionInfo | None, path: Path) -> None:
             f"a run-time system runs already (process {alive.pid}, {alive.address}, {path}); "
             "stop it with gspc-rts stop, or use another --connection-file"
         )
-
-
-async def _serve(
-    hosts: list[str] | None,
-    cores: int,
-    options: dict[str, str],
-    service: RtsService,
-    path: Path,
-    keeper: StateKeeper | None,
-) -> None:
-    async with trio.open_nursery() as nursery:
-        if keeper is not None:
-            nursery.start_soon(keeper.follow, service)
-        saved = keeper.hosts_to_start if keeper is not None else ()
-        there = {rif.host for rif in service.machine.rifs}
-        orders = starting_hosts(hosts, cores, saved, there, options)
-        async with trio.open_nursery() as starting:
-            for names, order in orders:
-                starting.start_soon(_start_hosts, service, names, order)
-        if keeper is not None:
-            keeper.restored()
-            await _let_come_back(service)
-        if all(rif.state in (RifState.LOST, RifState.FAILED) for rif in service.machine.rifs) and orders:
-            raise CommandError("no RIF came up")
-        await _serve_until_stopped(service, path)
-        nursery.cancel_scope.cancel()
-
-
-async def _let_come_back(service: RtsService) -> None:
-    """Give the RIFs of before a moment, so that what is said of them is soon right."""
-    with trio.move_on_after(COME_BACK_S):
-        while any(rif.state is not RifState.UP for rif in service.machine.rifs):  # noqa: ASYNC110
-            await trio.sleep(COME_BACK_S / 20)
-
-
-async def _start_hosts(service: RtsService, hosts: list[str], order: SavedHost) -> None:
-    report = await service.bootstrap(hosts, order.strategy, order.cores, order.options)
-    for host, reason in report.failed.items():
-        print(f"{host} failed: {reason}", flush=True)
 
 
 async def _serve_until_stopped(service: RtsService, path: Path) -> None:

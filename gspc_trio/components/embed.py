@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import trio
 from msgspec.structs import replace
@@ -15,13 +15,10 @@ from msgspec.structs import replace
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.server import JobSettings, run_job
 from gspc_trio.components.provision.shell.hardware import discover_hardware
-from gspc_trio.components.provision.shell.strategies import LocalStrategy
-from gspc_trio.components.provision.strategy import RifOrder, Strategy
+from gspc_trio.components.provision.strategy import EMBEDDED, RifOrder, Strategy
 from gspc_trio.components.rif.shell.service import open_rif
 from gspc_trio.components.rts.shell.client import Home, RunTimeSystem, join_rts
-from gspc_trio.components.rts.shell.peers import RtsError
-from gspc_trio.components.rts.shell.service import open_rts_service
-from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.components.rts.shell.system import RtsOptions, RtsSettings, open_system
 from gspc_trio.components.worker.messages import ProcessKey
 from gspc_trio.components.worker.shell.compute import ComputeBackend, open_process_backend
 from gspc_trio.compute.code import encode_entry
@@ -39,8 +36,8 @@ from gspc_trio.nursery.connections.connection_file import (
 from gspc_trio.nursery.connections.network import Network, address_towards
 from gspc_trio.nursery.scopes.loop import real_time, require_trio
 from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.protocol.listening import BadSetting
 from gspc_trio.protocol.values import dumps, join, loads
-from gspc_trio.version import VERSION
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.definition import transformed
 from gspc_trio.workflow.engine import WorkflowEngine
@@ -66,45 +63,59 @@ async def open_rts(
     data_bytes: int = 0,
     spill_bytes: int = 0,
     spill_directory: str = "",
+    strategies: Mapping[str, Strategy] | None = None,
+    **settings: Unpack[RtsOptions],
 ) -> AsyncIterator[RunTimeSystem]:
     """A run-time system for as long as the block runs.
 
     Trio's clock shows real time in it, also the autojump clock of a test, for real processes work in it.
 
     Args:
-        cores: number of cores to offer; 0 for what this machine has and this process may use.
+        cores: number of cores that each host offers; 0 for what it has and this process may use.
         host: name of this host in reports; "" for its own.
         connection_file: join the running RTS that published this file instead of starting one.
         publish: file in which to publish how to reach the RTS that is started, for gspc-top and other
             clients; None: nobody outside this process can.
         data_bytes: shared memory of a memory layer for large values; 0: they travel with the tasks.
-        spill_bytes: what memory servers of this host may keep on disk when that is full; 0: nothing.
+        spill_bytes: what memory servers may keep on disk when their memory is full; 0: nothing.
         spill_directory: where; "" for the system's directory for temporary files.
+        strategies: ways to start hosts beside the usual ones, name -> object.
+        settings: the other fields of ``RtsSettings``. The strategy is ``embedded`` by default: hosts are in
+            this process. Without ``listen``, and anything that needs it, the RTS listens nowhere.
 
     Raises:
+        BadSetting: a setting cannot be used.
+        CertificateError, StateError: certificates or state cannot be used.
         ConnectionFileError: the file is missing, unsafe or not a connection file, or cannot be written.
         ConnectFailed: no RTS answers at the address in the file.
         LayerGone: the memory layer did not start.
         NoRoom: this host has not so much memory for it, or cannot spill to that directory.
         NotInTrio: this is no task of trio, but of asyncio for example.
-        RtsError: the local RIF did not come up.
+        OSError: it cannot listen there.
+        RtsError: no host came up.
         StartedAtImport: a compute process is importing the module that calls this.
         TypeError: the number of cores is no whole number.
-        ValueError: it is negative.
+        ValueError: it is negative, or a setting has no meaning beside a ``connection_file``.
     """
     require_trio("open_rts")
     refuse_in_imports_of_tasks()
-    cores = checked_cores(cores)
-    host, quota = host or socket.gethostname(), Quota(data_bytes, spill_bytes, spill_directory)
+    here = host or socket.gethostname()
+    wanted = RtsSettings(cores=checked_cores(cores), spill_bytes=spill_bytes, spill_directory=spill_directory)
+    wanted = replace(wanted, **({"hosts": (here,), "strategy": EMBEDDED} | settings))
+    host = host or (wanted.hosts[0] if wanted.strategy == EMBEDDED else here)
+    quota = Quota(data_bytes, spill_bytes, spill_directory)
     with real_time():
         if connection_file is not None:
-            joined = join_rts(Path(connection_file))
-            async with joined as rts, _with_data(rts, host, quota), _as_home(rts):
-                yield rts
+            if settings:
+                raise ValueError(
+                    f"{next(iter(settings))} is settled by the run-time system that runs already, that of "
+                    "connection_file: leave it out"
+                )
+            opened = join_rts(Path(connection_file))
         else:
-            embedded = _embedded_rts(cores, host, publish, quota)
-            async with embedded as rts, _with_data(rts, host, quota), _as_home(rts):
-                yield rts
+            opened = _own_rts(wanted, publish, "listen" in settings, strategies or {})
+        async with opened as rts, _with_data(rts, host, quota), _as_home(rts):
+            yield rts
 
 
 @asynccontextmanager
@@ -119,29 +130,31 @@ async def _as_home(rts: RunTimeSystem) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _embedded_rts(
-    cores: int, host: str, publish: Path | str | None, quota: Quota
+async def _own_rts(
+    settings: RtsSettings, publish: Path | str | None, listens: bool, strategies: Mapping[str, Strategy]
 ) -> AsyncIterator[RunTimeSystem]:
     """A run-time system in this process for as long as the block runs."""
-    network = Network(wire_codec, secrets.token_bytes(32))
+    settings.checked()
+    if settings.tls and publish is None and settings.state is None:
+        why = "certificates are kept beside the file to publish, or in the state: give one of them"
+        raise BadSetting("tls", True, why)
+    listens = listens or publish is not None or settings.strategy != EMBEDDED
+    listens = listens or bool(settings.port or settings.tls or settings.state)
     async with open_process_backend() as backend:
         backend.prepare()
-        strategies: dict[str, Strategy] = {
-            "embedded": EmbeddedStrategy(network, backend),
-            "local": LocalStrategy(),
-        }
-        listen = (RTS_ADDRESS,) if publish is None else (RTS_ADDRESS, "ws://127.0.0.1:0")
-        async with open_rts_service(network, listen=listen, strategies=strategies) as service:
-            options = {}
-            if quota.spill_bytes:
-                options = {"spill": str(quota.spill_bytes), "spill_directory": quota.spill_directory}
-            report = await service.bootstrap((host,), "embedded", cores, options)
-            if report.failed:
-                raise RtsError(f"the run-time system did not start: {report.failed[host]}")
+        async with open_system(
+            settings,
+            tls_folder=Path(publish or ".").parent,
+            listen=(RTS_ADDRESS,),
+            only=not listens,
+            strategies=lambda network: {EMBEDDED: EmbeddedStrategy(network, backend), **strategies},
+        ) as started:
+            network, outside = started.network, started.info.address if listens else ""
             connection = network.connect(RTS_ADDRESS, role="control", name="application", expect="rts")
             async with connection as peer:
-                with published(publish, service.addresses[-1], network.token):
-                    yield RunTimeSystem(network, RTS_ADDRESS, peer, published=publish is not None)
+                with published(publish, started.info):
+                    is_published = publish is not None
+                    yield RunTimeSystem(network, RTS_ADDRESS, peer, published=is_published, outside=outside)
 
 
 @asynccontextmanager
@@ -153,7 +166,7 @@ async def _with_data(rts: RunTimeSystem, host: str, quota: Quota) -> AsyncIterat
     from gspc_trio.iml.shell.arena import arena_at, arena_of
     from gspc_trio.iml.shell.server_process import open_server_process
 
-    listen = "" if rts.embedded else address_towards(rts.address)
+    listen = address_towards(rts.outside) if rts.outside else ""
     arena = arena_of(rts) if rts.embedded else arena_at(rts.network, rts.address)
     async with arena(host, secrets.token_hex(4), quota.memory_bytes) as told:
         quota = quota if quota.spill_bytes else told
@@ -164,12 +177,11 @@ async def _with_data(rts: RunTimeSystem, host: str, quota: Quota) -> AsyncIterat
 
 
 @contextmanager
-def published(path: Path | str | None, address: str, token: bytes) -> Iterator[None]:
+def published(path: Path | str | None, info: ConnectionInfo) -> Iterator[None]:
     """Publish how to reach a service of this process while the block runs; not if there is no path."""
     if path is None:
         yield
         return
-    info = ConnectionInfo.create(address, token, VERSION)
     write_connection_file(Path(path), info)
     try:
         yield

@@ -9,6 +9,9 @@ from attrs import field, frozen
 
 from gspc_trio.core.ids import RifId
 
+EMBEDDED = "embedded"
+"""Name of the strategy that runs a RIF in the process of the run-time system, with which it ends."""
+
 LINES_KEPT = 8
 """How many of the last lines that a RIF printed are kept, to say why it did not come up."""
 

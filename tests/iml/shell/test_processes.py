@@ -17,12 +17,13 @@ import trio
 
 from gspc_trio.components.embed import open_rts
 from gspc_trio.iml import local
-from gspc_trio.iml.errors import DataLost, ImlError, NoRoom
+from gspc_trio.iml.errors import DataLost, ImlError
 from gspc_trio.iml.layout import Layout, replicated, striped
 from gspc_trio.iml.local import LocalClient
 from gspc_trio.iml.shell.layer import open_iml
 from gspc_trio.nursery.connections.connection_file import read_connection_file
 from gspc_trio.protocol.limits import MIB
+from gspc_trio.protocol.listening import BadSetting
 from tests.iml.shell.servers import HANG_S, MARK, Servers, open_servers
 
 pytestmark = pytest.mark.process
@@ -205,7 +206,7 @@ async def test_the_memory_of_a_run_time_system_spills_where_the_user_says(tmp_pa
                 assert (server.memory_bytes, server.spill_bytes) == (8 * MIB, 64 * MIB)
                 for number, data in enumerate(made):
                     assert await iml.get(data.range(MIB - 1, 1)) == bytes([number])
-        with pytest.raises(NoRoom, match="cannot write to the directory /no/such"):
+        with pytest.raises(BadSetting, match="spill_directory='/no/such': there is no such directory"):
             async with open_rts(cores=1, **sizes, spill_directory="/no/such"):
                 raise AssertionError("it came up")
 

@@ -190,7 +190,11 @@ async def run_job(
 
 def _found_by_clients_of(rts: RunTimeSystem, settings: JobSettings) -> JobSettings:
     """Have the job listen if clients outside this process may look for it, to watch or to stop it."""
-    return settings.listening(rts.address) if rts.has_outsiders and not settings.listen else settings
+    return (
+        settings.listening(rts.outside or rts.address)
+        if rts.has_outsiders and not settings.listen
+        else settings
+    )
 
 
 def _registration(
@@ -233,6 +237,7 @@ class _JobServer:
         self.data: JobData | None = None
         self.reader: ResultReader | None = None
         self.routes: SchedulerRoutes
+        self.contact: RtsContact
         self.job: Job | None = None
         self.clients: JobClients | None = None
         self.started = trio.Event()
@@ -342,7 +347,7 @@ class _JobServer:
             nursery.start_soon(journal.run, lambda count: inbox.put(Kept(count)))
         nursery.start_soon(self._drive, job, routes)
         nursery.start_soon(follower.run)
-        contact = routes.contact(joining, rts.join)
+        contact = self.contact = routes.contact(joining, rts.join)
         if takeover is not None:
             nursery.start_soon(takeover.run, routes.leave)
         nursery.start_soon(self._listen_to_rts, job, contact, peer)
@@ -424,6 +429,7 @@ class _JobServer:
                 result.elapsed_s,
                 summary_of(job, result) if self.told else JobSummary(),
             )
+            self.contact.grace_s = 0.0  # it ends this connection then
             await self.routes.rts.call(LeaveJob(end=end))
         except PeerGone:
             pass

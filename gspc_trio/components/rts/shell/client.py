@@ -65,17 +65,22 @@ class RunTimeSystem:
         address: of the RTS.
         peer: the open connection.
         published: whether programs outside this process can find it though it lives here.
+        outside: address at which other processes reach it; "": ``address``, if that can be.
 
     Attributes:
+        outside: address at which other processes reach it, "" for none.
         data: the memory layer that jobs use unless they name another one; None: there is none.
         home: where jobs of other threads of this process run; None: such threads have to join it themselves.
     """
 
-    def __init__(self, network: Network, address: str, peer: Peer, *, published: bool = False) -> None:
+    def __init__(
+        self, network: Network, address: str, peer: Peer, *, published: bool = False, outside: str = ""
+    ) -> None:
         self.network = network
         self.address = address
         self.peer = peer
         self._published = published
+        self.outside = outside or ("" if address.startswith("memory:") else address)
         self.data: DataLayer | None = None
         self.home: Home | None = None
 

@@ -10,14 +10,16 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import trio
 from attrs import evolve, field, frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
+from gspc_trio.components.provision.strategy import EMBEDDED
 from gspc_trio.components.rts.events import JobServerEnded, RifRestored
 from gspc_trio.components.rts.shell.service import RtsService
 from gspc_trio.components.rts.state import ManagedRif, RifState
@@ -199,9 +201,10 @@ class StateKeeper:
 
     async def follow(self, service: RtsService) -> None:
         """Save what changes, until cancelled; then that it ended in good order."""
-        where = parse_address(service.address)
-        assert isinstance(where, WebSocketAddress)
-        self.state = evolve(self.state, port=where.port)
+        for where in map(parse_address, service.addresses):
+            if isinstance(where, WebSocketAddress):
+                self.state = evolve(self.state, port=where.port)
+                break
         try:
             while True:
                 now = self._clock()
@@ -222,7 +225,11 @@ class StateKeeper:
 
     def _hosts(self, service: RtsService) -> tuple[SavedHost, ...]:
         """Those that have a RIF, and those of before that have not been started yet."""
-        rifs = {rif.host: _saved(rif) for rif in service.machine.rifs if rif.state is not RifState.STOPPING}
+        rifs = {
+            rif.host: _saved(rif)
+            for rif in service.machine.rifs
+            if rif.state is not RifState.STOPPING and rif.strategy != EMBEDDED  # which ends with this process
+        }
         if not self._restored:
             rifs = {saved.host: saved for saved in self.before.hosts} | rifs
         return tuple(rifs.values())
@@ -309,25 +316,21 @@ def load_state(folder: Path, files: FileSystem = THIS_MACHINE) -> RtsState:
 
 
 def starting_hosts(
-    hosts: list[str] | None,
-    cores: int,
-    saved: tuple[SavedHost, ...],
-    there: set[str],
-    options: dict[str, str] | None = None,
+    hosts: Sequence[str], how: SavedHost, saved: tuple[SavedHost, ...], there: set[str]
 ) -> list[tuple[list[str], SavedHost]]:
-    """Return which hosts to start together, and how: those of before, and local ones that are not there.
+    """Return which hosts to start together, and how: those of before, and new ones that are not there.
 
     Args:
-        hosts: names of local ones, None for this host if there are no others.
-        cores, options: of local ones.
+        hosts: names of new ones; none: this host if there are no others.
+        how: how new ones are started; its host does not matter.
         saved: those of before.
         there: names of those that need not be started.
     """
     new = hosts or ([] if saved or there else [socket.gethostname()])
     there = there | {host.host for host in saved}
     together: dict[str, tuple[list[str], SavedHost]] = {}
-    local = (SavedHost(name, "local", cores, options or {}) for name in new if name not in there)
-    for host in (*saved, *local):
+    added = (replace(how, host=name) for name in new if name not in there)
+    for host in (*saved, *added):
         key = repr((host.strategy, host.cores, sorted(host.options.items())))
         together.setdefault(key, ([], host))[0].append(host.host)
     return list(together.values())

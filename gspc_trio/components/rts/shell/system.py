@@ -1,0 +1,237 @@
+"""A run-time system as people start it: its settings, and a service with hosts, state and certificates.
+
+``gspc-rts start`` and ``open_rts`` both fill in :class:`RtsSettings`, so that each can do what the other can.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple, TypedDict
+
+import trio
+from msgspec import Struct, field
+
+from gspc_trio.components.provision.shell.ssh import SshStrategy
+from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
+from gspc_trio.components.provision.strategy import Strategy
+from gspc_trio.components.rm.placing import Placement
+from gspc_trio.components.rts.shell.peers import RtsError
+from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
+from gspc_trio.components.rts.shell.state_files import (
+    RESUME_GRACE_S,
+    SavedHost,
+    StateKeeper,
+    new_state,
+    open_state,
+    starting_hosts,
+)
+from gspc_trio.components.rts.state import Limits, RifState
+from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.core.resources import checked_cores
+from gspc_trio.nursery.connections.certificates import Authority
+from gspc_trio.nursery.connections.connection_file import ConnectionInfo
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.policies.placement import PLACEMENTS
+from gspc_trio.protocol.listening import BadSetting, listen_address
+from gspc_trio.version import VERSION
+
+COME_BACK_S = 1.0
+"""How long a run-time system that was started again looks for its RIFs before it says that it is there."""
+
+
+class RtsOptions(TypedDict, total=False):
+    """The settings of a run-time system that are its own alone; see :class:`RtsSettings`."""
+
+    hosts: Sequence[str]
+    strategy: str
+    options: Mapping[str, str]
+    port: int
+    listen: str
+    tls: bool
+    state: Path | str | None
+    placement: str
+    directory: str
+    memory_bytes: int
+
+
+class RtsSettings(Struct, frozen=True):
+    """Settings of a run-time system.
+
+    Attributes:
+        hosts: names of the hosts to begin with; (): this one, unless a state has others.
+        strategy: how their RIFs are started.
+        options: of the strategy.
+        cores: number that each host offers; 0 for what it has.
+        port: TCP port; 0 for any free one.
+        listen: address of this host on which it listens.
+        tls: encrypt all connections.
+        state: directory for what the next run-time system is to know if this one crashes; None: none.
+        placement: which free resource is used next: fifo, compact, fair or progressive.
+        directory: for tasks with files; "" for that of the system for temporary files.
+        memory_bytes: shared memory that each memory server may use; 0: a quarter of the memory of its host.
+        spill_bytes: disk that it may use when that is full; 0: none.
+        spill_directory: for data on disk; "" for the system's directory for temporary files.
+    """
+
+    hosts: Sequence[str] = ()
+    strategy: str = "local"
+    options: Mapping[str, str] = field(default_factory=dict)
+    cores: int = 0
+    port: int = 0
+    listen: str = "127.0.0.1"
+    tls: bool = False
+    state: Path | str | None = None
+    placement: str = "fifo"
+    directory: str = ""
+    memory_bytes: int = 0
+    spill_bytes: int = 0
+    spill_directory: str = ""
+
+    def checked(self) -> RtsSettings:
+        """Return the settings.
+
+        Raises:
+            BadSetting: one cannot be used.
+        """
+        checked_cores(self.cores)
+        if self.placement not in PLACEMENTS:
+            there = ", ".join(PLACEMENTS)
+            raise BadSetting("placement", self.placement, f"there is no such placement; there are: {there}")
+        for name, path in (("directory", self.directory), ("spill_directory", self.spill_directory)):
+            if path and not os.path.isdir(path):
+                raise BadSetting(name, path, "there is no such directory")
+        for name, number in (("memory_bytes", self.memory_bytes), ("spill_bytes", self.spill_bytes)):
+            if number < 0:
+                raise BadSetting(name, number, "a number of bytes is not negative")
+        listen_address(self.listen, self.port, self.tls)
+        return self
+
+    def rating(self) -> Placement | None:
+        """Return the policy that rates hosts; None: all in turn."""
+        return None if self.placement == "fifo" else PLACEMENTS[self.placement]
+
+    def host_options(self) -> dict[str, str]:
+        """Return the options of the first hosts' strategy, with what the settings say of their RIFs."""
+        said = {
+            "directory": self.directory and os.path.abspath(self.directory),
+            "memory": self.memory_bytes and str(self.memory_bytes),
+            "spill": self.spill_bytes and str(self.spill_bytes),
+            "spill_directory": self.spill_directory and os.path.abspath(self.spill_directory),
+        }
+        return {name: str(value) for name, value in said.items() if value} | dict(self.options)
+
+
+class StartedRts(NamedTuple):
+    """A run-time system whose first hosts are up.
+
+    Attributes:
+        service: itself.
+        network: in which it listens.
+        info: what a connection file is to say of it.
+        failed: host -> why it did not come up.
+    """
+
+    service: RtsService
+    network: Network
+    info: ConnectionInfo
+    failed: dict[str, str]
+
+
+@asynccontextmanager
+async def open_system(
+    settings: RtsSettings,
+    *,
+    tls_folder: Path,
+    listen: Sequence[str] = (),
+    only: bool = False,
+    strategies: Callable[[Network], Mapping[str, Strategy]] = lambda _: {},
+    claim: Callable[[ConnectionInfo], Awaitable[None]] | None = None,
+) -> AsyncIterator[StartedRts]:
+    """A run-time system with these settings for as long as the block runs; its first hosts are up.
+
+    Args:
+        settings: checked ones.
+        tls_folder: of the certificate authority, if there is no state.
+        listen: further addresses.
+        only: it listens at these alone.
+        strategies: returns those that there are beside the usual ones.
+        claim: told how it is reached before it has any host.
+
+    Raises:
+        CertificateError, OSError, StateError: certificates or state cannot be used, or it cannot listen.
+        BadSetting: there is no such strategy.
+        RtsError: no host came up.
+    """
+    tls, state = settings.tls, None if settings.state is None else Path(settings.state)
+    with ExitStack() as stack:
+        keeper = stack.enter_context(open_state(state)) if state is not None else None
+        before = keeper.before if keeper is not None else new_state()
+        where = str(listen_address(settings.listen, settings.port or before.port, tls))
+        issue = Authority((state or tls_folder) / "tls").issue if tls else lambda _: ""
+        network = Network(wire_codec, bytes.fromhex(before.token), credentials=issue("rts"))
+        network.instance = before.instance
+        offered = {**_usual(searched=not only), **strategies(network)}
+        if settings.strategy not in offered:
+            there = ", ".join(sorted(offered))
+            raise BadSetting("strategy", settings.strategy, f"there is no such strategy; there are: {there}")
+        async with open_rts_service(
+            network,
+            listen=(*listen,) if only else (*listen, where),
+            strategies=offered,
+            epoch=keeper.state.epoch if keeper is not None else None,
+            issue=issue,
+            placement=settings.rating(),
+            limits=None if keeper is None else Limits(grace_s=RESUME_GRACE_S),
+            prepare=(lambda _: None) if keeper is None else keeper.restore,
+        ) as service:
+            info = ConnectionInfo.create(service.addresses[-1], network.token, VERSION, issue("client"))
+            if claim is not None:
+                await claim(info)
+            async with open_scope() as nursery:
+                if keeper is not None:
+                    nursery.start_soon(keeper.follow, service)
+                failed = await _start_first(settings, service, keeper)
+                yield StartedRts(service, network, info, failed)
+                nursery.cancel_scope.cancel()
+
+
+def _usual(searched: bool) -> dict[str, Strategy]:
+    """Return the usual strategies; those of installed packages take a while to find."""
+    return {**(find_strategies() if searched else {"local": LocalStrategy()}), "ssh": SshStrategy()}
+
+
+async def _start_first(
+    settings: RtsSettings, service: RtsService, keeper: StateKeeper | None
+) -> dict[str, str]:
+    """Start the hosts of the settings and of an earlier run-time system; return host -> why it failed."""
+    saved = keeper.hosts_to_start if keeper is not None else ()
+    there = {rif.host for rif in service.machine.rifs}
+    first = SavedHost("", settings.strategy, settings.cores, settings.host_options())
+    orders = starting_hosts(settings.hosts, first, saved, there)
+    failed: dict[str, str] = {}
+
+    async def start(hosts: list[str], order: SavedHost) -> None:
+        report = await service.bootstrap(hosts, order.strategy, order.cores, order.options)
+        failed.update(report.failed)
+
+    async with trio.open_nursery() as nursery:
+        for hosts, order in orders:
+            nursery.start_soon(start, hosts, order)
+    if keeper is not None:
+        keeper.restored()
+        await _let_come_back(service)
+    if all(rif.state in (RifState.LOST, RifState.FAILED) for rif in service.machine.rifs) and orders:
+        why = "; ".join(f"{host}: {reason}" for host, reason in sorted(failed.items()))
+        raise RtsError(f"no RIF came up: {why}" if why else "no RIF came up")
+    return failed
+
+
+async def _let_come_back(service: RtsService) -> None:
+    """Give the RIFs of before a moment, so that what is said of them is soon right."""
+    with trio.move_on_after(COME_BACK_S):
+        while any(rif.state is not RifState.UP for rif in service.machine.rifs):  # noqa: ASYNC110
+            await trio.sleep(COME_BACK_S / 20)
