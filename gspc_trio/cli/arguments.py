@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import CycloptsError, Parameter, ValidationError
@@ -91,6 +92,27 @@ HostOptions = Annotated[
 PlacementName = Annotated[str, Parameter(validator=_placement)]
 PolicyName = Annotated[str, Parameter(validator=_policy)]
 RemovePolicy = Literal["lose", "wait", "refuse"]
+
+
+Verbose = Annotated[
+    bool,
+    Parameter(name=["--verbose", "-v"], negative=(), help="Log everything, not only warnings."),
+]
+LogJson = Annotated[bool, Parameter(name="--log-json", negative=(), help="Log as JSON, one line each.")]
+ResultsFile = Annotated[
+    Path | None, Parameter(help="Write what --json prints to this file, too, before the report.")
+]
+Detach = Annotated[
+    bool,
+    Parameter(
+        negative=(),
+        help="Give the prompt back when the job is accepted; it goes on until it ends, or its run-time "
+        "system does. It runs on the one of --rts, or on that of the current user. With --json, print its id "
+        "as JSON.",
+    ),
+]
+DetachedFrom = Annotated[int, Parameter(name="--detached-from", show=False)]
+"""The pipe to the command at the prompt, for the process that ``--detach`` starts."""
 
 
 def describe_usage_error(error: CycloptsError) -> str:

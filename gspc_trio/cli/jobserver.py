@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,18 @@ from typing import Annotated, Any, TextIO
 
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.arguments import Cores, PolicyName, Priority, Settings, Weight
+from gspc_trio.cli.arguments import (
+    Cores,
+    Detach,
+    DetachedFrom,
+    LogJson,
+    PolicyName,
+    Priority,
+    ResultsFile,
+    Settings,
+    Verbose,
+    Weight,
+)
 from gspc_trio.cli.beside import place_for_connection_file, show_top
 from gspc_trio.cli.calls import begun_with_dump, call, dump_job, serve_functions
 from gspc_trio.cli.common import (
@@ -23,6 +35,7 @@ from gspc_trio.cli.common import (
     running_connection,
     set_up_logging,
 )
+from gspc_trio.cli.detached import Detached, lasting_connection, printed_by, start_detached
 from gspc_trio.cli.job_commands import (
     FILE_NAMES,
     Flag,
@@ -37,7 +50,7 @@ from gspc_trio.cli.journaled import new_journal, old_journal
 from gspc_trio.cli.results import check_results_file, where_results_are, write_results
 from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.embed import open_job, open_rts
-from gspc_trio.components.job.shell.handle import JobFailed, JobResult
+from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
 from gspc_trio.components.job.shell.journal import Journal
 from gspc_trio.components.job.shell.outliving import outlive_rts
 from gspc_trio.components.job.shell.output import (
@@ -70,11 +83,22 @@ VALUES_SHOWN_MAX = 1000
 VALUE_CHARACTERS_MAX = 2000
 """Of a longer value the beginning is printed for people."""
 
-File = Annotated[Path | None, Parameter(name=FILE_NAMES)]
-Verbose = Annotated[
-    bool, Parameter(name=["--verbose", "-v"], negative=(), help="Log everything, not only warnings.")
+File = Annotated[
+    Path | None,
+    Parameter(
+        name=FILE_NAMES,
+        help="Connection file of a running run-time system; by default, one is started for this run.",
+    ),
 ]
-LogJson = Annotated[bool, Parameter(name="--log-json", negative=(), help="Log as JSON, one line each.")]
+RunCores = Annotated[
+    Cores, Parameter(help="How many cores of this machine to use; 0 for all. Not with --rts.")
+]
+RunWeight = Annotated[
+    Weight, Parameter(help="Share of the resources, relative to other jobs of the same priority.")
+]
+RecordsFile = Annotated[
+    Path | None, Parameter(help="Write everything that happens to this file, one line of JSON each.")
+]
 
 
 @app.command
@@ -85,18 +109,20 @@ async def run(
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     iml: Path | None = None,
-    records: Path | None = None,
+    records: RecordsFile = None,
     journal: Path | None = None,
     from_dump: Path | None = None,
     keep_going: Annotated[bool, Flag] = False,
-    cores: Cores = 0,
-    weight: Weight = 1.0,
+    cores: RunCores = 0,
+    weight: RunWeight = 1.0,
     priority: Priority = 0,
     policy: PolicyName = DEFAULT,
     threads: Annotated[bool, Flag] = False,
     top: Annotated[bool, Flag] = False,
     task_output: OutputMode | None = None,
-    output: Path | None = None,
+    output: ResultsFile = None,
+    detach: Detach = False,
+    detached_from: DetachedFrom = -1,
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> int:
@@ -110,12 +136,8 @@ async def run(
         name=value for a parameter of workflow(); repeat it to set several.
     json
         Print one JSON object with outputs, tasks and elapsed_s, and no report.
-    rts
-        Connection file of a running run-time system; by default, one is started for this run.
     iml
         Connection file of a running memory layer that keeps large values; tasks run where their data is.
-    records
-        Write everything that happens to this file, one line of JSON each.
     journal
         Write results to this directory, so that gspc-jobserver resume can continue after a crash.
     from_dump
@@ -123,10 +145,6 @@ async def run(
         workflow().
     keep_going
         After a failure, run everything that does not depend on the failed task.
-    cores
-        How many cores of this machine to use; 0 for all. Not with --rts.
-    weight
-        Share of the resources, relative to other jobs of the same priority.
     priority
         Jobs of higher priority get free resources first; running tasks are not interrupted.
     policy
@@ -138,16 +156,20 @@ async def run(
     task_output
         Show what tasks print on standard error as it comes, keep it for gspc-jobserver log, or write it to
         files in the directory gspc-output. By default show; with --json and --top keep.
-    output
-        Write what --json prints to this file, too, before the report.
     """
+    if detach and detached_from < 0:
+        return await start_detached(rts, json=json, top=top, cores=cores)
+    detached = Detached(detached_from) if detach else None
+    json, rts = (False, lasting_connection(rts)) if detach else (json, rts)
     set_up_logging(verbose, log_json)
     options: dict[str, Any] = {"name": workflow.stem, "keep_going": keep_going, "threads": threads}
     options |= {"weight": weight, "priority": priority, "policy": policy} | _layer_option(iml, journal)
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings or [], from_dump, journal)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
-            return await _run_loaded(loaded, options, kept, rts, cores, records, to, output, top, task_output)
+            return await _run_loaded(
+                loaded, options, kept, rts, cores, records, to, output, top, task_output, detached
+            )
 
 
 def _load(workflow: Path, settings: list[str], dump: Path | None, journal: Path | None) -> LoadedWorkflow:
@@ -178,8 +200,8 @@ async def resume(
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     records: Path | None = None,
-    output: Path | None = None,
-    cores: Cores = 0,
+    output: ResultsFile = None,
+    cores: RunCores = 0,
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> int:
@@ -193,14 +215,8 @@ async def resume(
         The directory that was given to --journal.
     json
         Print one JSON object with outputs, tasks and elapsed_s, and no report.
-    rts
-        Connection file of a running run-time system; by default, one is started for this run.
     records
         Write everything that happens from now on to this file, one line of JSON each.
-    output
-        Write what --json prints to this file, too, before the report.
-    cores
-        How many cores of this machine to use; 0 for all. Not with --rts.
     """
     set_up_logging(verbose, log_json)
     with json_alone(json) as out, old_journal(journal) as (durable, loaded):
@@ -220,6 +236,7 @@ async def _run_loaded(
     kept: Path | None,
     top: bool = False,
     output: OutputMode | None = None,
+    detached: Detached | None = None,
 ) -> int:
     """Run a workflow and print what came of it: one object of JSON to a file, or a report."""
     if kept is not None:
@@ -229,13 +246,19 @@ async def _run_loaded(
     rts_file = running_connection(rts) if rts is not None else None
     settings = JobSettings(**options, modules=loaded.modules)
     failure = None
-    quiet = json_file is not None
-    output = output or ("keep" if quiet or top else "show")
+    quiet = json_file is not None or detached is not None
+    if output is None or (output == "show" and detached is not None):
+        output = "keep" if quiet or top else "show"
     if records is not None:
         records.open("w").close()  # fail now, not after minutes of work
     try:
         with place_for_connection_file(rts_file, top) as publish:
             watch = publish or rts_file if top else None
+
+            async def wait_for(job: Job) -> JobResult:
+                if detached is None:
+                    return await job.wait()
+                return await detached.follow(job, partial(_conclude, loaded, kept))
 
             async def attempt() -> JobResult:
                 return await _run(
@@ -248,6 +271,7 @@ async def _run_loaded(
                     publish,
                     watch,
                     output,
+                    wait_for,
                     quiet=quiet,
                 )
 
@@ -257,7 +281,7 @@ async def _run_loaded(
             result = await outlive_rts(attempt, journal, None if rts_file is None else is_back)
     except JobFailed as failed:
         result, failure = failed.result, failed
-    if kept is not None:
+    if kept is not None and detached is None:
         write_results(summary(result), kept)
     if json_file is not None:
         print_json(summary(result), json_file)
@@ -265,7 +289,7 @@ async def _run_loaded(
         if settings.keep_going and json_file is None:
             _print_outputs(result)
         raise failure
-    if json_file is None:
+    if json_file is None and detached is None:
         _report(loaded, result, kept, journal)
     return 0
 
@@ -280,6 +304,7 @@ async def _run(
     publish: Path | None,
     watch: Path | None,
     output: OutputMode,
+    wait_for: Callable[[Job], Awaitable[JobResult]],
     *,
     quiet: bool,
 ) -> JobResult:
@@ -311,7 +336,7 @@ async def _run(
         async with open_scope() as nursery:
             if watch is None:
                 nursery.start_soon(tell_waiting, job, rts)
-            result = await job.wait()
+            result = await wait_for(job)
             nursery.cancel_scope.cancel()
         return result
 
@@ -346,6 +371,19 @@ def _report(loaded: LoadedWorkflow, result: JobResult, kept: Path | None, journa
         _print_outputs(result)
     number = result.tasks["finished"]
     print(f"{number} {'task' if number == 1 else 'tasks'} in {result.elapsed_s:.2f} s")
+
+
+def _conclude(loaded: LoadedWorkflow, kept: Path | None, job: Job, result: JobResult) -> None:
+    """Do at the end of a detached job what else is done after it; its run-time system keeps the report."""
+    report = loaded.workflow.report
+    try:
+        if kept is not None:
+            write_results(summary(result), kept)
+        if report is not None and result.state == "finished":
+            with blame_file(loaded.path):
+                job.report = printed_by(lambda: report(result.outputs))
+    except (CommandError, WorkflowFileError) as error:
+        job.report_error = str(error)
 
 
 app.command(list_jobs, name="list")

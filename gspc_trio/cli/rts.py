@@ -14,11 +14,13 @@ from gspc_trio.cli.arguments import (
     Cores,
     HostOptions,
     Hosts,
+    LogJson,
     PlacementName,
     Port,
     RemovePolicy,
     Settings,
     Size,
+    Verbose,
 )
 from gspc_trio.cli.common import (
     CommandError,
@@ -61,8 +63,6 @@ RunningFile = Annotated[
         name=FILE_NAMES, help="Connection file of the run-time system; by default that of the current user."
     ),
 ]
-Verbose = Annotated[bool, Parameter(name=["--verbose", "-v"], negative=())]
-LogJson = Annotated[bool, Parameter(name="--log-json", negative=())]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object, not text.")]
 
 
@@ -122,10 +122,6 @@ async def start(
         How much disk a memory server may use when its memory is full, e.g. 20GiB; by default none.
     spill_directory
         Directory for data on disk; by default the system's directory for temporary files.
-    verbose
-        Log everything, not only warnings.
-    log_json
-        Log as JSON, one line each.
     """
     set_up_logging(verbose, log_json)
     path = connection_path(connection_file)

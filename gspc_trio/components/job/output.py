@@ -31,6 +31,9 @@ LINE_CHARACTERS_MAX = 4_000
 LINES_MAX = 5_000
 """So many of the last lines wait for those who look; who is slower misses some."""
 
+JOB_SERVER: TaskId = 0
+"""Stands for the job server among the tasks that print; theirs are numbered from 1."""
+
 PROGRESS_INTERVAL_S = 2.0
 """A line that is overwritten again and again, as progress bars do it, is shown so often."""
 
@@ -197,6 +200,11 @@ class KeptOutput:
             new = entry.streams[number].take_end(tail)
             self._put(task_id, entry, number, entry.streams[number].cut(new, now, ended=True))
         self._end(task_id, entry, self._failed if failed else self._ended, now)
+
+    def of_job_server(self, piece: bytes, now: float) -> None:
+        """Take what the job server itself has printed, of which people read as of a task numbered 0."""
+        total = self.seen(JOB_SERVER, 1)[0] + len(piece)
+        self.printed(JOB_SERVER, "gspc-jobserver", 1, ((total, piece), (0, b"")), now)
 
     def _entry(self, task_id: TaskId, name: str, attempt: Attempt, now: float) -> _Entry:
         """Return the entry of an attempt; an earlier one has failed."""

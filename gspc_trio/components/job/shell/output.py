@@ -19,7 +19,7 @@ from gspc_trio.components.job.messages import (
     OutputLines,
     TaskOutput,
 )
-from gspc_trio.components.job.output import Printed
+from gspc_trio.components.job.output import JOB_SERVER, Printed
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.worker.messages import AttemptStatus, GetAttempt
@@ -180,7 +180,8 @@ def print_lines(lines: Sequence[OutputLine], left_out: int, *, to: TextIO | None
 
 def prefixed(line: OutputLine) -> str:
     """Return a line for people, with the task that has printed it."""
-    return f"[{line.name} {line.task_id}] {line.text}"
+    who = f"{line.name} {line.task_id}" if line.task_id != JOB_SERVER else line.name
+    return f"[{who}] {line.text}"
 
 
 def left_out_text(number: int) -> str:
