@@ -46,7 +46,7 @@ from gspc_trio.cli.job_commands import (
     stop,
     wait,
 )
-from gspc_trio.cli.journaled import new_journal, old_journal
+from gspc_trio.cli.journaled import list_reuse, new_journal, old_journal
 from gspc_trio.cli.results import check_results_file, where_results_are, write_results
 from gspc_trio.cli.waiting import tell_waiting
 from gspc_trio.components.embed import open_job, open_rts
@@ -197,6 +197,8 @@ def _layer_option(iml: Path | None, journal: Path | None) -> dict[str, DataLayer
 async def resume(
     journal: Path,
     *,
+    changed: Annotated[bool, Flag] = False,
+    dry_run: Annotated[bool, Flag] = False,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     records: Path | None = None,
@@ -213,14 +215,25 @@ async def resume(
     ----------
     journal
         The directory that was given to --journal.
+    changed
+        Take the workflow file as it is now. Results stay of tasks whose code, arguments and input files are
+        as they were; the other tasks run again. Which these are is listed first, by transition.
+    dry_run
+        With --changed: only list them, and change nothing.
     json
         Print one JSON object with outputs, tasks and elapsed_s, and no report.
     records
         Write everything that happens from now on to this file, one line of JSON each.
     """
     set_up_logging(verbose, log_json)
-    with json_alone(json) as out, old_journal(journal) as (durable, loaded):
+    if dry_run and not changed:
+        raise UsageError("--dry-run goes with --changed: it lists which results would stay")
+    with json_alone(json) as out, old_journal(journal, changed) as (durable, loaded):
         to = out if json else None
+        if changed:
+            await list_reuse(durable, loaded.workflow, dry_run, to)
+            if dry_run:
+                return 0
         options = durable.about.options
         return await _run_loaded(loaded, options, durable, rts, cores, records, to, output)
 

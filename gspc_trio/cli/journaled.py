@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from gspc_trio.cli.common import CommandError, interruptible
+from msgspec.structs import replace
+
+from gspc_trio.cli.common import CommandError, interruptible, print_json
 from gspc_trio.components.job.journal_bytes import About
+from gspc_trio.components.job.reuse import Reuse
 from gspc_trio.components.job.shell.journal import Journal, create_journal, open_journal
 from gspc_trio.components.job.shell.workflow_file import LoadedWorkflow, load_workflow_file
+from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
+from gspc_trio.workflow.definition import Workflow, transformed
 
 
 @contextmanager
@@ -32,14 +38,18 @@ def new_journal(
 
 
 @contextmanager
-def old_journal(directory: Path) -> Iterator[tuple[Journal, LoadedWorkflow]]:
+def old_journal(directory: Path, changed: bool = False) -> Iterator[tuple[Journal, LoadedWorkflow]]:
     """The journal of a run that was interrupted, and its workflow, for the time of a block.
+
+    Args:
+        directory: that was given to --journal.
+        changed: whether the workflow file may be another one than then.
 
     Raises:
         JournalError: there is none, or it is in use.
         CommandError: the workflow file or this program is another one than then.
     """
-    with open_journal(directory) as journal:
+    with open_journal(directory, changed=changed) as journal:
         about = journal.about
         if about.version != VERSION:
             raise CommandError(
@@ -48,9 +58,48 @@ def old_journal(directory: Path) -> Iterator[tuple[Journal, LoadedWorkflow]]:
             )
         with interruptible():
             loaded = load_workflow_file(Path(about.file), list(about.settings))
-        if loaded.fingerprint != about.fingerprint:
+        if changed:
+            journal.about = replace(about, fingerprint=loaded.fingerprint)
+        elif loaded.fingerprint != about.fingerprint:
             raise CommandError(
                 f"{about.file}, or a module that it imports from there, has changed since the journal "
-                f"{directory} was begun: put the old text back, or run the new one with another --journal"
+                f"{directory} was begun: to go on with the new text, with those results that still suit, use "
+                f"gspc-jobserver resume --changed {directory}"
             )
         yield journal, loaded
+
+
+async def list_reuse(journal: Journal, workflow: Workflow, alone: bool, json_file: TextIO | None) -> None:
+    """Say which results of a journal a workflow that has changed keeps.
+
+    Args:
+        journal: of the workflow before it changed.
+        workflow: as it is now.
+        alone: whether nothing is to follow; otherwise the list goes to standard error.
+        json_file: for one object of JSON, if nothing is to follow; or None.
+
+    Raises:
+        WorkflowError: the values do not fit the workflow, or a condition or an inline transition raised.
+    """
+    found = await journal.compare(transformed(workflow.net, workflow.transformations), workflow.values)
+    if alone and json_file is not None:
+        print_json({"transitions": to_plain(found.transitions), "unknown": found.unknown}, json_file)
+    else:
+        print("\n".join(describe_reuse(found)), file=sys.stdout if alone else sys.stderr)
+
+
+def describe_reuse(found: Reuse) -> list[str]:
+    """Return what becomes of the results of a journal, as lines for people."""
+    rows = [("TRANSITION", "KEPT", "MAYBE", "DROPPED", "TO RUN", "")]
+    rows += [
+        (one.name, str(one.kept), str(one.waiting), str(one.dropped), str(one.ready), one.why)
+        for one in found.transitions
+    ]
+    width = max(len(name) for name, *_ in rows)
+    lines = [
+        f"{name:<{width}}{kept:>8}{maybe:>8}{dropped:>9}{ready:>8}  {why}".rstrip()
+        for name, kept, maybe, dropped, ready, why in rows
+    ]
+    if found.unknown:
+        lines.append(f"{found.unknown} results are dropped: the journal does not say what their tasks were")
+    return lines

@@ -210,6 +210,12 @@ class WorkflowEngine:
             self._distances[description.name],
         )
 
+    def given(self, task_id: TaskId) -> tuple[str, list[bytes]]:
+        """Return the transition of a task under way, and its arguments but for what its files need."""
+        activity = self.activities[task_id]
+        name, encode, binding = activity.transition.description.name, self.codec.encode, activity.binding
+        return name, [encode(binding[index]) for index in self._arguments[name]]
+
     def _with_plan(
         self, description: Transition, binding: Sequence[Token], arguments: tuple[bytes, ...]
     ) -> tuple[bytes, ...]:

@@ -117,3 +117,64 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(world: World) 
     done = world.run("jobserver", "resume", journal, "--json")
     assert done.returncode == 0, done.stderr
     assert sorted(json.loads(done.stdout)["outputs"]["results"]) == list(range(400))
+
+
+MENDED = """
+import os
+from gspc_trio import Net, Workflow
+
+def note(folder, name, item):
+    with open(os.path.join(folder, f"{name}{item}.{os.getpid()}"), "x"):
+        pass
+
+def prepare(job):
+    folder, item = job
+    note(folder, "prepare", item)
+    return folder, item + 1
+
+def check(job):
+    folder, item = job
+    note(folder, "check", item)
+    if item > 10:
+        raise ValueError("too many")
+    return item
+
+def workflow(folder: str, n: int = 20):
+    net = Net("mended")
+    prepared = net.place("prepared")
+    net.transition("prepare", prepare, {"job": net.input("jobs")}, prepared)
+    net.transition("check", check, {"job": prepared}, net.output("results"))
+    return Workflow(net, {"jobs": [(folder, item) for item in range(n)]})
+"""
+
+
+def test_after_the_code_is_mended_only_what_it_concerns_runs_again(world: World) -> None:
+    """Killed on the way it goes on, with the new code."""
+    marks = world.folder / "marks"
+    marks.mkdir()
+    flow, journal = world.workflow(MENDED), str(world.folder / "journal")
+    done = world.run(
+        *("jobserver", "run", flow, "--set", f"folder={marks}"), "--journal", journal, "--keep-going"
+    )
+    assert (done.returncode, "too many" in done.stderr) == (1, True)
+    slower = MENDED.replace("    if item > 10:\n        raise ValueError", "    time.sleep(0.05)\n    str")
+    Path(flow).write_text(slower.replace("import os\n", "import os, time\n"))
+    done = world.run("jobserver", "resume", journal)
+    assert "gspc-jobserver resume --changed" in one_line(done.stderr)
+    listed = world.run_json("jobserver", "resume", journal, "--changed", "--dry-run")
+    assert [(one["name"], one["kept"], one["ready"]) for one in listed["transitions"]] == [
+        ("prepare", 20, 0),
+        ("check", 0, 20),
+    ]
+    assert sum(traces(marks).values()) == 40, "nothing ran"
+    process = world.start("jobserver", "resume", journal, "--changed", "--cores", "1")
+    wait_until(lambda: sum(traces(marks).values()) >= 46, "tasks begin")
+    os.kill(process.pid, signal.SIGKILL)
+    _, err = process.communicate()
+    assert "check            0       0       10      20  its code has changed" in err
+    result = world.run_json("jobserver", "resume", journal)
+    assert sorted(result["outputs"]["results"]) == list(range(1, 21))
+    assert result["tasks"]["finished"] == 40
+    began = traces(marks)
+    assert all(began[f"prepare{item}"] == 1 for item in range(20)), "those were kept"
+    assert 40 <= sum(began[f"check{item}"] for item in range(1, 21)) < 60

@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e.support import ROOT, World
 
-GUIDES = ["getting-started.md", "workflow-files.md", "from-hyperqueue.md", "from-snakemake.md"]
+GUIDES = ["getting-started.md", "workflow-files.md", "resume.md", "from-hyperqueue.md", "from-snakemake.md"]
 
 CARETS = re.compile(r" *[~^]+ *")
 """Under lines of a traceback; other versions of Python put others."""

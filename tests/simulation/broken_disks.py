@@ -61,7 +61,8 @@ def made_directories_not_synced(patch: Patch) -> None:
 def old_journal_removed_first(patch: Patch) -> None:
     """The old file of a journal goes before the new one is in place."""
 
-    def replace(files: FileSystem, directory: Path, data: bytes) -> int:
+    def replace(files: FileSystem, directory: Path, data: bytes, keep: bool) -> int:
+        del keep
         old = journal_files.journals_in(files, directory)
         for name in old:
             files.remove(directory / name)
@@ -74,7 +75,8 @@ def old_journal_removed_first(patch: Patch) -> None:
 def old_journal_removed_before_the_new_one_is_durable(patch: Patch) -> None:
     """The old file of a journal goes when the new one is in place, but not for good."""
 
-    def replace(files: FileSystem, directory: Path, data: bytes) -> int:
+    def replace(files: FileSystem, directory: Path, data: bytes, keep: bool) -> int:
+        del keep
         old = journal_files.journals_in(files, directory)
         number = int(old[-1].partition(".")[2]) + 1 if old else 1
         descriptor = _put(files, directory / f"journal.{number:06}", data)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from gspc_trio.components.job.task_key import NO_KEY, Key, Noted, TaskKeys
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.net import NetStatus
@@ -37,9 +38,29 @@ class Snapshot(Struct, frozen=True):
 
 
 class Outcomes(Struct, frozen=True):
-    """Results of tasks, in the order in which they are injected."""
+    """Results of tasks, in the order in which they are injected.
+
+    Attributes:
+        rows: the results.
+        keys: what the tasks were, in the same order; empty if nobody has noted it.
+    """
 
     rows: tuple[tuple[TaskId, Values], ...]
+    keys: tuple[Key, ...] = ()
+
+
+class Reusable(Struct, frozen=True):
+    """Results of an earlier version of the workflow.
+
+    Attributes:
+        rows: for each the values.
+        keys: what the tasks were, in the same order.
+        taken: whether the workflow has taken them already; otherwise it will, should such tasks come.
+    """
+
+    rows: tuple[Values, ...]
+    keys: tuple[Key, ...]
+    taken: bool
 
 
 class Step(Struct, frozen=True):
@@ -55,7 +76,7 @@ class Step(Struct, frozen=True):
     fired: int = 0
 
 
-JournalRecord: TypeAlias = Snapshot | Outcomes | Step
+JournalRecord: TypeAlias = Snapshot | Outcomes | Step | Reusable
 
 
 class JournaledEngine:
@@ -64,15 +85,23 @@ class JournaledEngine:
     Args:
         engine: does the work.
         on_pull: called when a task was handed out of which no step has told yet.
+        keys: notes what the tasks are that are handed out.
 
     Attributes:
         injected: outcomes taken in since this object was made.
         is_whole: whether the steps tell everything. They do not after a transition has raised half way.
     """
 
-    def __init__(self, engine: WorkflowEngine, on_pull: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        engine: WorkflowEngine,
+        on_pull: Callable[[], None] = lambda: None,
+        keys: TaskKeys | None = None,
+    ) -> None:
         self.engine = engine
-        self.extract: Callable[[TaskId], Task] = engine.extract
+        self.keys = keys or TaskKeys({})
+        self._staged = {one.name for one in engine.net.transitions.values() if one.stage is not None}
+        self.extract: Callable[[TaskId], Task] = self._extract if self._staged else engine.extract
         self.fail: Callable[[TaskId, TaskError], None] = engine.fail
         self.cancelled: Callable[[TaskId], None] = engine.cancelled
         self.restore: Callable[[TaskId], None] = engine.restore
@@ -142,6 +171,27 @@ class JournaledEngine:
         """Whether tasks were handed out since the steps were taken."""
         return self._pulled > 0 or any(step.pulled for step in self._steps)
 
+    def _extract(self, task_id: TaskId) -> Task:
+        """Return a ready task; note the files that it has."""
+        task = self.engine.extract(task_id)
+        if task.name in self._staged:
+            self.keys.note(task)
+        return task
+
+    def keys_of(self, rows: Sequence[tuple[TaskId, Values]]) -> list[Key | Noted]:
+        """Return what tasks are that have finished; of one with files what was noted of it."""
+        take, digest, given = self.keys.take, self.keys.digest, self.engine.given
+        keys: list[Key | Noted] = []
+        for task_id, _ in rows:
+            noted = take(task_id)
+            if noted is None:
+                name, arguments = given(task_id)
+                found = digest(name, arguments)
+                keys.append(NO_KEY if found is None else (name, found, ()))
+            else:
+                keys.append(noted)
+        return keys
+
     def hold_back(self) -> None:
         """Hand out nothing that was under way before: another job server's workers may be at it still."""
         self._awaited.update(self.engine.activities)
@@ -151,7 +201,7 @@ class JournaledEngine:
         if task_id not in self._held_back:
             return None
         del self._held_back[task_id]
-        return self.engine.extract(task_id)
+        return self.extract(task_id)
 
     def release(self, still_out: Container[TaskId] = ()) -> None:
         """Hand out what is held back, but for those that may still come."""
@@ -213,7 +263,7 @@ class Replay:
             self._outcomes.extend(record.rows)
         elif type(record) is Step:
             self._step(record)
-        else:
+        elif type(record) is not Reusable:
             assert type(record) is Snapshot
             self._engine = self._load(record.state)
             self._outcomes.clear()

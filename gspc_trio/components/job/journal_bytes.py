@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgpack
 from msgspec import Struct
 
-from gspc_trio.components.job.journal import JournalRecord, Outcomes, Snapshot, Step, Values
+from gspc_trio.components.job.journal import JournalRecord, Outcomes, Reusable, Snapshot, Step, Values
+from gspc_trio.components.job.task_key import Key
 from gspc_trio.core.ids import TaskId
 from gspc_trio.workflow.tokens import Plain
 
@@ -24,7 +25,7 @@ PAYLOAD_BYTES_MAX = 2**31
 """Longest payload; a snapshot of a large workflow is one."""
 
 _HEAD = struct.Struct(">II")
-_SNAPSHOT, _OUTCOMES, _STEP, _ABOUT = range(4)
+_SNAPSHOT, _OUTCOMES, _STEP, _ABOUT, _REUSABLE = range(5)
 
 
 _FIRST = zlib.crc32(MAGIC)
@@ -100,6 +101,8 @@ class About(Struct, frozen=True):
         fingerprint: of the workflow file and of the sources that it imports from its directory.
         settings: texts ``name=value`` for ``workflow()``.
         options: of the run: plain data.
+        identities: of the code of its transitions; empty if nobody has noted it.
+        version_number: how often the workflow has changed.
     """
 
     version: str
@@ -107,23 +110,31 @@ class About(Struct, frozen=True):
     fingerprint: str
     settings: tuple[str, ...]
     options: dict[str, Plain]
+    identities: dict[str, bytes] = {}
+    version_number: int = 0
 
 
-def encode_outcomes(rows: list[tuple[TaskId, Values]]) -> bytes:
-    """Return the payload of an :class:`~gspc_trio.components.job.journal.Outcomes` with these rows."""
-    return bytes(msgpack.packb((_OUTCOMES, rows)))
+def encode_outcomes(rows: Sequence[tuple[TaskId, Values]], keys: Sequence[Key]) -> bytes:
+    """Return the payload of :class:`~gspc_trio.components.job.journal.Outcomes` with these rows and keys."""
+    return bytes(msgpack.packb((_OUTCOMES, rows, keys), unicode_errors="surrogatepass"))
 
 
 def encode_record(record: JournalRecord | About) -> bytes:
     """Return the payload of a record."""
     if isinstance(record, Outcomes):
-        return encode_outcomes(list(record.rows))
+        return encode_outcomes(record.rows, record.keys)
     if isinstance(record, Step):
         step = (_STEP, record.injected, record.pulled, record.exhausted)
         return bytes(msgpack.packb((*step, record.fired) if record.fired else step))
     if isinstance(record, Snapshot):
         return bytes(msgpack.packb((_SNAPSHOT, record.state)))
-    fields = (record.version, record.file, record.fingerprint, record.settings, record.options)
+    if isinstance(record, Reusable):
+        reusable = (_REUSABLE, record.rows, record.keys, record.taken)
+        return bytes(msgpack.packb(reusable, unicode_errors="surrogatepass"))
+    fields = (
+        *(record.version, record.file, record.fingerprint, record.settings, record.options),
+        *(record.identities, record.version_number),
+    )
     return bytes(msgpack.packb((_ABOUT, *fields), unicode_errors="surrogatepass"))
 
 
@@ -154,6 +165,8 @@ def decode_record(payload: bytes) -> JournalRecord | About:
             return Snapshot(*fields)
         if kind == _ABOUT:
             return About(*fields)
+        if kind == _REUSABLE:
+            return Reusable(*fields)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise BadJournal(f"a record that is none: {error}") from error
     raise BadJournal(f"a record of an unknown kind: {kind!r}")

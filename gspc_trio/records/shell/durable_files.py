@@ -46,6 +46,10 @@ class FileSystem:
         """Return what a file has."""
         return path.read_bytes()
 
+    def size_bytes(self, path: Path) -> int:
+        """Return how long a file is."""
+        return path.stat().st_size
+
     def create(self, path: Path) -> int:
         """Create a file; return its descriptor, to append to it."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,7 +1,8 @@
 """The journal of a job on disk: results are durable before the workflow takes them in.
 
-A directory holds one file at a time, ``journal.000001`` and so on: a snapshot of the workflow, then what
-happened since. When that has grown large, the next file begins with a new snapshot and the old one goes.
+A directory holds one current file, ``journal.000001`` and so on: a snapshot of the workflow, then what
+happened since. When that has grown large, the next file begins with a new snapshot. The old one stays, under
+another name, for the results in it: should the code change, those of tasks that are the same are kept.
 Results gather while the disk is busy, and are made durable together. A job that is resumed in time takes over
 tasks that its earlier job server has given out, and whose workers still live: see :class:`Takeover`.
 """
@@ -10,13 +11,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import trio
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gspc_trio.components.job.journal import JournaledEngine, JournalRecord, Values, replay
+from gspc_trio.components.job.journal import (
+    JournaledEngine,
+    JournalRecord,
+    Outcomes,
+    Reusable,
+    Values,
+    replay,
+)
 from gspc_trio.components.job.journal_bytes import (
     MAGIC,
     About,
@@ -28,16 +37,19 @@ from gspc_trio.components.job.journal_bytes import (
     encode_record,
 )
 from gspc_trio.components.job.machine import Close, Look, TakenOver
+from gspc_trio.components.job.reuse import Results, Reuse, rest_in, result_of, results_in, reuse
 from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.shell.identities import FileContents, identities_of
 from gspc_trio.components.job.shell.journal_files import (
     JournalDirectory,
     JournalError,
     has_journal,
     locked,
 )
+from gspc_trio.components.job.task_key import Key, Noted, TaskKeys, key_of
 from gspc_trio.components.rif.messages import Orphans
 from gspc_trio.core.ids import JobId, RifId, TaskId
-from gspc_trio.core.task import Reason, TaskState
+from gspc_trio.core.task import Reason, Task, TaskState
 from gspc_trio.protocol.plain import from_json, to_json
 from gspc_trio.protocol.values import dumps, join, loads
 from gspc_trio.workflow.engine import WorkflowEngine
@@ -69,9 +81,13 @@ class Journal:
         about: whose it is.
         records: what was read from it; empty for a new one.
         file_bytes_max: when to begin a new file.
+        changed: see below.
 
     Attributes:
         engine: of the job, once :meth:`recover` has made it.
+        changed: whether the workflow is another one than that of the journal: its tasks take those results
+            that suit, and the others are run.
+        files: of the job's host, which its tasks fetch and store.
         is_begun: whether the workflow is in it: there is something to go on from.
         finished_before: tasks that had finished by then.
         syncs: how often it has waited for the disk.
@@ -83,8 +99,11 @@ class Journal:
         about: About,
         records: list[JournalRecord],
         file_bytes_max: int = FILE_BYTES_MAX,
+        changed: bool = False,
     ) -> None:
         self.about = about
+        self.changed = changed
+        self.files = FileContents()
         self.engine: JournaledEngine | None = None
         self.is_begun = False
         self.finished_before = 0
@@ -92,8 +111,11 @@ class Journal:
         self._disk = disk
         self._records = records
         self._file_bytes_max = file_bytes_max
+        self._reuse: Reuse | None = None
+        self._rest = Results()
+        self._has_results = False
         self._rows: list[tuple[TaskId, Values]] = []
-        self._written: deque[tuple[TaskId, Values]] = deque()
+        self._written: deque[tuple[tuple[TaskId, Values], Key]] = deque()
         self._taken_in = 0
         self._wake: trio.Event | None = None
         self._framer = Framer()
@@ -103,6 +125,10 @@ class Journal:
     def name(self) -> str:
         """Where it lies, for people and for ``gspc-jobserver resume``."""
         return self._disk.name
+
+    def files_are_below(self, directory: str) -> None:
+        """Say where the files of the job's tasks are, if not in the working directory."""
+        self.files = FileContents(directory)
 
     def note_job(self, job: JobId, instance: str) -> None:
         """Note which job this is to which run-time system, for who may go on for it.
@@ -136,13 +162,21 @@ class Journal:
     async def recover(self, net: Net, values: Mapping[str, Iterable[object]]) -> JournaledEngine:
         """Return the engine that goes on where the journal ends, or that of a new job with these values.
 
+        That of a workflow that has changed begins anew, with those results that suit.
+
         Raises:
             JournalError: the journal cannot be written.
             JournalMismatch: the workflow does not do again what it did.
             WorkflowError: the journal is of another net, or the values do not fit.
         """
+        identities = identities_of(net)
+        if self.changed:
+            return await self._recover_changed(self._reuse or await self.compare(net, values), identities)
+        self.about = replace(self.about, identities=identities)
         if self._records:
             records, self._records = self._records, []
+            self._rest = rest_in(records)
+            self._has_results = has_results(records)
 
             def load(state: dict[str, Plain]) -> WorkflowEngine:
                 return WorkflowEngine.load(net, state, dumps=dumps, loads=loads, join=join)
@@ -150,11 +184,56 @@ class Journal:
             engine = await self._disk.compute(replay, records, load)
         else:
             engine = WorkflowEngine(net, values, dumps=dumps, loads=loads, join=join)
+        return await self._begin(engine)
+
+    async def compare(self, net: Net, values: Mapping[str, Iterable[object]]) -> Reuse:
+        """Return which results suit a workflow that has changed; :meth:`recover` goes on with it.
+
+        Nothing is written.
+
+        Raises:
+            JournalError: the journal cannot be read any more.
+            WorkflowError: the values do not fit, or a condition or an inline transition raised.
+        """
+        number, records = self.about.version_number, self._records
+        engine = WorkflowEngine(net, values, dumps=dumps, loads=loads, join=join)
+
+        def look() -> Reuse:
+            results = results_in([*read_earlier(self._disk, number), records])
+            return reuse(engine, identities_of(net), self.about.identities, results, self.files.digest)
+
+        self._reuse = await self._disk.compute(look)
+        return self._reuse
+
+    async def _recover_changed(self, found: Reuse, identities: dict[str, bytes]) -> JournaledEngine:
+        """Begin anew with what suits. Nobody takes over what still runs: it is of the earlier version."""
+        self.changed, self._reuse, self._records, self._rest = False, None, [], found.rest
+        number = self.about.version_number + 1
+        self.about = replace(self.about, identities=identities, version_number=number)
+        with self._refused():
+            self._disk.note("")
+        engine = await self._begin(found.engine, found.taken)
+        with self._refused():
+            self._disk.drop_earlier()
+        return engine
+
+    async def _begin(self, engine: WorkflowEngine, taken: Reusable | None = None) -> JournaledEngine:
         self.finished_before = engine.counts()[TaskState.FINISHED]
-        self.engine = JournaledEngine(engine, self._wake_up)
-        await self._begin_file(self.engine)
+        keys = TaskKeys(self.about.identities, self.files.mark)
+        self.engine = JournaledEngine(engine, self._wake_up, keys)
+        await self._begin_file(self.engine, taken)
         self.is_begun = True
         return self.engine
+
+    @property
+    def known(self) -> Callable[[Task], Values | None] | None:
+        """Returns the result of a task that was the same in an earlier version; None: there are none."""
+        return self._known if self._rest else None
+
+    def _known(self, task: Task) -> Values | None:
+        assert self.engine is not None
+        found = result_of(self.engine.keys.of(task), self._rest, self.files.digest)
+        return None if found is None else found.values
 
     def keep(self, done: TaskDone) -> None:
         """Make the result of a task durable; :meth:`run` says when it is."""
@@ -180,7 +259,7 @@ class Journal:
                     await self._woken()
             rows, self._rows = self._rows, []
             if engine.is_whole:
-                await self._write(engine, rows)
+                await self._write(engine, rows, await self._keys_of(engine, rows))
             if rows:
                 kept(len(rows))
             await trio.sleep(GATHER_S)
@@ -194,29 +273,57 @@ class Journal:
             self._wake.set()
             self._wake = None
 
-    async def _write(self, engine: JournaledEngine, rows: list[tuple[TaskId, Values]]) -> None:
+    async def _keys_of(self, engine: JournaledEngine, rows: list[tuple[TaskId, Values]]) -> list[Key]:
+        """Return what tasks were that have ended; the content of their files is looked at now."""
+        found = engine.keys_of(rows)
+        keys = [one for one in found if not isinstance(one, Noted)]
+        if len(keys) == len(found):
+            return keys
+
+        def with_files() -> list[Key]:
+            mark, digest = self.files.mark, self.files.digest
+            return [key_of(one, mark, digest) if isinstance(one, Noted) else one for one in found]
+
+        return await self._disk.compute(with_files)
+
+    async def _write(
+        self, engine: JournaledEngine, rows: list[tuple[TaskId, Values]], keys: list[Key]
+    ) -> None:
         frames = [self._framer.frame(encode_record(step)) for step in engine.take_steps()]
         if rows:
-            frames.append(self._framer.frame(encode_outcomes(rows)))
+            frames.append(self._framer.frame(encode_outcomes(rows, keys)))
+            self._has_results = True
         data = b"".join(frames)
-        self._written.extend(rows)
+        self._written.extend(zip(rows, keys, strict=True))
         await self._durably(self._disk.append(data))
         self.syncs += 1
         self._size_bytes += len(data)
         if self._size_bytes > self._bound_bytes:
             await self._begin_file(engine)
 
-    async def _begin_file(self, engine: JournaledEngine) -> None:
-        """Replace the file by one that begins with the state of now."""
+    async def _begin_file(self, engine: JournaledEngine, taken: Reusable | None = None) -> None:
+        """Replace the file by one that begins with the state of now; that of before stays for its results.
+
+        Args:
+            engine: of the job.
+            taken: results of an earlier version that are in that state; then nothing of before is needed.
+        """
         for _ in range(engine.injected - self._taken_in):
             self._written.popleft()
         self._taken_in = engine.injected
         self._framer = Framer()
-        records = [encode_record(self.about), encode_record(engine.snapshot())]
+        records = [encode_record(self.about)]
+        if taken is not None:
+            records.append(encode_record(taken))
+        if self._rest:
+            records.append(encode_record(self._rest.record()))
+        records.append(encode_record(engine.snapshot()))
         if self._written:
-            records.append(encode_outcomes(list(self._written)))
+            rows, keys = zip(*self._written, strict=True)
+            records.append(encode_outcomes(rows, keys))
         data = MAGIC + b"".join(map(self._framer.frame, records))
-        await self._durably(self._disk.replace(data))
+        await self._durably(self._disk.replace(data, keep=self._has_results and taken is None))
+        self._has_results = bool(self._written) or taken is not None
         self._size_bytes = len(data)
         self._bound_bytes = max(self._file_bytes_max, 2 * len(data))
 
@@ -259,8 +366,15 @@ def create_journal(directory: Path, about: About, file_bytes_max: int = FILE_BYT
 
 
 @contextmanager
-def open_journal(directory: Path, file_bytes_max: int = FILE_BYTES_MAX) -> Iterator[Journal]:
+def open_journal(
+    directory: Path, file_bytes_max: int = FILE_BYTES_MAX, *, changed: bool = False
+) -> Iterator[Journal]:
     """The journal of an earlier run for the time of a block.
+
+    Args:
+        directory: that was given to ``create_journal``.
+        file_bytes_max: when to begin a new file.
+        changed: whether the workflow is another one than then: results of tasks that are the same are kept.
 
     Raises:
         JournalError: there is none, it cannot be read, or another job server uses it.
@@ -271,7 +385,7 @@ def open_journal(directory: Path, file_bytes_max: int = FILE_BYTES_MAX) -> Itera
         disk = JournalDirectory(directory)
         about, records = read_journal(disk)
         try:
-            yield Journal(disk, about, records, file_bytes_max)
+            yield Journal(disk, about, records, file_bytes_max, changed)
         finally:
             disk.close()
 
@@ -285,15 +399,47 @@ def read_journal(disk: JournalDirectory) -> tuple[About, list[JournalRecord]]:
     problem = "it has no file"
     for name, read in disk.read():
         try:
-            about, *records = map(decode_record, Frames(read()))
-            if isinstance(about, About) and records:
-                return about, records  # type: ignore[return-value]
+            about, records = _parse(read())
+            if records:
+                return about, records
             problem = f"{name} has no beginning"
-        except (BadJournal, ValueError) as error:
+        except ValueError as error:
             problem = f"{name}: {error}"
         except OSError as error:
             problem = f"{name}: {error.strerror}"
     raise JournalError(f"{disk.name} is no journal to go on with: {problem}")
+
+
+def read_earlier(disk: JournalDirectory, version_number: int) -> Iterator[list[JournalRecord]]:
+    """Return what the files of before say that are of this version of the workflow, the oldest first."""
+    for _, read in disk.read_earlier():
+        with suppress(ValueError, OSError):  # tasks whose results cannot be read are run again
+            about, records = _parse(read())
+            if about.version_number == version_number:
+                yield records
+
+
+def _parse(data: bytes) -> tuple[About, list[JournalRecord]]:
+    """Return what a file says.
+
+    Raises:
+        BadJournal: it is none, or has no beginning.
+    """
+    about: About | None = None
+    records: list[JournalRecord] = []
+    for record in map(decode_record, Frames(data)):
+        if isinstance(record, About):
+            about = record
+        else:
+            records.append(record)
+    if about is None:
+        raise BadJournal("it has no beginning")
+    return about, records
+
+
+def has_results(records: list[JournalRecord]) -> bool:
+    """Whether there are results in a file."""
+    return any(isinstance(record, Outcomes | Reusable) for record in records)
 
 
 WAIT_S = 60.0

@@ -1,4 +1,7 @@
-"""Journal files: a directory with one file at a time, replaced whole, made durable at each write."""
+"""Journal files: a directory with one current file, replaced whole, made durable at each write.
+
+Files of before stay as long as they have results that are nowhere else: a changed workflow may want them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,11 @@ from gspc_trio.records.shell.own_directory import own_directory
 T = TypeVar("T")
 
 _PREFIX = "journal."
+_EARLIER = "earlier."
 _NOTE = "job"
+
+EARLIER_BYTES_MAX = 1 << 30
+"""Of files of before so many bytes are kept, the newest."""
 
 
 class JournalError(ValueError):
@@ -38,14 +45,28 @@ class JournalDirectory:
         self._files = files
         self._descriptor: int | None = None
 
-    async def replace(self, data: bytes) -> None:
-        """Begin the next file with ``data``, whole or not at all, durable on return; earlier ones go.
+    async def replace(self, data: bytes, keep: bool = False) -> None:
+        """Begin the next file with ``data``, whole or not at all, durable on return.
+
+        Args:
+            data: its first bytes.
+            keep: whether the file of before is kept for :meth:`read_earlier`; otherwise it goes.
 
         Raises:
             OSError: the disk does not take it.
         """
         self.close()
-        self._descriptor = await self._files.wait(_replace, self._files, self._directory, data)
+        self._descriptor = await self._files.wait(_replace, self._files, self._directory, data, keep)
+
+    def drop_earlier(self) -> None:
+        """Forget the files of before. Raises OSError if that cannot be."""
+        for name in _names(self._files, self._directory, _EARLIER):
+            self._files.remove(self._directory / name)
+
+    def read_earlier(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
+        """Return the name of each file of before, the oldest first, and what reads it (or raises OSError)."""
+        for name in _names(self._files, self._directory, _EARLIER):
+            yield name, partial(self._files.read, self._directory / name)
 
     async def append(self, data: bytes) -> None:
         """Add to the file; durable on return. Raises OSError as ``replace`` does."""
@@ -81,12 +102,16 @@ class JournalDirectory:
 
 def journals_in(files: FileSystem, directory: Path) -> list[str]:
     """Return the names of a journal's files, oldest first."""
-    return sorted(name for name in files.names(directory) if _number_of(name))
+    return _names(files, directory, _PREFIX)
 
 
-def _number_of(name: str) -> int:
+def _names(files: FileSystem, directory: Path, prefix: str) -> list[str]:
+    return sorted(name for name in files.names(directory) if _number_of(name, prefix))
+
+
+def _number_of(name: str, prefix: str = _PREFIX) -> int:
     """Return the number of a file of a journal, 0 for another file."""
-    number = name.removeprefix(_PREFIX)
+    number = name.removeprefix(prefix)
     return int(number) if number != name and number.isdecimal() else 0
 
 
@@ -95,18 +120,32 @@ def has_journal(directory: Path) -> bool:
     return bool(journals_in(THIS_MACHINE, directory))
 
 
-def _replace(files: FileSystem, directory: Path, data: bytes) -> int:
-    """Write the next file, whole or not at all; remove the others; return its descriptor."""
+def _replace(files: FileSystem, directory: Path, data: bytes, keep: bool) -> int:
+    """Write the next file, whole or not at all; remove the others or rename them; return its descriptor."""
     old = journals_in(files, directory)
     number = _number_of(old[-1]) + 1 if old else 1
     descriptor = put_in_place(files, directory / f"{_PREFIX}{number:06}", data)
     try:
         for name in old:
-            files.remove(directory / name)
+            if keep:
+                files.rename(directory / name, directory / f"{_EARLIER}{_number_of(name):06}")
+            else:
+                files.remove(directory / name)
+        if keep:
+            _drop_oldest(files, directory)
     except BaseException:
         files.close(descriptor)
         raise
     return descriptor
+
+
+def _drop_oldest(files: FileSystem, directory: Path) -> None:
+    """Keep so many bytes of files of before as are allowed."""
+    room = EARLIER_BYTES_MAX
+    for name in reversed(_names(files, directory, _EARLIER)):
+        room -= files.size_bytes(directory / name)
+        if room < 0:
+            files.remove(directory / name)
 
 
 def locked(directory: Path) -> AbstractContextManager[None]:

@@ -311,6 +311,7 @@ class _JobServer:
             journaled=journal is not None,
             finished_before=self.finished_before,
             clock=trio.current_time,
+            known=None if journal is None else journal.known,
             may_end=_always if self.reader is None else self.reader.may_end,
             ready_max=self.policy.ready_max,
         )

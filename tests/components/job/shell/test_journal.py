@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from gspc_trio import Net, farm, open_job, open_rts
 from gspc_trio.components.job.journal import JournaledEngine, Outcomes
@@ -77,7 +78,7 @@ async def test_what_is_taken_in_is_on_disk_already(tmp_path: Path) -> None:
         engine = await journal.recover(doubles(5), {})
         await write(journal, tmp_path / "j", engine, extract(engine)[:3])
     with open_journal(tmp_path / "j") as journal:
-        assert journal.about == ABOUT
+        assert replace(journal.about, identities={}) == ABOUT
         again = await journal.recover(doubles(5), {})
         assert journal.finished_before == 3
         assert again.engine.outputs() == {"results": [1, 2, 3]}

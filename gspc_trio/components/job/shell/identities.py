@@ -1,0 +1,101 @@
+"""What tasks were made of: the code of their transitions, and the files on the host of the job."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from hashlib import blake2b, file_digest
+from pathlib import Path
+
+from gspc_trio.components.job.task_key import DIGEST_BYTES, Mark
+from gspc_trio.core.code import Program, SourceFile, placeholders
+from gspc_trio.core.code_identity import Unidentifiable, code_identity, value_identity
+from gspc_trio.workflow.net import Net
+
+SCRIPT_BYTES_MAX = 1 << 20
+"""A longer file that a program is told of counts by its name."""
+
+FILES_MAX = 10_000
+"""Of so many files the content is remembered."""
+
+
+def identities_of(net: Net) -> dict[str, bytes]:
+    """Return the identity of the code of each transition that makes tasks.
+
+    It changes with the code, and with what becomes of its arguments and of what it returns. It is empty where
+    the code cannot be told from others.
+    """
+    found = {}
+    for transition in net.transitions.values():
+        if transition.is_inline:
+            continue
+        try:
+            digest = blake2b(_identity_of(transition.run), digest_size=DIGEST_BYTES)
+        except (Unidentifiable, OSError):
+            found[transition.name] = b""
+            continue
+        digest.update(repr((transition.parameters, transition.outputs)).encode("utf-8", "surrogatepass"))
+        found[transition.name] = digest.digest()
+    return found
+
+
+def _identity_of(run: Callable[..., object] | Program | SourceFile | None) -> bytes:
+    """Return the identity of what tasks run; scripts count by their content."""
+    if isinstance(run, SourceFile):
+        return value_identity((run.function, Path(run.path).read_bytes()))
+    if isinstance(run, Program):
+        files = [Path(run.working_directory or ".", word) for word in run.arguments if not placeholders(word)]
+        scripts = [file.read_bytes() for file in files if _is_script(file)]
+        told = (run.arguments, sorted(run.environment.items()), run.working_directory, run.check)
+        return value_identity((told, scripts))
+    assert run is not None, "only inline transitions run nothing"
+    return code_identity(run)
+
+
+def _is_script(path: Path) -> bool:
+    """Whether a word of a program's line is a file of the user's that may be code."""
+    try:
+        return path.is_file() and path.stat().st_size <= SCRIPT_BYTES_MAX
+    except (OSError, ValueError):
+        return False
+
+
+class FileContents:
+    """Knows the files below the directory of a job by their content; one that has not changed is read once.
+
+    Args:
+        directory: of the files; "" for the working directory.
+    """
+
+    def __init__(self, directory: str = "") -> None:
+        self._directory = Path(directory or ".")
+        self._known: dict[str, tuple[Mark, bytes]] = {}
+
+    def mark(self, path: str) -> Mark | None:
+        """Return what changes when a file does; None if there is no plain file."""
+        try:
+            found = os.stat(self._directory / path)
+        except (OSError, ValueError):
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+    def digest(self, path: str) -> bytes | None:
+        """Return the digest of what a file has; None if it cannot be read, or changes meanwhile."""
+        mark = self.mark(path)
+        known = self._known.get(path)
+        if mark is None or (known is not None and known[0] == mark):
+            return None if mark is None or known is None else known[1]
+        try:
+            with open(self._directory / path, "rb") as file:
+                digest = file_digest(file, lambda: blake2b(digest_size=DIGEST_BYTES)).digest()
+        except OSError:
+            return None
+        if self.mark(path) != mark:
+            return None
+        if len(self._known) >= FILES_MAX:
+            self._known.clear()
+        self._known[path] = (mark, digest)
+        return digest
