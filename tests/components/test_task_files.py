@@ -169,9 +169,9 @@ def sets_net() -> Net:
     return net
 
 
-@pytest.mark.parametrize("data_bytes", [0, 64 * MIB])
+@pytest.mark.parametrize("data_bytes", [0, MIB, 64 * MIB])
 async def test_sets_of_files_come_and_go(directory: Path, folders: Path, data_bytes: int) -> None:
-    """Those of more than 64 KiB lie in the memory layer, if there is one."""
+    """Those of more than 64 KiB lie in the memory layer, if there is one that has room."""
     lines = [letter * 70_000 for letter in "xyz"]
     values = {
         "texts": ["\n".join(lines) + "\n"],

@@ -145,7 +145,7 @@ class FileTransfer:
         except PeerGone as gone:
             raise StagingError(f"its job server is gone: {gone}", returned=True) from None
         except RemoteError as refused:
-            raise StagingError(refused.message) from None
+            raise StagingError(f"on the host of the job: {refused.message}") from None
         if not isinstance(found, answer):
             raise StagingError(f"its job server answered {type(found).__name__}, not {answer.__name__}")
         return found

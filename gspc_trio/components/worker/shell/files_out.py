@@ -29,6 +29,7 @@ from gspc_trio.core.file_sets import (
     without_slash,
 )
 from gspc_trio.core.staging import FilePlan, Scatter, StageLimits
+from gspc_trio.iml.errors import NoRoom
 from gspc_trio.protocol.pieces import header, list_header, mapping_header
 from gspc_trio.protocol.values import dumps
 
@@ -233,11 +234,14 @@ class FilesOut:
                     await self._data.copy_bytes(source, target, 0, file.size_bytes)
 
         if self._data is not None and size_bytes >= self._data.bytes_min:
+            lost = restored.pop(0) if restored else ""
             try:
-                return await self._data.store_encoded(size_bytes, write, restored.pop(0) if restored else "")
+                return await self._data.store_encoded(size_bytes, write, lost)
             except (StagingError, OSError) as error:
-                names = ", ".join(file.path for file in files[:3])
-                raise StagingError(f"its files {names}{', ...' * (len(files) > 3)}: {_why(error)}") from None
+                if size_bytes > VALUE_BYTES_MAX or lost or not _has_no_room(error):
+                    names = ", ".join(file.path for file in files[:3])
+                    more = ", ..." if len(files) > 3 else ""
+                    raise StagingError(f"its files {names}{more}: {_why(error)}") from None
         parts = [begin]
         for file, head in zip(files, heads, strict=True):
             with self._opened(file) as source:
@@ -257,6 +261,11 @@ def _check_distinct(sent: list[tuple[_File, str]]) -> None:
         check_distinct((name, file.path) for file, name in sent)
     except NameClash as error:
         raise StagingError(str(error)) from None
+
+
+def _has_no_room(error: Exception) -> bool:
+    """Return whether a memory layer has no room for a value: it travels with its task, as others do."""
+    return isinstance(error.__cause__, NoRoom)
 
 
 def _why(error: Exception) -> str:

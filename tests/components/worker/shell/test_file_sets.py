@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import resource
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,27 @@ async def test_what_cannot_be_stored_is_said_in_one_line(
             await task.stage_out()
     assert "\n" not in str(caught.value)
     assert not (directory / "out").exists()
+
+
+@contextmanager
+def files_end_at(size_bytes: int) -> Iterator[None]:
+    """Let no file get larger, as on a disk that is full: the system refuses it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_a_full_disk_names_the_file(directory: Path) -> None:
+    stage_in = {"in/": "corpus/*", "part-{index}": Data("_list")}
+    async with staging(directory, stage_in, {"out/*": "out/"}, _list=[[b"x" * 800]]) as task:
+        with files_end_at(400), pytest.raises(StagingError, match="its file part-0: File too large"):
+            await task.stage_in()
+        task.make("out/b")
+        (task.path / "out" / "a").write_bytes(b"x" * 800)
+        problem = "on the host of the job: out/a: File too large"
+        with files_end_at(400), pytest.raises(StagingError, match=problem):
+            await task.stage_out()
+    assert not (directory / "out" / "a").exists()
