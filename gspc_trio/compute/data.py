@@ -20,7 +20,9 @@ PAUSE_S = 0.1
 T = TypeVar("T")
 
 RESTORE = b"\xc1\2"
-"""Begins an argument that is none: ids under which the task's large results are to be had again."""
+"""Begins an argument that is none: the ids under which a task's results are to be had again, one for each
+value that it made, "" for one that travelled with it.
+"""
 
 
 class LayerSerializer:
@@ -73,10 +75,13 @@ class LayerSerializer:
         """
         from gspc_trio.protocol.values import spread
 
+        data_id = self._restored.pop() if self._restored else None
         parts = spread(value, self._bytes_min)
         if isinstance(parts, bytes):
             return parts
-        if not self._restored:
+        if data_id == "":
+            return values.dumps(value)
+        if data_id is None:
             from gspc_trio.iml.errors import NoRoom
 
             try:
@@ -86,7 +91,6 @@ class LayerSerializer:
             return parts.reference(made, self.host)
         from gspc_trio.iml.errors import DuplicateData
 
-        data_id = self._restored.pop()
         with suppress(DuplicateData):  # that one was not lost
             self._with_server(lambda client: client.write(parts.pieces, data_id))
         return parts.reference(data_id, self.host)

@@ -25,7 +25,7 @@ class Origin:
     Attributes:
         task: that made it; None: forgotten, or it was never made by a task.
         pieces: of an initial value, one behind the other, to be put again; None: it is none, or forgotten.
-        made: ids of all data that the task made, in order.
+        made: for each value that the task made, in order, the id of the data that it is, "" if it is none.
         given: ids of the data that it was given, each with its origin, None if that is not known.
     """
 
@@ -82,7 +82,7 @@ class Lineage:
 
         Args:
             task: that made it, with arguments that keep nothing alive.
-            made: ids of the data.
+            made: for each value that it made, the id of the data that it is, "" if it is none.
             given: ids of the data among its arguments, with their origins.
         """
         fits = self.size_bytes + sum(map(len, task.arguments)) <= self.bytes_max

@@ -140,12 +140,7 @@ class Recovery:
             if is_reference(argument):
                 origin = argument.keep.origin if isinstance(argument, TrackedReference) else None
                 given[decode_reference(argument).data_id] = origin
-        made = tuple(
-            decode_reference(value).data_id
-            for values in outcome.values
-            for value in values
-            if is_reference(value) and not is_range(decode_reference(value))
-        )
+        made = tuple(_made(value) for values in outcome.values for value in values)
         plain = replace(task, arguments=tuple(map(bytes, task.arguments)))
         return self._lineage.origin(plain, made, given)
 
@@ -296,7 +291,7 @@ class Recovery:
             return True
         finally:
             for origin in order:
-                for name in origin.made:
+                for name in filter(None, origin.made):
                     if name not in self.kept and not self.frees_later(name):
                         await self._free(name)
 
@@ -305,6 +300,14 @@ class Recovery:
             await self._iml.free(data_id)
         except ImlError as error:
             log.debug("%s", error)
+
+
+def _made(value: bytes) -> str:
+    """Return the id of the data that a value is, "" if it is none that its task has made."""
+    if not is_reference(value):
+        return ""
+    reference = decode_reference(value)
+    return "" if is_range(reference) else reference.data_id
 
 
 class ResultReader:

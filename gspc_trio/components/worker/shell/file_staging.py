@@ -136,7 +136,7 @@ class JobStaging:
         if staged.folder is not None:
             folder, given = staged.folder, staged.given
             files_out = FilesOut(staged.plan, folder, given, self._limits, self._transfer, self._data)
-            restored = staged.restored[sum(is_reference(one) for tokens in values for one in tokens) :]
+            restored = staged.restored[sum(map(len, values)) :]
             outputs += await files_out.values(len(outputs), restored)
         for output, argument in staged.plan.ranges:
             await self._put(outputs, output, staged.values[argument])

@@ -91,7 +91,8 @@ class FilesOut:
 
         Args:
             first: the first of these outputs.
-            restored: ids of lost data that is to be had again, in the order of the values.
+            restored: for each value the id under which it is to be had again, "" for one that travelled with
+                its task; none if it does not run again.
 
         Raises:
             StagingError: one is not there, is no plain file, or there is too much.
@@ -122,7 +123,8 @@ class FilesOut:
         _check_distinct(self._sent)
         if sorted(outputs) != list(range(first, first + len(outputs))):
             raise StagingError("its outputs do not go with the plan of its files")
-        return [await self._value(*outputs[index], restored) for index in sorted(outputs)]
+        ids = iter(restored)
+        return [await self._value(*outputs[index], ids) for index in sorted(outputs)]
 
     async def send(self) -> None:
         """Send the files that go to the host of the job.
@@ -195,7 +197,7 @@ class FilesOut:
         finally:
             os.close(source)
 
-    async def _value(self, one: Scatter, files: list[_File], restored: list[str]) -> tuple[bytes, ...]:
+    async def _value(self, one: Scatter, files: list[_File], restored: Iterator[str]) -> tuple[bytes, ...]:
         """Return the tokens of an output."""
         if self._data is None:
             check_size(sum(file.size_bytes for file in files), VALUE_BYTES_MAX)
@@ -203,21 +205,24 @@ class FilesOut:
             return tuple([await self._content(file, restored) for file in files])
         if is_glob(one.pattern) or is_directory(one.pattern):
             return (await self._several(files, is_directory(one.pattern), restored),)
-        return (await self._content(files[0], restored) if files else dumps(None),)
+        if files:
+            return (await self._content(files[0], restored),)
+        next(restored, None)
+        return (dumps(None),)
 
-    async def _content(self, file: _File, restored: list[str]) -> bytes:
+    async def _content(self, file: _File, restored: Iterator[str]) -> bytes:
+        data_id = next(restored, None)
         with self._opened(file) as source:
-            if self._data is not None and file.size_bytes >= self._data.bytes_min:
+            if self._data is not None and file.size_bytes >= self._data.bytes_min and data_id != "":
                 try:
-                    return await self._data.store(
-                        source, file.size_bytes, restored.pop(0) if restored else ""
-                    )
+                    return await self._data.store(source, file.size_bytes, data_id or "")
                 except (StagingError, OSError) as error:
-                    raise StagingError(f"its file {file.path}: {_why(error)}") from None
+                    if file.size_bytes > VALUE_BYTES_MAX or data_id or not _has_no_room(error):
+                        raise StagingError(f"its file {file.path}: {_why(error)}") from None
             check_size(file.size_bytes, VALUE_BYTES_MAX)
             return dumps(await trio.to_thread.run_sync(read_exactly, source, 0, file.size_bytes))
 
-    async def _several(self, files: list[_File], with_names: bool, restored: list[str]) -> bytes:
+    async def _several(self, files: list[_File], with_names: bool, restored: Iterator[str]) -> bytes:
         """Return the list of the contents of files, or the mapping of names to contents."""
         heads = [header(file.size_bytes) for file in files]
         if with_names:
@@ -233,12 +238,12 @@ class FilesOut:
                     await trio.to_thread.run_sync(os.write, target, head)
                     await self._data.copy_bytes(source, target, 0, file.size_bytes)
 
-        if self._data is not None and size_bytes >= self._data.bytes_min:
-            lost = restored.pop(0) if restored else ""
+        data_id = next(restored, None)
+        if self._data is not None and size_bytes >= self._data.bytes_min and data_id != "":
             try:
-                return await self._data.store_encoded(size_bytes, write, lost)
+                return await self._data.store_encoded(size_bytes, write, data_id or "")
             except (StagingError, OSError) as error:
-                if size_bytes > VALUE_BYTES_MAX or lost or not _has_no_room(error):
+                if size_bytes > VALUE_BYTES_MAX or data_id or not _has_no_room(error):
                     names = ", ".join(file.path for file in files[:3])
                     more = ", ..." if len(files) > 3 else ""
                     raise StagingError(f"its files {names}{more}: {_why(error)}") from None
