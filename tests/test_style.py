@@ -343,6 +343,13 @@ def started_by_name(files: Mapping[str, str]) -> set[str]:
     return {name.removeprefix("gspc_trio.") for name in names if re.fullmatch(r"gspc_trio(\.\w+)+", name)}
 
 
+def test_functions_of_tasks_are_loaded_in_a_moment() -> None:
+    """Each compute process of a test imports the module of its function; pytest alone takes 0.1 s."""
+    for path in sources(ROOT / "tests" / "components" / "tasks"):
+        heavy = {"pytest", "trio", "gspc_trio", "tests.support"} & set(imports(parse(path)))
+        assert not heavy, f"{path.name} imports {', '.join(heavy)}"
+
+
 def test_few_values_are_of_any_type() -> None:
     found = occurrences(r"\bAny\b", texts())
     assert found.total() <= ANY_MAX, found.most_common()

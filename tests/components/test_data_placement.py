@@ -6,7 +6,6 @@ Requirements: ASP-4.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.host import ranked_hosts
 from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.policies.location import Level, Target, location
+from tests.components.tasks.placement import hold, reverse, where
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside
 pytestmark = pytest.mark.process
@@ -30,21 +30,6 @@ pytestmark = pytest.mark.process
 MIB = 1 << 20
 HANG_S = 100.0
 HERE, THERE = Requirement("core", ("r1.node",), hard=True), Requirement("core", ("r2.node",), hard=True)
-
-
-def hold(gate: str) -> str:
-    """Keep the core busy until the gate is open."""
-    Path(f"{gate}.{os.getpid()}").touch()
-    begun = time.monotonic()
-    while not os.path.exists(gate) and time.monotonic() < begun + HANG_S:
-        time.sleep(0.01)
-    return where(gate)
-
-
-def where(_: object) -> str:
-    from gspc_trio.compute import data
-
-    return data.serializer.host
 
 
 def held(gate: Path) -> int:
@@ -138,11 +123,6 @@ async def test_a_task_never_goes_where_its_data_does_not_fit(tmp_path: Path) -> 
             await holding.wait()
     assert seen["small_seen"] == ["beta"] * 3
     assert seen["large_seen"] == ["alpha"] * 3
-
-
-def reverse() -> dict[str, str]:
-    Path("out").write_bytes(Path("in").read_bytes()[::-1])
-    return {"host": where(None)}
 
 
 async def test_files_go_to_another_host_and_come_back(tmp_path: Path) -> None:

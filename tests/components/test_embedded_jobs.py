@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import threading
 import time
 from contextlib import suppress
@@ -25,27 +24,9 @@ from gspc_trio.compute.code import BadCode
 from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.nursery.scopes.loop import NotInTrio, real_time
 from gspc_trio.workflow.arcs import WorkflowError
+from tests.components.tasks.plain import add_up, double, fall, nap
 
 HANG_S = 60.0
-
-
-def double(value: int) -> int:
-    return 2 * value
-
-
-def add_up(values: list[int]) -> int:
-    return sum(values)
-
-
-def nap(seconds: float) -> int:
-    time.sleep(seconds)
-    return os.getpid()
-
-
-def fall(value: int) -> int:
-    if value == 2:
-        raise ValueError(f"{value} is not welcome")
-    return value
 
 
 def children() -> list[int]:

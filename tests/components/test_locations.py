@@ -13,19 +13,12 @@ from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.host import ranked_hosts
 from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.policies.location import Level, Target, location
+from tests.components.tasks.locations import where
 
 pytestmark = pytest.mark.process
 
 MIB = 1 << 20
 HANG_S = 100.0
-
-
-def where(_: int) -> tuple[str, int]:
-    import os
-
-    from gspc_trio.compute import data
-
-    return data.serializer.host, os.getpid()
 
 
 async def test_a_task_runs_at_the_rank_that_its_location_names(tmp_path: Path) -> None:

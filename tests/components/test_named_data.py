@@ -16,6 +16,7 @@ from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.protocol.values import BadValue
 from gspc_trio.workflow.arcs import WorkflowError
+from tests.components.tasks.named import count, where
 from tests.iml.shell.servers import HANG_S, Servers, open_servers
 
 pytestmark = pytest.mark.process
@@ -38,16 +39,6 @@ def workflow(name: str = "corpus"):
     net.transition("count", count, {"word": words, "text": Named(name)}, net.output("counts"))
     return net
 """
-
-
-def count(word: str, text: memoryview) -> int:
-    return bytes(text).count(word.encode())
-
-
-def where(_: object, text: memoryview) -> tuple[str, int]:
-    from gspc_trio.compute import data
-
-    return data.serializer.host, len(text)
 
 
 def run_file(folder: Path, servers: Servers, *settings: str) -> subprocess.CompletedProcess[str]:

@@ -17,6 +17,7 @@ from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.nursery.connections.network import Network
+from tests.components.tasks.ranges import fill, fill_array, fill_list, first_of, last_of
 
 pytestmark = pytest.mark.process
 
@@ -31,16 +32,6 @@ async def layer() -> AsyncIterator[tuple[RunTimeSystem, Iml]]:
             assert rts.data is not None
             async with join_layer(Network(wire_codec, rts.data.token), rts.data.address) as iml:
                 yield rts, iml
-
-
-def fill(letter: str, count: int) -> dict[str, bytes]:
-    if not letter:
-        raise ValueError("no letter")
-    return {"rows": letter.encode() * count}
-
-
-def first_of(view: memoryview) -> tuple[str, int]:
-    return bytes(view[:1]).decode(), len(view)
 
 
 def filling(*, looked_at: bool = True) -> Net:
@@ -115,16 +106,6 @@ async def test_a_range_of_data_that_was_freed_is_refused() -> None:
                 await job.wait()
 
 
-def fill_array(count: int) -> dict[str, memoryview]:
-    numbers = array("d", range(count))
-    return {"rows": memoryview(numbers)}
-
-
-def last_of(view: memoryview) -> float:
-    last: float = view.cast("d")[-1]
-    return last
-
-
 @pytest.mark.parametrize("count", [100, MIB // 8])
 async def test_an_array_is_given_and_seen_by_its_buffer(count: int) -> None:
     net = Net("arrays")
@@ -151,7 +132,3 @@ async def test_what_is_no_buffer_is_refused_with_a_hint() -> None:
             async with open_job(net, rts=rts, values=values) as job:
                 await job.wait()
         assert await iml.get(data) == b"..."
-
-
-def fill_list(count: int) -> dict[str, list[int]]:
-    return {"rows": list(range(count))}

@@ -10,25 +10,9 @@ import pytest
 import trio
 
 from gspc_trio import JobFailed, JobSettings, Net, WorkflowError, farm, open_job, open_rts
+from tests.components.tasks.results import blob, blob_and_more, fail_at_three, pass_gate
 
 pytestmark = pytest.mark.process
-
-
-def pass_gate(item: tuple[str, int]) -> int:
-    gate, number = item
-    if gate:
-        Path(gate).read_text()
-    return number
-
-
-def fail_at_three(number: int) -> int:
-    if number == 3:
-        raise LookupError("three")
-    return number
-
-
-def blob(size_bytes: int) -> bytes:
-    return b"x" * size_bytes
 
 
 async def test_a_result_is_there_before_the_job_ends(tmp_path: Path) -> None:
@@ -95,7 +79,3 @@ async def test_a_farm_gives_each_result_with_its_item() -> None:
         assert {item: result async for item, result in job.results()} == {1: 1, 2: 2, 4: 4}
     with pytest.raises(WorkflowError, match="does not fit its inputs"):
         farm(blob_and_more, pairs=True)
-
-
-def blob_and_more(size_bytes: int, more: int) -> bytes:
-    return b"x" * size_bytes * more

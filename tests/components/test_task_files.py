@@ -37,6 +37,19 @@ from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.records.facts import TaskChanged
 from gspc_trio.records.lines import decode_record
+from tests.components.tasks.files import (
+    copy,
+    fail_the_first_time,
+    hard_link,
+    link_a_directory,
+    link_out,
+    make_a_directory,
+    make_a_pipe,
+    make_much,
+    make_nothing,
+    take_the_place_of_the_directory,
+    where,
+)
 
 pytestmark = pytest.mark.process
 
@@ -101,12 +114,6 @@ async def test_files_come_from_the_host_of_the_job_and_go_there(
         "b": "300000\n",
     }
     assert os.listdir(folders) == []
-
-
-def copy(content: Any = None) -> None:
-    del content
-    assert Path.cwd().name.isdigit()
-    Path("copy").write_bytes(Path("content").read_bytes())
 
 
 def copy_net() -> Net:
@@ -203,42 +210,6 @@ async def test_a_range_in_the_layer_becomes_a_file() -> None:
     assert outputs["copied"] == [b"a" * 10 + b"b" * 10]
 
 
-def link_out(_: Any) -> None:
-    os.symlink("/etc/passwd", "copy")
-
-
-def link_a_directory(_: Any) -> None:
-    os.symlink("/etc", "sub")
-
-
-def hard_link(_: Any) -> None:
-    Path("other").write_text("secret")
-    os.link("other", "copy")
-
-
-def make_a_pipe(_: Any) -> None:
-    os.mkfifo("copy")
-
-
-def make_a_directory(_: Any) -> None:
-    os.mkdir("copy")
-
-
-def make_nothing(_: Any) -> None:
-    pass
-
-
-def make_much(_: Any) -> None:
-    os.truncate(os.open("copy", os.O_CREAT | os.O_WRONLY), 200_000)
-
-
-def take_the_place_of_the_directory(_: Any) -> None:
-    """Whatever has the name of the directory afterwards, it is not where files are taken from."""
-    here = os.getcwd()
-    os.rename(here, here + "-old")
-    os.symlink("/etc", here)
-
-
 @pytest.mark.parametrize(
     ("attack", "name", "problem"),
     [
@@ -330,14 +301,6 @@ async def test_threads_have_no_files(directory: Path) -> None:
         await run(copy_net(), directory, values={"contents": [b""]}, threads=True)
 
 
-def fail_the_first_time(marker: str) -> None:
-    Path("copy").write_text("half of it")
-    if not Path(marker).exists():
-        Path(marker).touch()
-        raise OSError("not this time")
-    Path("copy").write_text("all of it")
-
-
 async def test_a_failed_attempt_leaves_nothing(directory: Path, folders: Path, tmp_path: Path) -> None:
     net = farm(fail_the_first_time, stage_out={"copy": "made"}, attempts=2)
     await run(net, directory, values={"items": [str(tmp_path / "marker")]})
@@ -360,10 +323,6 @@ async def test_records_tell_when_a_task_was_staged(directory: Path, tmp_path: Pa
     in_begin_s, in_end_s, out_begin_s, out_end_s = ended.staged_s
     ended_s = ended.started_s + ended.duration_s
     assert 1e9 < in_begin_s < in_end_s <= ended.started_s < ended_s <= out_begin_s < out_end_s
-
-
-def where() -> str:
-    return os.getcwd()
 
 
 def test_a_task_without_files_runs_where_the_job_does() -> None:

@@ -163,14 +163,13 @@ class Stopped(Struct, frozen=True):
     reason: str
 
 
-RifAction: TypeAlias = (
+RifShellAction: TypeAlias = (
     ReplyToCall
     | ReplyError
     | Revoked
     | Finished
     | StartWorker
     | StopWorker
-    | ForwardToWorker
     | OpenJob
     | DefineCode
     | ForgetJob
@@ -178,23 +177,10 @@ RifAction: TypeAlias = (
     | DropJob
     | Stopped
 )
+"""What the machine of a RIF decides, for the shell to carry out."""
+
+RifAction: TypeAlias = RifShellAction | ForwardToWorker
 """What the machine of a RIF decides."""
 
-HostAction: TypeAlias = (
-    ReplyToCall
-    | ReplyError
-    | Revoked
-    | Finished
-    | StartWorker
-    | StopWorker
-    | OpenJob
-    | DefineCode
-    | ForgetJob
-    | CheckGrant
-    | DropJob
-    | Stopped
-    | Unfit
-    | WorkerChanged
-    | ComputeAction
-)
+HostAction: TypeAlias = RifShellAction | Unfit | WorkerChanged | ComputeAction
 """What the machine of a host decides, for the shell to carry out."""

@@ -70,7 +70,7 @@ class Durable:
         if data is not self._seen:
             self._seen, self._on_disk = data, self._finished_in(data)
             if self._random_look.random() < LOOKS:
-                self._look_at_parts(data)
+                self._whole(data)
         if task_id not in self._on_disk:
             raise Broken(f"task {task_id} was taken in, and is not durable", self._words(task_id))
         if task_id in self._taken_in:
@@ -94,17 +94,19 @@ class Durable:
         Raises:
             Broken: a result is not there that was taken in; or a part of the file makes no sense.
         """
-        self._look_at_parts(self._read())
+        data = self._read()
+        if data:
+            self._whole(data)
 
-    def _look_at_parts(self, data: bytes) -> None:
-        if not data:
-            return
+    def _whole(self, data: bytes) -> WorkflowEngine:
+        """Return the engine that all of a file leads to; it has all results that were taken in."""
         engine = self._replay(data, whole=True)
         if engine is None:
             raise Broken(f"the journal of {self._name} has no beginning")
         for task_id in self._taken_in:
             if task_id in engine.activities or task_id > engine.last_task_id:
                 raise Broken(f"the result of task {task_id} was taken in, and is lost", self._words(task_id))
+        return engine
 
     def look(self, data: bytes) -> None:
         """A job server is about to go on with this file: also what is left of it must make sense.
@@ -113,12 +115,7 @@ class Durable:
             Broken: a result is not there that was taken in, or one is that never was reported; or a part of
                 the file leads to a state that never was.
         """
-        engine = self._replay(data, whole=True)
-        if engine is None:
-            raise Broken(f"the journal of {self._name} has no beginning")
-        for task_id in self._taken_in:
-            if task_id in engine.activities or task_id > engine.last_task_id:
-                raise Broken(f"the result of task {task_id} was taken in, and is lost", self._words(task_id))
+        engine = self._whole(data)
         for task_id in range(1, engine.last_task_id + 1):
             if task_id not in engine.activities and task_id not in self._reported:
                 raise Broken(f"task {task_id} is finished, and never was", self._words(task_id))

@@ -24,6 +24,7 @@ from gspc_trio.iml.shell.arena import arena_at
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.workflow.net import Net
 from tests.components.rts.shell.support import RTS, FakeRifs
+from tests.components.tasks.sizes import large, small
 
 MIB = 1 << 20
 HANG_S = 100.0
@@ -64,10 +65,6 @@ async def test_a_memory_server_has_its_memory_from_the_resource_manager(tmp_path
             assert await memory_of(rts, "alpha") == (total_bytes, total_bytes)
 
 
-def large(number: int) -> bytes:
-    return bytes([number]) * MIB
-
-
 @pytest.mark.process
 async def test_a_server_that_a_rif_starts_has_it_from_there_too(tmp_path: Path) -> None:
     net = Net("large")
@@ -86,10 +83,6 @@ async def test_a_server_that_a_rif_starts_has_it_from_there_too(tmp_path: Path) 
                 assert sorted(map(bytes, result.outputs["values"])) == [large(1), large(2)]
                 assert 0 < (await memory_of(rts, "beta"))[1] < total_bytes
                 assert await servers_of(rts) == (2, 2)
-
-
-def small(number: int) -> int:
-    return -number
 
 
 def on_one_core(name: str, function: Callable[[int], Any]) -> Net:

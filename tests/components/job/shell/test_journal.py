@@ -17,12 +17,9 @@ from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.journal import Journal, JournalError, create_journal, open_journal
 from gspc_trio.core.task import Outcome, Reason, TaskState
 from gspc_trio.protocol.values import dumps
+from tests.components.tasks.journal import double
 
 ABOUT = About("1", "flow.py", "f00", (), {})
-
-
-def double(item: int) -> int:
-    return 2 * item
 
 
 def doubles(number: int) -> Net:

@@ -11,22 +11,9 @@ from gspc_trio import Net, open_job, open_rts
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.output import show_output, write_output
 from gspc_trio.core.messages import OutputLine
+from tests.components.tasks.output import speak
 
 HANG_S = 60.0
-
-
-def speak(go: str) -> str:
-    """Print, wait until there is a file, and print again."""
-    import sys
-    import time
-    from pathlib import Path as TasksPath
-
-    print("begin")
-    print("careful", file=sys.stderr)
-    while go and not TasksPath(go).exists():
-        time.sleep(0.01)
-    print("end")
-    return go
 
 
 def one_task() -> Net:

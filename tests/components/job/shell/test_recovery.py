@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import get_ident
@@ -24,6 +23,16 @@ from gspc_trio.core.task import Requirement, Task
 from gspc_trio.iml.errors import DataLost, NoRoom
 from gspc_trio.iml.shell.client import Iml
 from gspc_trio.workflow.tokens import Outputs
+from tests.components.tasks.recovery import (
+    double,
+    kill,
+    lose,
+    make,
+    measure,
+    pid_in,
+    size_and_ends,
+    wait_for,
+)
 from tests.iml.shell.servers import open_servers
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside
@@ -31,33 +40,6 @@ pytestmark = pytest.mark.process
 
 MIB = 1 << 20
 HANG_S = 100.0
-
-
-def note(path: str, what: str) -> None:
-    with open(path, "a", encoding="ascii") as file:
-        file.write(what + "\n")
-
-
-def make(path: str) -> bytes:
-    note(path, "make")
-    return b"x" * MIB
-
-
-def double(path: str, value: bytes) -> bytes:
-    note(path, "double")
-    return value + value
-
-
-def wait_for(path: str) -> str:
-    begun = time.monotonic()
-    while not os.path.exists(path) and time.monotonic() < begun + HANG_S:
-        time.sleep(0.01)
-    return path
-
-
-def measure(value: bytes, go: str) -> int:
-    del go
-    return len(value)
 
 
 def processes_of_beta(what: str) -> list[psutil.Process]:
@@ -145,11 +127,6 @@ async def test_a_result_that_cannot_be_made_again_fails_the_job_by_name(tmp_path
     assert (tmp_path / "trace").read_text().split() == ["make"]
 
 
-def lose(path: str, value: bytes) -> int:
-    note(path, "begun")
-    raise DataLost(f"data of {len(value)} bytes that the task looked for itself was lost")
-
-
 async def test_a_task_that_may_not_run_again_is_not_excused_once_it_has_begun(tmp_path: Path) -> None:
     net = Net("once")
     net.input("trace", [str(tmp_path / "trace")])
@@ -159,25 +136,6 @@ async def test_a_task_that_may_not_run_again_is_not_excused_once_it_has_begun(tm
         async with open_rts(cores=1, data_bytes=64 * MIB) as rts, open_job(net, rts=rts) as job:
             await job.wait()
     assert (tmp_path / "trace").read_text().split() == ["begun"]
-
-
-def pid_in(_: str, gate: str) -> int:
-    """Return the process to be killed, when it is known."""
-    begun = time.monotonic()
-    while not (found := Path(gate).read_text() if os.path.exists(gate) else ""):
-        assert time.monotonic() < begun + HANG_S
-        time.sleep(0.01)
-    return int(found)
-
-
-def kill(pid: int) -> int:
-    os.kill(pid, signal.SIGKILL)
-    return pid
-
-
-def size_and_ends(value: bytes | bytearray, go: str) -> tuple[int, bytes]:
-    del go
-    return len(value), bytes(value[:2] + value[-2:])
 
 
 def test_arguments_of_an_executor_are_put_again(tmp_path: Path) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,6 +25,7 @@ from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.scopes.process import Process, open_process
 from gspc_trio.protocol.values import dumps, loads
 from tests.components.rif.shell.support import FakeRts, FakeScheduler
+from tests.components.tasks.processes import die, nap, pid_and_cpus
 from tests.support import until
 
 TOKEN = bytes(range(32))
@@ -42,19 +41,6 @@ ORDER: dict[str, Any] = {
     "cores": 2,
     "options": {},
 }
-
-
-def pid_and_cpus() -> tuple[int, list[int]]:
-    return os.getpid(), sorted(os.sched_getaffinity(0))
-
-
-def nap(seconds: float) -> int:
-    time.sleep(seconds)
-    return os.getpid()
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 CODES: dict[int, Callable[..., Any]] = {1: pid_and_cpus, 2: nap, 3: die}

@@ -25,6 +25,7 @@ from gspc_trio.compute.channel import BUSY
 from gspc_trio.compute.code import function_code, program_code
 from gspc_trio.compute.sweep import marked
 from gspc_trio.core.code import Program
+from tests.components.tasks import behaviour
 from tests.components.worker.shell import support
 from tests.components.worker.shell.support import (
     CORE,
@@ -63,11 +64,11 @@ async def begin(compute: ChannelCompute, code: bytes, path: Path, lines: int = 1
     return [int(line) for line in await until(lambda: support.lines_of(path, lines))]
 
 
-@pytest.mark.parametrize("function", [support.spin_after_note, support.sleep_after_note])
+@pytest.mark.parametrize("function", [behaviour.spin_after_note, behaviour.sleep_after_note])
 async def test_kill_ends_a_running_task_and_reports_neither_it_nor_a_loss(
     compute: ChannelCompute, recorder: Recorder, tmp_path: Path, function: object
 ) -> None:
-    compute.define(1, function_code(support.identity))
+    compute.define(1, function_code(behaviour.identity))
     compute.hand([submission(1, 1, "before")])
     await recorder.wait(1)
     (pid,) = await begin(compute, function_code(function), tmp_path / "begun")  # type: ignore[arg-type]
@@ -85,10 +86,10 @@ async def test_kill_ends_a_running_task_and_reports_neither_it_nor_a_loss(
 async def test_the_replacement_of_a_killed_process_works(
     backend: ProcessBackend, compute: ChannelCompute, recorder: Recorder, tmp_path: Path
 ) -> None:
-    await begin(compute, function_code(support.spin_after_note), tmp_path / "begun")
+    await begin(compute, function_code(behaviour.spin_after_note), tmp_path / "begun")
     await compute.kill()
     again = await backend.open(CORE, a_job(), recorder)
-    again.define(1, function_code(support.process_id))
+    again.define(1, function_code(behaviour.process_id))
     again.hand([submission(1, 1)])
     assert value_of((await recorder.wait(1))[0]) == again.pid != compute.pid
 
@@ -96,7 +97,7 @@ async def test_the_replacement_of_a_killed_process_works(
 async def test_kill_takes_detached_children_too(
     backend: ProcessBackend, compute: ChannelCompute, tmp_path: Path
 ) -> None:
-    pids = await begin(compute, function_code(support.detach_children), tmp_path / "pids", 3)
+    pids = await begin(compute, function_code(behaviour.detach_children), tmp_path / "pids", 3)
     assert all(map(process_tree.is_alive, pids))
     with trio.fail_after(PATIENCE_S):
         await compute.kill()
@@ -120,14 +121,14 @@ async def test_kill_takes_a_program_with_its_detached_children(
 @pytest.mark.parametrize(
     ("code", "arguments", "how"),
     [
-        (support.exit_at_once, (3,), "exited with status 3; last line on its standard error: about to go"),
-        (support.crash, (), "was killed by SIGSEGV; Segmentation fault in "),
+        (behaviour.exit_at_once, (3,), "exited with status 3; last line on its standard error: about to go"),
+        (behaviour.crash, (), "was killed by SIGSEGV; Segmentation fault in "),
     ],
 )
 async def test_a_process_that_dies_of_its_task_is_reported_lost_after_what_had_finished(
     compute: ChannelCompute, recorder: Recorder, code: object, arguments: tuple[int, ...], how: str
 ) -> None:
-    compute.define(1, function_code(support.identity))
+    compute.define(1, function_code(behaviour.identity))
     compute.define(2, function_code(code))  # type: ignore[arg-type]
     compute.hand(
         [submission(1, 1, "a"), submission(2, 1, "b"), submission(3, 2, *arguments), submission(4, 1, "c")]
@@ -145,11 +146,11 @@ async def test_kill_9_of_a_compute_process_takes_what_it_left_and_spares_the_oth
 ) -> None:
     other_recorder = Recorder()
     other = await backend.open(CORE, a_job(), other_recorder)
-    pids = await begin(compute, function_code(support.detach_children), tmp_path / "pids", 3)
+    pids = await begin(compute, function_code(behaviour.detach_children), tmp_path / "pids", 3)
     os.kill(compute.pid, signal.SIGKILL)
     assert await recorder.wait_lost() == f"compute process {compute.pid} was killed by SIGKILL"
     assert not any(map(process_tree.is_alive, pids))
-    other.define(1, function_code(support.process_id))
+    other.define(1, function_code(behaviour.process_id))
     other.hand([submission(1, 1)])
     assert value_of((await other_recorder.wait(1))[0]) == other.pid
 
@@ -159,7 +160,7 @@ async def test_a_process_that_dies_before_it_has_read_its_first_task_has_begun_n
 ) -> None:
     os.kill(compute.pid, signal.SIGSTOP)
     await until(lambda: process_tree.state(compute.pid) == "T")
-    compute.define(1, function_code(support.identity))
+    compute.define(1, function_code(behaviour.identity))
     compute.hand([submission(1, 1, "a"), submission(2, 1, "b")])
     os.kill(compute.pid, signal.SIGKILL)
     await recorder.wait_lost()
@@ -169,7 +170,7 @@ async def test_a_process_that_dies_before_it_has_read_its_first_task_has_begun_n
 async def test_a_process_that_dies_of_its_task_may_have_begun_it(
     compute: ChannelCompute, recorder: Recorder
 ) -> None:
-    compute.define(1, function_code(support.crash))
+    compute.define(1, function_code(behaviour.crash))
     compute.hand([submission(1, 1)])
     await recorder.wait_lost()
     assert recorder.begun
@@ -186,7 +187,7 @@ async def test_a_template_that_dies_when_it_is_started_is_named_with_its_status(
         with pytest.raises(ComputeError, match=r"^the template of compute processes died .*exit status 3;"):
             await backend.open(CORE, a_job(), recorder)
     compute = await backend.open(CORE, a_job(), recorder)
-    compute.define(1, function_code(support.process_id))
+    compute.define(1, function_code(behaviour.process_id))
     compute.hand([submission(1, 1)])
     assert value_of((await recorder.wait(1))[0]) == compute.pid
 
@@ -194,7 +195,7 @@ async def test_a_template_that_dies_when_it_is_started_is_named_with_its_status(
 async def test_a_fork_of_a_dead_compute_process_does_not_keep_its_loss_secret(
     compute: ChannelCompute, recorder: Recorder, tmp_path: Path
 ) -> None:
-    (forked,) = await begin(compute, function_code(support.fork_and_wait), tmp_path / "pids")
+    (forked,) = await begin(compute, function_code(behaviour.fork_and_wait), tmp_path / "pids")
     os.kill(compute.pid, signal.SIGKILL)
     await recorder.wait_lost()
     assert not process_tree.is_alive(forked)
@@ -228,10 +229,10 @@ async def test_kill_9_of_the_template_leaves_nothing_and_the_next_open_works(
     backend: ProcessBackend, compute: ChannelCompute, recorder: Recorder, tmp_path: Path
 ) -> None:
     marker = backend.marker
-    pids = await begin(compute, function_code(support.detach_children), tmp_path / "pids", 3)
+    pids = await begin(compute, function_code(behaviour.detach_children), tmp_path / "pids", 3)
     deaf_recorder = Recorder()
     deaf = await backend.open(CORE, a_job(), deaf_recorder)
-    pids += await begin(deaf, function_code(support.sleep_deaf_after_note), tmp_path / "begun")
+    pids += await begin(deaf, function_code(behaviour.sleep_deaf_after_note), tmp_path / "begun")
     template_pid = backend.template_pid
     os.kill(template_pid, signal.SIGKILL)
     detail = await recorder.wait_lost()
@@ -241,7 +242,7 @@ async def test_kill_9_of_the_template_leaves_nothing_and_the_next_open_works(
     assert not any(map(process_tree.is_alive, pids))
     again = await backend.open(CORE, a_job(), recorder)
     assert backend.template_pid not in (0, template_pid)
-    again.define(1, function_code(support.process_id))
+    again.define(1, function_code(behaviour.process_id))
     again.hand([submission(1, 1)])
     await until(lambda: recorder.outcomes)
     assert value_of(recorder.outcomes[0]) == again.pid
@@ -314,7 +315,7 @@ async def test_leaving_the_backend_ends_everything_in_it(
     recorder = Recorder()
     async with open_process_backend() as backend:
         compute = await backend.open(CORE, a_job(), recorder)
-        pids = await begin(compute, function_code(support.detach_children), tmp_path / "pids", 3)
+        pids = await begin(compute, function_code(behaviour.detach_children), tmp_path / "pids", 3)
         marker = backend.marker
     assert marked(marker) == []
     assert not any(map(process_tree.is_alive, pids))
@@ -341,7 +342,7 @@ async def test_an_open_may_be_cancelled_at_any_moment_and_the_next_one_works(
                         await trio.sleep(0.001 * (step % 20))
                     scope.cancel()
         compute = await backend.open(CORE, a_job(), recorder)
-        compute.define(1, function_code(support.process_id))
+        compute.define(1, function_code(behaviour.process_id))
         compute.hand([submission(1, 1)])
         await until(lambda: recorder.outcomes)
         assert value_of(recorder.outcomes[0]) == compute.pid
@@ -361,7 +362,7 @@ async def test_a_cancelled_backend_leaves_nothing(tmp_path: Path) -> None:
     with trio.CancelScope() as scope:
         async with open_process_backend() as backend:
             compute = await backend.open(CORE, a_job(), Recorder())
-            pids = await begin(compute, function_code(support.detach_children), tmp_path / "pids", 3)
+            pids = await begin(compute, function_code(behaviour.detach_children), tmp_path / "pids", 3)
             scope.cancel()
             await trio.sleep_forever()
     assert marked(backend.marker) == []
@@ -371,6 +372,7 @@ async def test_a_cancelled_backend_leaves_nothing(tmp_path: Path) -> None:
 RIF = """
     import os, signal, sys, trio
     sys.path[:0] = {path!r}
+    from tests.components.tasks import behaviour
     from tests.components.worker.shell import support
     from gspc_trio.components.worker.shell.compute import open_process_backend
     from gspc_trio.compute.code import function_code
@@ -378,7 +380,7 @@ RIF = """
     async def main():
         async with open_process_backend() as backend:
             compute = await backend.open(support.CORE, support.a_job(), support.Recorder())
-            compute.define(1, function_code(support.detach_children))
+            compute.define(1, function_code(behaviour.detach_children))
             compute.hand([support.submission(1, 1, sys.argv[1])])
             await support.until(lambda: len(support.lines_of(support.Path(sys.argv[1]), 3)) == 3)
             if sys.argv[2:]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,17 @@ from gspc_trio.components.worker.shell.compute_channel import ChannelCompute
 from gspc_trio.compute import process_tree
 from gspc_trio.compute.code import function_code, source_code
 from gspc_trio.core.task import Outcome
+from tests.components.tasks.leftovers import (
+    change_everything,
+    change_everything_and_fail,
+    environment_of_programs,
+    fork_and_exit,
+    fork_and_go_on,
+    fork_and_raise,
+    fork_and_return,
+    look_late,
+    state,
+)
 from tests.components.worker.shell import support
 from tests.components.worker.shell.support import CORE, Recorder, a_job, submission, value_of
 from tests.support import until
@@ -59,34 +68,6 @@ async def worker(backend: ProcessBackend) -> Worker:
     return await open_worker(backend)
 
 
-def state() -> list[Any]:
-    """What a task finds in its process."""
-    mask = os.umask(0o77)
-    handlers = [str(signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM)]
-    return [os.getcwd(), mask, sorted(os.environ.items()), handlers, signal.getitimer(signal.ITIMER_REAL)[0]]
-
-
-def change_everything(folder: str) -> str:
-    os.chdir(folder)
-    os.chdir("..")
-    os.umask(0)
-    os.umask(0o77)
-    os.environ["GSPC_LEFT"] = "new"
-    os.environ["HOME"] = "/nowhere"
-    os.environ.pop("PATH")
-    os.putenv("GSPC_PAST", "the dictionary")
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM):
-        signal.signal(number, signal.SIG_IGN)
-        signal.signal(number, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 3600)
-    return os.getcwd()
-
-
-def change_everything_and_fail(folder: str) -> None:
-    change_everything(folder)
-    raise LookupError("on purpose")
-
-
 @pytest.mark.parametrize("function", [change_everything, change_everything_and_fail])
 async def test_the_next_task_finds_its_process_as_the_last_one_did(
     worker: Worker, tmp_path: Path, function: Callable[[str], Any]
@@ -103,12 +84,6 @@ async def test_a_task_sees_its_own_changes_and_so_do_the_programs_that_it_starts
 ) -> None:
     assert await worker.run(change_everything, str(tmp_path)) == str(tmp_path.parent)
     assert "GSPC_PAST" not in await worker.run(environment_of_programs)
-
-
-def environment_of_programs() -> str:
-    import subprocess
-
-    return subprocess.run(["/usr/bin/env"], capture_output=True, text=True, check=True).stdout
 
 
 async def test_builtin_functions_that_are_tasks_themselves_are_undone_too(
@@ -129,12 +104,6 @@ def look():
 """
 
 
-def look_late() -> Any:
-    import lasting  # type: ignore[import-not-found]
-
-    return lasting.look()
-
-
 async def test_what_an_import_within_a_task_changes_stays(backend: ProcessBackend, tmp_path: Path) -> None:
     (tmp_path / "lasting.py").write_text(LASTING.format(folder=str(tmp_path)))
     worker = await open_worker(backend, a_job(sys_path=(str(tmp_path), *sys.path)))
@@ -147,29 +116,6 @@ async def test_what_the_source_file_of_a_task_changes_stays(worker: Worker, tmp_
     for count in (1, 2):
         worker.compute.hand([submission(count, 7)])
         assert value_of((await worker.recorder.wait(count))[-1]) == ("yes", str(tmp_path), "SIG_IGN")
-
-
-def fork_and_return(path: str) -> int:
-    if os.fork() == 0:
-        support.note(path)
-    else:
-        os.wait()
-    print("returned")
-    return os.getpid()
-
-
-def fork_and_raise(path: str) -> int:
-    if os.fork() == 0:
-        support.note(path)
-        raise LookupError("in the child")
-    return os.waitstatus_to_exitcode(os.wait()[1])
-
-
-def fork_and_exit(path: str) -> int:
-    if os.fork() == 0:
-        support.note(path)
-        sys.exit(7)
-    return os.waitstatus_to_exitcode(os.wait()[1])
 
 
 async def test_a_fork_that_returns_from_its_task_ends_there(worker: Worker, tmp_path: Path) -> None:
@@ -190,15 +136,6 @@ async def test_a_fork_that_raises_ends_with_a_status_of_its_own(
     outcome = await worker.outcome(function, str(tmp_path / "pids"))
     assert value_of(outcome) == status
     assert (b"LookupError: in the child" in outcome.stderr) == (function is fork_and_raise)
-
-
-def fork_and_go_on(path: str) -> int:
-    """The parent returns at once, the child later."""
-    if os.fork() == 0:
-        support.note(path)
-        while not os.path.exists(path + ".gate"):
-            time.sleep(0.001)
-    return os.getpid()
 
 
 @pytest.mark.parametrize("threads", [False, True])

@@ -21,6 +21,7 @@ from gspc_trio.core.code import Program
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Reason, TaskOptions
 from gspc_trio.protocol.values import loads
+from tests.components.tasks import behaviour
 from tests.components.worker.shell import support
 from tests.components.worker.shell.support import CORE, Recorder, a_job, submission, value_of
 
@@ -52,8 +53,8 @@ async def run_one(
 
 
 async def test_tasks_run_in_order_in_one_other_process(compute: ChannelCompute, recorder: Recorder) -> None:
-    compute.define(1, function_code(support.identity))
-    compute.define(2, function_code(support.process_id))
+    compute.define(1, function_code(behaviour.identity))
+    compute.define(2, function_code(behaviour.process_id))
     compute.hand([submission(number, 1, (number, "x")) for number in range(1, 600)])
     compute.hand([submission(600, 2)])
     outcomes = await recorder.wait(600)
@@ -68,7 +69,7 @@ async def test_tasks_run_in_order_in_one_other_process(compute: ChannelCompute, 
 async def test_code_that_is_not_defined_is_refused_and_nothing_handed(
     compute: ChannelCompute, recorder: Recorder
 ) -> None:
-    compute.define(1, function_code(support.identity))
+    compute.define(1, function_code(behaviour.identity))
     with pytest.raises(KeyError, match="task 2 uses code 9, which is not defined"):
         compute.hand([submission(1, 1, "a"), submission(2, 9)])
     compute.hand([submission(3, 1, "b")])
@@ -83,7 +84,7 @@ async def test_a_callable_by_value_and_named_parameters(compute: ChannelCompute,
 
 
 async def test_outputs_split_the_returned_mapping(compute: ChannelCompute, recorder: Recorder) -> None:
-    code = function_code(support.identity, outputs=[("total", False), ("words", True), (None, False)])
+    code = function_code(behaviour.identity, outputs=[("total", False), ("words", True), (None, False)])
     returned = {"total": 3, "words": ["a", "b"]}
     outcome = await run_one(compute, recorder, code, returned)
     assert [[loads(data) for data in tokens] for tokens in outcome.values] == [[3], ["a", "b"], [returned]]
@@ -92,7 +93,7 @@ async def test_outputs_split_the_returned_mapping(compute: ChannelCompute, recor
 async def test_what_a_task_has_printed_can_be_read_while_it_runs(
     compute: ChannelCompute, recorder: Recorder, tmp_path: Path
 ) -> None:
-    compute.define(1, function_code(support.speak_and_wait))
+    compute.define(1, function_code(behaviour.speak_and_wait))
     compute.hand([submission(1, 1, str(tmp_path / "go")), submission(2, 1, str(tmp_path))])
     printed = Printed()
     with trio.fail_after(support.PATIENCE_S):
@@ -138,7 +139,7 @@ async def test_what_a_program_has_written_can_be_read_while_it_runs(
 
 
 async def test_a_missing_output_is_a_clear_failure(compute: ChannelCompute, recorder: Recorder) -> None:
-    code = function_code(support.identity, outputs=[("total", False)])
+    code = function_code(behaviour.identity, outputs=[("total", False)])
     outcome = await run_one(compute, recorder, code, {"sum": 3})
     assert outcome.reason is Reason.FAILED
     assert outcome.error.message == "the returned mapping has no port 'total'; it has 'sum'"
@@ -167,11 +168,11 @@ async def test_shipped_modules_come_before_the_search_path(
         ),
         "shipped_lib": ("/gone/shipped_lib/__init__.py", ""),
         "shipped_lib.part": ("/gone/shipped_lib/part.py", "def twice(x):\n    return x * 2\n"),
-        support.__name__: ("/gone/support.py", "def identity(x):\n    return 'shipped'\n"),
+        behaviour.__name__: ("/gone/support.py", "def identity(x):\n    return 'shipped'\n"),
     }
     compute = await backend.open(CORE, a_job(modules=modules), recorder)
     compute.define(1, function_code(_as_of("shipped", "work")))
-    compute.define(2, function_code(support.identity))
+    compute.define(2, function_code(behaviour.identity))
     compute.hand([submission(1, 1, 21), submission(2, 2, 1), submission(3, 1, None)])
     outcomes = await recorder.wait(3)
     assert [value_of(outcome) for outcome in outcomes[:2]] == [42, "shipped"]
@@ -247,7 +248,7 @@ async def test_output_is_kept_per_attempt_and_bounded(compute: ChannelCompute, r
 
     compute.define(1, function_code(talk))
     compute.define(2, function_code(lambda: print("x" * 100_000 + "end")))
-    compute.define(3, function_code(support.nothing))
+    compute.define(3, function_code(behaviour.nothing))
     compute.hand([submission(1, 1, "one"), submission(2, 1, "two"), submission(3, 3), submission(4, 2)])
     outcomes = await recorder.wait(4)
     assert [(o.stdout, o.stderr) for o in outcomes[:3]] == [
@@ -268,7 +269,7 @@ async def test_failures_of_every_kind_leave_the_process_usable(
 
     compute.define(1, function_code(fail))
     compute.define(2, function_code(lambda: (number for number in ())))
-    compute.define(3, function_code(support.process_id))
+    compute.define(3, function_code(behaviour.process_id))
     compute.hand([submission(number, 1, what) for number, what in enumerate(("exit", "ctrl-c", "value"), 1)])
     compute.hand([submission(4, 2), submission(5, 3)])
     outcomes = await recorder.wait(5)
@@ -321,7 +322,7 @@ async def test_a_program_that_ends_badly_fails_with_command_status_and_last_line
 async def test_large_values_go_both_ways(compute: ChannelCompute, recorder: Recorder) -> None:
     large = bytes(range(256)) * (64 << 12)
     assert len(large) == 64 << 20
-    outcome = await run_one(compute, recorder, function_code(support.identity), large)
+    outcome = await run_one(compute, recorder, function_code(behaviour.identity), large)
     assert value_of(outcome) == large
 
 
@@ -335,8 +336,8 @@ async def test_results_do_not_wait_for_the_next_long_task(
     compute: ChannelCompute, recorder: Recorder, tmp_path: Path
 ) -> None:
     path = str(tmp_path / "begun")
-    compute.define(1, function_code(support.identity))
-    compute.define(2, function_code(support.sleep_after_note))
+    compute.define(1, function_code(behaviour.identity))
+    compute.define(2, function_code(behaviour.sleep_after_note))
     compute.hand([submission(1, 1, "quick"), submission(2, 1, "quick"), submission(3, 2, path)])
     assert [outcome.task_id for outcome in await recorder.wait(2)] == [1, 2]
     await compute.kill()

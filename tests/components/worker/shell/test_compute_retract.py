@@ -9,6 +9,7 @@ import trio
 
 from gspc_trio.components.worker.shell.compute import open_process_backend
 from gspc_trio.compute.code import function_code
+from tests.components.tasks import behaviour
 from tests.components.worker.shell import support
 from tests.components.worker.shell.support import CORE, PATIENCE_S, Recorder, a_job, submission
 from tests.support import until
@@ -21,8 +22,8 @@ async def test_what_was_handed_is_reported_or_taken_back_never_both() -> None:
     recorder = Recorder()
     async with open_process_backend() as backend:
         compute = await backend.open(CORE, a_job(), recorder)
-        compute.define(1, function_code(support.nothing))
-        compute.define(2, function_code(support.identity))
+        compute.define(1, function_code(behaviour.nothing))
+        compute.define(2, function_code(behaviour.identity))
         handed: list[tuple[int, int]] = []
         taken: list[tuple[int, int]] = []
         for _ in range(300):
@@ -48,8 +49,8 @@ async def test_nothing_that_was_taken_back_runs(tmp_path: support.Path) -> None:
     begun, gate = tmp_path / "begun", tmp_path / "gate"
     async with open_process_backend() as backend:
         compute = await backend.open(CORE, a_job(), recorder)
-        compute.define(1, function_code(support.wait_for_file))
-        compute.define(2, function_code(support.note))
+        compute.define(1, function_code(behaviour.wait_for_file))
+        compute.define(2, function_code(behaviour.note))
         compute.hand([submission(1, 1, str(begun), str(gate))])
         await until(begun.exists)
         compute.hand([submission(number, 2, str(tmp_path / "ran")) for number in range(2, 500)])

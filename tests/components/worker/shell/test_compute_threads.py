@@ -18,6 +18,7 @@ from gspc_trio.compute.code import function_code, program_code
 from gspc_trio.core.code import Program
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Reason, TaskOptions
+from tests.components.tasks import behaviour
 from tests.components.worker.shell import support
 from tests.components.worker.shell.support import PATIENCE_S, Recorder, a_job, submission, value_of
 from tests.support import until
@@ -53,7 +54,7 @@ class Worker:
     async def answers(self) -> bool:
         """Whether it still runs a task."""
         before = len(self.recorder.outcomes)
-        self.compute.define(8, function_code(support.process_id))
+        self.compute.define(8, function_code(behaviour.process_id))
         self.compute.hand([submission(1000 + before, 8)])
         return value_of((await self.recorder.wait(before + 1))[before]) == self.compute.pid
 
@@ -86,8 +87,8 @@ async def test_workers_of_a_job_are_threads_of_one_process(
 async def test_output_belongs_to_the_thread_that_prints(one: Worker, two: Worker, tmp_path: Path) -> None:
     def talk(word: str, mine: str, theirs: str) -> None:
         print(word, "first")
-        support.note(mine)
-        support.wait_for_file(mine, theirs)
+        behaviour.note(mine)
+        behaviour.wait_for_file(mine, theirs)
         print(word, "last")
 
     paths = [str(tmp_path / "one"), str(tmp_path / "two")]
@@ -98,11 +99,11 @@ async def test_output_belongs_to_the_thread_that_prints(one: Worker, two: Worker
     assert (await two.recorder.wait(1))[0].stdout == b"deux first\ndeux last\n"
 
 
-@pytest.mark.parametrize("function", [support.spin_after_note, support.spin_stubbornly])
+@pytest.mark.parametrize("function", [behaviour.spin_after_note, behaviour.spin_stubbornly])
 async def test_kill_ends_one_thread_at_its_next_bytecode(
     backend: ProcessBackend, one: Worker, two: Worker, tmp_path: Path, function: object
 ) -> None:
-    one.compute.define(1, function_code(support.identity))
+    one.compute.define(1, function_code(behaviour.identity))
     one.compute.hand([submission(1, 1, "before")])
     await one.begin(function_code(function), tmp_path / "begun")  # type: ignore[arg-type]
     one.compute.hand([submission(8, 1, "after")])
@@ -143,7 +144,7 @@ async def test_kill_takes_the_program_that_a_thread_runs_and_what_it_has_detache
 async def test_the_last_thread_takes_the_process_with_it(
     backend: ProcessBackend, one: Worker, tmp_path: Path
 ) -> None:
-    await one.begin(function_code(support.sleep_after_note), tmp_path / "begun")
+    await one.begin(function_code(behaviour.sleep_after_note), tmp_path / "begun")
     with trio.fail_after(PATIENCE_S):
         await one.compute.kill()
     assert not process_tree.is_alive(one.compute.pid)
@@ -186,7 +187,7 @@ async def test_a_thread_that_does_not_end_is_named_and_out_of_use_until_it_retur
 
 
 async def test_a_memory_limit_is_refused_because_it_would_be_everybodys(one: Worker) -> None:
-    one.compute.define(1, function_code(support.nothing))
+    one.compute.define(1, function_code(behaviour.nothing))
     one.compute.hand([submission(1, 1, options=TaskOptions(memory_bytes=1 << 20))])
     (outcome,) = await one.recorder.wait(1)
     assert outcome.error is not None
