@@ -31,6 +31,9 @@ from gspc_trio.records.facts import JobChanged, TaskCounts
 ENDED = "its job server ended while there was no run-time system"
 """Why a job is given up that could not be awaited."""
 
+STOPPED = "the run-time system was stopped"
+"""Why a job is over that has said nothing else when everything is taken down."""
+
 
 class Jobs:
     """All jobs there are, and those of which only RIFs have spoken (RTS-4).
@@ -217,6 +220,11 @@ class Jobs:
                 reason = f"nobody went on for it within {entry.grace_s:g} s" if entry.grace_s else ENDED
                 self._end_job(entry, events.JobServerGone(entry.job, reason))
 
+    def stopped(self) -> None:
+        """All is being taken down: note the end of the jobs that are there; they may still say more of it."""
+        for entry in self.registered.values():
+            self._note_end(entry, JobEnd(EndState.STOPPED), STOPPED)
+
     def check(self) -> None:
         """Assert the invariants of jobs."""
         jobs = self.registered
@@ -239,7 +247,7 @@ class Jobs:
         if links:
             self._lives.actions.append(CloseJobAt(links, event.job))
         self._lives.actions.append(TellRm(JobGone(event.job)))
-        end = event.left or JobEnd(EndState.STOPPED, event.reason)
+        end = event.left or JobEnd(EndState.STOPPED, STOPPED if self._lives.stopping else event.reason)
         if end.tasks:
             self._lives.actions.append(
                 TaskCounts(
@@ -247,22 +255,27 @@ class Jobs:
                 )
             )
         detail = end.detail[: self._lives.limits.detail_characters_max]
+        self._note_end(entry, end, detail)
+        self._lives.actions.append(
+            JobChanged(self._lives.now, event.job, end.state.value, entry.name, detail)
+        )
+
+    def _note_end(self, entry: ManagedJob, end: JobEnd, detail: str) -> None:
+        tasks = dict.fromkeys(TaskState, 0) | end.tasks
+        now, state = self._lives.now, end.state.value
         self.history.add(
             EndedJob(
                 entry.job,
                 entry.name,
-                end.state.value,
+                state,
                 detail,
-                dict.fromkeys(TaskState, 0) | end.tasks,
+                tasks,
                 end.elapsed_s,
                 entry.pid,
                 entry.host,
-                self._lives.now,
+                now,
                 end.summary,
             )
-        )
-        self._lives.actions.append(
-            JobChanged(self._lives.now, event.job, end.state.value, entry.name, detail)
         )
 
 

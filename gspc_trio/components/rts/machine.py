@@ -228,6 +228,7 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
     @handles(events.Stop)
     def _stop(self, _: events.Stop) -> None:
         self._lives.stopping = True
+        self._jobs.stopped()
         for rif in self.rifs:
             self._lives.stop(rif)
 

@@ -295,6 +295,15 @@ class RtsService(Performer[actions.RtsAction]):
         for action in self.machine.handle(event, trio.current_time()):
             self.perform(action)
 
+    def restore_ended(self, job: EndedJob) -> EndedJob:
+        """Take in a job that ended under an earlier run-time system; return it as it is kept."""
+        at_s = job.ended_s - self.records.opened.wall_offset_s
+        kept = replace(job, ended_s=at_s)
+        self.machine.history.add(kept)
+        self.records.append(TaskCounts(at_s, job.job, job.tasks, first_s=at_s - job.elapsed_s))
+        self.records.append(JobChanged(at_s, job.job, job.state, job.name, job.detail))
+        return kept
+
     async def start(self, nursery: trio.Nursery, listen: Sequence[str]) -> None:
         """Listen and serve in the nursery."""
         self._nursery = nursery

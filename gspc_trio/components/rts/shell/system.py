@@ -18,6 +18,7 @@ from gspc_trio.components.provision.shell.ssh import SshStrategy
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
 from gspc_trio.components.provision.strategy import Strategy
 from gspc_trio.components.rm.placing import Placement
+from gspc_trio.components.rts.shell.history_files import HistoryFiles
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
 from gspc_trio.components.rts.shell.state_files import (
@@ -169,6 +170,7 @@ async def open_system(
     tls, state = settings.tls, None if settings.state is None else Path(settings.state)
     with ExitStack() as stack:
         keeper = stack.enter_context(open_state(state)) if state is not None else None
+        history = HistoryFiles(state / "ended") if state is not None else None
         before = keeper.before if keeper is not None else new_state()
         where = str(listen_address(settings.listen, settings.port or before.port, tls))
         issue = Authority((state or tls_folder) / "tls").issue if tls else lambda _: ""
@@ -178,6 +180,13 @@ async def open_system(
         if settings.strategy not in offered:
             there = ", ".join(sorted(offered))
             raise BadSetting("strategy", settings.strategy, f"there is no such strategy; there are: {there}")
+
+        def prepare(service: RtsService) -> None:
+            if keeper is not None and history is not None:
+                keeper.restore(service)
+                history.restore(service)
+                stack.callback(history.finish, service)
+
         async with open_rts_service(
             network,
             listen=(*listen,) if only else (*listen, where),
@@ -186,7 +195,7 @@ async def open_system(
             issue=issue,
             placement=settings.rating(),
             limits=None if keeper is None else Limits(grace_s=RESUME_GRACE_S),
-            prepare=(lambda _: None) if keeper is None else keeper.restore,
+            prepare=prepare,
         ) as service:
             info = ConnectionInfo.create(service.addresses[-1], network.token, VERSION, issue("client"))
             if claim is not None:
@@ -194,6 +203,8 @@ async def open_system(
             async with open_scope() as nursery:
                 if keeper is not None:
                     nursery.start_soon(keeper.follow, service)
+                if history is not None:
+                    nursery.start_soon(history.follow, service)
                 failed = await _start_first(settings, service, keeper)
                 yield StartedRts(service, network, info, failed)
                 nursery.cancel_scope.cancel()
