@@ -101,6 +101,27 @@ def test_a_resumed_job_counts_what_had_finished_before() -> None:
     assert machine.counts()[TaskState.FINISHED] == 42
 
 
+def test_a_result_that_is_known_is_taken_in_and_its_task_not_run() -> None:
+    """As if it had just come: what depends on it waits until it is durable."""
+    known = {"first": ((b"\x80\x05K\x06.",),)}
+    machine = job(two_steps(), known=lambda task: known.pop(task.name, None))
+    do(machine, ResourcesUp((Resource("r1.core0", "core"),)))
+    (done,) = do(machine, Begin(), TaskDone, Demand, JobEnded)
+    assert (done.task_id, done.name, done.outcome.values) == (1, "first", ((b"\x80\x05K\x06.",),))
+    (demand,) = do(machine, Kept(1), Demand)
+    assert demand.credit == 1
+    assert machine.counts()[TaskState.FINISHED] == 1
+    (submit,) = do(machine, Grant("j1", CORE, (1, 1), ("r1.core0",)), Submit)
+    assert [submission.task_id for submission in submit.submissions] == [2]
+
+
+def test_a_job_of_which_all_is_known_ends_when_that_is_durable() -> None:
+    net = farm(double, name="doubles", default=[1, 2])
+    machine = job(net, known=lambda _: ((b"\x80\x05K\x06.",),))
+    assert len(do(machine, Begin(), TaskDone)) == 2
+    assert do(machine, Kept(2), JobEnded) == [JobEnded("finished")]
+
+
 def resumed(number: int) -> tuple[JobMachine, JournaledEngine]:
     """A job of so many tasks, all of which an earlier job server had given out."""
     earlier = engine_for(farm(double, name="doubles", default=list(range(number))))

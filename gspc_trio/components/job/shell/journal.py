@@ -88,6 +88,7 @@ class Journal:
         changed: whether the workflow is another one than that of the journal: its tasks take those results
             that suit, and the others are run.
         files: of the job's host, which its tasks fetch and store.
+        takes_over: whether what an earlier job server has at work is of this workflow; otherwise it is ended.
         is_begun: whether the workflow is in it: there is something to go on from.
         finished_before: tasks that had finished by then.
         syncs: how often it has waited for the disk.
@@ -111,6 +112,8 @@ class Journal:
         self._disk = disk
         self._records = records
         self._file_bytes_max = file_bytes_max
+        self.takes_over = True
+        self._noted = ""
         self._reuse: Reuse | None = None
         self._rest = Results()
         self._has_results = False
@@ -142,7 +145,7 @@ class Journal:
     def earlier_job(self, instance: str) -> JobId:
         """Return which job this was to that run-time system, "" if it was none there."""
         try:
-            noted = from_json(self._disk.noted(), NotedJob)
+            noted = from_json(self._noted or self._disk.noted(), NotedJob)
         except (OSError, ValueError):
             return ""
         return noted.job if instance and noted.instance == instance else ""
@@ -155,6 +158,7 @@ class Journal:
         """
         self._disk.close()
         _, self._records = read_journal(self._disk)
+        self.takes_over, self._noted = True, ""
         self.engine, self._taken_in = None, 0
         self._rows.clear()
         self._written.clear()
@@ -206,10 +210,16 @@ class Journal:
         return self._reuse
 
     async def _recover_changed(self, found: Reuse, identities: dict[str, bytes]) -> JournaledEngine:
-        """Begin anew with what suits. Nobody takes over what still runs: it is of the earlier version."""
+        """Begin anew with what suits. Nobody takes over what still runs: it is of the earlier version.
+
+        So the note of which job that was goes first, and stays in memory only.
+        """
         self.changed, self._reuse, self._records, self._rest = False, None, [], found.rest
         number = self.about.version_number + 1
         self.about = replace(self.about, identities=identities, version_number=number)
+        with suppress(OSError):  # it never came so far
+            self._noted = self._disk.noted()
+        self.takes_over = False
         with self._refused():
             self._disk.note("")
         engine = await self._begin(found.engine, found.taken)

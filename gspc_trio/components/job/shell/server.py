@@ -299,7 +299,8 @@ class _JobServer:
         """Make the parts of the job, each with what it needs, and let them run."""
         settings, journal, data, inbox = self.settings, self.journal, self.data, self.inbox
         here, hosts = rts.network.process_info(), dict[ResourceId, str]()
-        adopts = joining.adopts if registered.adopted else ""
+        earlier = joining.adopts if registered.adopted else ""
+        adopts = earlier if journal is None or journal.takes_over else ""
         self.reader = None if data is None else data.reader(self.outputs, nursery)
         machine = JobMachine(
             registered.job,
@@ -351,6 +352,8 @@ class _JobServer:
         contact = self.contact = routes.contact(joining, rts.join)
         if takeover is not None:
             nursery.start_soon(takeover.run, routes.leave)
+        elif earlier:
+            nursery.start_soon(routes.leave, earlier)
         nursery.start_soon(self._listen_to_rts, job, contact, peer)
         self.started.set()
         return job

@@ -202,3 +202,93 @@ async def test_a_symbolic_link_in_the_place_of_a_file_is_not_followed(tmp_path: 
     with create_journal(folder, ABOUT) as journal:
         await journal.recover(doubles(1), {})
     assert victim.read_text() == "precious"
+
+
+async def test_a_changed_workflow_finds_results_in_files_of_before(tmp_path: Path) -> None:
+    """It goes on from there itself; then what was before is no more."""
+    folder = tmp_path / "j"
+    with create_journal(folder, ABOUT, file_bytes_max=300) as journal:
+        engine = await journal.recover(doubles(30), {})
+        await write(journal, folder, engine, extract(engine)[:25])
+        journal.note_job("j7", "that run-time system")
+    assert len(list(folder.glob("earlier.*"))) > 1
+    for _ in range(2):
+        with open_journal(folder, changed=True) as journal:
+            found = await journal.compare(doubles(40), {})
+            assert [(one.kept, one.ready) for one in found.transitions] == [(25, 15)]
+    assert len(list(folder.glob("earlier.*"))) > 1, "to look changes nothing"
+    with open_journal(folder, changed=True) as journal:
+        again = await journal.recover(doubles(40), {})
+        assert journal.finished_before == 25
+        assert again.engine.outputs() == {"results": list(range(1, 26))}
+        assert journal.earlier_job("that run-time system") == "j7"
+        assert not journal.takes_over, "what is at work there is of the workflow of before"
+    assert not list(folder.glob("earlier.*"))
+    with open_journal(folder) as journal:
+        again = await journal.recover(doubles(40), {})
+        assert (journal.finished_before, journal.takes_over) == (25, True)
+        assert journal.earlier_job("that run-time system") == ""
+        assert len(extract(again)) == 15
+
+
+async def test_results_that_wait_for_their_tasks_outlive_the_job_server(tmp_path: Path) -> None:
+    def two_steps(first: Any) -> Net:
+        net = Net("two")
+        middle = net.place("middle")
+        net.transition("first", first, {"item": net.input("items", default=[1, 2])}, middle)
+        net.transition("second", double, {"item": middle}, net.output("results"))
+        return net
+
+    def twice(item: int) -> int:
+        return item + item
+
+    folder = tmp_path / "j"
+    with create_journal(folder, ABOUT) as journal:
+        engine = await journal.recover(two_steps(double), {})
+        await write(journal, folder, engine, extract(engine))
+        await write(journal, folder, engine, extract(engine))
+    with open_journal(folder, changed=True) as journal:
+        await journal.recover(two_steps(twice), {})
+    for left in (2, 1):
+        with open_journal(folder) as journal:
+            engine = await journal.recover(two_steps(twice), {})
+            assert journal.known is not None
+            first, *_ = extract(engine)
+            await write(journal, folder, engine, [first])
+            task = engine.extract(engine.next() or 0)
+            assert task.name == "second"
+            values = journal.known(task)
+            assert values is not None, f"{left} are left"
+            outcome = Outcome(task.task_id, 1, Reason.FINISHED, values)
+            await write(
+                journal, folder, engine, [TaskDone(task.task_id, TaskState.FINISHED, outcome, task.name)]
+            )
+    with open_journal(folder) as journal:
+        engine = await journal.recover(two_steps(twice), {})
+        assert engine.engine.outputs() == {"results": [3, 4]}
+        assert journal.known is None, "each was taken once"
+
+
+async def test_files_of_an_earlier_version_are_not_looked_at(tmp_path: Path) -> None:
+    """As after a crash before they were removed."""
+    folder = tmp_path / "j"
+    with create_journal(folder, ABOUT) as journal:
+        engine = await journal.recover(doubles(3), {})
+        await write(journal, folder, engine, extract(engine))
+    before = files(folder)[0].read_bytes()
+    with open_journal(folder, changed=True) as journal:
+        await journal.recover(doubles(3), {})
+    (folder / "earlier.000001").write_bytes(before)
+    (folder / "earlier.000002").write_bytes(b"something else")
+    with open_journal(folder, changed=True) as journal:
+        found = await journal.compare(doubles(3), {})
+        assert [(one.kept, one.dropped) for one in found.transitions] == [(3, 0)]
+
+
+async def test_only_so_many_bytes_of_before_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gspc_trio.components.job.shell.journal_files.EARLIER_BYTES_MAX", 4_000)
+    folder = tmp_path / "j"
+    with create_journal(folder, ABOUT, file_bytes_max=300) as journal:
+        engine = await journal.recover(doubles(100), {})
+        await write(journal, folder, engine, extract(engine))
+    assert 0 < sum(path.stat().st_size for path in folder.glob("earlier.*")) <= 4_000
