@@ -57,16 +57,33 @@ class Each(Struct, frozen=True):
 
 
 class Forward(Struct, frozen=True):
-    """An input token goes on as it is; made by :func:`forward`."""
+    """An input token goes on as it is; made by :func:`forward`.
+
+    Attributes:
+        name: of the input.
+        target: where it goes.
+        part: of a token that is several, this one alone; -1: all of it.
+    """
 
     name: str | int
     target: PlaceLike | Each
+    part: int = -1
+
+
+class Unpassed(Struct, frozen=True):
+    """A control token among inputs by position: what the transition runs does not get it.
+
+    Attributes:
+        place: where it is.
+    """
+
+    place: PlaceLike
 
 
 NAMED = "data:"
 """Begins the name of a place that holds published data; every transition that names the data reads it."""
 
-Source: TypeAlias = "Place | str | Take | Named"
+Source: TypeAlias = "Place | str | Take | Named | Unpassed"
 Target: TypeAlias = "Place | str | Each | Forward"
 Sources: TypeAlias = "Source | Sequence[Source] | Mapping[str, Source]"
 Targets: TypeAlias = "Target | Sequence[Target] | Mapping[str, Target | Sequence[Target]]"
@@ -148,12 +165,14 @@ class OutputArc(Struct, frozen=True):
         output: index in the transition's outputs, -1 for a forwarded input.
         forwarded: index of the input arc whose token is passed on, -1 for an output.
         each: whether a forwarded batch falls apart into its tokens.
+        part: of a forwarded batch, the token that is passed on alone; -1: all of it.
     """
 
     place: str
     output: int = -1
     forwarded: int = -1
     each: bool = False
+    part: int = -1
 
 
 def places_in(*written: object) -> Iterator[Place]:
@@ -161,7 +180,7 @@ def places_in(*written: object) -> Iterator[Place]:
     for item in written:
         if isinstance(item, Place):
             yield item
-        elif isinstance(item, Take | Each):
+        elif isinstance(item, Take | Each | Unpassed):
             yield from places_in(item.place)
         elif isinstance(item, Forward):
             yield from places_in(item.target)
@@ -204,7 +223,7 @@ def input_arcs(
                 if passed:
                     parameters.append(name)
             continue
-        listed = [sources] if isinstance(sources, Place | str | Take | Named) else list(sources)
+        listed = [sources] if isinstance(sources, Place | str | Take | Named | Unpassed) else list(sources)
         if listed and len(arcs) != sum(arc.name.isdigit() for arc in arcs):
             raise WorkflowError("inputs have names, so the reads need names too")
         for source in listed:
@@ -226,6 +245,8 @@ def _input_arc(name: str, source: Source, consumed: bool, passed: bool) -> Input
         if not consumed:
             raise WorkflowError(f"the read {name!r} must not take tokens")
         return InputArc(name, place_name(source.place), source.least, source.most, True, True, passed)
+    if isinstance(source, Unpassed):
+        return InputArc(name, place_name(source.place), consumed=consumed, passed=False)
     if not isinstance(source, Place | str):
         raise WorkflowError(
             f"the input {name!r} is {source!r}; it must be a place, its name, take(place, n) or Named(name)"
@@ -293,4 +314,4 @@ def _forward_arc(target: Forward, arcs: Sequence[InputArc]) -> OutputArc:
     is_each = isinstance(target.target, Each)
     if is_each and not arcs[index].is_batch:
         raise WorkflowError(f"it forwards each of {name!r}, which is one token and no take(place, n)")
-    return OutputArc(_target_name(target.target), -1, index, is_each)
+    return OutputArc(_target_name(target.target), -1, index, is_each, target.part)

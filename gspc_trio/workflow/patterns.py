@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Unpack
 
 from gspc_trio.core.code import Program, SourceFile, WithItem
-from gspc_trio.workflow.arcs import Place, Sources, WorkflowError, each, forward, take
+from gspc_trio.workflow.arcs import Forward, Place, Sources, Unpassed, WorkflowError, each, forward, take
 from gspc_trio.workflow.calls import Run, function_name
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.settings import TaskSettings
@@ -30,6 +31,7 @@ def farm(
     input_port: str = "items",
     output_port: str = "results",
     pairs: bool = False,
+    ordered: bool = False,
     **settings: Unpack[TaskSettings],
 ) -> Net:
     """Return a net that runs one task for each item at its input port; the results come to its output port.
@@ -40,6 +42,8 @@ def farm(
         default: items to use if none are given when the net is started.
         input_port, output_port: names of the ports.
         pairs: each result comes with its item, as (item, result): results come as tasks end, in any order.
+        ordered: results come in the order of the items: each as soon as those before it are there. Tasks run
+            in any order all the same. Behind an item whose task fails there are no results.
         settings: what the tasks need and state.
 
     Raises:
@@ -48,8 +52,40 @@ def farm(
     name = name or function_name(run)
     net = Net(name)
     items, results = net.input(input_port, default), net.output(output_port)
-    net.transition(name, _paired(run) if pairs else run, _one_input(run, items), results, **settings)
+    code = _paired(run) if pairs else run
+    if ordered:
+        _add_ordered(net, name, code, items, results, settings)
+    else:
+        net.transition(name, code, _one_input(run, items), results, **settings)
     return net
+
+
+def _add_ordered(net: Net, name: str, run: Run, items: Place, results: Place, settings: TaskSettings) -> None:
+    """Number the items, and let the results go on in the order of their numbers; none of them is opened."""
+    numbered, numbers, count = net.place("(numbered)"), net.place("(numbers)"), net.place("(count)", [0])
+    ended, made, next_one = net.place("(ended)"), net.place("(made)"), net.place("(next)", [0])
+    net.transition(
+        "(number)",
+        _number_items,
+        {"items": take(items, most=COUNT_BATCH_MAX), "count": count},
+        {"count": count, "numbers": each(numbers), "items": forward("items", each(numbered))},
+        inline=True,
+    )
+    inputs: Sources = [numbered, Unpassed(numbers)]
+    if isinstance(run, Program):
+        inputs = {"item": numbered, "_number": numbers}
+    number = "_number" if isinstance(run, Program) else 1
+    # A number and its result come to one place together, so that they are taken from it together.
+    net.transition(name, run, inputs, [forward(number, ended), ended], **settings)
+    net.transition("(pair)", None, {"pair": take(ended, 2)}, forward("pair", made))
+    net.transition(
+        "(order)",
+        _following,
+        {"next": next_one, "_pair": made},
+        [next_one, Forward("_pair", results, part=1)],
+        match={"next": operator.index, "_pair": operator.itemgetter(0)},
+        inline=True,
+    )
 
 
 def map_reduce(
@@ -144,6 +180,14 @@ def _paired(run: Run) -> WithItem:
 def _one_input(run: Run, place: Place) -> Sources:
     """Return the input of what gets one item: by name for programs, which know arguments only so."""
     return {"item": place} if isinstance(run, Program) else [place]
+
+
+def _number_items(items: Batch, count: int) -> dict[str, object]:
+    return {"count": count + len(items), "numbers": range(count, count + len(items))}
+
+
+def _following(next: int) -> int:
+    return next + 1
 
 
 def _add_number(items: Batch, left: int) -> int:

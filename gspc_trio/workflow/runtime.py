@@ -44,12 +44,14 @@ class OutputTarget(Struct, frozen=True, eq=False):
         output: index of the output, -1 for a forwarded input.
         forwarded: index of the input arc, -1 for an output.
         each: whether a forwarded batch falls apart.
+        part: of a forwarded batch, the token that is passed on alone; -1: all of it.
     """
 
     place: AnyPlace
     output: int
     forwarded: int
     each: bool
+    part: int
 
 
 class RunningTransition:
@@ -88,7 +90,7 @@ class RunningTransition:
         self._codec = codec
         self.bounds = tuple(Bound(arc, places[arc.place]) for arc in description.inputs)
         self.targets = tuple(
-            OutputTarget(places[arc.place], arc.output, arc.forwarded, arc.each)
+            OutputTarget(places[arc.place], arc.output, arc.forwarded, arc.each, arc.part)
             for arc in description.output_arcs
         )
         self._consumed = tuple(
@@ -185,12 +187,13 @@ class RunningTransition:
                 for data in outputs[target.output]:
                     put(Token(data=data))
 
-    @staticmethod
-    def _forward(target: OutputTarget, binding: Binding) -> None:
+    def _forward(self, target: OutputTarget, binding: Binding) -> None:
         token = binding[target.forwarded]
         if target.each:
             for part in token.value.tokens:
                 target.place.put(part.copy())
+        elif target.part >= 0:
+            target.place.put(self._codec.part(token, target.part))
         else:
             target.place.put(token.copy())
 

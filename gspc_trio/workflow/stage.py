@@ -224,8 +224,10 @@ def _mapping(settings: TaskSettings, name: str) -> Mapping[str, object]:
 
 def _names(arcs: Sequence[InputArc]) -> dict[str, int]:
     """Return the inputs by name; those without a name have that of their place, a lone one also ``item``."""
-    alone = sum(not arc.is_file for arc in arcs) == 1
-    known = {"item": 0} if alone else {}
+    written = [
+        index for index, arc in enumerate(arcs) if arc.passed or not (arc.is_file or arc.name.isdigit())
+    ]
+    known = {"item": written[0]} if len(written) == 1 else {}
     known.update({arc.place: index for index, arc in enumerate(arcs)})
     known.update({arc.name: index for index, arc in enumerate(arcs)})
     return known

@@ -88,6 +88,11 @@ class TokenCodec(Struct, frozen=True):
         value = token.value
         return tuple(map(self.encode, value.tokens)) if type(value) is Batch else (self.encode(token),)
 
+    def part(self, token: Token, index: int) -> Token:
+        """Return a token for one of those that a batch is made of; after a dump it is a list."""
+        value: Value = self.decode(token)
+        return value.tokens[index].copy() if type(value) is Batch else Token(value[index])
+
     def batch(self, tokens: Sequence[Token]) -> Token:
         """Return one token for all of these."""
         return Token(Batch(tuple(tokens), self))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gspc_trio.core.code import Program, SourceFile
-from gspc_trio.core.task import Requirement
+from gspc_trio.core.staging import split_plan
+from gspc_trio.core.task import Requirement, TaskError
 from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.patterns import COUNT_BATCH_MAX, farm, map_reduce
-from tests.workflow.support import Driver, engine_for, reloaded, run
+from tests.workflow.support import Driver, engine_for, next_task, reloaded, run
 
 
 def square(number: int) -> int:
@@ -45,6 +49,64 @@ def test_a_farm_states_its_ports_defaults_and_settings() -> None:
     assert (task.name, task.shape.requirements, task.options.attempts) == ("du", (Requirement("io"),), 2)
     assert engine.code_table[0].parameters == ("item",)
     assert (net.inputs, net.outputs) == (["paths"], ["sizes"])
+
+
+@given(st.lists(st.integers(), max_size=30), st.randoms(use_true_random=False), st.booleans())
+def test_an_ordered_farm_gives_results_in_the_order_of_its_items(
+    items: list[int], random: Random, pairs: bool
+) -> None:
+    """Whatever task ends first; also when the engine is loaded from a dump after each."""
+    engine = engine_for(farm(square, ordered=True, pairs=pairs), items=items)
+    driver = Driver(engine, lambda number: random.randrange(number), reloaded).run()
+    expected = [(item, item * item) if pairs else item * item for item in items]
+    assert driver.engine.outputs() == {"results": expected}
+    assert driver.engine.explain_stuck() == []
+
+
+def test_an_ordered_farm_holds_no_task_back_and_no_result_longer_than_needed() -> None:
+    opened = []
+
+    def loads(data: bytes) -> object:
+        opened.append(pickle.loads(data))
+        return opened[-1]
+
+    engine = WorkflowEngine(farm(square, ordered=True), {"items": range(4)}, dumps=pickle.dumps, loads=loads)
+    tasks = [next_task(engine) for _ in range(5)]
+    assert tasks == [1, 2, 3, 4, None]
+    for task_id in (1, 2, 3, 4):
+        assert pickle.loads(engine.extract(task_id).arguments[0]) == task_id - 1
+    for task_id, there in ((3, 0), (1, 1), (4, 1), (2, 4)):
+        engine.inject(task_id, ((pickle.dumps(f"result {task_id}"),),))
+        assert next_task(engine) is None
+        assert len(engine.output_tokens("results", 0)) == there
+    assert [value for value in opened if isinstance(value, str)] == []  # nobody but who asks opens results
+    assert engine.outputs() == {"results": [f"result {number}" for number in (1, 2, 3, 4)]}
+
+
+def test_an_ordered_farm_has_the_item_for_programs_and_names_of_files() -> None:
+    net = farm(Program(["du", "{item}"]), ordered=True, stage_in={"in": "corpus/{item}"})
+    engine = engine_for(net, items=["a", "b"])
+    task = engine.extract(next_task(engine) or 0)
+    plan, values, _ = split_plan(task.arguments)
+    assert plan is not None
+    assert plan.fetch == (("in", "corpus/a"),)
+    assert [pickle.loads(value) for value in values] == ["a"]
+    by_position = engine_for(farm(len, ordered=True, stage_in={"in": "corpus/{item}"}), items=["a"])
+    plan, _, _ = split_plan(by_position.extract(next_task(by_position) or 0).arguments)
+    assert plan is not None
+    assert plan.fetch == (("in", "corpus/a"),)
+
+
+def test_behind_an_item_that_fails_there_are_no_ordered_results() -> None:
+    engine = engine_for(farm(square, ordered=True), items=range(3))
+    for _ in range(3):
+        engine.extract(next_task(engine) or 0)
+    for task_id in (1, 3):
+        engine.inject(task_id, ((pickle.dumps(task_id),),))
+    engine.fail(2, TaskError("ValueError", "no"))
+    assert next_task(engine) is None
+    assert engine.outputs() == {"results": [1]}
+    assert any("task 2 (square) was failed" in line for line in engine.explain_stuck())
 
 
 def test_a_source_file_gets_its_item_by_position() -> None:
