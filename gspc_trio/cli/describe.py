@@ -14,6 +14,8 @@ def describe_status(status: RtsStatus) -> list[str]:
             lines.append(f"        {rif.detail}")
         if rif.retry_in_s is not None:
             lines.append(f"        tried again in {rif.retry_in_s:.1f} s")
+        if rif.ends_in_s is not None:
+            lines.append(f"        taken down in {rif.ends_in_s:.0f} s: its host ends then")
     lines += ["", f"{'CLASS':<12}{'TOTAL':>8}{'FREE':>8}{'HELD':>8}{'BLOCKED':>9}"]
     lines += [
         f"{name:<12}{entry.total:>8}{entry.free:>8}{entry.held:>8}{entry.blocked:>9}"

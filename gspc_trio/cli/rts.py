@@ -35,7 +35,8 @@ from gspc_trio.cli.common import (
 )
 from gspc_trio.cli.describe import describe_status
 from gspc_trio.cli.waiting import describe_waiting
-from gspc_trio.components.rts.lifecycle import NO_STRATEGY
+from gspc_trio.components.provision.strategy import parse_time
+from gspc_trio.components.rts.messages import NO_STRATEGY
 from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.components.rts.shell.service import RtsService
 from gspc_trio.components.rts.shell.system import RtsSettings, open_system
@@ -220,12 +221,13 @@ async def bootstrap(
     settings
         name=value, an option of the strategy; repeat it to set several. For ssh: python (the interpreter
         there), config (in place of ~/.ssh/config). For both: directory, memory, spill, spill_directory (as
-        for gspc-rts start).
+        for gspc-rts start); time (e.g. 10m), after which the host ends: it gets no task that takes longer.
     """
     options = dict(parse_option(text) for text in settings or [])
-    for name in {"memory", "spill"} & options.keys():
+    for name, parse in (("memory", parse_size), ("spill", parse_size), ("time", parse_time)):
         try:
-            parse_size(options[name])
+            if name in options:
+                parse(options[name])
         except ValueError as error:
             raise UsageError(f"--set {name}={options[name]}: {error}") from error
     async with join_rts(running_connection(connection_file)) as rts:

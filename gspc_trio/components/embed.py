@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.server import JobSettings, run_job
 from gspc_trio.components.provision.shell.hardware import discover_hardware
-from gspc_trio.components.provision.strategy import EMBEDDED, RifOrder, Strategy
+from gspc_trio.components.provision.strategy import EMBEDDED, RifOrder, Strategy, ends_in_s
 from gspc_trio.components.rif.shell.service import open_rif
 from gspc_trio.components.rts.shell.client import Home, RunTimeSystem, join_rts
 from gspc_trio.components.rts.shell.system import RtsOptions, RtsSettings, open_system
@@ -296,6 +296,7 @@ class EmbeddedStrategy:
             backend=self._backend,
             listen=f"memory:{order.rif_id}.{order.incarnation}",
             rts=rts,
+            ends_in_s=ends_in_s(order.options),
         ) as rif:
             reason: str = await rif.wait_ended()
             return reason

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
+from collections.abc import Mapping
 from typing import Protocol
 
 from attrs import field, frozen
@@ -11,6 +13,9 @@ from gspc_trio.core.ids import RifId
 
 EMBEDDED = "embedded"
 """Name of the strategy that runs a RIF in the process of the run-time system, with which it ends."""
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])?")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 LINES_KEPT = 8
 """How many of the last lines that a RIF printed are kept, to say why it did not come up."""
@@ -81,8 +86,39 @@ def check_options(order: RifOrder, *known: str) -> None:
         raise StrategyError(f"there is no option {unknown[0]!r}; there are: {', '.join(sorted(known))}")
 
 
+def come_up_times(strategies: Mapping[str, Strategy]) -> dict[str, float]:
+    """Return how many seconds RIFs may take to come up under those strategies that state it."""
+    times = {name: getattr(strategy, "come_up_s", None) for name, strategy in strategies.items()}
+    return {name: float(seconds) for name, seconds in times.items() if seconds is not None}
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds that a text like ``90``, ``90s``, ``10m``, ``2h`` or ``1.5d`` means.
+
+    Raises:
+        ValueError: it has another form; the message is one line for people.
+    """
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no time; write for example 90s, 10m, 2h or 1d")
+    return float(found[1]) * _SECONDS[found[2] or "s"]
+
+
+def ends_in_s(options: Mapping[str, str]) -> float | None:
+    """Return after how many seconds a RIF ends by its options (``time``), None if they say nothing.
+
+    Raises:
+        ValueError: it is no time.
+    """
+    return parse_time(options["time"]) if "time" in options else None
+
+
 class Strategy(Protocol):
-    """A way to start RIFs."""
+    """A way to start RIFs.
+
+    It may have the attribute ``come_up_s``: how many seconds a RIF may take from its start to its first word,
+    ``math.inf`` for as long as it takes. Without it that is ``Limits.bootstrap_timeout_s``.
+    """
 
     async def run(self, order: RifOrder) -> str:
         """Start a RIF and return when nothing is left of it, saying how it ended.

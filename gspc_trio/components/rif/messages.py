@@ -6,7 +6,7 @@ from attrs import field, frozen
 from msgspec import Struct
 
 from gspc_trio.components.worker.messages import OpenJob
-from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, RifId, TaskId
+from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, RifId, Seconds, TaskId
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome
 
@@ -81,6 +81,7 @@ class RifHello(Struct, frozen=True):
         hardware: what was found on the host, of which nothing is added before the RTS says so; of one that
             has connected again all that it has now, parents before children.
         claims: what is in use there, if it has connected again; None: it comes for the first time.
+        ends_in_s: when its host ends, with all that runs there; None: nobody knows of an end.
     """
 
     rif_id: RifId
@@ -90,6 +91,7 @@ class RifHello(Struct, frozen=True):
     address: str
     hardware: tuple[Resource, ...]
     claims: tuple[Claim, ...] | None = None
+    ends_in_s: Seconds | None = None
 
 
 class CloseJobEverywhere(Struct, frozen=True):
@@ -132,7 +134,7 @@ class RifProcessOrder:
         rif_id, incarnation, host: who it is, and where.
         cores: how many it is to offer, 0 for what its hardware has.
         options: ``listen``, the address for schedulers; ``log_level``; ``directory``, where tasks with files
-            run. Those of its memory servers are read where these are started.
+            run; ``time``, after which it ends. Those of its memory servers are read where these are started.
         grace_s: how long it waits for an RTS that is gone.
     """
 

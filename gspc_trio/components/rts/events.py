@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from gspc_trio.components.rif.messages import DagReport, RifHello
 from gspc_trio.components.rm.events import Added, Removed
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke, Revoked
-from gspc_trio.components.rts.messages import JobEnd, RegisterJob
+from gspc_trio.components.rts.messages import CORES_MAX, NO_STRATEGY, JobEnd, RegisterJob
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
@@ -37,6 +37,31 @@ class BootstrapAsked(Struct, frozen=True):
     strategy: str = "local"
     cores: int = 0
     options: dict[str, str] = field(default_factory=dict)
+
+
+def refusal_of(event: BootstrapAsked, strategies: frozenset[str], rifs: int, rifs_max: int) -> str:
+    """Return why a bootstrap cannot be, or "".
+
+    Args:
+        event: what is asked for.
+        strategies: names of those there are.
+        rifs, rifs_max: number of RIFs there are, and may be.
+    """
+    if event.strategy not in strategies:
+        there = ", ".join(sorted(strategies)) or "none"
+        return f"{NO_STRATEGY} {event.strategy!r}; there are: {there}"
+    if not event.hosts:
+        return "no host was named"
+    twice = sorted({host for host in event.hosts if event.hosts.count(host) > 1})
+    if twice or "" in event.hosts:
+        return f"hosts named twice: {', '.join(twice)}" if twice else "a host has no name"
+    if event.cores < 0:
+        return f"the number of cores is {event.cores}; it must not be negative"
+    if event.cores > CORES_MAX:
+        return f"a host offers at most {CORES_MAX} cores, not {event.cores}: each has a process of its own"
+    if rifs + len(event.hosts) > rifs_max:
+        return f"there may be {rifs_max} RIFs; there are {rifs}, {len(event.hosts)} more were asked for"
+    return ""
 
 
 class TeardownAsked(Struct, frozen=True):

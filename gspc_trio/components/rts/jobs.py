@@ -83,7 +83,9 @@ class Jobs:
         rifs = [rif.rif_id for rif in self._lives.rifs.values() if rif.state in (RifState.UP, RifState.AWAY)]
         self._lives.actions.append(AcceptJob(event.link, job, adopted, rifs=tuple(rifs) if adopted else ()))
         self._lives.actions.extend(
-            announcement(rif, (job,)) for rif in self._lives.rifs.values() if rif.state is RifState.UP
+            announcement(rif, (job,), self._lives.now)
+            for rif in self._lives.rifs.values()
+            if rif.state is RifState.UP
         )
         self._lives.actions.append(TellRm(JobJoined(job, wish.weight, wish.priority)))
 
@@ -136,7 +138,7 @@ class Jobs:
         self._lives.actions.append(JobChanged(self._lives.now, job, "running", wish.name))
         self._lives.actions.append(AcceptJob(event.link, job, back=True))
         self._lives.actions.extend(
-            announcement(rif, (job,)) for rif in lives.rifs.values() if rif.state is RifState.UP
+            announcement(rif, (job,), lives.now) for rif in lives.rifs.values() if rif.state is RifState.UP
         )
         known = entry is not None
         self._lives.actions.append(

@@ -32,8 +32,9 @@ from gspc_trio.components.rts.events import (
     RifLost,
     RifUnfit,
     TeardownAsked,
+    refusal_of,
 )
-from gspc_trio.components.rts.messages import CORES_MAX, RifGone, RifUp
+from gspc_trio.components.rts.messages import RifGone, RifUp
 from gspc_trio.components.rts.state import (
     Add,
     Limits,
@@ -50,9 +51,6 @@ from gspc_trio.core.resources import MEMORY_CLASS, BadResources, Resource
 from gspc_trio.records.facts import RifChanged
 
 UNCONFIRMED = "it did not say in time that revoked work has ended"
-
-NO_STRATEGY = "there is no strategy"
-"""How the refusal of a bootstrap begins when its strategy is not known."""
 
 
 @define(eq=False)
@@ -180,11 +178,20 @@ class LifeCycle(Turn[RtsAction]):
         rif.incarnation += 1
         rif.running, rif.reason = True, ""
         rif.killed = rif.adrift = rif.fresh = rif.doubled = False
-        rif.timer_at = self.now + self.limits.bootstrap_timeout_s
+        rif.until_s = None
+        rif.timer_at = self.now + self._come_up_s(rif)
         self.actions.append(
             StartRif(rif.rif_id, rif.incarnation, rif.host, rif.strategy, rif.cores, dict(rif.options))
         )
         self._record(rif)
+
+    def _come_up_s(self, rif: ManagedRif) -> float:
+        return self.limits.come_up_s.get(rif.strategy, self.limits.bootstrap_timeout_s)
+
+    def note_end(self, rif: ManagedRif, ends_in_s: float | None) -> None:
+        """A RIF says when its host ends: it is taken down a little before."""
+        if ends_in_s is not None:
+            rif.until_s = self.now + max(0.0, ends_in_s - self.limits.end_margin_s)
 
     def up(self, event: RifConnected) -> bool:
         """Take the first word of a RIF; return whether it is to get its resources now."""
@@ -204,6 +211,9 @@ class LifeCycle(Turn[RtsAction]):
             self.actions.append(DropLink(event.link, refused))
             return False
         rif.link, rif.address, rif.pid = event.link, hello.address, hello.pid
+        if self._come_up_s(rif) != self.limits.bootstrap_timeout_s:  # from now on it is as quick as any
+            rif.timer_at = self.now + self.limits.bootstrap_timeout_s
+        self.note_end(rif, hello.ends_in_s)
         self.by_link[event.link] = rif
         if self.grants_ahead is not None:
             self.actions.append(TellRif(event.link, self.grants_ahead))
@@ -244,7 +254,7 @@ class LifeCycle(Turn[RtsAction]):
     def announce(self, rif: ManagedRif) -> None:
         """Tell all jobs what the RIF has now."""
         if self._jobs:
-            self.actions.append(announcement(rif, tuple(self._jobs)))
+            self.actions.append(announcement(rif, tuple(self._jobs), self.now))
 
     # Loss ---------------------------------------------------------------------------------------------------
 
@@ -338,7 +348,14 @@ class LifeCycle(Turn[RtsAction]):
         rif.quarantine = None
 
     def _settle(self, rif: ManagedRif) -> None:
-        """Nothing is left of a lost RIF: bootstrap it again after a pause, or say that it did not come up."""
+        """Nothing is left of a lost RIF: bootstrap it again after a pause, or say that it did not come up.
+
+        One whose host ends now has done what it was for.
+        """
+        if rif.until_s is not None and rif.until_s <= self.now:
+            self._conclude(rif, rif.reason)
+            self._forget(rif)
+            return
         if not rif.is_first_try:
             self._conclude(rif, rif.reason)
             delays = self.limits.retry_delays_s
@@ -444,7 +461,7 @@ class LifeCycle(Turn[RtsAction]):
             self.stop(self.rifs[rif_id])
         self._answer_teardowns("")
 
-    def stop(self, rif: ManagedRif) -> None:
+    def stop(self, rif: ManagedRif, reason: str = "it was taken down") -> None:
         """Take one RIF down: ask it if it can be asked, end it if not."""
         if rif.state is RifState.STOPPING:
             return
@@ -453,11 +470,11 @@ class LifeCycle(Turn[RtsAction]):
             return
         was_up = rif.state in (RifState.UP, RifState.AWAY)
         rif.move(RifState.STOPPING)
-        rif.reason, rif.timer_at = "it was taken down", None
+        rif.reason, rif.timer_at = reason, None
         self._coming.changed(rif)
         if was_up:
             self._withdraw(rif, rif.reason)
-        self._refuse_requests(rif, f"{rif.rif_id} was taken down")
+        self._refuse_requests(rif, f"{rif.rif_id} is gone: {reason}")
         self._conclude(rif, rif.reason)
         if rif.link is not None:
             self.actions.append(TellRif(rif.link, StopRif()))
@@ -485,16 +502,21 @@ class LifeCycle(Turn[RtsAction]):
         rifs = self.rifs.values()
         times = [rif.timer_at for rif in rifs if rif.timer_at is not None]
         times += [rif.quarantine.due_s for rif in rifs if rif.quarantine is not None]
+        times += [rif.until_s for rif in rifs if rif.until_s is not None and rif.is_there]
         return min(times, default=None)
 
     def tick(self) -> None:
         """Look at the timers."""
+        for rif in list(self.rifs.values()):
+            if rif.until_s is not None and rif.until_s <= self.now and rif.is_there:
+                self.stop(rif, "its host ends")
         for rif in [
             rif for rif in self.rifs.values() if rif.timer_at is not None and rif.timer_at <= self.now
         ]:
             if rif.state is RifState.STARTING:
                 done = "add its first resources" if rif.link is not None else "come up"
-                self.lose(rif, f"it did not {done} within {self.limits.bootstrap_timeout_s:g} s")
+                within_s = self.limits.bootstrap_timeout_s if rif.link is not None else self._come_up_s(rif)
+                self.lose(rif, f"it did not {done} within {within_s:g} s")
             elif rif.state is RifState.LOST:
                 self._start(rif)
             elif rif.state is RifState.UP:
@@ -562,31 +584,7 @@ class LifeCycle(Turn[RtsAction]):
             assert all(self.rifs[rif_id].state is RifState.STOPPING for rif_id in teardown.waiting)
 
 
-def announcement(rif: ManagedRif, jobs: tuple[JobId, ...]) -> TellJobs:
+def announcement(rif: ManagedRif, jobs: tuple[JobId, ...], now: float) -> TellJobs:
     """Return what these jobs are told of a RIF that is up."""
-    return TellJobs(jobs, RifUp(rif.rif_id, rif.incarnation, rif.host, rif.address, rif.usable()))
-
-
-def refusal_of(event: BootstrapAsked, strategies: frozenset[str], rifs: int, rifs_max: int) -> str:
-    """Return why a bootstrap cannot be, or "".
-
-    Args:
-        event: what is asked for.
-        strategies: names of those there are.
-        rifs, rifs_max: number of RIFs there are, and may be.
-    """
-    if event.strategy not in strategies:
-        there = ", ".join(sorted(strategies)) or "none"
-        return f"{NO_STRATEGY} {event.strategy!r}; there are: {there}"
-    if not event.hosts:
-        return "no host was named"
-    twice = sorted({host for host in event.hosts if event.hosts.count(host) > 1})
-    if twice or "" in event.hosts:
-        return f"hosts named twice: {', '.join(twice)}" if twice else "a host has no name"
-    if event.cores < 0:
-        return f"the number of cores is {event.cores}; it must not be negative"
-    if event.cores > CORES_MAX:
-        return f"a host offers at most {CORES_MAX} cores, not {event.cores}: each has a process of its own"
-    if rifs + len(event.hosts) > rifs_max:
-        return f"there may be {rifs_max} RIFs; there are {rifs}, {len(event.hosts)} more were asked for"
-    return ""
+    known = (rif.rif_id, rif.incarnation, rif.host, rif.address, rif.usable(), rif.ends_in_s(now))
+    return TellJobs(jobs, RifUp(*known))

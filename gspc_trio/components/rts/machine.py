@@ -94,6 +94,7 @@ class Returns:
             return
         rif.address, rif.pid, rif.fresh = hello.address, hello.pid, False
         rif.resources = {resource.resource_id: resource for resource in resources}
+        lives.note_end(rif, hello.ends_in_s)
         lives.come_back(rif, event.link)
         for claim in hello.claims or ():  # before the RM can give what is claimed to whoever waits
             self._claimed(rif, claim, new)

@@ -13,6 +13,9 @@ from gspc_trio.core.messages import Done, OutputLine, Question
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import TaskState
 
+NO_STRATEGY = "there is no strategy"
+"""How the refusal of a bootstrap begins when its strategy is not known."""
+
 CORES_MAX = 4096
 """Cores of one host: no hardware has more, and a machine cannot compute in so many processes."""
 
@@ -148,13 +151,18 @@ class LeaveJob(Question[Done], frozen=True):
 
 
 class RifUp(Struct, frozen=True):
-    """A RIF is there, or its resources have changed: its address for schedulers, and all that it has."""
+    """A RIF is there, or its resources have changed: its address for schedulers, and all that it has.
+
+    Attributes:
+        ends_in_s: when its host ends, with all that runs there; None: nobody knows of an end.
+    """
 
     rif_id: RifId
     incarnation: Count
     host: str
     address: str
     resources: tuple[Resource, ...]
+    ends_in_s: Seconds | None = None
 
 
 class RifGone(Struct, frozen=True):
@@ -299,6 +307,7 @@ class RifStatus(Struct, frozen=True):
         workers: their number.
         detail: why it is not up.
         retry_in_s: when a lost one is tried again, or None.
+        ends_in_s: when it is taken down because its host ends, or None.
     """
 
     rif_id: RifId
@@ -312,6 +321,7 @@ class RifStatus(Struct, frozen=True):
     workers: Count
     detail: str
     retry_in_s: float | None
+    ends_in_s: float | None = None
 
 
 class RegisteredJob(JobEntry, frozen=True):

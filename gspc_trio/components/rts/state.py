@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import TypeAlias
 
+import msgspec
 from attrs import define, field
 from msgspec import Struct
 
@@ -21,6 +22,8 @@ class Limits(Struct, frozen=True):
 
     Attributes:
         bootstrap_timeout_s: how long a RIF may take from its start to its first word.
+        come_up_s: the same for strategies that state a time of their own; inf: as long as it takes.
+        end_margin_s: so long before its host ends a RIF is taken down.
         retry_delays_s: pauses before a lost RIF is bootstrapped again: the first time, the second, and so on;
             the last one again and again.
         stable_after_s: after a RIF has been up for so long they begin anew.
@@ -39,6 +42,8 @@ class Limits(Struct, frozen=True):
     """
 
     bootstrap_timeout_s: float = 30.0
+    come_up_s: dict[str, float] = msgspec.field(default_factory=dict)
+    end_margin_s: float = 2.0
     retry_delays_s: tuple[float, ...] = (0.1, 1.0, 5.0, 10.0, 20.0, 40.0, 60.0)
     stable_after_s: float = 60.0
     revoke_timeout_s: float = 5.0
@@ -163,6 +168,7 @@ class ManagedRif:
         tries: how often it was bootstrapped again since it was last stable.
         pause_s: between the end of the last incarnation and the next one.
         up_at: when it came up.
+        until_s: when it is taken down, because its host ends; None: nobody knows of an end.
         timer_at: when it must have come up or back, answered a revoke or stopped, or is bootstrapped again.
         owed: revokes that it has to answer, oldest first.
         reason: why it is not up.
@@ -199,6 +205,7 @@ class ManagedRif:
     tries: int = 0
     pause_s: float = 0.0
     up_at: float = 0.0
+    until_s: float | None = None
     timer_at: float | None = None
     owed: dict[GrantId, Owed] = field(factory=dict)
     reason: str = ""
@@ -237,6 +244,10 @@ class ManagedRif:
         """Return in how many seconds the next incarnation is started; None: it waits for no time."""
         return max(0.0, self.timer_at - now) if self.is_to_come_again and self.timer_at is not None else None
 
+    def ends_in_s(self, now: float) -> float | None:
+        """Return in how many seconds it is taken down because its host ends; None: nobody knows of an end."""
+        return None if self.until_s is None else max(0.0, self.until_s - now)
+
     def awaited_s(self, limits: Limits) -> float:
         """Return how long it is awaited when it is away."""
         return limits.fresh_s if self.fresh else limits.grace_s
@@ -251,6 +262,11 @@ class ManagedRif:
         """Go on to another state, as :data:`TRANSITIONS` allows."""
         assert state in TRANSITIONS[self.state], f"{self.rif_id} from {self.state} to {state}"
         self.state = state
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is connected, or awaited with what it has."""
+        return (self.link is not None and self.state is not RifState.STOPPING) or self.state is RifState.AWAY
 
     @property
     def is_idle(self) -> bool:

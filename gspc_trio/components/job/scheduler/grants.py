@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gspc_trio.components.job.scheduler.ending import note_end
 from gspc_trio.components.job.scheduler.interface import (
     Claims,
     GivenUp,
@@ -119,6 +120,7 @@ def resources_up(state: SchedulerState, event: ResourcesUp) -> None:
     A grant that had lost one of them goes back; the resource manager would not notice otherwise, for to it
     nothing was lost.
     """
+    note_end(state, event)
     for resource in event.resources:
         resource_id, resource_class = resource.resource_id, resource.resource_class
         if resource_id not in state.known:

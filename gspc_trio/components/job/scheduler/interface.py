@@ -26,9 +26,14 @@ class TasksReady(Struct, frozen=True):
 
 
 class ResourcesUp(Struct, frozen=True):
-    """The workers of these resources can be reached; said again, it changes nothing."""
+    """The workers of these resources can be reached; said again, it changes nothing.
+
+    Attributes:
+        until_s: time at which their host ends, with all that runs there; None: nobody knows of an end.
+    """
 
     resources: tuple[Resource, ...]
+    until_s: float | None = None
 
 
 class ResourcesLost(Struct, frozen=True):

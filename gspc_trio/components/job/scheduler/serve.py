@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from itertools import islice
 from math import inf
 
+from gspc_trio.components.job.scheduler.ending import fitting_share
 from gspc_trio.components.job.scheduler.state import (
     AVOIDING_SEEN,
     AskedBack,
@@ -110,8 +111,9 @@ def _share(state: SchedulerState, queue: ShapeQueue) -> int:
 
 def _fill(state: SchedulerState, held: Held, share: int) -> bool:
     """Submit tasks to a grant until it has its share or enough work; return whether any was."""
-    queue, sent = held.queue, held.sent
-    waiting, elsewhere = queue.waiting, queue.elsewhere
+    if state.ends:
+        share = fitting_share(state, held, share)
+    queue, sent, waiting, elsewhere = held.queue, held.sent, held.queue.waiting, held.queue.elsewhere
     row = waiting.first_row()
     count, work_s, ahead_s = len(sent), held.work_s, state.work_ahead.ahead_s
     enough_s = ahead_s / 2  # for the first one: who has more than half has enough; then it is filled up

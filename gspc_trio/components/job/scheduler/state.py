@@ -430,6 +430,8 @@ class SchedulerState(Turn[SchedulerAction]):
         dropped: number of those that failed and are not kept.
         grants, by_resource: what is held, by grant and by resource.
         known, class_sizes: resources that are up with their class, and how many of each class.
+        ends: hosts that end, and when.
+        aside: shapes of tasks that wait for a host which stays as long as they take.
         proven: hosts where a task of the job has finished.
         of_host: a host and those of ``known`` that it has, when somebody has asked for them.
         times: (resource class, code id) -> measured time.
@@ -460,6 +462,8 @@ class SchedulerState(Turn[SchedulerAction]):
     known: dict[ResourceId, str] = field(factory=dict)
     class_sizes: dict[str, int] = field(factory=dict)
     of_host: tuple[str, frozenset[ResourceId]] = ("", frozenset())
+    ends: dict[str, float] = field(factory=dict)
+    aside: set[Shape] = field(factory=set)
     proven: set[str] = field(factory=set)
     times: dict[tuple[str, int], CodeTime] = field(factory=dict)
     queues: dict[Shape, ShapeQueue] = field(factory=dict)

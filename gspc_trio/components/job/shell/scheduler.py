@@ -184,6 +184,7 @@ class SchedulerRoutes:
         self.grace_s = 0.0
         self._links: dict[RifId, _RifLink] = {}
         self._rif_of: dict[ResourceId, RifId] = {}
+        self._ends: dict[RifId, float | None] = {}
         self._submitted = 0
         self._withheld: list[Withheld] = []
 
@@ -337,7 +338,9 @@ class SchedulerRoutes:
             self._rif_of[resource.resource_id] = endpoint.rif_id
             self._hosts[resource.resource_id] = endpoint.host
             self._note(resource, endpoint.host, "added")
-        self._put(ResourcesUp(endpoint.resources))
+        left_s = endpoint.ends_in_s
+        self._ends[endpoint.rif_id] = None if left_s is None else trio.current_time() + left_s
+        self._put(ResourcesUp(endpoint.resources, self._ends[endpoint.rif_id]))
 
     def _note(self, resource: Resource, host: str, state: str) -> None:
         """Record for watchers what there is to run on."""
@@ -366,6 +369,7 @@ class SchedulerRoutes:
     def _drop(self, link: _RifLink, reason: str) -> None:
         endpoint = link.endpoint
         del self._links[endpoint.rif_id]
+        self._ends.pop(endpoint.rif_id, None)
         for resource in endpoint.resources:
             self._rif_of.pop(resource.resource_id, None)
             self._note(resource, endpoint.host, "removed")
@@ -396,7 +400,7 @@ class SchedulerRoutes:
                     self._lose(link, str(error))
                 await trio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RECONNECT_MAX_S)
-                self._put(ResourcesUp(link.endpoint.resources))
+                self._put(ResourcesUp(link.endpoint.resources, self._ends.get(link.endpoint.rif_id)))
 
     def _awaits(self, link: _RifLink, reason: str) -> bool:
         """Whether a RIF is to be found again as it was; should it be dead, the RTS says so."""

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 ENTRY_POINTS = "gspc_trio.strategies"
 """Group in which packages offer strategies."""
 
-RIF_OPTIONS = ("directory", "listen", "log_level", "memory", "spill", "spill_directory")
+RIF_OPTIONS = ("directory", "listen", "log_level", "memory", "spill", "spill_directory", "time")
 """Options that a RIF in a process of its own knows, whatever has started it."""
 
 LINE_LENGTH_MAX = 500

@@ -17,6 +17,7 @@ import trio
 from msgspec.structs import replace
 
 from gspc_trio.components.provision.shell.hardware import discover_hardware
+from gspc_trio.components.provision.strategy import ends_in_s
 from gspc_trio.components.rif.messages import RifProcessOrder
 from gspc_trio.components.rif.shell.service import RifService, open_rif
 from gspc_trio.components.wire.codec import wire_codec
@@ -71,6 +72,7 @@ async def run_rif(order: RifProcessOrder) -> str:
                 listen=order.options.get("listen") or address_towards(order.rts),
                 rts=order.rts,
                 grace_s=order.grace_s,
+                ends_in_s=ends_in_s(order.options),
             ) as rif:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_stop_on_signal, rif, signals)
@@ -95,6 +97,7 @@ def main() -> int:
     logging.basicConfig(level=level, stream=sys.stderr, format=f"{order.rif_id}: %(levelname)s: %(message)s")
     try:
         directories = order.options.get("directory", ""), quota_of(order.options).spill_directory
+        ends_in_s(order.options)
     except ValueError as error:
         print(f"{order.rif_id} ends: {error}", file=sys.stderr)
         return 1

@@ -111,6 +111,7 @@ class RifService(Performer[HostAction]):
         rif_id, incarnation, host: what it is called, and where it runs.
         address: where schedulers reach it.
         machine: decides.
+        until_s: when its host ends, None if nobody knows.
     """
 
     machine: RifHost
@@ -147,6 +148,7 @@ class RifService(Performer[HostAction]):
         self._checks: set[CheckGrant] = set()
         self._records: dict[ResourceId, WorkerChanged] = {}
         self._news = trio.Event()
+        self.until_s: float | None = None
         self._ended = trio.Event()
         self._reason = ""
 
@@ -185,6 +187,7 @@ class RifService(Performer[HostAction]):
                     peer.post(self._hello(hardware))
                     nursery.start_soon(self._listen_to_rts, peer)
                     nursery.start_soon(self._send_records)
+                    nursery.start_soon(self._end_in_time)
                     task_status.started(self)
                     await drive(self.machine, self._inbox, self.perform)
                     self._post_records()
@@ -203,7 +206,9 @@ class RifService(Performer[HostAction]):
 
     def _hello(self, hardware: tuple[Resource, ...]) -> RifHello:
         pid = self._network.process_info().pid
-        return RifHello(self.rif_id, self.incarnation, pid, self.host, self.address, hardware)
+        left_s = None if self.until_s is None else max(0.0, self.until_s - trio.current_time())
+        known = (self.rif_id, self.incarnation, pid, self.host, self.address, hardware)
+        return RifHello(*known, ends_in_s=left_s)
 
     def _greet_again(self, rts: Peer) -> None:
         """Say what there is to a run-time system that may know nothing of it."""
@@ -314,6 +319,13 @@ class RifService(Performer[HostAction]):
                 drop_offender(self._rts, f"{type(answer).__name__} does not say which grants there are")
         finally:
             self._checks.discard(doubt)
+
+    async def _end_in_time(self) -> None:
+        """End with the host, should the RTS not have ended it before."""
+        if self.until_s is not None:
+            await trio.sleep_until(self.until_s)
+            self.stop("its host ends")
+            await self._cancel_later()
 
     async def _cancel_later(self) -> None:
         """Workers that do not end in time are killed with everything."""
@@ -443,6 +455,7 @@ async def open_rif(
     load: LoadReport = report_load,
     clock: Callable[[], float] = time.time,
     grace_s: float = 0.0,
+    ends_in_s: float | None = None,
 ) -> AsyncIterator[RifService]:
     """Run a RIF for as long as the block lasts, or until its RTS is gone or tells it to stop.
 
@@ -458,12 +471,15 @@ async def open_rif(
         load: reports the load of the host.
         clock: seconds since 1970, as compute processes of the host count them.
         grace_s: how long the RTS is awaited when it is gone, with all that runs here; 0: the RIF ends.
+        ends_in_s: when the host ends; the RIF tells its RTS, and ends then itself. None: nobody knows.
 
     Raises:
         ConnectionProblem: the RTS cannot be reached.
         OSError: the address is taken.
     """
     service = RifService(network, backend, staging, rif_id, incarnation, host, load, clock)
+    if ends_in_s is not None:
+        service.until_s = trio.current_time() + ends_in_s
     run = partial(service.run, listen, rts, hardware, grace_s)
     async with open_service(run, stop=service.stop, grace_s=STOP_S) as rif:
         yield rif

@@ -12,7 +12,7 @@ import trio
 from msgspec import structs
 from msgspec.structs import replace
 
-from gspc_trio.components.provision.strategy import OutOfSight, RifOrder, Strategy
+from gspc_trio.components.provision.strategy import OutOfSight, RifOrder, Strategy, come_up_times
 from gspc_trio.components.rif.messages import CloseJobEverywhere, DagReport, StopRif
 from gspc_trio.components.rm.explain import ExplainedRequest, JobShare
 from gspc_trio.components.rm.machine import ResourceManager
@@ -463,7 +463,8 @@ async def open_rts_service(
         OSError: it cannot listen at one of the addresses.
     """
     epoch = int(time.time()) if epoch is None else epoch
-    service = RtsService(network, strategies, limits or Limits(), epoch, issue, placement)
+    limits = structs.replace(limits or Limits(), come_up_s=come_up_times(strategies))
+    service = RtsService(network, strategies, limits, epoch, issue, placement)
     prepare(service)
     async with open_scope() as nursery:
         await service.start(nursery, listen)
@@ -511,6 +512,7 @@ def _rif_status(rif: ManagedRif, now: float) -> RifStatus:
         workers=len(rif.resources),
         detail=detail,
         retry_in_s=rif.retry_in_s(now),
+        ends_in_s=rif.ends_in_s(now),
     )
 
 

@@ -1,0 +1,119 @@
+"""Hosts that end at a known time: a task goes only where the time that it states is left.
+
+Where it is not, the task waits for hosts that stay longer, in a queue of its own. It goes back when there is
+another host. Nothing of this is done while no host has an end.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from math import inf
+
+from attrs import evolve
+from msgspec.structs import replace
+
+from gspc_trio.components.job.scheduler.interface import ResourcesUp
+from gspc_trio.components.job.scheduler.state import (
+    Held,
+    SchedulerState,
+    ShapeQueue,
+    TaskEntry,
+    TaskPlace,
+    rank_of,
+)
+from gspc_trio.components.job.scheduler.tasks import withdraw
+from gspc_trio.core.ids import ResourceId, host_name
+from gspc_trio.core.task import Requirement, Shape, Task
+
+
+def stated_s(task: Task) -> float | None:
+    """Return how long a task takes at most, or is expected to, as it says itself."""
+    for seconds in (task.options.timeout_s, task.options.estimate_s, task.shape.estimate_s):
+        if seconds is not None and seconds > 0:
+            return seconds
+    return None
+
+
+def note_end(state: SchedulerState, event: ResourcesUp) -> None:
+    """Resources are there, or said again: note when their hosts end, and look at what waits for such news."""
+    news = any(resource.resource_id not in state.known for resource in event.resources)
+    for host in {host_name(resource.resource_id) for resource in event.resources}:
+        if event.until_s is not None:
+            news = news or state.ends.get(host) != event.until_s
+            state.ends[host] = event.until_s
+        elif state.ends.pop(host, None) is not None:
+            news = True
+    if news and state.aside:
+        bring_back(state)
+
+
+def bring_back(state: SchedulerState) -> None:
+    """Let tasks that were put aside wait with the others of their shape again."""
+    for queue in [queue for queue in state.queues.values() if queue.shape in state.aside]:
+        for entry in [*queue.elsewhere.values(), *queue.waiting]:
+            _move(state, entry, state.look_ahead.shape_of(entry.task))
+    state.aside.clear()
+
+
+def fitting_share(state: SchedulerState, held: Held, share: int) -> int:
+    """Return how many tasks a grant may have, at most ``share``, if its host has an end.
+
+    What would be next and takes longer than the host stays is put aside.
+    """
+    until_s = min(state.ends.get(host_name(name), inf) for name in held.resources)
+    if until_s == inf:
+        return share
+    left_s = until_s - state.now
+    begins_s = sum(stated_s(entry.task) or 0.0 for entry in held.sent.values())
+    misfits, count, queue = list[TaskEntry](), len(held.sent), held.queue
+    for entry in chain(queue.elsewhere.values(), queue.waiting):
+        if count >= share:
+            break
+        time_s = stated_s(entry.task) or 0.0
+        if time_s > left_s or left_s <= 0:
+            misfits.append(entry)
+        elif begins_s + time_s > left_s:
+            break
+        else:
+            begins_s += time_s
+            count += 1
+    for entry in misfits:
+        shape = staying(state, queue.shape, stated_s(entry.task) or 0.0)
+        state.aside.add(shape)
+        _move(state, entry, shape)
+    return count
+
+
+def staying(state: SchedulerState, shape: Shape, time_s: float) -> Shape:
+    """Return the shape for a task of so many seconds: it asks only for hosts that stay so long."""
+    hosts = {host for host in map(host_name, state.known) if state.now + time_s <= state.ends.get(host, inf)}
+    return replace(
+        shape, requirements=tuple(_only(state, one, hosts, time_s) for one in shape.requirements), wait=True
+    )
+
+
+def _only(state: SchedulerState, wish: Requirement, hosts: set[str], time_s: float) -> Requirement:
+    named = [name for name in wish.preferences if host_name(name) in hosts]
+    others: list[ResourceId] = []
+    if not wish.hard:
+        whole = {host for host in hosts if f"{host}.node" in state.known}
+        others += [f"{host}.node" for host in sorted(whole)]
+        others += [
+            name
+            for name, resource_class in state.known.items()
+            if resource_class == wish.resource_class and host_name(name) in hosts - whole
+        ]
+    found = tuple(dict.fromkeys([*named, *others])) or (f"a host that stays for {time_s:g} s",)
+    return evolve(wish, preferences=found, hard=True, patience_s=None)
+
+
+def _move(state: SchedulerState, entry: TaskEntry, shape: Shape) -> None:
+    """Let a task that is at no worker wait in another queue, behind those of its rank."""
+    withdraw(state, entry)
+    if entry.place is not TaskPlace.WAITING:
+        entry.move(TaskPlace.WAITING)
+    queue: ShapeQueue = state.queue_for(shape)
+    entry.queue = queue
+    queue.waiting.row(rank_of(entry.task))[entry.task.task_id] = entry
+    queue.waiting.size += 1
+    state.turned[queue] = None

@@ -1,0 +1,119 @@
+"""Hosts that end: a task goes only where the time that it states is left."""
+
+from __future__ import annotations
+
+from gspc_trio.components.job.scheduler.interface import ResourcesUp, TasksReady
+from gspc_trio.components.rm.messages import Demand
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import Requirement, Shape, TaskOptions
+from tests.components.job.scheduler.support import (
+    JOB,
+    World,
+    core,
+    demand,
+    finished,
+    grant,
+    ok,
+    ready,
+    release,
+    submit,
+    task,
+)
+
+SHORT, LONG = TaskOptions(timeout_s=5.0), TaskOptions(timeout_s=60.0)
+
+
+def only(*names: str) -> Shape:
+    """What a task waits for that has been put aside."""
+    return Shape((Requirement("core", names, hard=True),), wait=True)
+
+
+def ending(until_s: float, cores: int = 1) -> World:
+    """A scheduler whose only host ends then."""
+    world = World(cores=0)
+    world(ResourcesUp(tuple(Resource(core(n), "core") for n in range(1, cores + 1)), until_s))
+    return world
+
+
+def test_a_task_that_fits_runs_there() -> None:
+    world = ending(10.0)
+    assert world.do(ready(1, options=SHORT)) == [demand(1)]
+    assert world.do(grant(1)) == [submit(1, (1, 1), options=SHORT)]
+
+
+def test_a_task_that_takes_longer_waits_for_a_host_that_stays() -> None:
+    world = ending(10.0)
+    world.do(ready(1, options=LONG))
+    nowhere = only("a host that stays for 60 s")
+    assert world.do(grant(1)) == [Demand(JOB, nowhere, 1, (1, 1))]
+    assert world.scheduler.explain(1).startswith(
+        "task 1 (work) waits for core (only a host that stays for 60 s): it is the next"
+    )
+
+
+def test_it_goes_to_another_host_when_there_is_one() -> None:
+    world = ending(10.0)
+    world.do(ready(1, options=LONG))
+    world.do(grant(1))
+    fresh = (Resource("r2.node", "node"), Resource("r2.core1", "core", ("r2.node",)))
+    world.do(ResourcesUp(fresh))
+    # It has tried the grant that it has, which does not fit, and asks for the new host.
+    queues = {queue.shape: len(queue.waiting) for queue in world.scheduler._state.queues.values()}
+    assert queues[only("r2.node")] == 1
+
+
+def test_what_fits_goes_ahead_of_what_does_not() -> None:
+    world = ending(10.0)
+    world.do(TasksReady((task(1, LONG), task(2, SHORT))))
+    acts = world.do(grant(1))
+    assert submit(1, (2, 1), options=SHORT) in acts
+    assert Demand(JOB, only("a host that stays for 60 s"), 1, (1, 1)) in acts
+
+
+def test_tasks_that_say_nothing_run_anywhere_until_the_host_ends() -> None:
+    world = ending(10.0)
+    world.do(ready(1))
+    assert world.do(grant(1), 9.0) == [submit(1, (1, 1))]
+
+
+def test_the_time_left_counts_when_a_task_would_begin() -> None:
+    world = ending(10.0)
+    world.do(TasksReady((task(1, SHORT), task(2, SHORT))))
+    world.do(grant(1), 1.0)
+    acts = world.do(finished(1, ok(1)), 6.0)
+    assert Demand(JOB, only("a host that stays for 5 s"), 1, (1, 1)) in acts
+
+
+def test_what_is_sent_ahead_still_fits_after_what_runs() -> None:
+    world = World(cores=0)
+    world(ResourcesUp((Resource(core(1), "core"),)))
+    world.measured()
+    world(ResourcesUp((Resource(core(1), "core"),), 16.0))  # 15 s are left, three times 5
+    world.do(ready(*range(1, 6), options=SHORT))
+    held = next(iter(world.scheduler._state.grants.values()))
+    assert sorted(held.sent) == [1, 2, 3]
+
+
+def test_preferences_are_kept_as_far_as_their_hosts_stay() -> None:
+    world = ending(10.0)
+    world(ResourcesUp((Resource("r2.node", "node"), Resource("r2.core1", "core", ("r2.node",)))))
+    liked = Shape((Requirement("core", ("r1.core1", "r2.core1")),))
+    world.do(TasksReady((task(1, LONG, liked),)))
+    acts = world.do(grant(1, shape=liked))
+    assert Demand(JOB, only("r2.core1", "r2.node"), 1, (1, 1)) in acts
+
+
+def test_a_grant_that_nothing_fits_goes_back_when_it_is_wanted() -> None:
+    from gspc_trio.components.rm.messages import Recall
+
+    world = ending(10.0)
+    world.do(ready(1, options=LONG))
+    world.do(grant(1))
+    assert world.do(Recall(JOB, ((1, 1),))) == [release(1)]
+
+
+def test_no_host_with_an_end_changes_nothing() -> None:
+    world = World(cores=1)
+    world.do(ready(1, options=LONG))
+    assert world.do(grant(1)) == [submit(1, (1, 1), options=LONG)]
+    assert not world.scheduler._state.aside
