@@ -199,6 +199,7 @@ async def resume(
     *,
     changed: Annotated[bool, Flag] = False,
     dry_run: Annotated[bool, Flag] = False,
+    settings: Settings = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
     records: Path | None = None,
@@ -220,6 +221,8 @@ async def resume(
         as they were; the other tasks run again. Which these are is listed first, by transition.
     dry_run
         With --changed: only list them, and change nothing.
+    settings
+        With --changed: name=value for a parameter of workflow(); the others stay as they were given first.
     json
         Print one JSON object with outputs, tasks and elapsed_s, and no report.
     records
@@ -228,7 +231,10 @@ async def resume(
     set_up_logging(verbose, log_json)
     if dry_run and not changed:
         raise UsageError("--dry-run goes with --changed: it lists which results would stay")
-    with json_alone(json) as out, old_journal(journal, changed) as (durable, loaded):
+    if settings and not changed:
+        raise UsageError("--set goes with --changed: with other settings the workflow is another one")
+    given = (settings or []) if changed else None
+    with json_alone(json) as out, old_journal(journal, given) as (durable, loaded):
         to = out if json else None
         if changed:
             await list_reuse(durable, loaded.workflow, dry_run, to)

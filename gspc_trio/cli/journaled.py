@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 from msgspec.structs import replace
 
-from gspc_trio.cli.common import CommandError, interruptible, print_json
+from gspc_trio.cli.common import CommandError, UsageError, interruptible, print_json
 from gspc_trio.components.job.journal_bytes import About
 from gspc_trio.components.job.reuse import Reuse
 from gspc_trio.components.job.shell.journal import Journal, create_journal, open_journal
 from gspc_trio.components.job.shell.workflow_file import LoadedWorkflow, load_workflow_file
 from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
-from gspc_trio.workflow.definition import Workflow, transformed
+from gspc_trio.workflow.definition import SettingError, Workflow, transformed
 
 
 @contextmanager
@@ -38,28 +38,41 @@ def new_journal(
 
 
 @contextmanager
-def old_journal(directory: Path, changed: bool = False) -> Iterator[tuple[Journal, LoadedWorkflow]]:
+def old_journal(
+    directory: Path, changed: list[str] | None = None
+) -> Iterator[tuple[Journal, LoadedWorkflow]]:
     """The journal of a run that was interrupted, and its workflow, for the time of a block.
 
     Args:
         directory: that was given to --journal.
-        changed: whether the workflow file may be another one than then.
+        changed: settings that are others than then; None: the workflow file is to be the same as then.
 
     Raises:
         JournalError: there is none, or it is in use.
         CommandError: the workflow file or this program is another one than then.
+        UsageError: the settings do not suit the workflow file as it is now.
     """
-    with open_journal(directory, changed=changed) as journal:
+    with open_journal(directory, changed=changed is not None) as journal:
         about = journal.about
         if about.version != VERSION:
             raise CommandError(
                 f"the journal {directory} was written by version {about.version}, this is {VERSION}: "
                 "resume it with that version, or run the workflow anew"
             )
-        with interruptible():
-            loaded = load_workflow_file(Path(about.file), list(about.settings))
-        if changed:
-            journal.about = replace(about, fingerprint=loaded.fingerprint)
+        settings = _settings(about.settings, changed or ())
+        try:
+            with interruptible():
+                loaded = load_workflow_file(Path(about.file), settings)
+        except SettingError as error:
+            if changed is None:
+                raise
+            kept = " ".join(f"--set {setting}" for setting in about.settings) or "no settings"
+            raise UsageError(
+                f"{error}; the run was started with {kept}: workflow() must still take these, used or not, "
+                "and --set changes or adds some"
+            ) from error
+        if changed is not None:
+            journal.about = replace(about, fingerprint=loaded.fingerprint, settings=tuple(settings))
         elif loaded.fingerprint != about.fingerprint:
             raise CommandError(
                 f"{about.file}, or a module that it imports from there, has changed since the journal "
@@ -67,6 +80,11 @@ def old_journal(directory: Path, changed: bool = False) -> Iterator[tuple[Journa
                 f"gspc-jobserver resume --changed {directory}"
             )
         yield journal, loaded
+
+
+def _settings(before: Iterable[str], now: Iterable[str]) -> list[str]:
+    """Return settings ``name=value``, those of now in place of those of before that have their names."""
+    return list({setting.partition("=")[0]: setting for setting in (*before, *now)}.values())
 
 
 async def list_reuse(journal: Journal, workflow: Workflow, alone: bool, json_file: TextIO | None) -> None:

@@ -161,6 +161,8 @@ def test_after_the_code_is_mended_only_what_it_concerns_runs_again(world: World)
     Path(flow).write_text(slower.replace("import os\n", "import os, time\n"))
     done = world.run("jobserver", "resume", journal)
     assert "gspc-jobserver resume --changed" in one_line(done.stderr)
+    done = world.run("jobserver", "resume", journal, "--set", "n=20")
+    assert (done.returncode, "--set goes with --changed" in one_line(done.stderr)) == (2, True)
     listed = world.run_json("jobserver", "resume", journal, "--changed", "--dry-run")
     assert [(one["name"], one["kept"], one["ready"]) for one in listed["transitions"]] == [
         ("prepare", 20, 0),
