@@ -40,6 +40,7 @@ API_GROUPS = {
         ),
     ),
     "Scheduling policy": ("SchedulingPolicy", "Retry", "WorkAhead", "LookAhead"),
+    "Cache of results": ("CacheSettings", "CacheCounts", "CacheError"),
     "Resources": (
         *("open_resources", "Resources", "AcquireRefused", "AcquireInterrupted", "held_resources", "hw_info"),
     ),

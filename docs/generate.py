@@ -161,9 +161,16 @@ def state_diagrams() -> str:
 # Commands ---------------------------------------------------------------------------------------------------
 
 
-def command_names(app: App) -> Iterator[str]:
-    """Return the names of an app's commands, without those that are options."""
-    return (name for name in app if not name.startswith("-"))
+def commands_of(app: App) -> Iterator[tuple[str, App]]:
+    """Return the commands of an app with their names, also those of a group; not those that are options."""
+    for name in app:
+        if name.startswith("-"):
+            continue
+        command = app[name]
+        if command.default_command is not None:
+            yield name, command
+        else:
+            yield from ((f"{name} {inner}", one) for inner, one in commands_of(command))
 
 
 def wrapped(text: str, indent: str) -> list[str]:
@@ -215,15 +222,8 @@ def app_help(module: str) -> str:
     parts = [f"## {name}", "", app.help, ""]
     if app.default_command is not None:
         parts += ["```text", command_help(name, "", app), "```", ""]
-    for command in command_names(app):
-        parts += [
-            f"### {name} {command}",
-            "",
-            "```text",
-            command_help(name, command, app[command]),
-            "```",
-            "",
-        ]
+    for title, command in commands_of(app):
+        parts += [f"### {name} {title}", "", "```text", command_help(name, title, command), "```", ""]
     return "\n".join(parts)
 
 

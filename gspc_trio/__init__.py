@@ -13,6 +13,7 @@ from gspc_trio.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from gspc_trio.components.embed import open_job, open_rts
+    from gspc_trio.components.job.cache import CacheCounts, CacheError, CacheSettings
     from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
     from gspc_trio.components.job.shell.output import show_output
     from gspc_trio.components.job.shell.server import JobSettings
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "AcquireInterrupted": "gspc_trio.components.rts.shell.acquire",
     "AcquireRefused": "gspc_trio.components.rts.shell.acquire",
+    "CacheCounts": "gspc_trio.components.job.cache",
+    "CacheError": "gspc_trio.components.job.cache",
+    "CacheSettings": "gspc_trio.components.job.cache",
     "Data": "gspc_trio.core.staging",
     "DataLost": "gspc_trio.iml.errors",
     "Executor": "gspc_trio.executor",
@@ -95,6 +99,9 @@ _HOMES = {
 __all__ = [
     "AcquireInterrupted",
     "AcquireRefused",
+    "CacheCounts",
+    "CacheError",
+    "CacheSettings",
     "Data",
     "DataLost",
     "Executor",

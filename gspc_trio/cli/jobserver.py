@@ -24,6 +24,7 @@ from gspc_trio.cli.arguments import (
     Weight,
 )
 from gspc_trio.cli.beside import place_for_connection_file, show_top
+from gspc_trio.cli.cache import Caching, cache_app, cache_option
 from gspc_trio.cli.calls import begun_with_dump, call, dump_job, serve_functions
 from gspc_trio.cli.common import (
     CommandError,
@@ -71,6 +72,7 @@ from gspc_trio.nursery.connections.connection_file import find_live_connection
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.scheduling import DEFAULT
+from gspc_trio.protocol.plain import to_plain
 from gspc_trio.version import VERSION
 from gspc_trio.workflow.definition import SettingError, Workflow
 from gspc_trio.workflow.net import terminate
@@ -112,6 +114,7 @@ async def run(
     records: RecordsFile = None,
     journal: Path | None = None,
     from_dump: Path | None = None,
+    caching: Caching = None,
     keep_going: Annotated[bool, Flag] = False,
     cores: RunCores = 0,
     weight: RunWeight = 1.0,
@@ -164,11 +167,12 @@ async def run(
     set_up_logging(verbose, log_json)
     options: dict[str, Any] = {"name": workflow.stem, "keep_going": keep_going, "threads": threads}
     options |= {"weight": weight, "priority": priority, "policy": policy} | _layer_option(iml, journal)
+    cached = options | cache_option(caching)
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings or [], from_dump, journal)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
             return await _run_loaded(
-                loaded, options, kept, rts, cores, records, to, output, top, task_output, detached
+                loaded, cached, kept, rts, cores, records, to, output, top, task_output, detached
             )
 
 
@@ -204,6 +208,7 @@ async def resume(
     rts: File = None,
     records: Path | None = None,
     output: ResultsFile = None,
+    caching: Caching = None,
     cores: RunCores = 0,
     verbose: Verbose = False,
     log_json: LogJson = False,
@@ -240,7 +245,7 @@ async def resume(
             await list_reuse(durable, loaded.workflow, dry_run, to)
             if dry_run:
                 return 0
-        options = durable.about.options
+        options = durable.about.options | cache_option(caching)
         return await _run_loaded(loaded, options, durable, rts, cores, records, to, output)
 
 
@@ -361,8 +366,12 @@ async def _run(
 
 
 def summary(result: JobResult) -> dict[str, object]:
-    """Return what ``--json`` prints: outputs, tasks by state, elapsed_s."""
-    return {"outputs": result.outputs, "tasks": result.tasks, "elapsed_s": result.elapsed_s}
+    """Return what ``--json`` prints: outputs, tasks by state, elapsed_s, and cache if there is one."""
+    told: dict[str, object] = {"outputs": result.outputs, "tasks": result.tasks}
+    told["elapsed_s"] = result.elapsed_s
+    if result.cache is not None:
+        told["cache"] = to_plain(result.cache)
+    return told
 
 
 def _print_outputs(result: JobResult) -> None:
@@ -389,7 +398,8 @@ def _report(loaded: LoadedWorkflow, result: JobResult, kept: Path | None, journa
     else:
         _print_outputs(result)
     number = result.tasks["finished"]
-    print(f"{number} {'task' if number == 1 else 'tasks'} in {result.elapsed_s:.2f} s")
+    cache = "" if result.cache is None else f"; {result.cache}"
+    print(f"{number} {'task' if number == 1 else 'tasks'} in {result.elapsed_s:.2f} s{cache}")
 
 
 def _conclude(loaded: LoadedWorkflow, kept: Path | None, job: Job, result: JobResult) -> None:
@@ -409,6 +419,7 @@ app.command(list_jobs, name="list")
 app.command(dump_job, name="dump")
 for _command in (status, wait, log, report, call, stop):
     app.command(_command)
+app.command(cache_app)
 
 
 def main() -> None:

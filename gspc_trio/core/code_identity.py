@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from importlib.machinery import SourceFileLoader
+from pathlib import Path
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -37,6 +38,9 @@ from types import (
     NoneType,
     NotImplementedType,
 )
+from typing import TypeAlias
+
+FileIdentity: TypeAlias = Callable[[str], bytes]
 
 IDENTITY_BYTES = 16
 """Length of an identity."""
@@ -77,18 +81,35 @@ def code_identity(function: Callable[..., object]) -> bytes:
     return value_identity(function)
 
 
-def value_identity(value: object) -> bytes:
+def value_identity(value: object, file: FileIdentity | None = None) -> bytes:
     """Return the identity of a value: the same for equal ones, whatever the order of their sets.
 
     Of two equal lists in it one may not stand for the other: whoever changes one would change both.
+
+    Args:
+        value: any.
+        file: returns the identity of what a :class:`pathlib.Path` names; None: paths count by their names.
 
     Raises:
         Unidentifiable: something in it cannot be told from others like it; the message says what.
     """
     try:
-        return _Digest({}).of(value)
+        return _Digest({}, file).of(value)
     except RecursionError:
         raise Unidentifiable("it is nested too deeply") from None
+
+
+def source_identity(text: str, path: str, function: str) -> bytes:
+    """Return the identity of a function of a source file: that of all of the file, and of what it imports.
+
+    Raises:
+        SyntaxError, ValueError: the text is no Python.
+        Unidentifiable: as :func:`code_identity`.
+    """
+    code = compile(text, path, "exec", dont_inherit=True)
+    digest = _Digest({}, None)
+    digest.add_imports(code, "")
+    return digest.of((function, code))
 
 
 def global_names(code: CodeType) -> tuple[str, ...]:
@@ -122,14 +143,16 @@ class _Digest:
 
     Args:
         sets: ids of the sets that are being looked at further out.
+        file: as :func:`value_identity`.
     """
 
-    def __init__(self, sets: dict[int, object]) -> None:
+    def __init__(self, sets: dict[int, object], file: FileIdentity | None) -> None:
         self._hash = blake2b(digest_size=IDENTITY_BYTES)
         self._met: dict[object, int] = {}
         self._kept: list[object] = []  # lest others get the ids of those that were met
         self._pending: deque[object] = deque()
         self._sets = sets
+        self._file = file
 
     def of(self, value: object) -> bytes:
         """Return the identity of a value."""
@@ -180,7 +203,7 @@ class _Digest:
         if id(values) in self._sets:
             raise Unidentifiable("a set is a part of its own elements")
         self._sets[id(values)] = values
-        parts = [_Digest(self._sets).of(value) for value in values]
+        parts = [_Digest(self._sets, self._file).of(value) for value in values]
         del self._sets[id(values)]
         self._say(what)
         self._raw(b"".join(sorted(parts)))
@@ -240,6 +263,8 @@ class _Digest:
         if (kind.__module__, kind.__name__) in _LOCKS:
             self._say("lock")
             return
+        if self._file is not None and isinstance(value, Path):
+            self._raw(self._file(str(value)))
         try:
             reduce = copyreg.dispatch_table.get(kind)
             made_of = value.__reduce_ex__(5) if reduce is None else reduce(value)
@@ -310,7 +335,19 @@ class _Digest:
                 self._say("missing")
             else:
                 self.add(value)
-        for name in sorted(_imported_names(function.__code__, str(namespace.get("__package__") or ""))):
+        self.add_imports(function.__code__, str(namespace.get("__package__") or ""), attributes)
+
+    def add_imports(self, code: CodeType, package: str, attributes: tuple[str, ...] | None = None) -> None:
+        """Take in what a code imports when it runs; of modules that are loaded what has one of these names.
+
+        Args:
+            code: the instructions.
+            package: in which they are.
+            attributes: names; None: all that the code has.
+        """
+        if attributes is None:
+            attributes = tuple(sorted(_attribute_names(code)))
+        for name in sorted(_imported_names(code, package)):
             self._add_import(name, attributes)
 
     def _add_module(self, module: ModuleType, attributes: tuple[str, ...]) -> None:
@@ -348,8 +385,7 @@ class _Digest:
             return  # importing it will fail, too
         if code is not None:
             self._add_code(code)
-            for other in sorted(_imported_names(code, name if loader.is_package(name) else parent)):
-                self._add_import(other, ())
+            self.add_imports(code, name if loader.is_package(name) else parent)
 
     def _add_code(self, code: CodeType) -> None:
         """Take in instructions, with constants, names and targets in place of numbers."""

@@ -103,6 +103,11 @@ def _numbered(target: str, number: int) -> str:
     return _INDEX.sub(lambda found: format(number, found[1] or "d"), target)
 
 
+def all_of_target(target: str) -> str:
+    """Return the pattern of all files that a target can have named."""
+    return "*".join(escape(part) for part in _INDEX.split(target)[::2])
+
+
 def check_distinct(files: Iterable[tuple[str, str]]) -> None:
     """See that no two files have one name.
 

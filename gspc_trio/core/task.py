@@ -132,6 +132,9 @@ class TaskOptions(Struct, frozen=True):
         stage_in: whether the worker fetches data for the task before it runs; set by nets.
         stage_out: whether the worker stores data of the task after it ran; set by nets.
         priority: of the waiting tasks of a job, those with the highest priority get resources first.
+        cache: False: the task runs even if the job has a cache that knows its result, and nothing of it is
+            kept there. True: it is looked up also if it is a program that states no files, of which nobody
+            knows what it reads and writes; None: such a program runs.
     """
 
     attempts: Count = 1
@@ -143,6 +146,7 @@ class TaskOptions(Struct, frozen=True):
     stage_in: bool = False
     stage_out: bool = False
     priority: int = 0
+    cache: bool | None = None
 
 
 DEFAULT_OPTIONS = TaskOptions()

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import SupportsIndex, TypeVar, Unpack, get_args
 
 from gspc_trio.components.embed import process_key
+from gspc_trio.components.job.cache import CacheCounts, CacheSettings
 from gspc_trio.components.job.shell.output import OutputMode
 from gspc_trio.components.job.shell.server import JobSettings
 from gspc_trio.components.rts.shell.client import RunTimeSystem
@@ -69,12 +70,15 @@ class Executor(ExecutorInterface):
             the task before each; ``"files"`` writes it to the directory ``gspc-output``, two files for each
             task; ``"keep"`` keeps it for ``gspc-jobserver log`` alone. By default it is shown in a terminal
             and in a notebook, and kept otherwise.
+        cache: directory, or settings, of a cache: results are kept there for later runs, and what was
+            computed before with the same code, arguments and files is not computed again.
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
         policy: how tasks are tried again, sent ahead and asked for: a ``SchedulingPolicy``, or the name of
             one that an installed package offers.
 
     Raises:
         BadCode: the initializer cannot be sent to another process.
+        CacheError: the directory of the cache cannot be used.
         ConnectionFileError, ConnectFailed: there is no running RTS to use.
         PolicyError: there is no such scheduling policy, or it cannot be used.
         RuntimeError: ``rts`` runs in this thread, or was closed.
@@ -102,6 +106,7 @@ class Executor(ExecutorInterface):
         data_bytes: int = 0,
         iml: Path | str | None = None,
         output: OutputMode | None = None,
+        cache: CacheSettings | Path | str | None = None,
         priority: int = 0,
         policy: SchedulingPolicy | str = DEFAULT,
     ) -> None:
@@ -122,6 +127,7 @@ class Executor(ExecutorInterface):
             policy=find_policy(policy),
             initializer=_initializer_code(initializer, initargs),
             process_tasks_max=_process_tasks_max(max_tasks_per_child, threads),
+            cache=_cache(cache),
         )
         self._shape, self._options = checked_needs(shape, options)
         self._codes = CodeTable()
@@ -146,6 +152,13 @@ class Executor(ExecutorInterface):
     def _broken(self) -> str | bool:
         """Why no task can be submitted any more, False if one can: libraries look for it under this name."""
         return self._loop.broken
+
+    def cache_counts(self) -> CacheCounts:
+        """Return what the cache was good for so far: results found and kept, and tasks that it cannot know.
+
+        Once the executor was shut down all is counted.
+        """
+        return self._loop.cache_counts()
 
     def with_options(self, **stated: Unpack[CallOptions]) -> Executor:
         """Return this executor for tasks that need or state something else, more attempts for instance.
@@ -286,6 +299,10 @@ def _layer(iml: Path | str | None) -> DataLayer | None:
     from gspc_trio.iml.shell.layer import published_layer  # only here: few need it
 
     return published_layer(Path(iml))
+
+
+def _cache(cache: CacheSettings | Path | str | None) -> CacheSettings | None:
+    return cache if cache is None or isinstance(cache, CacheSettings) else CacheSettings(str(cache))
 
 
 def _initializer_code(initializer: Callable[..., object] | None, initargs: Iterable[object]) -> bytes:

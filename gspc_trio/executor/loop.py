@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import sys
 import threading
 import weakref
 from collections import Counter, deque
@@ -17,8 +16,9 @@ from typing import Any, TypedDict
 import trio
 
 from gspc_trio.components.embed import open_rts
+from gspc_trio.components.job.cache import CacheCounts
 from gspc_trio.components.job.scheduler.interface import TaskDone
-from gspc_trio.components.job.shell.handle import Job, JobFailed, JobResult
+from gspc_trio.components.job.shell.handle import Job, JobFailed
 from gspc_trio.components.job.shell.output import OutputMode, print_lines, treat_output
 from gspc_trio.components.job.shell.server import JobSettings, run_job
 from gspc_trio.components.rts.shell.client import RunTimeSystem
@@ -36,10 +36,8 @@ from gspc_trio.executor.futures import (
     failure_of,
     value_of,
 )
-from gspc_trio.executor.waiting import tell_waiting
-from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
+from gspc_trio.executor.waiting import wait_ended
 from gspc_trio.nursery.scopes.collector import tuned_collector
-from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.graph import FailedThrough, Ref, TaskGraph
 
@@ -239,6 +237,10 @@ class Loop:
         needed = Counter(requirement.resource_class for requirement in shape.requirements)
         return max(1, min(self._resources.get(name, 0) // number for name, number in needed.items()))
 
+    def cache_counts(self) -> CacheCounts:
+        """Return what the job's cache was good for so far."""
+        return (None if self._job is None else self._job.cache_counts()) or CacheCounts()
+
     @property
     def broken(self) -> str | bool:
         """Why it can take no more calls, False if it can."""
@@ -369,7 +371,7 @@ class Loop:
                         self._stop()
                     self._up.set()
                     async with treat_output(job, self._output, print_lines):
-                        result = await _wait_ended(job, rts)
+                        result = await wait_ended(job, rts)
                     if self._was_stopped:
                         self._why = self._describe_stop()
                     elif not (self._closing or self._stopped):
@@ -538,28 +540,6 @@ class Loop:
             call.future.fail(error)
         for future in tuple(self._futures.values()):
             future.fail(error)
-
-
-async def _wait_ended(job: Job, rts: RunTimeSystem) -> JobResult:
-    """Wait for the end of the job; meanwhile it is said on a terminal why its tasks wait, when they do."""
-    async with open_scope() as nursery:
-        if sys.stderr is not None and sys.stderr.isatty():
-            nursery.start_soon(_tell_waiting, job, rts)
-        result = await job.wait_ended()
-        nursery.cancel_scope.cancel()
-    return result
-
-
-async def _tell_waiting(job: Job, rts: RunTimeSystem) -> None:
-    async def why() -> str:
-        waiting = await rts.explain(job.job_id)
-        return f"waits for {waiting[0].shape}: {waiting[0].reason}" if waiting else ""
-
-    def tell(reason: str) -> None:
-        print(f"gspc_trio.Executor: {job.job_id} {reason}", file=sys.stderr, flush=True)
-
-    with suppress(RemoteError, PeerGone):
-        await tell_waiting(job.machine.counts, why, tell)
 
 
 async def _count_resources(rts: RunTimeSystem) -> dict[str, int]:

@@ -28,6 +28,7 @@ class CallOptions(TypedDict, total=False):
     memory_bytes: int
     estimate_s: float | None
     priority: int
+    cache: bool | None
     requires: Requires
     memories: Sequence[int]
     wait: bool
@@ -37,7 +38,10 @@ class CallOptions(TypedDict, total=False):
 
 
 _OF_OPTIONS = frozenset(
-    {"attempts", "loss_attempts", "timeout_s", "may_rerun", "memory_bytes", "estimate_s", "priority"}
+    {
+        *("attempts", "loss_attempts", "timeout_s", "may_rerun", "memory_bytes", "estimate_s", "priority"),
+        "cache",
+    }
 )
 _OF_SHAPE = frozenset({"memory_bytes", "estimate_s", "memories", "wait", "same_host"})
 

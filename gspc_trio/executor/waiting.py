@@ -1,12 +1,18 @@
-"""What an executor says when its tasks wait: once, on a terminal."""
+"""What an executor says on a terminal: why its tasks wait, and in the end what its cache was good for."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 
 import trio
 
+from gspc_trio.components.job.shell.handle import Job, JobResult
+from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.core.task import TaskState
+from gspc_trio.nursery.connections.rpc import PeerGone, RemoteError
+from gspc_trio.nursery.scopes.scope import open_scope
 
 PATIENCE_S = 5.0
 """So long may tasks wait while none runs until it is said why."""
@@ -42,3 +48,29 @@ async def tell_waiting(
         if reason := await why():
             tell(reason)
             return
+
+
+async def wait_ended(job: Job, rts: RunTimeSystem) -> JobResult:
+    """Wait for the end of the job; meanwhile it is said on a terminal why its tasks wait, when they do."""
+    is_seen = sys.stderr is not None and sys.stderr.isatty()
+    async with open_scope() as nursery:
+        if is_seen:
+            nursery.start_soon(_tell_waiting, job, rts)
+        result = await job.wait_ended()
+        nursery.cancel_scope.cancel()
+    if is_seen and result.cache is not None:
+        _tell(job, str(result.cache))
+    return result
+
+
+async def _tell_waiting(job: Job, rts: RunTimeSystem) -> None:
+    async def why() -> str:
+        waiting = await rts.explain(job.job_id)
+        return f"waits for {waiting[0].shape}: {waiting[0].reason}" if waiting else ""
+
+    with suppress(RemoteError, PeerGone):
+        await tell_waiting(job.machine.counts, why, lambda reason: _tell(job, reason))
+
+
+def _tell(job: Job, text: str) -> None:
+    print(f"gspc_trio.Executor: {job.job_id} {text}", file=sys.stderr, flush=True)

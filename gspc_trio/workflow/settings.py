@@ -34,6 +34,7 @@ class TaskSettings(TypedDict, total=False):
     memory_bytes: int
     memories: Sequence[int]
     estimate_s: float | None
+    cache: bool | None
     stage_in: bool | Staged
     stage_out: bool | Staged
     output_ranges: Mapping[str, str]
@@ -54,6 +55,8 @@ def task_settings(settings: TaskSettings, priority: int = 0) -> tuple[Shape, Tas
     for name in ("wait", "same_host", "may_rerun"):
         if not isinstance(given.get(name, False), bool):  # "no" would count as True
             raise WorkflowError(f"{name} is True or False, not {given[name]!r}")
+    if not isinstance(given.get("cache"), bool | None):
+        raise WorkflowError(f"cache is True, False or None, not {given['cache']!r}")
     for name, least in (("attempts", 1), ("loss_attempts", 1), ("memory_bytes", 0)):
         if name in given:
             given[name] = _whole(name, given[name], least)
@@ -106,6 +109,7 @@ def checked_needs(shape: Shape, options: TaskOptions) -> tuple[Shape, TaskOption
         "estimate_s": options.estimate_s,
         "stage_in": options.stage_in,
         "stage_out": options.stage_out,
+        "cache": options.cache,
     }
     found, options = task_settings(stated, options.priority)
     memory_bytes = _whole("memory_bytes", shape.memory_bytes, 0) or found.memory_bytes
@@ -152,6 +156,7 @@ _OPTIONS = (
     "estimate_s",
     "stage_in",
     "stage_out",
+    "cache",
 )
 
 

@@ -8,7 +8,7 @@ are the scheduler's.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from enum import StrEnum
 from itertools import islice
 from typing import ClassVar, Protocol, TypeAlias
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
-    FailedUnsent,
+    EndedUnsent,
     OutsideEvent,
     Reclaim,
     ResourcesLost,
@@ -167,10 +167,23 @@ class Kept(Struct, frozen=True):
     count: int
 
 
+class LookedUp(Struct, frozen=True):
+    """The answer to LookUpTasks, or part of it: results that a cache has, and the tasks that have to run."""
+
+    found: tuple[Outcome, ...] = ()
+    missed: tuple[TaskId, ...] = ()
+
+
 class TakenOver(Struct, frozen=True):
     """These tasks, which a journaled engine holds back, have finished under an earlier job server."""
 
     outcomes: tuple[Outcome, ...]
+
+
+class LookUpTasks(Struct, frozen=True):
+    """Look whether a cache has the results of these tasks; they wait for LookedUp."""
+
+    tasks: tuple[Task, ...]
 
 
 class JobEnded(Struct, frozen=True):
@@ -201,9 +214,9 @@ class TaskFailure(Struct, frozen=True):
     resource_id: str
 
 
-JobEvent: TypeAlias = OutsideEvent | Begin | Look | Close | Kept | TakenOver
+JobEvent: TypeAlias = OutsideEvent | Begin | Look | Close | Kept | LookedUp | TakenOver
 
-JobAction: TypeAlias = SchedulerAction | JobChanged | JobEnded
+JobAction: TypeAlias = SchedulerAction | JobChanged | LookUpTasks | JobEnded
 
 
 @define(eq=False)
@@ -221,6 +234,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         keep_going: go on after a failure with what does not depend on it.
         open_ended: tasks may be added until Close (the executor's way).
         journaled: a result waits for Kept before the engine takes it in.
+        cached: tasks are looked up in a cache before they go to the scheduler, but for those that opt out.
         finished_before: tasks that had finished when the job was resumed.
         clock: returns the time, seconds; None: time is not looked at.
         known: returns the result of a task that need not run, or None; None: all run.
@@ -238,6 +252,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     keep_going: bool = False
     open_ended: bool = False
     journaled: bool = False
+    cached: bool = False
     finished_before: int = 0
     clock: Callable[[], float] | None = None
     known: Callable[[Task], tuple[tuple[bytes, ...], ...] | None] | None = None
@@ -253,6 +268,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     _more_since: float | None = None
     _room_min: int = 1
     _unkept: deque[TaskDone] = field(factory=deque)
+    _looked_up: dict[TaskId, Task] = field(factory=dict)
 
     noun: ClassVar[str] = "a job"
 
@@ -273,13 +289,37 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         ResourcesUp,
         ResourcesLost,
         Withheld,
-        CancelTasks,
         Restored,
         Watched,
         Tick,
     )
     def _pass_on(self, event: OutsideEvent) -> None:
         self.actions += self.scheduler.handle(event, self.now)
+
+    @handles(CancelTasks)
+    def _cancel(self, event: CancelTasks) -> None:
+        if self._looked_up:
+            self._run(event.task_ids)
+        self.actions += self.scheduler.handle(event, self.now)
+
+    @handles(LookedUp)
+    def _found(self, event: LookedUp) -> None:
+        """Take results of a cache for tasks that still wait for them; the others run."""
+        found = [
+            TaskDone(outcome.task_id, _FINISHED, outcome, task.name)
+            for outcome in event.found
+            if (task := self._looked_up.pop(outcome.task_id, None)) is not None
+        ]
+        if found:
+            self.actions += found
+            self.actions += self.scheduler.handle(EndedUnsent(tuple(found)), self.now)
+        self._run(event.missed)
+
+    def _run(self, task_ids: Iterable[TaskId]) -> None:
+        """Hand those of these tasks to the scheduler that wait for a cache."""
+        tasks = [task for each in task_ids if (task := self._looked_up.pop(each, None)) is not None]
+        if tasks:
+            self.actions += self.scheduler.handle(TasksReady(tuple(tasks)), self.now)
 
     @handles(Grant)
     def _granted(self, event: Grant) -> None:
@@ -307,8 +347,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
     @handles(Stop)
     def _stop_asked(self, event: Stop) -> None:
         self._end_as(JobEnded("stopped", event.reason))
-        self._stopping = True
-        self.actions += self.scheduler.handle(event, self.now)
+        self._stop_scheduler(event)
 
     @handles(TakenOver)
     def _take_over(self, event: TakenOver) -> None:
@@ -327,6 +366,12 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         for _ in range(count):
             done = self._unkept.popleft()
             self.engine.inject(done.task_id, done.outcome.values)
+
+    def _stop_scheduler(self, event: Stop) -> None:
+        """Have all tasks cancelled, also those that wait for a cache."""
+        self._stopping = True
+        self.actions += self.scheduler.handle(event, self.now)
+        self._run(tuple(self._looked_up))
 
     @handles(RetryTask)
     def _retry(self, event: RetryTask) -> None:
@@ -355,6 +400,13 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         """Why somebody stopped the job; "" if nobody did."""
         return self._stop.detail if self._stop is not None and self._stop.state == "stopped" else ""
 
+    def explain(self, task_id: TaskId) -> str:
+        """Return what the task waits for, where it runs, or that it is not there: one line for people."""
+        task = self._looked_up.get(task_id)
+        if task is not None:
+            return f"task {task_id} ({task.name}) is looked up in the cache"
+        return self.scheduler.explain(task_id)
+
     def deadline(self) -> float | None:
         """Return the scheduler's deadline; a time that has come when the engine has more to do."""
         if self._more_since is not None and self._stop is None:
@@ -367,6 +419,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         if self.ended is not None:
             assert self.scheduler.live == 0, "an ended job has live tasks"
             assert not self._unkept, "an ended job has results that are not durable"
+            assert not self._looked_up, "an ended job has tasks that wait for a cache"
             assert self.state.value == self.ended.state, "state and end differ"
 
     def settle(self) -> None:
@@ -385,12 +438,13 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
             actions += through
             position = len(actions)
             if through:
-                actions += self.scheduler.handle(FailedUnsent(tuple(through)), now)
+                actions += self.scheduler.handle(EndedUnsent(tuple(through)), now)
                 continue
             ready = self._pull(room_min) if self._begun and self._stop is None else ()
+            if ready and self.cached:
+                ready = self._look_up(ready)
             if self._stop is not None and not self._stopping:
-                self._stopping = True
-                actions += self.scheduler.handle(Stop(self._stop.detail or "the workflow has ended"), now)
+                self._stop_scheduler(Stop(self._stop.detail or "the workflow has ended"))
             elif ready and (more := self.scheduler.handle(TasksReady(ready), now)):
                 actions += more
             elif len(actions) == position:  # nothing was known, and those that are ready wait for room
@@ -399,6 +453,15 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
                 break
         if self._stopping or not self.scheduler.live:
             self._maybe_end()
+
+    def _look_up(self, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
+        """Have these tasks looked up in the cache; return those that opt out."""
+        asked = tuple(task for task in tasks if task.options.cache is not False)
+        if not asked:
+            return tasks
+        self._looked_up.update((task.task_id, task) for task in asked)
+        self.actions.append(LookUpTasks(asked))
+        return tuple(task for task in tasks if task.options.cache is False)
 
     def _done(self, done: TaskDone) -> list[TaskDone]:
         """Tell the engine how a task ended, or later if it waits for Kept; return what fails through it."""
@@ -435,6 +498,7 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         engine, room = self.engine, self.ready_max - self.scheduler.live
         if room <= 0:
             room = self.ready_max - self.scheduler.unsent
+        room -= len(self._looked_up)
         if room < room_min:
             room = 0
         tasks: list[Task] = []
@@ -473,6 +537,8 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         if self._stopping and not self._stopped:
             self._stopped = any(type(action) is Stopped for action in actions)
         if self.scheduler.live or self._unkept or self.ended is not None or not self._begun:
+            return
+        if self._looked_up:
             return
         if self._more_since is not None and self._stop is None:
             return
@@ -519,4 +585,5 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         """Return the number of tasks in each state."""
         counts = dict(self.scheduler.status())
         counts[TaskState.FINISHED] = counts.get(TaskState.FINISHED, 0) + self.finished_before
+        counts[TaskState.READY] = counts.get(TaskState.READY, 0) + len(self._looked_up)
         return counts

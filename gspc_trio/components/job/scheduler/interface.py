@@ -102,8 +102,11 @@ class Watched(Struct, frozen=True):
     on: bool
 
 
-class FailedUnsent(Struct, frozen=True):
-    """Tasks that were never ready have failed through one that they need; they are counted and recorded."""
+class EndedUnsent(Struct, frozen=True):
+    """Tasks that the scheduler was not given have ended; they are counted and recorded.
+
+    They have failed through one that they need, or have finished with a result that was kept by a cache.
+    """
 
     ended: tuple[TaskDone, ...]
 
@@ -173,7 +176,7 @@ OutsideEvent: TypeAlias = (
 )
 """What a scheduler is told from outside of its job."""
 
-SchedulerEvent: TypeAlias = OutsideEvent | TasksReady | FailedUnsent
+SchedulerEvent: TypeAlias = OutsideEvent | TasksReady | EndedUnsent
 
 SchedulerAction: TypeAlias = (
     Demand

@@ -12,7 +12,7 @@ from gspc_trio.components.job.scheduler import grants, tasks
 from gspc_trio.components.job.scheduler.finished import begun, finished
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
-    FailedUnsent,
+    EndedUnsent,
     LookAheadPolicy,
     Reclaim,
     ResourcesLost,
@@ -232,9 +232,9 @@ class Scheduler(ComposedMachine[SchedulerEvent, SchedulerAction]):
     def _restored(self, event: Restored) -> None:
         tasks.restored(self._state, event)
 
-    @handles(FailedUnsent)
-    def _failed_unsent(self, event: FailedUnsent) -> None:
-        tasks.failed_unsent(self._state, event)
+    @handles(EndedUnsent)
+    def _ended_unsent(self, event: EndedUnsent) -> None:
+        tasks.ended_unsent(self._state, event)
 
     @handles(Grant)
     def _grant(self, event: Grant) -> None:

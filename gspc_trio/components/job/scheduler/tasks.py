@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.interface import (
     CancelTasks,
-    FailedUnsent,
+    EndedUnsent,
     Restored,
     RetryTask,
     TaskDone,
@@ -31,6 +31,9 @@ from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 from gspc_trio.records.facts import TaskChanged
 
 _READY = TaskState.READY
+
+FROM_CACHE = "from the cache"
+"""What people are told of a task whose result a cache had."""
 
 
 def add(state: SchedulerState, event: TasksReady) -> None:
@@ -162,10 +165,19 @@ def end(
             state.actions.append(record)
 
 
-def failed_unsent(state: SchedulerState, event: FailedUnsent) -> None:
-    """Count and record tasks that failed without ever having been ready."""
-    state.sums.failed_unsent += len(event.ended)
+def ended_unsent(state: SchedulerState, event: EndedUnsent) -> None:
+    """Count and record tasks that ended elsewhere: they failed, or a cache had their results."""
     for done in event.ended:
+        if done.state is TaskState.FINISHED:
+            state.finished += 1
+            state.sums.finished(state.now, 1, 0.0)
+            fields = state.now, state.job, done.task_id, done.state, 0, done.name, "", FROM_CACHE
+            if state.recording:
+                state.actions.append(TaskChanged(*fields))
+            else:
+                state.sums.lately.append(fields)
+            continue
+        state.sums.failed_unsent += 1
         error = done.outcome.error
         detail = f"{error.kind}: {error.message}" if error is not None else ""
         record = TaskChanged(

@@ -252,7 +252,7 @@ def describe_task(job: Job, task_id: TaskId) -> TaskDetails:
     error = next(filter(None, errors), None)
     return TaskDetails(
         task_id,
-        why=scheduler.explain(task_id),
+        why=job.machine.explain(task_id),
         record=record,
         host=job.host_of(record.resource_id) if record is not None else "",
         name=task.name if task is not None else record.name if record is not None else "",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gspc_trio.components.job.cache import CacheCounts
 from gspc_trio.components.job.machine import Close, JobEnded, JobEvent, JobMachine, Look, TaskFailure
 from gspc_trio.components.job.messages import JobStatus, MemoryStatus
 from gspc_trio.components.job.output import KeptOutput, Printed
@@ -26,6 +27,9 @@ from gspc_trio.version import VERSION
 from gspc_trio.workflow.plain_dump import plain_dump
 from gspc_trio.workflow.tokens import Outputs, Plain, Token, Value
 
+if TYPE_CHECKING:
+    from gspc_trio.components.job.shell.cache import ResultCache
+
 SHOWN_LINES_MAX, SHOWN_CHARACTERS_MAX = 40, 4_000
 """How much of what a failed task printed is told with its failure; the result has all that was kept."""
 
@@ -40,6 +44,7 @@ class JobResult(Struct, frozen=True):
         elapsed_s: seconds from the begin of the job to its end.
         failures: the first tasks that failed, at most 100, with their errors and output.
         detail: why the job did not finish, or "".
+        cache: what its cache was good for; None: it has none.
     """
 
     state: str
@@ -48,6 +53,7 @@ class JobResult(Struct, frozen=True):
     elapsed_s: float
     failures: tuple[TaskFailure, ...] = ()
     detail: str = ""
+    cache: CacheCounts | None = None
 
 
 RESULTS_INTERVAL_S = 0.1
@@ -158,6 +164,7 @@ class Job:
         self._rts_lost = False
         self.report: str | None = None
         self.report_error = ""
+        self.cache: ResultCache | None = None
         self.ports: OutputPorts | None = None
         self.news: trio.Event | None = None  # set when a task has ended, if somebody waits for results
 
@@ -344,6 +351,10 @@ class Job:
             self._result.elapsed_s if self._result else trio.current_time() - self._begun_s,
         )
 
+    def cache_counts(self) -> CacheCounts | None:
+        """Return what the job's cache was good for so far; None if it has none."""
+        return None if self.cache is None else self.cache.counts()
+
     def _counts(self) -> dict[str, int]:
         return {str(state): number for state, number in self.machine.counts().items()}
 
@@ -389,6 +400,7 @@ class Job:
             trio.current_time() - self._begun_s,
             tuple(self.machine.failures),
             ended.detail,
+            self.cache_counts(),
         )
         self._ended.set()
         if self.news is not None:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable
 from hashlib import blake2b, file_digest
 from pathlib import Path
 
+from gspc_trio.components.job.cache import CompareFiles, NotCacheable, StoredFiles
 from gspc_trio.components.job.task_key import DIGEST_BYTES, Mark
+from gspc_trio.compute.folders import find_files
 from gspc_trio.core.code import Program, SourceFile, placeholders
 from gspc_trio.core.code_identity import Unidentifiable, code_identity, value_identity
+from gspc_trio.core.file_sets import is_directory, is_glob
+from gspc_trio.core.staging import DEFAULT_LIMITS
 from gspc_trio.workflow.net import Net
 
 SCRIPT_BYTES_MAX = 1 << 20
 """A longer file that a program is told of counts by its name."""
+
+CONTENT_BYTES_MAX = 64 << 20
+"""Larger files are told apart by modification time and size, unless it is stated how: reading takes long."""
+
+SETTLED_NS = 100_000_000
+"""A file may be written again without another time if it was written less than so long ago."""
 
 FILES_MAX = 10_000
 """Of so many files the content is remembered."""
@@ -95,7 +106,80 @@ class FileContents:
             return None
         if self.mark(path) != mark:
             return None
+        if time.time_ns() < mark[2] + SETTLED_NS:
+            return digest
         if len(self._known) >= FILES_MAX:
             self._known.clear()
         self._known[path] = (mark, digest)
         return digest
+
+
+class FileIdentities:
+    """Tells files apart.
+
+    Args:
+        directory: of files whose name is relative.
+        compare: how.
+        files_max: more files are no set.
+    """
+
+    def __init__(
+        self, directory: str, compare: CompareFiles, files_max: int = DEFAULT_LIMITS.files_max
+    ) -> None:
+        self._files_max = files_max
+        self._directory = directory
+        self._compare = compare
+        self._contents = FileContents(directory)
+
+    def identity(self, name: str) -> bytes:
+        """Return the identity of what a name stands for now.
+
+        A pattern, or a name with a slash at its end, stands for all files that match, or that are in there.
+        A directory named without the slash counts by its name alone.
+
+        Raises:
+            NotCacheable: it is a device or a pipe, or cannot be read.
+        """
+        if is_directory(name):
+            return self._identity_of_set(name)
+        path = os.path.join(self._directory, name)
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            is_set = is_glob(name) and not os.path.isabs(name)
+            return self._identity_of_set(name) if is_set else b"absent".ljust(DIGEST_BYTES)
+        except (OSError, ValueError) as error:
+            raise NotCacheable(f"the file {name} cannot be read: {error}") from error
+        if stat.S_ISDIR(found.st_mode):
+            return b"directory".ljust(DIGEST_BYTES)
+        if not stat.S_ISREG(found.st_mode):
+            raise NotCacheable(f"{name} is no plain file")
+        if self._compare == "time" or (self._compare == "auto" and found.st_size > CONTENT_BYTES_MAX):
+            text = f"{found.st_mtime_ns} {found.st_size}".encode()
+            return blake2b(text, digest_size=DIGEST_BYTES, person=b"time").digest()
+        identity = self._contents.digest(name)
+        if identity is None:
+            raise NotCacheable(f"the file {name} cannot be read, or changes meanwhile")
+        return identity
+
+    def _identity_of_set(self, pattern: str) -> bytes:
+        names: list[str] = []
+        try:
+            start = os.open(self._directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                names = find_files(start, pattern, self._files_max)
+            finally:
+                os.close(start)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            raise NotCacheable(f"the files {pattern} cannot be listed: {error}") from error
+        digest = blake2b(digest_size=DIGEST_BYTES, person=b"set")
+        for name in names:
+            digest.update(blake2b(os.fsencode(name), digest_size=DIGEST_BYTES).digest())
+            digest.update(self.identity(name))
+        return digest.digest()
+
+    def are_same(self, files: StoredFiles) -> bool:
+        """Return whether all these files are as they were."""
+        return all(self.identity(name) == identity for name, identity in files)

@@ -12,8 +12,18 @@ from attrs import evolve
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from gspc_trio.components.job.cache import CacheSettings
 from gspc_trio.components.job.lineage import BYTES_MAX
-from gspc_trio.components.job.machine import Begin, Engine, JobAction, JobEnded, JobEvent, JobMachine, Kept
+from gspc_trio.components.job.machine import (
+    Begin,
+    Engine,
+    JobAction,
+    JobEnded,
+    JobEvent,
+    JobMachine,
+    Kept,
+    LookUpTasks,
+)
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
@@ -48,6 +58,7 @@ from gspc_trio.workflow.tokens import Outputs
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.journal import JournaledEngine
+    from gspc_trio.components.job.shell.cache import ResultCache
     from gspc_trio.components.job.shell.data import JobData
     from gspc_trio.components.job.shell.journal import Journal, Takeover
     from gspc_trio.components.job.shell.recovery import ResultReader
@@ -84,6 +95,7 @@ class JobSettings(Struct, frozen=True):
         process_tasks_max: after so many tasks a compute process is replaced by a fresh one; 0: never.
         policy: how tasks are tried again, sent ahead and asked for: a ``SchedulingPolicy``, or the name of
             one that an installed package offers.
+        cache: where results are kept for later runs, and looked for; None: nowhere.
     """
 
     name: str = "job"
@@ -104,6 +116,7 @@ class JobSettings(Struct, frozen=True):
     initializer: bytes = b""
     process_tasks_max: int = 0
     policy: SchedulingPolicy | str = DEFAULT
+    cache: CacheSettings | None = None
 
     def listening(self, rts: str = "memory:") -> JobSettings:
         """Return the same settings with any free port at which whoever reaches the RTS can reach the job.
@@ -153,7 +166,7 @@ async def run_job(
         JobFailed: the job failed or was stopped, or the RTS went away.
         JournalError: the journal cannot be written any more.
         OSError: the file for the records cannot be written.
-        PolicyError: there is no such scheduling policy, or it cannot be used.
+        CacheError, PolicyError: the cache, or the scheduling policy, cannot be used.
     """
     settings = _found_by_clients_of(rts, settings)
     async with open_scope() as nursery:
@@ -161,7 +174,7 @@ async def run_job(
         server = _JobServer(
             engine, code, outputs, settings, open_ended, on_done, journal, patterns or FilePatterns(), layer
         )
-        server.told = rts.has_outsiders
+        server.prepare(rts, nursery)
         server.finished_before = finished_before if journal is None else journal.finished_before
         here = rts.network.process_info()
         address = await nursery.start(server.listen, rts) if settings.listen else ""
@@ -203,10 +216,6 @@ def _registration(
     return RegisterJob(settings.name, pid, host, address, settings.weight, grace_s, adopts, settings.priority)
 
 
-def _always(_finished: bool) -> bool:
-    return True
-
-
 class _JobServer:
     """The parts of one job server and how they are joined."""
 
@@ -236,6 +245,7 @@ class _JobServer:
         self.inbox: Inbox[JobEvent] = Inbox()
         self.data: JobData | None = None
         self.reader: ResultReader | None = None
+        self.cache: ResultCache | None = None
         self.routes: SchedulerRoutes
         self.contact: RtsContact
         self.job: Job | None = None
@@ -258,6 +268,25 @@ class _JobServer:
         await self.started.wait()
         assert self.clients is not None
         await self.clients.serve(peer)
+
+    def prepare(self, rts: RunTimeSystem, nursery: trio.Nursery) -> None:
+        """See who is told of the job; use its cache, if it has one, until the nursery ends."""
+        self.told = rts.has_outsiders
+        settings = self.settings
+        if settings.cache is None:
+            return
+        from gspc_trio.components.job.shell.cache import ResultCache
+
+        directory = settings.directory or rts.network.process_info().directory
+        put, initializer, files_max = self.inbox.put, settings.initializer, settings.stage.files_max
+        self.cache = ResultCache(settings.cache, self.code, directory, put, initializer, files_max)
+        nursery.start_soon(self.cache.run)
+
+    def _may_end(self, finished: bool) -> bool:
+        """Return whether the job may end now; if not, its machine is told to look again."""
+        if self.cache is not None and not self.cache.may_end():
+            return False
+        return self.reader is None or self.reader.may_end(finished)
 
     async def open_data(self, stack: AsyncExitStack, rts: RunTimeSystem, job_id: JobId, host: str) -> None:
         """Take part in the job's memory layer, if it has one, for as long as the stack is open."""
@@ -313,7 +342,8 @@ class _JobServer:
             finished_before=self.finished_before,
             clock=trio.current_time,
             known=None if journal is None else journal.known,
-            may_end=_always if self.reader is None else self.reader.may_end,
+            may_end=self._may_end,
+            cached=self.cache is not None,
             ready_max=self.policy.ready_max,
         )
         job = self.job = Job(
@@ -382,6 +412,7 @@ class _JobServer:
         if self.data is not None and on_done is not None:
             on_done = self.data.but_for_again(on_done)
         keep = None if self.journal is None else self.journal.keep
+        cache = job.cache = self.cache
         printing = job.printed.running
 
         def perform(action: JobAction) -> None:
@@ -390,14 +421,19 @@ class _JobServer:
                     output_of(job, action, trio.current_time())
                 if keep is not None and action.state is TaskState.FINISHED:
                     keep(action)
+                if cache is not None:
+                    cache.ended(action)
                 if on_done is not None:
                     on_done(action)
                 if job.news is not None:
                     job.news.set()
             elif isinstance(action, RECORD_TYPES):
                 append(cast(Record, action))
-            elif not send(action) and type(action) is JobEnded:
-                job.end(action)
+            elif not send(action):
+                if type(action) is JobEnded:
+                    job.end(action)
+                elif type(action) is LookUpTasks and cache is not None:
+                    cache.look_up(action)
 
         try:
             await drive(job.machine, job.inbox, perform)
