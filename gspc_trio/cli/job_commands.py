@@ -105,7 +105,7 @@ def describe_end(job: EndedJob) -> Iterator[str]:
     for name, states in summary.transitions.items():
         yield f"  {name}: {_counts(states)}"
     if summary.report_error:
-        yield f"the report failed: {summary.report_error}"
+        yield summary.report_error
     for failure in summary.failures:
         yield from _describe_failure(failure)
 
@@ -147,7 +147,7 @@ async def wait(job: JobName, *, rts: RunningFile = None, json: Json = False) -> 
     else:
         print(describe_job(ended))
         if ended.summary.report_error:
-            print(f"the report failed: {ended.summary.report_error}")
+            print(ended.summary.report_error)
     return 0 if ended.state == "finished" and not ended.summary.report_error else 1
 
 
@@ -252,6 +252,8 @@ async def report(job: JobName, *, rts: RunningFile = None, json: Json = False) -
         print(f"{number} {'task' if number == 1 else 'tasks'} in {ended.elapsed_s:.2f} s")
     else:
         print(describe_job(ended))
+    if summary.report_error:
+        raise CommandError(summary.report_error)
 
 
 def _plain_results(job: EndedJob) -> dict[str, object]:

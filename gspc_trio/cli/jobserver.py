@@ -210,6 +210,8 @@ async def resume(
     output: ResultsFile = None,
     caching: Caching = None,
     cores: RunCores = 0,
+    detach: Detach = False,
+    detached_from: DetachedFrom = -1,
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> int:
@@ -233,6 +235,10 @@ async def resume(
     records
         Write everything that happens from now on to this file, one line of JSON each.
     """
+    if detach and detached_from < 0:
+        return await start_detached(rts, json=json, top=False, cores=cores)
+    detached = Detached(detached_from) if detach else None
+    json, rts = (False, lasting_connection(rts)) if detach else (json, rts)
     set_up_logging(verbose, log_json)
     if dry_run and not changed:
         raise UsageError("--dry-run goes with --changed: it lists which results would stay")
@@ -246,7 +252,7 @@ async def resume(
             if dry_run:
                 return 0
         options = durable.about.options | cache_option(caching)
-        return await _run_loaded(loaded, options, durable, rts, cores, records, to, output)
+        return await _run_loaded(loaded, options, durable, rts, cores, records, to, output, detached=detached)
 
 
 async def _run_loaded(
@@ -411,7 +417,9 @@ def _conclude(loaded: LoadedWorkflow, kept: Path | None, job: Job, result: JobRe
         if report is not None and result.state == "finished":
             with blame_file(loaded.path):
                 job.report = printed_by(lambda: report(result.outputs))
-    except (CommandError, WorkflowFileError) as error:
+    except WorkflowFileError as error:
+        job.report_error = f"the report failed: {error}"
+    except CommandError as error:
         job.report_error = str(error)
 
 

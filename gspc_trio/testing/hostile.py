@@ -52,6 +52,7 @@ from gspc_trio.components.rts.messages import (
     AddDag,
     Bootstrap,
     Explain,
+    GetEndedJob,
     GetHostToResource,
     GetResources,
     GetStatus,
@@ -396,7 +397,7 @@ _SAID_BY: dict[str, Sequence[type]] = {
     "control to rts": (
         GetStatus, Teardown, AddDag, RemoveDag, ListJobs,
         GetHostToResource, Watch, Explain, SetWeight,
-        GetResources,
+        GetResources, GetEndedJob,
     ),
     "control to job": (
         GetJobStatus, WaitJob, ApplicationCall, Watch, GetTask,

@@ -67,7 +67,7 @@ class JobSummary(Struct, frozen=True):
         left_out: lines before these.
         outputs: output port -> its values.
         report: what the report has printed, if it ran before the job left.
-        report_error: why the report has failed, or "".
+        report_error: why the report has failed, or the results could not be written; or "".
     """
 
     transitions: dict[str, dict[TaskState, Count]] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from gspc_trio.components.rts.messages import FailedTask, JobSummary, PortOutput
 from gspc_trio.core.messages import OutputLine
 from gspc_trio.core.net import TransitionStatus
 from gspc_trio.core.task import TaskState
-from gspc_trio.protocol.json_values import TooLarge, json_text
+from gspc_trio.protocol.json_values import json_text
 
 FAILURES_MAX = 50
 FAILURE_CHARACTERS_MAX = 8_000
@@ -117,7 +117,7 @@ def _text(value: object, room: int) -> str:
     """Return a value as JSON; one that is too large only in brief, as a text."""
     try:
         return json_text(value, room)
-    except (TooLarge, RecursionError):
+    except Exception:  # it is too large, or its class has code of its own
         return json_text(brief(value))
 
 

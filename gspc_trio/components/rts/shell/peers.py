@@ -366,7 +366,8 @@ class PeerServer:
         there = [job.job for job in self._service.jobs()]
         if asked.job in there:
             if asked.wait:
-                self._waiting.setdefault(asked.job, []).append(call)
+                waiting = (one for one in self._waiting.get(asked.job, ()) if not one.peer.lost.is_set())
+                self._waiting[asked.job] = [*waiting, call]
             else:
                 call.fail(RtsError(f"job {asked.job} is still running"))
         elif ended is not None:
