@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
-from typing import Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from gspc_trio.core.task import Shape, TaskOptions
 from gspc_trio.executor.codes import CodeTable
-from gspc_trio.executor.futures import Argument, TaskFuture
-from gspc_trio.executor.loop import Call, Loop
+from gspc_trio.executor.futures import Argument, Call, TaskFuture
 from gspc_trio.protocol.values import dumps
+
+if TYPE_CHECKING:
+    from gspc_trio.executor.loop import Loop
 
 T = TypeVar("T")
 

@@ -13,26 +13,26 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import SupportsIndex, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, SupportsIndex, TypeVar, Unpack, get_args
 
-from gspc_trio.components.embed import process_key
-from gspc_trio.components.job.cache import CacheCounts, CacheSettings
-from gspc_trio.components.job.shell.output import OutputMode
-from gspc_trio.components.job.shell.server import JobSettings
-from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.compute.code import call_each, function_code
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.executor.calls import ManyCalls, entry_with_holes, name_of
 from gspc_trio.executor.codes import CodeTable
-from gspc_trio.executor.futures import Deadline, TaskFuture
-from gspc_trio.executor.loop import Call, Loop, RtsOptions
+from gspc_trio.executor.futures import Call, Deadline, TaskFuture
 from gspc_trio.executor.options import CallOptions, checked_count, checked_workers, refuse_beside, with_stated
 from gspc_trio.executor.results import flat, results, results_as_read
-from gspc_trio.iml.data_layer import DataLayer
-from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy, find_policy
 from gspc_trio.protocol.values import dumps
 from gspc_trio.workflow.settings import checked_needs
+
+if TYPE_CHECKING:
+    from gspc_trio.components.job.cache import CacheCounts, CacheSettings
+    from gspc_trio.components.job.shell.output import OutputMode
+    from gspc_trio.components.rts.shell.client import RunTimeSystem
+    from gspc_trio.executor.loop import RtsOptions
+    from gspc_trio.iml.data_layer import DataLayer
+    from gspc_trio.policies.scheduling import SchedulingPolicy
 
 T = TypeVar("T")
 
@@ -108,9 +108,16 @@ class Executor(ExecutorInterface):
         output: OutputMode | None = None,
         cache: CacheSettings | Path | str | None = None,
         priority: int = 0,
-        policy: SchedulingPolicy | str = DEFAULT,
+        policy: SchedulingPolicy | str = "default",
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
+        # Not at the top: each compute process imports the program, which imports this module.
+        from gspc_trio.components.embed import process_key
+        from gspc_trio.components.job.shell.output import OutputMode
+        from gspc_trio.components.job.shell.server import JobSettings
+        from gspc_trio.executor.loop import Loop
+        from gspc_trio.policies.scheduling import find_policy
+
         is_running = connection_file is not None or rts is not None
         cores = checked_workers(max_workers, cores, is_running, mp_context)
         if rts is not None:
@@ -302,7 +309,11 @@ def _layer(iml: Path | str | None) -> DataLayer | None:
 
 
 def _cache(cache: CacheSettings | Path | str | None) -> CacheSettings | None:
-    return cache if cache is None or isinstance(cache, CacheSettings) else CacheSettings(str(cache))
+    if cache is None:
+        return None
+    from gspc_trio.components.job.cache import CacheSettings
+
+    return cache if isinstance(cache, CacheSettings) else CacheSettings(str(cache))
 
 
 def _initializer_code(initializer: Callable[..., object] | None, initargs: Iterable[object]) -> bytes:

@@ -11,11 +11,13 @@ from concurrent.futures import BrokenExecutor, Future, InvalidStateError
 from contextlib import suppress
 from time import monotonic
 from traceback import format_exception_only
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from gspc_trio.components.job.scheduler.interface import TaskDone
-from gspc_trio.core.task import TaskError
+from gspc_trio.core.task import Shape, TaskError, TaskOptions
 from gspc_trio.protocol.values import dumps, loads
+
+if TYPE_CHECKING:
+    from gspc_trio.components.job.scheduler.interface import TaskDone
 
 T = TypeVar("T")
 
@@ -312,6 +314,28 @@ def value_of(future: SomeFuture) -> bytes:
     if error is not None:
         raise error
     return future.encoded() if isinstance(future, TaskFuture) else dumps(future.result(0))
+
+
+class Call:
+    """A submission on its way from the caller's thread to the loop."""
+
+    __slots__ = ("arguments", "code_id", "future", "name", "options", "shape")
+
+    def __init__(
+        self,
+        future: SomeTaskFuture,
+        code_id: int,
+        name: str,
+        arguments: list[Argument],
+        shape: Shape,
+        options: TaskOptions,
+    ) -> None:
+        self.future = future
+        self.code_id = code_id
+        self.name = name
+        self.arguments = arguments
+        self.shape = shape
+        self.options = options
 
 
 def failure_of(done: TaskDone, host: str) -> BaseException:

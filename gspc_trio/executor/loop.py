@@ -23,11 +23,11 @@ from gspc_trio.components.job.shell.output import OutputMode, print_lines, treat
 from gspc_trio.components.job.shell.server import JobSettings, run_job
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.compute.channel import INITIALIZER
-from gspc_trio.core.task import Shape, TaskError, TaskOptions, TaskState
+from gspc_trio.core.task import Shape, TaskError, TaskState
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import (
     PENDING,
-    Argument,
+    Call,
     ExecutorBroken,
     RemoteTraceback,
     SomeTaskFuture,
@@ -54,28 +54,6 @@ _CLOSED = RuntimeError("the run-time system was closed")
 
 _FINISHED, _CANCELLED = TaskState.FINISHED, TaskState.CANCELLED
 _READY = TaskState.READY
-
-
-class Call:
-    """A submission on its way from the caller's thread to the loop."""
-
-    __slots__ = ("arguments", "code_id", "future", "name", "options", "shape")
-
-    def __init__(
-        self,
-        future: SomeTaskFuture,
-        code_id: int,
-        name: str,
-        arguments: list[Argument],
-        shape: Shape,
-        options: TaskOptions,
-    ) -> None:
-        self.future = future
-        self.code_id = code_id
-        self.name = name
-        self.arguments = arguments
-        self.shape = shape
-        self.options = options
 
 
 class RtsOptions(TypedDict):
