@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 import trio
 from msgspec import Struct, field
 
-from gspc_trio.components.provision.shell.ssh import SshStrategy
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
-from gspc_trio.components.provision.strategy import Strategy
+from gspc_trio.components.provision.strategy import RifOrder, Strategy
 from gspc_trio.components.rm.placing import Placement
 from gspc_trio.components.rts.shell.history_files import HistoryFiles
 from gspc_trio.components.rts.shell.peers import RtsError
@@ -210,9 +210,22 @@ async def open_system(
                 nursery.cancel_scope.cancel()
 
 
+class _Ssh:
+    """The strategy ``ssh``, loaded when it is first used."""
+
+    @cached_property
+    def _strategy(self) -> Strategy:
+        from gspc_trio.components.provision.shell.ssh import SshStrategy
+
+        return SshStrategy()
+
+    async def run(self, order: RifOrder) -> str:
+        return await self._strategy.run(order)
+
+
 def _usual(searched: bool) -> dict[str, Strategy]:
     """Return the usual strategies; those of installed packages take a while to find."""
-    return {**(find_strategies() if searched else {"local": LocalStrategy()}), "ssh": SshStrategy()}
+    return {**(find_strategies() if searched else {"local": LocalStrategy()}), "ssh": _Ssh()}
 
 
 async def _start_first(
