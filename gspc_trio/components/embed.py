@@ -230,8 +230,8 @@ async def open_job(
     net = transformed(net, transformations)
     if dump is not None and (values is not None or journal is not None):
         raise WorkflowError("a dump is in place of values, and excludes a journal: give only the dump")
-    if journal is not None and settings is not None and settings.directory:
-        journal.files_are_below(settings.directory)
+    if journal is not None and settings is not None:
+        journal.files_are_below(settings.directory, settings.stage.files_max)
     journaled = await journal.recover(net, values or {}) if journal is not None else None
     finished_before = 0
     if dump is not None:

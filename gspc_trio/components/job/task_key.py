@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from gspc_trio.core.file_sets import all_of_target
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.staging import PLAN_MARK, FilePlan, split_plan
 from gspc_trio.core.task import Task
@@ -35,7 +36,7 @@ class Noted(Struct, frozen=True):
         name: of its transition.
         digest: of its code and its arguments.
         plan: of its files; None: it has none.
-        marks: of the files on the host of its job that it will read.
+        marks: of the files on the host of its job that it will read, in the order of ``files_read``.
     """
 
     name: str
@@ -45,13 +46,16 @@ class Noted(Struct, frozen=True):
 
 
 def files_read(plan: FilePlan) -> list[str]:
-    """Return the files on the host of the job that a task reads."""
-    return [source for _, source in plan.fetch if isinstance(source, str)]
+    """Return names, patterns and directories of the files on the host of the job that a task reads."""
+    sources = [source for _, source in plan.fetch]
+    sources += [source for one in plan.gather for source in one.sources]
+    return [source for source in sources if isinstance(source, str)]
 
 
 def files_stored(plan: FilePlan) -> list[str]:
-    """Return the files on the host of the job that a task stores."""
-    return [target for _, target in plan.store if isinstance(target, str)]
+    """Return names, patterns and directories of the files on the host of the job that a task stores."""
+    names = [target for _, target in plan.store if isinstance(target, str)]
+    return names + [all_of_target(one.target) for one in plan.scatter if isinstance(one.target, str)]
 
 
 def _digest(data: bytes) -> bytes:
@@ -108,21 +112,23 @@ class TaskKeys:
 
 
 def key_of(
-    noted: Noted | None, mark: Callable[[str], Mark | None], content: Callable[[str], bytes | None]
+    noted: Noted | None,
+    is_same: Callable[[str, Mark | None], bool],
+    content: Callable[[str], bytes | None],
 ) -> Key:
     """Return the key of a task that has finished.
 
     Args:
         noted: what it was when it was handed out.
-        mark: returns the mark of a file, as it is now.
-        content: returns the digest of what a file has now, None if it cannot be read.
+        is_same: whether files are as they were when they had this mark.
+        content: returns the digest of what files have now, None if one cannot be read.
     """
     if noted is None:
         return NO_KEY
     if noted.plan is None:
         return noted.name, noted.digest, ()
     read = with_files(noted, content)
-    if read is None or tuple(map(mark, files_read(noted.plan))) != noted.marks:
+    if read is None or not all(map(is_same, files_read(noted.plan), noted.marks)):
         return NO_KEY
     stored = []
     for path in files_stored(noted.plan):

@@ -20,7 +20,7 @@ from gspc_trio.components.job.reuse import (
     results_in,
     reuse,
 )
-from gspc_trio.components.job.task_key import NO_KEY, Key, Noted, TaskKeys, files_read, key_of
+from gspc_trio.components.job.task_key import NO_KEY, Key, Noted, TaskKeys, files_read, files_stored, key_of
 from gspc_trio.core.staging import FilePlan
 from gspc_trio.core.task import Task
 from gspc_trio.workflow.engine import WorkflowEngine
@@ -28,6 +28,7 @@ from tests.workflow.model import nets
 from tests.workflow.support import compute, engine_for, next_task
 
 NOTHING: Any = lambda _path: None  # noqa: E731
+SAME: Any = lambda _path, _mark: True  # noqa: E731
 
 
 def double(item: int) -> int:
@@ -57,7 +58,7 @@ def run(engine: WorkflowEngine, choices: list[int], identities: Mapping[str, byt
             break
         task = tasks.pop(choice % len(tasks))
         rows.append((task.task_id, compute(engine, task)))
-        found.append(key_of(keys.of(task), NOTHING, NOTHING))
+        found.append(key_of(keys.of(task), SAME, NOTHING))
         engine.inject(*rows[-1])
     while (task_id := next_task(engine)) is not None:
         engine.extract(task_id)
@@ -195,7 +196,8 @@ def test_a_task_with_files_is_the_same_while_they_are() -> None:
     assert noted is not None
     assert isinstance(noted.plan, FilePlan)
     assert files_read(noted.plan) == ["in1.txt"]
-    key = key_of(noted, mark, files.get)
+    is_same: Any = lambda path, before: mark(path) == before  # noqa: E731
+    key = key_of(noted, is_same, files.get)
     assert key[2] == (("out1.txt", b"b"),)
 
     def is_kept() -> bool:
@@ -212,7 +214,7 @@ def test_a_task_with_files_is_the_same_while_they_are() -> None:
     files["in1.txt"] = b"a"
     assert not is_kept(), "what it has stored is gone"
     files["in1.txt"] = b"longer"
-    assert key_of(noted, mark, files.get) == NO_KEY, "what it has read was changed while it ran"
+    assert key_of(noted, is_same, files.get) == NO_KEY, "what it has read was changed while it ran"
 
 
 def test_a_key_is_that_of_the_task_that_was_handed_out() -> None:
@@ -232,3 +234,21 @@ def test_of_a_task_with_files_is_noted_what_they_were() -> None:
     (noted,) = engine.keys_of([(task.task_id, ())])
     assert isinstance(noted, Noted)
     assert noted.marks == ((7,),)
+
+
+def test_sets_of_files_are_read_and_stored_too() -> None:
+    net = Net("sets")
+    net.transition(
+        "sum",
+        double,
+        {"item": net.input("items", default=[1])},
+        net.output("results"),
+        stage_in={"parts/": "in{item}/*.txt", "all": "list.txt"},
+        stage_out={"*.png": "pictures{item}/", "log": "log.txt"},
+    )
+    engine = engine_for(net)
+    noted = TaskKeys({"sum": b"v1"}).of(engine.extract(engine.next() or 0))
+    assert noted is not None
+    assert noted.plan is not None
+    assert sorted(files_read(noted.plan)) == ["in1/*.txt", "list.txt"]
+    assert sorted(files_stored(noted.plan)) == ["log.txt", "pictures1/"]

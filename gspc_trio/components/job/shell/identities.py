@@ -11,9 +11,10 @@ from pathlib import Path
 
 from gspc_trio.components.job.cache import CompareFiles, NotCacheable, StoredFiles
 from gspc_trio.components.job.task_key import DIGEST_BYTES, Mark
+from gspc_trio.compute.code import read_source
 from gspc_trio.compute.folders import find_files
 from gspc_trio.core.code import Program, SourceFile, placeholders
-from gspc_trio.core.code_identity import Unidentifiable, code_identity, value_identity
+from gspc_trio.core.code_identity import Unidentifiable, code_identity, source_identity, value_identity
 from gspc_trio.core.file_sets import is_directory, is_glob
 from gspc_trio.core.staging import DEFAULT_LIMITS
 from gspc_trio.workflow.net import Net
@@ -43,7 +44,7 @@ def identities_of(net: Net) -> dict[str, bytes]:
             continue
         try:
             digest = blake2b(_identity_of(transition.run), digest_size=DIGEST_BYTES)
-        except (Unidentifiable, OSError):
+        except (Unidentifiable, OSError, SyntaxError, ValueError):
             found[transition.name] = b""
             continue
         digest.update(repr((transition.parameters, transition.outputs)).encode("utf-8", "surrogatepass"))
@@ -54,7 +55,7 @@ def identities_of(net: Net) -> dict[str, bytes]:
 def _identity_of(run: Callable[..., object] | Program | SourceFile | None) -> bytes:
     """Return the identity of what tasks run; scripts count by their content."""
     if isinstance(run, SourceFile):
-        return value_identity((run.function, Path(run.path).read_bytes()))
+        return source_identity(read_source(run.path), run.path, run.function)
     if isinstance(run, Program):
         files = [Path(run.working_directory or ".", word) for word in run.arguments if not placeholders(word)]
         scripts = [file.read_bytes() for file in files if _is_script(file)]
@@ -162,18 +163,21 @@ class FileIdentities:
             raise NotCacheable(f"the file {name} cannot be read, or changes meanwhile")
         return identity
 
-    def _identity_of_set(self, pattern: str) -> bytes:
-        names: list[str] = []
+    def names_in(self, pattern: str) -> list[str]:
+        """Return the files that match a pattern, or are in a directory, sorted; NotCacheable as above."""
         try:
             start = os.open(self._directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                names = find_files(start, pattern, self._files_max)
+                return find_files(start, pattern, self._files_max)
             finally:
                 os.close(start)
         except FileNotFoundError:
-            pass
+            return []
         except (OSError, ValueError) as error:
             raise NotCacheable(f"the files {pattern} cannot be listed: {error}") from error
+
+    def _identity_of_set(self, pattern: str) -> bytes:
+        names = self.names_in(pattern)
         digest = blake2b(digest_size=DIGEST_BYTES, person=b"set")
         for name in names:
             digest.update(blake2b(os.fsencode(name), digest_size=DIGEST_BYTES).digest())
@@ -183,3 +187,39 @@ class FileIdentities:
     def are_same(self, files: StoredFiles) -> bool:
         """Return whether all these files are as they were."""
         return all(self.identity(name) == identity for name, identity in files)
+
+
+class TaskFiles:
+    """Tells whether the files that tasks read and store are as they were, by their content.
+
+    Args:
+        directory: of the files; "" for the working directory.
+        files_max: a set of more files is never as it was.
+    """
+
+    def __init__(self, directory: str = "", files_max: int = DEFAULT_LIMITS.files_max) -> None:
+        self._identities = FileIdentities(directory, "content", files_max)
+        self._contents = FileContents(directory)
+
+    def mark(self, name: str) -> Mark | None:
+        """Return what :meth:`is_same` wants to know: of a file its mark, of a set the time of now."""
+        if is_directory(name) or is_glob(name):
+            return (time.time_ns(),)
+        return self._contents.mark(name)
+
+    def is_same(self, name: str, mark: Mark | None) -> bool:
+        """Return whether files are as they were when they had this mark."""
+        if not (is_directory(name) or is_glob(name)):
+            return self._contents.mark(name) == mark
+        try:
+            marks = list(map(self._contents.mark, self._identities.names_in(name)))
+        except NotCacheable:
+            return False
+        return mark is not None and all(one is not None and one[2] < mark[0] for one in marks)
+
+    def digest(self, name: str) -> bytes | None:
+        """Return the digest of what files have; None if one cannot be read, or changes meanwhile."""
+        try:
+            return self._identities.identity(name)
+        except NotCacheable:
+            return None

@@ -39,7 +39,7 @@ from gspc_trio.components.job.journal_bytes import (
 from gspc_trio.components.job.machine import Close, Look, TakenOver
 from gspc_trio.components.job.reuse import Results, Reuse, rest_in, result_of, results_in, reuse
 from gspc_trio.components.job.scheduler.interface import TaskDone
-from gspc_trio.components.job.shell.identities import FileContents, identities_of
+from gspc_trio.components.job.shell.identities import TaskFiles, identities_of
 from gspc_trio.components.job.shell.journal_files import (
     JournalDirectory,
     JournalError,
@@ -104,7 +104,7 @@ class Journal:
     ) -> None:
         self.about = about
         self.changed = changed
-        self.files = FileContents()
+        self.files = TaskFiles()
         self.engine: JournaledEngine | None = None
         self.is_begun = False
         self.finished_before = 0
@@ -129,9 +129,9 @@ class Journal:
         """Where it lies, for people and for ``gspc-jobserver resume``."""
         return self._disk.name
 
-    def files_are_below(self, directory: str) -> None:
-        """Say where the files of the job's tasks are, if not in the working directory."""
-        self.files = FileContents(directory)
+    def files_are_below(self, directory: str, files_max: int) -> None:
+        """Say where the files of the job's tasks are, "" for the working directory, and how many in a set."""
+        self.files = TaskFiles(directory, files_max)
 
     def note_job(self, job: JobId, instance: str) -> None:
         """Note which job this is to which run-time system, for who may go on for it.
@@ -291,8 +291,8 @@ class Journal:
             return keys
 
         def with_files() -> list[Key]:
-            mark, digest = self.files.mark, self.files.digest
-            return [key_of(one, mark, digest) if isinstance(one, Noted) else one for one in found]
+            is_same, digest = self.files.is_same, self.files.digest
+            return [key_of(one, is_same, digest) if isinstance(one, Noted) else one for one in found]
 
         return await self._disk.compute(with_files)
 

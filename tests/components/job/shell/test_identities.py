@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gspc_trio import Net, Program, SourceFile
-from gspc_trio.components.job.shell.identities import FileContents, identities_of
+from gspc_trio.components.job.shell.identities import FileContents, TaskFiles, identities_of
 
 
 def one(run: Any, **options: Any) -> bytes:
@@ -74,3 +74,22 @@ def test_a_file_is_known_by_what_it_has(tmp_path: Path) -> None:
     assert files.digest("file") not in (None, first)
     (tmp_path / "folder").mkdir()
     assert files.digest("folder") is None
+
+
+def test_a_set_of_files_is_the_same_while_no_file_in_it_is_new(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    files = TaskFiles(str(tmp_path))
+    mark, before = files.mark("*.txt"), files.digest("*.txt")
+    assert files.is_same("*.txt", mark)
+    (tmp_path / "b.txt").write_text("b")
+    assert not files.is_same("*.txt", mark)
+    assert files.digest("*.txt") not in (None, before)
+    (tmp_path / "b.txt").unlink()
+    assert files.digest("*.txt") == before
+    lone = files.mark("a.txt")
+    assert files.is_same("a.txt", lone)
+    (tmp_path / "a.txt").write_text("more")
+    assert not files.is_same("a.txt", lone)
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("")
+    assert TaskFiles(str(tmp_path), files_max=2).digest("*.txt") is None
