@@ -166,10 +166,11 @@ def _line(error: BaseException) -> str:
 def _errors_for_people() -> tuple[type[BaseException], ...]:
     """Return the errors whose message is meant for people; any other one is a defect of ours."""
     from gspc_trio.components.job.shell.handle import JobFailed
+    from gspc_trio.components.rm.shell.remote import ManagerGone
     from gspc_trio.components.rts.shell.peers import RtsError
 
     ours = (AuthenticationFailed, ConnectionFileError, ImlError, JobFailed, PeerGone, RemoteError, RtsError)
-    return (*ours, LookupError, OSError, ValueError)
+    return (*ours, ManagerGone, LookupError, OSError, ValueError)
 
 
 def _stack_of_user(error: BaseException) -> str:

@@ -36,10 +36,11 @@ from gspc_trio.cli.common import (
 from gspc_trio.cli.describe import describe_status
 from gspc_trio.cli.waiting import describe_waiting
 from gspc_trio.components.provision.strategy import parse_time
-from gspc_trio.components.rts.messages import NO_STRATEGY
+from gspc_trio.components.rm.shell.remote import RemoteManager
+from gspc_trio.components.rts.messages import NO_STRATEGY, StopRts
 from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.components.rts.shell.service import RtsService
-from gspc_trio.components.rts.shell.system import RtsSettings, open_system
+from gspc_trio.components.rts.shell.system import RtsSettings, open_rm, open_system, published_manager
 from gspc_trio.core.resources import Resource
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.nursery.connections.connection_file import (
@@ -84,6 +85,7 @@ async def start(
     memory: Size = "",
     spill: Size = "",
     spill_directory: str = "",
+    rm: Path | None = None,
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> None:
@@ -123,6 +125,8 @@ async def start(
         How much disk a memory server may use when its memory is full, e.g. 20GiB; by default none.
     spill_directory
         Directory for data on disk; by default the system's directory for temporary files.
+    rm
+        Connection file of a resource manager that runs elsewhere (gspc-rts rm); by default one begins here.
     """
     set_up_logging(verbose, log_json)
     path = connection_path(connection_file)
@@ -130,7 +134,7 @@ async def start(
     options = dict(map(parse_option, settings or []))
     told = RtsSettings(tuple(hosts or ()), strategy, options, cores, port, listen, tls, state, placement)
     told = replace(told, directory=directory, memory_bytes=parse_size(memory or "0"))
-    told = replace(told, spill_bytes=parse_size(spill or "0"), spill_directory=spill_directory)
+    told = replace(told, spill_bytes=parse_size(spill or "0"), spill_directory=spill_directory, rm=rm)
     with tuned_collector():
         await _run(told, path)
 
@@ -155,15 +159,68 @@ async def _run(settings: RtsSettings, path: Path) -> None:
             remove_connection_file(path, info)
 
 
-def _refuse_second(alive: ConnectionInfo | None, path: Path) -> None:
+@app.command(name="rm")
+async def manage(
+    *,
+    connection_file: Annotated[Path | None, Parameter(name=["--connection-file"])] = None,
+    port: Port = 0,
+    listen: str = "127.0.0.1",
+    tls: Annotated[bool, Parameter(negative=())] = False,
+    state: Path | None = None,
+    placement: PlacementName = "fifo",
+    verbose: Verbose = False,
+    log_json: LogJson = False,
+) -> None:
+    """Run a resource manager of its own in the foreground; a run-time system uses it with start --rm FILE.
+
+    If the connection is lost, the run-time system looks for it for 30 s; tasks that run go on meanwhile, and
+    nothing new begins. It serves one run-time system at a time. Ctrl-C stops it, and so does gspc-rts stop
+    --rm FILE.
+
+    Parameters
+    ----------
+    connection_file
+        Write address and secret to this file; by default rm.json in the user's runtime directory.
+    port
+        TCP port; 0 for any free one.
+    listen
+        Address to listen on; an address that other hosts can reach needs --tls.
+    tls
+        Encrypt all connections (TLS 1.3); certificates are kept beside the connection file.
+    state
+        Keep port and secret in this directory: copies of the connection file on other hosts stay valid.
+    placement
+        Which free resource is used next: fifo, compact, fair or progressive.
+    """
+    set_up_logging(verbose, log_json)
+    path = connection_file or connection_path(None).with_name("rm.json")
+    _refuse_second(await find_live_connection(path), path, "resource manager", "gspc-rts stop --rm")
+    settings = RtsSettings(port=port, listen=listen, tls=tls, state=state, placement=placement)
+    with tuned_collector():
+        async with open_rm(settings.checked(), tls_folder=path.parent) as started:
+            again = await claim_connection_file(path, started.info)
+            _refuse_second(again, path, "resource manager", "gspc-rts stop --rm")
+            try:
+                print(f"resource manager at {started.info.address}, process {os.getpid()}", flush=True)
+                print(f"connection file {path}", flush=True)
+                await started.server.stopped.wait()
+            finally:
+                remove_connection_file(path, started.info)
+
+
+def _refuse_second(
+    alive: ConnectionInfo | None, path: Path, what: str = "run-time system", stop: str = "gspc-rts stop"
+) -> None:
     if alive is not None:
         raise CommandError(
-            f"a run-time system runs already (process {alive.pid}, {alive.address}, {path}); "
-            "stop it with gspc-rts stop, or use another --connection-file"
+            f"a {what} runs already (process {alive.pid}, {alive.address}, {path}); "
+            f"stop it with {stop}, or use another --connection-file"
         )
 
 
 async def _serve_until_stopped(service: RtsService, path: Path) -> None:
+    if isinstance(service.rm, RemoteManager):
+        await service.rm.look()
     classes = ", ".join(f"{entry.total} {name}" for name, entry in service.status().classes.items())
     print(f"run-time system at {service.address}, process {os.getpid()}: {classes}", flush=True)
     print(f"connection file {path}", flush=True)
@@ -320,8 +377,19 @@ async def remove(
 
 
 @app.command
-async def stop(*, connection_file: RunningFile = None) -> None:
-    """Stop a running run-time system, with everything that runs on it."""
+async def stop(*, connection_file: RunningFile = None, rm: Path | None = None) -> None:
+    """Stop a running run-time system, with everything that runs on it.
+
+    Parameters
+    ----------
+    rm
+        Stop the resource manager that has written this connection file, not a run-time system.
+    """
+    if rm is not None:
+        async with published_manager(rm, role="control")() as manager:
+            await manager.call(StopRts())
+        print("stopped")
+        return
     async with join_rts(running_connection(connection_file)) as rts:
         await rts.stop()
         with trio.move_on_after(5):

@@ -318,13 +318,13 @@ class Simulation:
         servers = {f"memory of {host}" for host in self.cluster.hosts}
         while True:
             rts = self.cluster.rts
-            classes = rts.rm.machine.status().classes if rts is not None else {}
+            classes = rts.rm.status().classes if rts is not None else {}
             cores = classes.get("core")
             total = self.options.hosts * self.options.cores
             jobs = {job.name for job in rts.machine.jobs} - servers if rts is not None else set()
             all_free = cores is not None and cores.free == cores.total == total
             if all_free and rts is not None and not jobs:
-                rts.rm.machine.check()
+                rts.rm.check()
                 return
             if trio.current_time() > deadline:
                 raise Broken(f"resources are not all back: {classes}; jobs that are left: {sorted(jobs)}")

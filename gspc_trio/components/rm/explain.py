@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from attrs import frozen
+from msgspec import Struct
 
 from gspc_trio.components.rm.messages import (
     Blocking,
@@ -18,6 +18,7 @@ from gspc_trio.components.rm.parts import ClassQueue, Job, Vertex, Want
 from gspc_trio.components.rm.search import impossible, of_class_below, preferred
 from gspc_trio.components.rm.state import ManagerState
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
+from gspc_trio.core.messages import Question
 
 HOLDERS_NAMED = 8
 """How many grants an explanation names."""
@@ -26,8 +27,7 @@ HOSTS_NAMED = 8
 """How many hosts that are on their way it names."""
 
 
-@frozen
-class JobShare:
+class JobShare(Struct, frozen=True):
     """What a job has of the resources.
 
     Attributes:
@@ -43,8 +43,7 @@ class JobShare:
     share: float
 
 
-@frozen
-class Reserved:
+class Reserved(Struct, frozen=True):
     """Resources that are put aside for a request of a job."""
 
     job: JobId
@@ -52,8 +51,7 @@ class Reserved:
     resources: tuple[ResourceId, ...]
 
 
-@frozen
-class ManagerStatus:
+class ManagerStatus(Struct, frozen=True):
     """How much there is, and who has it.
 
     Attributes:
@@ -79,6 +77,22 @@ class ExplainedRequest(WaitingRequest, frozen=True):
     """Why a request waits, and ids of RIFs that are on their way and that it waits for."""
 
     awaits: tuple[RifId, ...]
+
+
+class Explained(Struct, frozen=True):
+    """Why each request of a job waits."""
+
+    waiting: tuple[ExplainedRequest, ...]
+
+
+class ExplainJob(Question[Explained], frozen=True):
+    """RTS to resource manager: why does each request of this job wait?"""
+
+    job: JobId
+
+
+class GetManagerStatus(Question[ManagerStatus], frozen=True):
+    """RTS to resource manager: how much is there, and who has it?"""
 
 
 def status(state: ManagerState) -> ManagerStatus:

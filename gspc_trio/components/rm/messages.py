@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gspc_trio.core.ids import Count, GrantId, JobId, ResourceId
+from gspc_trio.core.messages import Question
 from gspc_trio.core.task import Shape
 
 
@@ -105,6 +106,31 @@ class GrantsAhead(Struct, frozen=True):
     """RTS to RIF: a grant of this epoch that is newer was never given, until this is said again."""
 
     newest: GrantId
+
+
+class ManagerReady(Struct, frozen=True):
+    """Resource manager to RTS: it begins anew, with grants of this epoch, and is to be told what there is."""
+
+    epoch: Count
+
+
+class ServeRts(Question[ManagerReady], frozen=True):
+    """RTS to resource manager that runs elsewhere: be mine (RTS-4); refused if it is another's.
+
+    Attributes:
+        epoch: the highest of the grants that were given before.
+        name: of the RTS, for people.
+    """
+
+    epoch: Count
+    name: str
+
+
+class Offence(Struct, frozen=True):
+    """Resource manager to RTS: a job has said what cannot be, which has changed nothing."""
+
+    job: JobId
+    reason: str
 
 
 # What people are told ---------------------------------------------------------------------------------------

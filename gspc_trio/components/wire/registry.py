@@ -39,6 +39,20 @@ from gspc_trio.components.rif.messages import (
     StopRif,
     WorkBack,
 )
+from gspc_trio.components.rm.events import (
+    Added,
+    Awaited,
+    Claimed,
+    Coming,
+    JobGone,
+    JobJoined,
+    JobWeighed,
+    Removed,
+    Rested,
+    Resumed,
+    Settled,
+)
+from gspc_trio.components.rm.explain import Explained, ExplainJob, GetManagerStatus, ManagerStatus
 from gspc_trio.components.rm.messages import (
     Demand,
     GetNewestGrant,
@@ -46,13 +60,17 @@ from gspc_trio.components.rm.messages import (
     GrantsAhead,
     Interrupt,
     Lapsed,
+    ManagerReady,
     NewestGrant,
+    Offence,
     Recall,
     Refuse,
     Release,
     Revoke,
     Revoked,
+    ServeRts,
 )
+from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
 from gspc_trio.components.rts.messages import (
     AddDag,
     Await,
@@ -157,6 +175,9 @@ WIRE_TYPES: tuple[type, ...] = (
     GetOutput, OutputLines, GetTaskOutput, TaskOutput, GetNewestGrant, NewestGrant,
     GetFunctions, OfferedFunctions, GetEndedJob, EndedJob,
     GetDump, DumpPart, ListFiles, FileList,
+    Added, Removed, Rested, Resumed, Awaited, Coming, Settled, JobJoined, JobWeighed, JobGone, Claimed,
+    ResourcesLeft, RmAnswered, ServeRts, ManagerReady, Offence, GetManagerStatus, ManagerStatus,
+    ExplainJob, Explained,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 
@@ -194,7 +215,7 @@ def _check(what: str, size_bytes: int, room_bytes: int, advice: str) -> None:
 
 REGISTRY = Registry(
     types=WIRE_TYPES,
-    unions={Record: RECORD_TYPES},
+    unions={Record: RECORD_TYPES, Added | Removed: (Added, Removed)},
     add_hooks=register_hot_hooks,
     bulk_types=frozenset({Chunk, PutChunk}),
     checks={Submit: check_submit, Finished: check_finished},

@@ -6,7 +6,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import trio
+
 from gspc_trio.components.rm.events import Added, Removed, RmAction, RmEvent
+from gspc_trio.components.rm.explain import ExplainedRequest, ManagerStatus
 from gspc_trio.components.rm.machine import Aside, GrantsAheadOf, ResourceManager
 from gspc_trio.components.rm.messages import (
     Demand,
@@ -21,7 +24,7 @@ from gspc_trio.components.rm.messages import (
     Revoked,
 )
 from gspc_trio.components.rts.events import ResourcesLeft, RmAnswered
-from gspc_trio.core.ids import JobId
+from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.core.machine import IllegalEvent, Performer, performs
 from gspc_trio.nursery.connections.rpc import Peer, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox, drive
@@ -59,19 +62,34 @@ class RmShell(Performer[RmAction | ToRts]):
         self._answering = AnsweringManager(machine)
         tell_rts(GrantsAhead(self._answering.ahead.newest))
 
-    async def run(self) -> None:
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Drive the machine until cancelled."""
+        task_status.started()
         await drive(self._answering, self.inbox, self.perform, refused=self._refused)
+
+    def tell(self, event: RmEvent) -> None:
+        """Take what the RTS says."""
+        self.inbox.put(event)
+
+    def newest_given(self, resource_id: ResourceId, grant_id: GrantId) -> GrantId:
+        """Return the newest grant of a resource, see the machine."""
+        return self.machine.newest_given(resource_id, grant_id)
+
+    def status(self) -> ManagerStatus:
+        """Return how much there is, and who has it."""
+        return self.machine.status()
+
+    def explain(self, job: JobId) -> Sequence[ExplainedRequest]:
+        """Return why each waiting request of the job waits; UnknownJob without it."""
+        return self.machine.explain(job)
+
+    def check(self) -> None:
+        """Assert every invariant of the machine."""
+        self.machine.check()
 
     def take(self, peer: Peer, job: JobId, said: Sequence[FromJob]) -> None:
         """Take what a job says; one that speaks for another job loses its connection."""
-        for place, message in enumerate(said):
-            if message.job != job:
-                self.inbox.put_all(said[:place], peer)
-                what = type(message).__name__
-                drop_offender(peer, f"job {job} sent {what} in the name of {message.job}")
-                return
-        self.inbox.put_all(said, peer)
+        self.inbox.put_all(own_words(peer, job, said), peer)
 
     @performs(Grant, Recall, Refuse, Lapsed)
     def _tell_job(self, action: Grant | Recall | Refuse | Lapsed) -> None:
@@ -95,6 +113,15 @@ class RmShell(Performer[RmAction | ToRts]):
             log.info("%s is late: %s", event, error)
         else:
             raise error
+
+
+def own_words(peer: Peer, job: JobId, said: Sequence[FromJob]) -> Sequence[FromJob]:
+    """Return what a job says of itself, up to the first word for another one: that ends its connection."""
+    for place, message in enumerate(said):
+        if message.job != job:
+            drop_offender(peer, f"job {job} sent {type(message).__name__} in the name of {message.job}")
+            return said[:place]
+    return said
 
 
 class AnsweringManager:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gspc_trio.components.rif.messages import CannotStart, DagReport, RifHello
 from gspc_trio.components.rm.messages import GetNewestGrant, NewestGrant, Revoked
+from gspc_trio.components.rm.shell.remote import RemoteManager
 from gspc_trio.components.rm.shell.service import FROM_JOBS, FromJob, RmShell
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.machine import Rts
@@ -48,7 +49,7 @@ from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId, host_name
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.messages import Done
 from gspc_trio.core.resources import Resource
-from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, drop_offender
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, RemoteError, drop_offender
 from gspc_trio.nursery.scopes.drive import Inbox
 from gspc_trio.protocol.hooks import NUMBER_MAX
 from gspc_trio.protocol.session import SILENT
@@ -98,7 +99,7 @@ class Service(Protocol):
 
     inbox: Inbox[events.RtsEvent]
     records: RecordStream
-    rm: RmShell
+    rm: RmShell | RemoteManager
     machine: Rts
     stopped: trio.Event
 
@@ -194,7 +195,7 @@ class PeerServer:
                     elif isinstance(message, CannotStart):
                         put(events.RifUnfit(link, message.detail), peer)
                     elif isinstance(message, IncomingCall) and isinstance(message.body, GetNewestGrant):
-                        asked, rm = message.body, self._service.rm.machine
+                        asked, rm = message.body, self._service.rm
                         message.reply(NewestGrant(rm.newest_given(asked.resource_id, asked.grant_id)))
                     else:
                         drop_offender(peer, f"a RIF does not say {_name_of(message)}")
@@ -330,13 +331,27 @@ class PeerServer:
                                     nursery.start_soon(self._service.records.feed, peer, watcher)
                                 watcher.add_credit(message.credit)
                             elif isinstance(message, IncomingCall):
-                                self._answer(message)
+                                if isinstance(self._service.rm, RemoteManager):
+                                    nursery.start_soon(self._look_and_answer, message, self._service.rm)
+                                else:
+                                    self._answer(message)
                             else:
                                 drop_offender(peer, f"a client does not say {_name_of(message)}")
                 except PeerGone:
                     nursery.cancel_scope.cancel()
         finally:
             del self._clients[peer]
+
+    async def _look_and_answer(self, call: IncomingCall, rm: RemoteManager) -> None:
+        """Answer a call for which the resource manager elsewhere may have to be asked."""
+        if isinstance(call.body, GetStatus | Explain):
+            try:
+                await rm.look(call.body.job if isinstance(call.body, Explain) else None)
+            except RemoteError as error:
+                call.fail(error)
+                return
+        if not call.peer.reason:
+            self._answer(call)
 
     def _answer(self, call: IncomingCall) -> None:
         """Answer a call of a client, now or when the machine has its answer."""

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 from msgspec import structs
@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from gspc_trio.components.provision.strategy import OutOfSight, RifOrder, Strategy, come_up_times
 from gspc_trio.components.rif.messages import CloseJobEverywhere, DagReport, StopRif
-from gspc_trio.components.rm.explain import ExplainedRequest, JobShare
+from gspc_trio.components.rm.explain import ExplainedRequest, JobShare, ManagerStatus
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import GrantsAhead, Revoke
 from gspc_trio.components.rm.placing import Placement
+from gspc_trio.components.rm.shell.remote import Connect, RemoteManager
 from gspc_trio.components.rm.shell.service import RmShell
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.history import NOTHING
@@ -134,13 +135,21 @@ class RtsService(Performer[actions.RtsAction]):
         epoch: int,
         issue: Callable[[RifId], str],
         placement: Placement | None = None,
+        manager: Connect | None = None,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
         self.records = RecordStream(VERSION)
         self.stopped = trio.Event()
         self.machine = Rts(frozenset(strategies), limits)
         self.inbox: Inbox[events.RtsEvent] = Inbox()
-        self.rm = RmShell(ResourceManager(epoch, None, placement), self.inbox.put, self.records.append)
+        self.rm: RmShell | RemoteManager
+        if manager is None:
+            machine = ResourceManager(epoch, None, placement)
+            self.rm = RmShell(machine, self.inbox.put, self.records.append)
+        else:
+            here = network.process_info()
+            name = f"process {here.pid} on {here.host}"
+            self.rm = RemoteManager(manager, name, epoch, self.inbox.put, self.records.append)
         self.peers = PeerServer(self)
         self._network = network
         self._runs = StrategyRuns(strategies, network.token, issue, limits.grace_s, self.inbox.put)
@@ -256,13 +265,13 @@ class RtsService(Performer[actions.RtsAction]):
 
     def explain(self, job: JobId) -> tuple[RequestExplanation, ...]:
         """Return why each request of a job waits, see :func:`explained`; IllegalEvent without job."""
-        return explained(self.machine, self.rm.machine, job, trio.current_time())
+        return explained(self.machine, self.rm, job, trio.current_time())
 
     def status(self) -> RtsStatus:
         """Return the state."""
         now = trio.current_time()
         pid = self._network.process_info().pid
-        return describe(self.machine, self.rm.machine, self.addresses, pid, now - self._started_s, now)
+        return describe(self.machine, self.rm, self.addresses, pid, now - self._started_s, now)
 
     def ask(
         self,
@@ -307,12 +316,12 @@ class RtsService(Performer[actions.RtsAction]):
     async def start(self, nursery: trio.Nursery, listen: Sequence[str]) -> None:
         """Listen and serve in the nursery."""
         self._nursery = nursery
+        await nursery.start(self.rm.run)
         addresses = []
         for address in listen:
             addresses.append(await nursery.start(self._listen, address))
         self.addresses = tuple(addresses)
         nursery.start_soon(self._drive)
-        nursery.start_soon(self.rm.run)
 
     async def _listen(
         self, address: str, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
@@ -404,7 +413,7 @@ class RtsService(Performer[actions.RtsAction]):
 
     @performs(actions.TellRm)
     def _tell_rm(self, action: actions.TellRm) -> None:
-        self.rm.inbox.put(action.event)
+        self.rm.tell(action.event)
 
     @performs(actions.Stopped)
     def _stopped(self, _: actions.Stopped) -> None:
@@ -443,6 +452,7 @@ async def open_rts_service(
     epoch: int | None = None,
     issue: Callable[[RifId], str] = lambda _: "",
     placement: Placement | None = None,
+    manager: Connect | None = None,
     prepare: Callable[[RtsService], None] = lambda _: None,
 ) -> AsyncIterator[RtsService]:
     """A run-time system for as long as the block runs; no host has a RIF yet.
@@ -457,14 +467,16 @@ async def open_rts_service(
         epoch: first part of all grant ids, higher than that of any RM before; None for the time in seconds.
         issue: returns credentials for the TLS of a RIF, "" for none.
         placement: which host a resource comes from (``policies.placement``); None: all in turn.
+        manager: opens a connection to a resource manager that runs elsewhere (RTS-4); None: one begins here.
         prepare: tells the service what it is to know before it listens.
 
     Raises:
-        OSError: it cannot listen at one of the addresses.
+        OSError: it cannot listen at one of the addresses, or the resource manager cannot be reached.
+        ManagerGone: the resource manager serves another run-time system, or has gone.
     """
     epoch = int(time.time()) if epoch is None else epoch
     limits = structs.replace(limits or Limits(), come_up_s=come_up_times(strategies))
-    service = RtsService(network, strategies, limits, epoch, issue, placement)
+    service = RtsService(network, strategies, limits, epoch, issue, placement, manager)
     prepare(service)
     async with open_scope() as nursery:
         await service.start(nursery, listen)
@@ -476,12 +488,24 @@ async def open_rts_service(
             nursery.cancel_scope.cancel()
 
 
+class ManagerView(Protocol):
+    """What a resource manager tells people."""
+
+    def status(self) -> ManagerStatus:
+        """Return how much there is, and who has it."""
+        ...
+
+    def explain(self, job: str) -> Sequence[ExplainedRequest]:
+        """Return why each waiting request of the job waits."""
+        ...
+
+
 _NOTHING = JobShare(0.0, {}, {}, 0.0)
 """What a job has that the RM does not know yet."""
 
 
 def describe(
-    rts: Rts, rm: ResourceManager, addresses: Sequence[str], pid: int, uptime_s: float, now: float
+    rts: Rts, rm: ManagerView, addresses: Sequence[str], pid: int, uptime_s: float, now: float
 ) -> RtsStatus:
     """Return the state; ``gspc-rts status --json`` prints it."""
     counts = rm.status()
@@ -516,7 +540,7 @@ def _rif_status(rif: ManagedRif, now: float) -> RifStatus:
     )
 
 
-def explained(rts: Rts, rm: ResourceManager, job: JobId, now: float) -> tuple[RequestExplanation, ...]:
+def explained(rts: Rts, rm: ManagerView, job: JobId, now: float) -> tuple[RequestExplanation, ...]:
     """Return what the RM explains of a job's requests, with what only the RTS knows of their hosts.
 
     The reason names hosts on their way that a request waits for, and hosts that are not used for now.

@@ -247,6 +247,10 @@ class StateKeeper:
                 found.append(saved)
         return tuple(found)
 
+    def note_port(self, port: int) -> None:
+        """Keep where a service listens that has nothing else to keep."""
+        self._save(evolve(self.state, port=port))
+
     def restored(self) -> None:
         """The hosts of before were asked for: those that are not there now are no longer kept."""
         self._restored = True

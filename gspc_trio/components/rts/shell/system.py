@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import cached_property
@@ -18,6 +19,8 @@ from msgspec import Struct, field
 from gspc_trio.components.provision.shell.strategies import LocalStrategy, find_strategies
 from gspc_trio.components.provision.strategy import RifOrder, Strategy
 from gspc_trio.components.rm.placing import Placement
+from gspc_trio.components.rm.shell.remote import Connect
+from gspc_trio.components.rm.shell.server import ManagerServer, open_manager
 from gspc_trio.components.rts.shell.history_files import HistoryFiles
 from gspc_trio.components.rts.shell.peers import RtsError
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
@@ -33,10 +36,12 @@ from gspc_trio.components.rts.state import Limits, RifState
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.resources import checked_cores
 from gspc_trio.nursery.connections.certificates import Authority
-from gspc_trio.nursery.connections.connection_file import ConnectionInfo
+from gspc_trio.nursery.connections.connection_file import ConnectionInfo, read_connection_file
 from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.policies.placement import PLACEMENTS
+from gspc_trio.protocol.address import WebSocketAddress, parse_address
 from gspc_trio.protocol.listening import BadSetting, listen_address
 from gspc_trio.version import VERSION
 
@@ -57,6 +62,7 @@ class RtsOptions(TypedDict, total=False):
     placement: str
     directory: str
     memory_bytes: int
+    rm: Path | str | None
 
 
 class RtsSettings(Struct, frozen=True):
@@ -76,6 +82,7 @@ class RtsSettings(Struct, frozen=True):
         memory_bytes: shared memory that each memory server may use; 0: a quarter of the memory of its host.
         spill_bytes: disk that it may use when that is full; 0: none.
         spill_directory: for data on disk; "" for the system's directory for temporary files.
+        rm: connection file of a resource manager that runs elsewhere (``gspc-rts rm``); None: begin one.
     """
 
     hosts: Sequence[str] = ()
@@ -91,6 +98,7 @@ class RtsSettings(Struct, frozen=True):
     memory_bytes: int = 0
     spill_bytes: int = 0
     spill_directory: str = ""
+    rm: Path | str | None = None
 
     def checked(self) -> RtsSettings:
         """Return the settings.
@@ -108,6 +116,9 @@ class RtsSettings(Struct, frozen=True):
         for name, number in (("memory_bytes", self.memory_bytes), ("spill_bytes", self.spill_bytes)):
             if number < 0:
                 raise BadSetting(name, number, "a number of bytes is not negative")
+        if self.rm is not None and self.placement != "fifo":
+            why = "the resource manager elsewhere decides that: give it to gspc-rts rm"
+            raise BadSetting("placement", self.placement, why)
         listen_address(self.listen, self.port, self.tls)
         return self
 
@@ -166,6 +177,7 @@ async def open_system(
         CertificateError, OSError, StateError: certificates or state cannot be used, or it cannot listen.
         BadSetting: there is no such strategy.
         RtsError: no host came up.
+        ConnectionFileError, ManagerGone: the resource manager cannot be found, or serves another one.
     """
     tls, state = settings.tls, None if settings.state is None else Path(settings.state)
     with ExitStack() as stack:
@@ -194,6 +206,7 @@ async def open_system(
             epoch=keeper.state.epoch if keeper is not None else None,
             issue=issue,
             placement=settings.rating(),
+            manager=None if settings.rm is None else published_manager(Path(settings.rm), before.instance),
             limits=None if keeper is None else Limits(grace_s=RESUME_GRACE_S),
             prepare=prepare,
         ) as service:
@@ -221,6 +234,61 @@ class _Ssh:
 
     async def run(self, order: RifOrder) -> str:
         return await self._strategy.run(order)
+
+
+class StartedRm(NamedTuple):
+    """A resource manager that waits for its run-time system, and what a connection file is to say of it."""
+
+    server: ManagerServer
+    info: ConnectionInfo
+
+
+@asynccontextmanager
+async def open_rm(settings: RtsSettings, *, tls_folder: Path) -> AsyncIterator[StartedRm]:
+    """A resource manager for a run-time system elsewhere, for as long as the block runs (RTS-4).
+
+    Args:
+        settings: checked ones; ``listen``, ``port``, ``tls``, ``state`` and ``placement`` count.
+        tls_folder: of the certificate authority, if there is no state.
+
+    Raises:
+        CertificateError, OSError, StateError: certificates or state cannot be used, or it cannot listen.
+    """
+    tls, state = settings.tls, None if settings.state is None else Path(settings.state)
+    with ExitStack() as stack:
+        keeper = stack.enter_context(open_state(state)) if state is not None else None
+        before = keeper.before if keeper is not None else new_state()
+        where = str(listen_address(settings.listen, settings.port or before.port, tls))
+        issue = Authority((state or tls_folder) / "tls").issue if tls else lambda _: ""
+        network = Network(wire_codec, bytes.fromhex(before.token), credentials=issue("rm"))
+        async with open_manager(network, where, time.time, settings.rating()) as server:
+            at = parse_address(server.address)
+            if keeper is not None and isinstance(at, WebSocketAddress):
+                keeper.note_port(at.port)
+            info = ConnectionInfo.create(server.address, network.token, VERSION, issue("client"))
+            yield StartedRm(server, info)
+
+
+def published_manager(path: Path, instance: str = "", role: str = "rts") -> Connect:
+    """Return what opens a connection to the resource manager that has published a file (RTS-4).
+
+    The file is read each time: one that was started again may be reached otherwise.
+
+    Args:
+        path: of the file.
+        instance: of the run-time system, by which it is known again; "" for a new one.
+        role: of whoever connects.
+    """
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Peer]:
+        info = read_connection_file(path)
+        network = Network(wire_codec, info.token, credentials=info.credentials)
+        network.instance = instance or network.instance
+        async with network.connect(info.address, role=role, name=role, expect="rm") as peer:
+            yield peer
+
+    return connect
 
 
 def _usual(searched: bool) -> dict[str, Strategy]:
