@@ -20,7 +20,7 @@ whose heading names another module. [Embedding](embedding.md) and [workflow file
 the names are used together.
 """
 API_GROUPS = {
-    "Executor": ("Executor", "TaskFuture", "TaskFailed", "ExecutorBroken"),
+    "Executor": ("Executor", "TaskFuture", "TaskFailed", "ExecutorBroken", "current_executor"),
     "What a task needs": ("TaskOptions", "Shape", "Requirement"),
     "Workflows": (
         *("Workflow", "Net", "farm", "map_reduce", "take", "each", "forward", "Program", "SourceFile"),
@@ -57,6 +57,7 @@ API_GROUPS = {
 }
 """Heading -> public names below it; together all of them."""
 API_MORE = {
+    "Executor": ("gspc_trio.compute.nested.TaskExecutor",),
     "Resources": ("gspc_trio.components.rts.shell.acquire.HeldGrant",),
     "Run-time system and jobs, in trio programs": (
         "gspc_trio.components.rts.shell.system.RtsSettings",
@@ -76,7 +77,16 @@ API_INTERNAL = {
     "TaskFuture": {"encoded", "fail", "finish", "give_up"},
 }
 """Class -> methods and attributes that only gspc-trio itself uses."""
-API_GIVEN = {"HeldGrant", "Iml", "Job", "JobFailed", "Resources", "RunTimeSystem", "TaskFuture"}
+API_GIVEN = {
+    "HeldGrant",
+    "Iml",
+    "Job",
+    "JobFailed",
+    "Resources",
+    "RunTimeSystem",
+    "TaskExecutor",
+    "TaskFuture",
+}
 """Classes that users do not call themselves: functions and methods return them."""
 PLAIN_TYPES = {
     "Count": "int",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         open_resources,
     )
     from gspc_trio.components.rts.shell.client import RunTimeSystem
+    from gspc_trio.compute.nested import current_executor
     from gspc_trio.core.code import Program, SourceFile
     from gspc_trio.core.held import held_resources
     from gspc_trio.core.staging import Data, Named, StageLimits, optional
@@ -77,6 +78,7 @@ _HOMES = {
     "WorkAhead": "gspc_trio.policies.lookahead",
     "Workflow": "gspc_trio.workflow.definition",
     "WorkflowError": "gspc_trio.workflow.arcs",
+    "current_executor": "gspc_trio.compute.nested",
     "each": "gspc_trio.workflow.arcs",
     "farm": "gspc_trio.workflow.patterns",
     "forward": "gspc_trio.workflow.arcs",
@@ -133,6 +135,7 @@ __all__ = [
     "Workflow",
     "WorkflowError",
     "__version__",
+    "current_executor",
     "each",
     "farm",
     "forward",

@@ -25,7 +25,7 @@ FOLDER_FILES_MAX = 25
 ORDER = (
     *("version", "core", "protocol", "nursery", "records", "workflow", "iml"),
     *("iml.segment", "iml.local"),
-    *("compute.channel", "compute.code", "compute.folders", "compute"),
+    *("compute.channel", "compute.code", "compute.folders", "compute.nested", "compute"),
     *("components.rm", "components.worker", "components.rif", "components.rts", "components.job"),
     *("components.provision", "components.wire", "policies"),
     *("records.shell", "components.rm.shell", "components.provision.shell", "components.rts.shell"),
@@ -38,7 +38,7 @@ what programs import as ``gspc_trio``."""
 PLACES = {place: number for number, place in enumerate(ORDER)}
 WITH_TRIO = {"nursery", *ORDER[ORDER.index("records.shell") :]}
 """All others import neither trio nor these."""
-PURE = set(ORDER) - WITH_TRIO - {"iml.segment", "iml.local", "compute.folders", "compute"}
+PURE = set(ORDER) - WITH_TRIO - {"iml.segment", "iml.local", "compute.folders", "compute.nested", "compute"}
 IMPURE_MODULES = {
     *("asyncio", "datetime", "select", "signal", "socket", "subprocess", "threading", "time", "trio")
 }

@@ -20,6 +20,7 @@ from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.loop import Item, Loop
 from gspc_trio.compute.output import ProcessOutput
 from gspc_trio.compute.tidy import changes
+from gspc_trio.core.current import ComputePlace, offer_place
 from gspc_trio.core.imports import enter_compute_process
 
 ORPHANED_STATUS = 143
@@ -68,13 +69,17 @@ def run_child(
         gc.enable()
         channels = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         initializer = description.get("initializer", b"")
+        address, job_id = description["nested"]
         if host:
             from gspc_trio.compute.threads import ThreadHost
 
             changes.watch_forks()
-            ThreadHost(channels[0], initializer).run()
+            ThreadHost(channels[0], initializer, address, job_id).run()
         else:
-            loop = Loop(channels[0], channels[1], captured, partial(Runner, echo=output), initializer)
+            place = ComputePlace(address, job_id)
+            offer_place(lambda: place)
+            open_code = partial(Runner, echo=output)
+            loop = Loop(channels[0], channels[1], captured, open_code, initializer, place)
             if "tasks_max" in description:
                 run_turns(description["tasks_max"], partial(_enter_turn, loop, os.getpid()))
             else:

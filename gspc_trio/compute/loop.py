@@ -32,6 +32,7 @@ from gspc_trio.compute.errors import TaskFailure, describe
 from gspc_trio.compute.functions import Runner, find_call
 from gspc_trio.compute.output import Output
 from gspc_trio.compute.tidy import changes
+from gspc_trio.core.current import ComputePlace
 from gspc_trio.core.held import cpus_here, hold
 from gspc_trio.protocol.values import RAISED_BY_USERS
 
@@ -57,6 +58,7 @@ class Loop:
         output: what tasks print.
         open_code: makes a code ready to run.
         initializer: code that is run once, before the first task; b"" for none. While it fails, tasks do.
+        place: told which task runs.
 
     Attributes:
         codes: number -> encoded code, of those that it was told.
@@ -69,7 +71,9 @@ class Loop:
         output: Output,
         open_code: Callable[[bytes], Runner] = Runner,
         initializer: bytes = b"",
+        place: ComputePlace | None = None,
     ) -> None:
+        self._place = place or ComputePlace("", "")
         self._tasks = tasks
         self._results = results
         self._output = output
@@ -156,6 +160,8 @@ class Loop:
             or perf_counter() - self._oldest_unsent > QUICK_S
         ):
             self.send()
+        place = self._place
+        place.task_id, place.attempt = task_id, attempt
         started_s = time()
         begun = perf_counter()
         stdout = stderr = b""
@@ -176,6 +182,8 @@ class Loop:
                 stdout, stderr = problem.stdout, problem.stderr
             self.check_interrupted(problem)
         ended = perf_counter()
+        if place.on_end is not None:
+            place.end()
         if changes.made:
             changes.undo()
         duration_s = ended - begun

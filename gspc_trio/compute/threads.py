@@ -28,6 +28,7 @@ from gspc_trio.compute.channel import (
 from gspc_trio.compute.errors import TaskFailure
 from gspc_trio.compute.functions import Runner
 from gspc_trio.compute.loop import Loop
+from gspc_trio.core.current import ComputePlace, offer_place
 
 ASK_AGAIN_S = 0.1
 """An interrupted thread that goes on is interrupted again after so long: code may swallow exceptions."""
@@ -37,15 +38,27 @@ KILL_S = 2.0
 
 _PROGRAM = "GSPC_THREAD"  # environment variable that says which thread's program a process comes from
 
+_places = threading.local()
+
 
 class TaskCancelled(BaseException):
     """Raised in a task that runs in a thread and is to stop."""
 
 
 class ThreadHost:
-    """Opens and interrupts threads as the RIF says on the control channel, until that ends."""
+    """Opens and interrupts threads as the RIF says on the control channel, until that ends.
 
-    def __init__(self, control: socket.socket, initializer: bytes = b"") -> None:
+    Args:
+        control: the channel.
+        initializer: encoded code that each thread runs before its first task; b"" for none.
+        address, job: for the place of each task (``core.current``).
+    """
+
+    def __init__(
+        self, control: socket.socket, initializer: bytes = b"", address: str = "", job: str = ""
+    ) -> None:
+        self._address = address
+        self._job = job
         self._control = control
         self._initializer = initializer
         self._workers: dict[int, _Worker] = {}
@@ -55,6 +68,7 @@ class ThreadHost:
     def run(self) -> None:
         """Serve until the RIF closes the control channel."""
         self._output.install()
+        offer_place(lambda: getattr(_places, "place", None))
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wakeup, select.POLLIN)
@@ -81,8 +95,9 @@ class ThreadHost:
         kind, number, *fields = unpack(data)
         if kind == OPEN_THREAD:
             tasks, results = (socket.socket(fileno=each) for each in array("i", ancillary[0][2]))
+            place = ComputePlace(self._address, self._job)
             worker = _Worker(
-                number, fields[0], tasks, results, self._output, self._wakeup_end, self._initializer
+                number, fields[0], tasks, results, self._output, self._wakeup_end, self._initializer, place
             )
             self._workers[number] = worker
             worker.start()
@@ -103,7 +118,9 @@ class _Worker(threading.Thread):
         output: ThreadOutput,
         wakeup: int,
         initializer: bytes,
+        place: ComputePlace,
     ) -> None:
+        self._place = place
         super().__init__(name=f"worker {number}", daemon=True)
         self.stopping = False
         self._cpus = cpus
@@ -112,7 +129,7 @@ class _Worker(threading.Thread):
         self._wakeup = wakeup
         self._watch = _ProgramWatch(f"{os.getpid()}:{number}")
         open_code = partial(Runner, watch=self._watch)
-        self._loop = _ThreadLoop(tasks, results, output, open_code, initializer)
+        self._loop = _ThreadLoop(tasks, results, output, open_code, initializer, place)
 
     def run(self) -> None:
         """Work until the channel of tasks ends or the thread is interrupted."""
@@ -121,6 +138,7 @@ class _Worker(threading.Thread):
                 with suppress(OSError):  # slower, not wrong
                     os.sched_setaffinity(0, self._cpus)
             self._output.begin()
+            _places.place = self._place
             self._loop.run()
         except (TaskCancelled, OSError):
             pass  # interrupted between two tasks, or the RIF is gone

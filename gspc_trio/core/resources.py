@@ -15,6 +15,10 @@ MEMORY_CLASS = "memory"
 """Class of what stands for a memory server: its grant has a piece of its host's memory (RM-8)."""
 
 
+LENT = "+"
+"""Before the number in the id of a resource that a waiting task has lent: ``r1.core0+1``."""
+
+
 class BadResources(ValueError):
     """A resource description contradicts itself or what is there already."""
 
@@ -52,6 +56,16 @@ class Resource(Struct, frozen=True):
     cpus: tuple[Count, ...] = ()
     memory_bytes: Count = 0
     gpus: tuple[Count, ...] = ()
+
+
+def lender_of(resource_id: ResourceId) -> ResourceId:
+    """Return the resource that was there first: ``r1.core0`` of ``r1.core0+1`` and of itself."""
+    return resource_id.partition(LENT)[0]
+
+
+def is_lent(resource_id: ResourceId) -> bool:
+    """Return whether this is no resource of its own, but one that a waiting task has lent."""
+    return LENT in resource_id
 
 
 def _as_tuple(resources: Iterable[Resource]) -> tuple[Resource, ...]:

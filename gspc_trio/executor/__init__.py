@@ -11,6 +11,7 @@ it without a thread of its own.
 """
 
 from gspc_trio.executor.facade import Executor
-from gspc_trio.executor.futures import ExecutorBroken, RemoteTraceback, TaskFailed, TaskFuture
+from gspc_trio.executor.futures import TaskFuture
+from gspc_trio.workflow.failures import ExecutorBroken, RemoteTraceback, TaskFailed
 
 __all__ = ["Executor", "ExecutorBroken", "RemoteTraceback", "TaskFailed", "TaskFuture"]

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from copy import copy
 from functools import partial
 from itertools import islice
+from operator import index
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, SupportsIndex, TypeVar, Unpack, get_args
@@ -21,9 +22,9 @@ from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.executor.calls import ManyCalls, entry_with_holes, name_of
 from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import Call, Deadline, TaskFuture
-from gspc_trio.executor.options import CallOptions, checked_count, checked_workers, refuse_beside, with_stated
 from gspc_trio.executor.results import flat, results, results_as_read
 from gspc_trio.protocol.values import dumps
+from gspc_trio.workflow.call_options import CallOptions, checked_count, with_stated
 from gspc_trio.workflow.settings import checked_needs
 
 if TYPE_CHECKING:
@@ -119,9 +120,9 @@ class Executor(ExecutorInterface):
         from gspc_trio.policies.scheduling import find_policy
 
         is_running = connection_file is not None or rts is not None
-        cores = checked_workers(max_workers, cores, is_running, mp_context)
+        cores = _checked_workers(max_workers, cores, is_running, mp_context)
         if rts is not None:
-            refuse_beside("rts", connection_file=connection_file, data_bytes=data_bytes)
+            _refuse_beside("rts", connection_file=connection_file, data_bytes=data_bytes)
         settings = JobSettings(
             f"executor-{os.getpid()}",
             keep_going=True,
@@ -331,3 +332,53 @@ def _process_tasks_max(max_tasks_per_child: SupportsIndex | None, threads: bool)
     if threads:
         raise ValueError("max_tasks_per_child is for processes, and threads=True computes in threads of one")
     return checked_count("max_tasks_per_child", max_tasks_per_child)
+
+
+_HAS_ITS_OWN = (
+    "{} is for a run-time system that the executor starts; one that runs has as many workers as resources: "
+    "leave it out"
+)
+
+
+def _refuse_beside(name: str, **given: object) -> None:
+    """Raise TypeError if something is given that is settled by the argument ``name``."""
+    for other, value in given.items():
+        if value:
+            raise TypeError(f"{other} is an option of open_rts; {name} is open already: leave {other} out")
+
+
+def _checked_workers(
+    max_workers: SupportsIndex | None, cores: int, is_running: bool, mp_context: object
+) -> int:
+    """Return the number of cores to offer, 0 for what there is.
+
+    Args:
+        max_workers: as the standard library calls it.
+        cores: as everything else here calls it.
+        is_running: whether the run-time system runs already.
+        mp_context: how the standard library is told to start its processes.
+
+    Raises:
+        TypeError: both are given, or ``max_workers`` is no whole number.
+        ValueError: ``max_workers`` is not positive, or the run-time system has its own; there is a context.
+    """
+    if mp_context is not None:
+        raise ValueError(
+            "mp_context has no meaning here: compute processes are always forked from a fresh interpreter "
+            "that has never seen this program, so that no thread, lock or open file of it is in them; "
+            "leave it out"
+        )
+    if max_workers is None:
+        if cores and is_running:
+            raise ValueError(_HAS_ITS_OWN.format(f"cores={cores}"))
+        return cores
+    if not isinstance(max_workers, SupportsIndex):
+        raise TypeError(f"max_workers is a whole number, None for what this machine has, not {max_workers!r}")
+    number = index(max_workers)
+    if number <= 0:
+        raise ValueError(f"max_workers must be greater than 0, not {number}")
+    if cores:
+        raise TypeError(f"max_workers={number} and cores={cores} say the same: give one of them")
+    if is_running:
+        raise ValueError(_HAS_ITS_OWN.format(f"max_workers={number}"))
+    return number

@@ -1,4 +1,4 @@
-"""Futures of tasks, and the errors that they bring."""
+"""Futures of tasks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import re
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future, InvalidStateError
+from contextlib import AbstractContextManager, nullcontext, suppress
 from time import monotonic
-from traceback import format_exception_only
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from gspc_trio.core.task import Shape, TaskError, TaskOptions
+from gspc_trio.core.current import current_place
+from gspc_trio.core.task import Shape, TaskOptions
 from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.workflow.failures import TaskFailed, exception_of
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.scheduler.interface import TaskDone
@@ -43,62 +44,24 @@ _MADE_LATE: dict[str, Callable[[], Any]] = {
 """Attributes of the base class that most futures never need."""
 
 
-class TaskFailed(RuntimeError):
-    """The task failed without an exception (lost, refused, timed out), or with one that cannot come here.
+def _lending() -> AbstractContextManager[None]:
+    from gspc_trio.compute.nested import lending  # only in tasks
 
-    Attributes:
-        kind: ``lost``, ``timeout``, ``refused``, ``cancelled`` ..., or the name of the exception's type.
-        name: of its function.
-        attempt: number of its last attempt, from 1; 0 if none began.
-        host: where that was, or "".
-        stdout, stderr: the last part of what it printed then.
-        exit_status: of the process that died of it, minus the signal's number if one killed it; else None.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        kind: str = "",
-        name: str = "",
-        attempt: int = 0,
-        host: str = "",
-        stdout: str = "",
-        stderr: str = "",
-        exit_status: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.name = name
-        self.attempt = attempt
-        self.host = host
-        self.stdout = stdout
-        self.stderr = stderr
-        self.exit_status = exit_status
-
-    def __reduce__(self) -> tuple[type[TaskFailed], tuple[object, ...]]:
-        told = (self.kind, self.name, self.attempt, self.host, self.stdout, self.stderr, self.exit_status)
-        return type(self), (str(self), *told)
+    return lending()
 
 
-class ExecutorBroken(BrokenExecutor):
-    """The run-time system has gone: tasks that had not ended never will, and none can be submitted."""
+def _lending_waiters() -> list[Any]:
+    from gspc_trio.compute.nested import Waiters
 
-
-class RemoteTraceback(Exception):
-    """Cause of an exception that was raised by a task: its traceback where it ran."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-    def __str__(self) -> str:
-        return "\n" + self.text
+    return Waiters(_lending)
 
 
 class TaskOwner(Protocol):
     """What a future asks of the executor's loop."""
 
     forked: bool
+    is_elsewhere: bool
+    """Whether it has joined a run-time system that runs: a task that waits may hold a core of that."""
 
     def cancel(self, future: SomeTaskFuture) -> None:
         """End the task of a future that was cancelled."""
@@ -156,7 +119,13 @@ class TaskFuture(Future[T]):
         with _locks:
             if name == "_condition":
                 self._has_condition = True
-            return self.__dict__.setdefault(name, _MADE_LATE[name]())
+            lends = name == "_waiters" and self._lends
+            return self.__dict__.setdefault(name, _lending_waiters() if lends else _MADE_LATE[name]())
+
+    @property
+    def _lends(self) -> bool:
+        """Whether it is a task that waits for it, and perhaps on the cores of its own run-time system."""
+        return self._owner.is_elsewhere and current_place() is not None
 
     def cancel(self) -> bool:
         """Cancel the task, also when it is running; return False if it had ended."""
@@ -224,7 +193,10 @@ class TaskFuture(Future[T]):
             if waker is None:
                 waker = self._waker = threading.Lock()
                 waker.acquire()
-        if waker.acquire(True, -1 if timeout is None else max(0.0, timeout)):
+        limit_s = -1 if timeout is None else max(0.0, timeout)
+        with _lending() if self._lends else nullcontext():
+            acquired = waker.acquire(True, limit_s)
+        if acquired:
             waker.release()  # for the next one who waits
 
     def _wake(self) -> None:
@@ -370,26 +342,6 @@ def _exit_status(message: str) -> int | None:
         return None
     status, name = found.groups()
     return int(status) if status else -getattr(signal, name, 0) or None
-
-
-def exception_of(error: TaskError | None) -> BaseException:
-    """Return what to raise for a task's error: the task's own exception if it can be opened here."""
-    if error is None:
-        return TaskFailed("the task failed without saying why")
-    raised: Any = None
-    if error.pickled:
-        try:
-            raised = loads(error.pickled)
-        except BaseException as problem:  # SystemExit, too: this is the loop of all tasks
-            why = "".join(format_exception_only(problem)).strip()
-            message = f"{error.kind}: {error.message} (the exception itself cannot be opened here: {why})"
-            raised = TaskFailed(message)
-    if isinstance(raised, MemoryError) and not raised.args:
-        raised.args = (error.message,)  # which says what limit there was
-    exception = raised if isinstance(raised, BaseException) else TaskFailed(f"{error.kind}: {error.message}")
-    if error.traceback:
-        exception.__cause__ = RemoteTraceback(error.traceback)
-    return exception
 
 
 class Deadline:

@@ -28,17 +28,15 @@ from gspc_trio.executor.codes import CodeTable
 from gspc_trio.executor.futures import (
     PENDING,
     Call,
-    ExecutorBroken,
-    RemoteTraceback,
     SomeTaskFuture,
     TaskFuture,
-    exception_of,
     failure_of,
     value_of,
 )
 from gspc_trio.executor.waiting import wait_ended
 from gspc_trio.nursery.scopes.collector import tuned_collector
 from gspc_trio.protocol.values import dumps
+from gspc_trio.workflow.failures import ExecutorBroken, RemoteTraceback, exception_of
 from gspc_trio.workflow.graph import FailedThrough, Ref, TaskGraph
 
 _standard_log = logging.getLogger("concurrent.futures")
@@ -82,6 +80,7 @@ class Loop:
     Attributes:
         forked: whether this process is a fork of the one that it belongs to; nothing works then.
         interpreter_ends: whether it was closed because the interpreter ends.
+        is_elsewhere: whether it has joined a run-time system that runs.
     """
 
     def __init__(
@@ -94,6 +93,7 @@ class Loop:
     ) -> None:
         self.forked = False
         self.interpreter_ends = False
+        self.is_elsewhere = isinstance(rts, dict) and rts["connection_file"] is not None
         self._rts = rts
         self._settings = settings
         self._codes = codes

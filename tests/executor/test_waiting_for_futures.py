@@ -20,6 +20,7 @@ class Nobody:
     """Owns futures whose tasks the test ends."""
 
     forked = False
+    is_elsewhere = False
     runs = False
 
     def cancel(self, future: TaskFuture[Any]) -> None:

@@ -96,6 +96,14 @@ class WeightAsked(Struct, frozen=True):
     weight: float
 
 
+class LendAsked(Struct, frozen=True):
+    """So many tasks of a job wait on a resource, and on what was lent of it: it is to be there so often."""
+
+    job: JobId
+    resource_id: ResourceId
+    count: int
+
+
 class Stop(Struct, frozen=True):
     """Take everything down; ``Stopped`` follows when nothing is left."""
 
@@ -246,6 +254,7 @@ RtsEvent: TypeAlias = (
     | AddAsked
     | RemoveAsked
     | WeightAsked
+    | LendAsked
     | Stop
     | RifConnected
     | RifRestored

@@ -319,7 +319,7 @@ class LifeCycle(Turn[RtsAction]):
         """A RIF that was starting or up is over: whatever it had is gone, and what is left of it is ended."""
         was_up = rif.state in (RifState.UP, RifState.AWAY)
         if rif.state is RifState.UP or rif.resources:
-            rif.wanted = tuple(r for name, r in rif.resources.items() if name not in rif.leaving)
+            rif.wanted = rif.staying()
             if self.now - rif.up_at >= self.limits.stable_after_s:
                 rif.tries = 0
         rif.move(RifState.LOST)

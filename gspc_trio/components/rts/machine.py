@@ -18,6 +18,7 @@ from gspc_trio.components.rts.actions import (
 from gspc_trio.components.rts.events import RifConnected, RifRestored
 from gspc_trio.components.rts.history import History
 from gspc_trio.components.rts.jobs import Jobs
+from gspc_trio.components.rts.lending import Lending
 from gspc_trio.components.rts.lifecycle import LifeCycle
 from gspc_trio.components.rts.requests import Requests
 from gspc_trio.components.rts.state import Add, Limits, ManagedJob, ManagedRif, RifState, checked_dag
@@ -34,11 +35,13 @@ class Returns:
     Args:
         lives: the RIFs.
         jobs: whose work they may bring.
+        lending: told what was lent there.
     """
 
-    def __init__(self, lives: LifeCycle, jobs: Jobs) -> None:
+    def __init__(self, lives: LifeCycle, jobs: Jobs, lending: Lending) -> None:
         self._lives = lives
         self._jobs = jobs
+        self._lending = lending
 
     def restored(self, event: RifRestored) -> None:
         """Await a RIF that an earlier run-time system had; start it again at once if it has ended."""
@@ -99,6 +102,7 @@ class Returns:
         for claim in hello.claims or ():  # before the RM can give what is claimed to whoever waits
             self._claimed(rif, claim, new)
         if new and resources:
+            self._lending.found(rif)
             self._lives.actions.append(TellRm(Added(resources, rif.host)))
 
     def _claimed(self, rif: ManagedRif, claim: Claim, new: bool) -> None:
@@ -133,7 +137,8 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
         super().__init__(self._lives)
         self._requests = Requests(self._lives)
         self._jobs = Jobs(self._lives, registered)
-        self._returns = Returns(self._lives, self._jobs)
+        self._lending = Lending(self._lives, self._requests, registered)
+        self._returns = Returns(self._lives, self._jobs, self._lending)
         self._stopped = False
 
     # The contract of machines -------------------------------------------------------------------------------
@@ -141,6 +146,7 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
     def settle(self) -> None:
         """Tell the RM what comes, and the shell that nothing is left, after any event."""
         lives = self._lives
+        self._lending.settle()
         lives.tell_what_comes()
         if lives.stopping and not lives.rifs and not self._stopped:
             self._stopped = True
@@ -148,13 +154,14 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
 
     def deadline(self) -> float | None:
         """Return the time at which ``Tick`` is due, or None."""
-        due = self._lives.deadline(), self._jobs.deadline()
+        due = self._lives.deadline(), self._jobs.deadline(), self._lending.deadline()
         return min((due_s for due_s in due if due_s is not None), default=None)
 
     def check(self) -> None:
         """Assert every invariant."""
         self._lives.check()
         self._jobs.check()
+        self._lending.check()
         assert not self._stopped or not self._lives.rifs
 
     # What it knows ------------------------------------------------------------------------------------------
@@ -310,6 +317,11 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
             if there:
                 self._lives.revoke(rif, event.grant_id, there)
 
+    @handles(events.LendAsked)
+    def _lend_asked(self, event: events.LendAsked) -> None:
+        if not self._lives.stopping:
+            self._lending.asked(event)
+
     # Job servers say ----------------------------------------------------------------------------------------
 
     @handles(events.JobConnected)
@@ -335,3 +347,4 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
     def _tick(self, _: Tick) -> None:
         self._lives.tick()
         self._jobs.tick()
+        self._lending.tick()

@@ -411,6 +411,17 @@ class SetWeight(Question[Done], frozen=True):
     weight: float
 
 
+class Lend(Struct, frozen=True):
+    """Job to RTS: so many of the job's tasks on this resource, and on what was lent of it, wait for others.
+
+    While they wait, the resource is there so many times more. Whoever asks the resource manager may get it.
+    """
+
+    job: JobId
+    resource_id: ResourceId
+    count: Count
+
+
 class ResourceList(Struct, frozen=True):
     """Resources, parents before children."""
 

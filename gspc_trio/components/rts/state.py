@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gspc_trio.components.rif.messages import DagReport
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
-from gspc_trio.core.resources import BadResources, Resource, ResourceDag
+from gspc_trio.core.resources import BadResources, Resource, ResourceDag, is_lent
 
 
 class Limits(Struct, frozen=True):
@@ -282,6 +282,11 @@ class ManagedRif:
         self.removals.clear()
         self.waiting.clear()
         return [ask for ask in asks if ask is not None]
+
+    def staying(self) -> tuple[Resource, ...]:
+        """Return the resources of its own that nobody removes, parents before children."""
+        there = self.resources.items()
+        return tuple(one for name, one in there if name not in self.leaving and not is_lent(name))
 
     def usable(self) -> tuple[Resource, ...]:
         """Return the resources that the RM still has, parents before children."""

@@ -87,6 +87,7 @@ from gspc_trio.components.rts.messages import (
     JobList,
     JobRegistered,
     LeaveJob,
+    Lend,
     ListJobs,
     NewWeight,
     RegisterJob,
@@ -107,10 +108,12 @@ from gspc_trio.components.worker.messages import (
     Cancel,
     DefineCode,
     Finished,
+    FromTask,
     GetAttempt,
     OpenJob,
     Submit,
     TakeBack,
+    ToTask,
 )
 from gspc_trio.core.messages import Done
 from gspc_trio.core.net import NetStatus
@@ -178,6 +181,7 @@ WIRE_TYPES: tuple[type, ...] = (
     Added, Removed, Rested, Resumed, Awaited, Coming, Settled, JobJoined, JobWeighed, JobGone, Claimed,
     ResourcesLeft, RmAnswered, ServeRts, ManagerReady, Offence, GetManagerStatus, ManagerStatus,
     ExplainJob, Explained,
+    Lend, FromTask, ToTask,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

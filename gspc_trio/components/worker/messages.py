@@ -164,3 +164,29 @@ class AttemptStatus(Struct, frozen=True):
     stderr: bytes = b""
     stdout_bytes: Count = 0
     stderr_bytes: Count = 0
+
+
+class FromTask(Struct, frozen=True):
+    """RIF to job: a task of the job says this to its job server, to start others (``core.nested``).
+
+    Attributes:
+        job: of the task.
+        session: number of the connection of its process.
+        resource_id: where it runs.
+        task_id: which it is.
+        data: what it says; b"": the connection is over.
+    """
+
+    job: JobId
+    session: Count
+    resource_id: ResourceId
+    task_id: TaskId
+    data: bytes
+
+
+class ToTask(Struct, frozen=True):
+    """Job to RIF: say this to the process of a task; the connection may be over."""
+
+    job: JobId
+    session: Count
+    data: bytes

@@ -25,12 +25,14 @@ from gspc_trio.components.job.scheduler.interface import (
     Withheld,
 )
 from gspc_trio.components.job.shell.files import JobFiles, take_message
+from gspc_trio.components.job.shell.nested import NestedHub
 from gspc_trio.components.rif.messages import Hold, Orphans, WorkBack
 from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Lapsed, Recall, Refuse, Release
 from gspc_trio.components.rts.messages import (
     Await,
     JobRegistered,
     LeaveJob,
+    Lend,
     NewWeight,
     RegisterJob,
     RifGone,
@@ -43,6 +45,7 @@ from gspc_trio.components.worker.messages import (
     Cancel,
     DefineCode,
     Finished,
+    FromTask,
     GetAttempt,
     OpenJob,
     Submit,
@@ -154,6 +157,9 @@ class SchedulerRoutes:
         sent_to: returns the attempts that are at some resources.
         files: of the job's host, for tasks that fetch or store some; None: there are none.
         orphans: told what a RIF says of the tasks of a job that was adopted, and (None) that it is gone.
+
+    Attributes:
+        nested: takes what tasks say to the job server.
     """
 
     def __init__(
@@ -170,6 +176,7 @@ class SchedulerRoutes:
         files: JobFiles | None = None,
         orphans: Callable[[RifId, Orphans | None], None] | None = None,
     ) -> None:
+        self.nested: NestedHub | None = None
         self._orphans = orphans or (lambda _, __: None)
         self._record = record
         self._files = files
@@ -245,6 +252,10 @@ class SchedulerRoutes:
                 return answer if isinstance(answer, AttemptStatus) else None
         return None
 
+    def post(self, message: Lend) -> None:
+        """Tell the RTS, if it is there, how often cores are lent."""
+        self.rts.post(message)
+
     def send(self, action: object) -> bool:
         """Send an action of the scheduler where it belongs; return False if it is not one that is sent."""
         if isinstance(action, Submit):
@@ -254,6 +265,8 @@ class SchedulerRoutes:
         elif isinstance(action, Claims):
             self.rts = self._contact.peer
             self.rts.post(replace(self._joining, job=action.job, grants=action.grants))
+            if self.nested is not None:
+                self.nested.restate(self.job)
         elif isinstance(action, Cancel | TakeBack):
             self._send_to(action.resource_id, action)
         elif isinstance(action, GivenUp):
@@ -432,8 +445,13 @@ class SchedulerRoutes:
             try:
                 await peer.listen(partial(self._take_from_rif, link))
             finally:
+                if self.nested is not None:
+                    self.nested.forget(peer)
                 if self._files is not None:
                     self._files.forget(peer)
+
+    def _is_own(self, link: _RifLink, message: FromTask) -> bool:
+        return message.job == self.job and message.resource_id.startswith(link.prefix)
 
     def _go_on(self, link: _RifLink, peer: Peer) -> None:
         """Ask a RIF that can be heard again what became of all that it was sent."""
@@ -453,6 +471,8 @@ class SchedulerRoutes:
         assert peer is not None
         if isinstance(message, _REPORTS) and message.resource_id.startswith(link.prefix):
             self._put(message, peer)
+        elif isinstance(message, FromTask) and self.nested is not None and self._is_own(link, message):
+            self.nested.take(peer, message)
         elif isinstance(message, Orphans) and message.job == self.job:
             self._orphans(link.endpoint.rif_id, message)
         elif not take_message(self._files, self._nursery, peer, message):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -28,6 +28,7 @@ from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.job.shell.nested import NestedHub, OpenBeside, nested_code
 from gspc_trio.components.job.shell.output import OutputFollower, output_of
 from gspc_trio.components.job.shell.scheduler import SchedulerRoutes
 from gspc_trio.components.job.shell.summary import summary_of
@@ -42,7 +43,7 @@ from gspc_trio.components.rts.messages import (
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.rts.shell.contact import RtsContact
 from gspc_trio.components.worker.messages import OpenJob, ProcessKey
-from gspc_trio.core.ids import JobId, ResourceId
+from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.staging import DEFAULT_LIMITS, FilePatterns, StageLimits
 from gspc_trio.core.task import TaskState
 from gspc_trio.iml.data_layer import DataLayer
@@ -50,10 +51,12 @@ from gspc_trio.nursery.connections.network import ProcessInfo, address_towards
 from gspc_trio.nursery.connections.rpc import SIGNED_OFF, Peer, PeerGone
 from gspc_trio.nursery.scopes.drive import Inbox, drive
 from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.policies.lookahead import WorkAhead
 from gspc_trio.policies.scheduling import DEFAULT, SchedulingPolicy, find_policy
 from gspc_trio.protocol.values import dumps
 from gspc_trio.records.facts import RECORD_TYPES, Record
 from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.graph import TaskGraph
 from gspc_trio.workflow.tokens import Outputs
 
 if TYPE_CHECKING:
@@ -65,6 +68,9 @@ if TYPE_CHECKING:
 
 RESUME_GRACE_S = 30.0
 """How long the work of a journaled job goes on when its job server has gone."""
+
+NESTED_FAILED_MAX = 100
+"""So many nested tasks that have failed are remembered, for whoever looks."""
 
 LEAVE_TIMEOUT_S = 1.0
 """How long a job may take to stop what runs and say goodbye to the RTS when its scope is left."""
@@ -142,6 +148,7 @@ async def run_job(
     journal: Journal | None = None,
     patterns: FilePatterns | None = None,
     finished_before: int = 0,
+    nested: NestedHub | None = None,
 ) -> AsyncIterator[Job]:
     """Run an engine's tasks on a run-time system.
 
@@ -160,6 +167,7 @@ async def run_job(
         journal: makes results durable before the engine takes them in; the engine is the one it has made.
         patterns: of files on this host that tasks fetch and store.
         finished_before: tasks that had finished when the engine's state was dumped.
+        nested: takes what its tasks say, for this job runs nested tasks of another; None: it is a first job.
 
     Raises:
         WorkflowError, UnknownName: there is no memory layer with the published data that it takes.
@@ -170,18 +178,16 @@ async def run_job(
     """
     settings = _found_by_clients_of(rts, settings)
     async with open_scope() as nursery:
-        layer = settings.data or rts.data if journal is None else None  # a journal outlives what is in memory
+        layer = settings.data or rts.data if journal is None and nested is None else None
         server = _JobServer(
             engine, code, outputs, settings, open_ended, on_done, journal, patterns or FilePatterns(), layer
         )
-        server.prepare(rts, nursery)
+        server.prepare(rts, nursery, nested)
         server.finished_before = finished_before if journal is None else journal.finished_before
         here = rts.network.process_info()
         address = await nursery.start(server.listen, rts) if settings.listen else ""
         async with rts.join() as peer, AsyncExitStack() as stack:
-            grace_s = 0.0 if journal is None else RESUME_GRACE_S
-            adopts = "" if journal is None else journal.earlier_job(peer.instance)
-            joining = _registration(settings, here.pid, here.host, address, grace_s, adopts)
+            joining = _registration(settings, here, address, journal, peer)
             registered: JobRegistered = await peer.call(joining)
             if journal is not None:
                 journal.note_job(registered.job, peer.instance)
@@ -211,9 +217,12 @@ def _found_by_clients_of(rts: RunTimeSystem, settings: JobSettings) -> JobSettin
 
 
 def _registration(
-    settings: JobSettings, pid: int, host: str, address: str, grace_s: float, adopts: JobId
+    settings: JobSettings, here: ProcessInfo, address: str, journal: Journal | None, rts: Peer
 ) -> RegisterJob:
-    return RegisterJob(settings.name, pid, host, address, settings.weight, grace_s, adopts, settings.priority)
+    name, weight, priority = settings.name, settings.weight, settings.priority
+    grace_s = 0.0 if journal is None else RESUME_GRACE_S
+    adopts = "" if journal is None else journal.earlier_job(rts.instance)
+    return RegisterJob(name, here.pid, here.host, address, weight, grace_s, adopts, priority)
 
 
 class _JobServer:
@@ -231,6 +240,7 @@ class _JobServer:
         patterns: FilePatterns,
         layer: DataLayer | None,
     ) -> None:
+        self.nested: NestedHub | None = None
         self.journal = journal
         self.engine = engine
         self.code = code
@@ -269,9 +279,9 @@ class _JobServer:
         assert self.clients is not None
         await self.clients.serve(peer)
 
-    def prepare(self, rts: RunTimeSystem, nursery: trio.Nursery) -> None:
+    def prepare(self, rts: RunTimeSystem, nursery: trio.Nursery, nested: NestedHub | None) -> None:
         """See who is told of the job; use its cache, if it has one, until the nursery ends."""
-        self.told = rts.has_outsiders
+        self.nested, self.told = nested, rts.has_outsiders
         settings = self.settings
         if settings.cache is None:
             return
@@ -355,11 +365,7 @@ class _JobServer:
             dumps if data is None else data.encode,
             None if data is None else data.status,
         )
-        takeover: Takeover | None = None
-        if adopts:
-            from gspc_trio.components.job.shell.journal import Takeover
-
-            takeover = Takeover(cast("JournaledEngine", self.engine), adopts, registered.rifs, inbox.put)
+        takeover = self._takeover(adopts, registered.rifs) if adopts else None
         routes = self.routes = SchedulerRoutes(
             rts.network,
             peer,
@@ -373,6 +379,7 @@ class _JobServer:
             JobFiles(settings.directory or here.directory, settings.stage, self.patterns),
             None if takeover is None else takeover.report,
         )
+        routes.nested = self.nested or NestedHub(registered.job, nursery, self._beside(rts), routes.post)
         follower = OutputFollower(job, routes.ask)
         self.clients = JobClients(job, follower)
         if journal is not None:
@@ -387,6 +394,35 @@ class _JobServer:
         nursery.start_soon(self._listen_to_rts, job, contact, peer)
         self.started.set()
         return job
+
+    def _takeover(self, adopts: JobId, rifs: tuple[RifId, ...]) -> Takeover:
+        from gspc_trio.components.job.shell.journal import Takeover  # only here: few jobs go on for others
+
+        return Takeover(cast("JournaledEngine", self.engine), adopts, rifs, self.inbox.put)
+
+    def _beside(self, rts: RunTimeSystem) -> OpenBeside:
+        """Return what opens the job that runs the nested tasks of this one."""
+        settings = self.settings
+        beside = replace(
+            settings,
+            name=f"{settings.name} (nested)",
+            keep_going=True,
+            fate=False,
+            listen="",
+            failed_max=NESTED_FAILED_MAX,
+            cache=None,
+            policy=replace(self.policy, work_ahead=WorkAhead(longest_s=0.0)),  # none waits behind another
+            priority=settings.priority + 1,
+        )
+
+        def open_beside(
+            graph: TaskGraph, /, *, on_done: Callable[[TaskDone], None], nested: NestedHub
+        ) -> AbstractAsyncContextManager[Job]:
+            return run_job(
+                graph, nested_code, dict, rts, beside, open_ended=True, on_done=on_done, nested=nested
+            )
+
+        return open_beside
 
     def _opening(self, job_id: JobId, here: ProcessInfo, adopts: JobId) -> OpenJob:
         """Return what RIFs are told of the job."""

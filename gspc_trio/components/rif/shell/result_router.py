@@ -1,5 +1,7 @@
 """Result router of a RIF: it sends outcomes to job servers, or keeps them for a successor of a job.
 
+Beside it is the relay between tasks that start others and their job servers.
+
 A job may say that its work is to go on when its job server is gone (``OpenJob.grace_s``). Then what its tasks
 bring is kept until another job server adopts them, or until the grace is over.
 """
@@ -19,12 +21,16 @@ from gspc_trio.components.worker.messages import (
     Cancel,
     DefineCode,
     Finished,
+    FromTask,
     OpenJob,
     Submit,
     TakeBack,
+    ToTask,
 )
+from gspc_trio.components.worker.shell.task_door import TaskLine
 from gspc_trio.components.worker.verdict import without_values
-from gspc_trio.core.ids import Attempt, JobId, TaskId
+from gspc_trio.core.ids import Attempt, Counter, JobId, ResourceId, TaskId
+from gspc_trio.core.nested import NestedBroken, encode
 from gspc_trio.core.task import Outcome, Reason, TaskError
 from gspc_trio.nursery.connections.rpc import Peer, drop_offender
 from gspc_trio.protocol.envelope import EncodeError
@@ -295,3 +301,54 @@ def _post(peer: Peer, finished: Finished) -> None:
         else:
             failed = without_values(finished.outcomes[0], error)
             peer.post(Finished(finished.job, finished.resource_id, (failed,)))
+
+
+class TaskRelay:
+    """Passes on what tasks and job servers say to each other.
+
+    Args:
+        peers: connections to job servers.
+    """
+
+    def __init__(self, peers: Mapping[JobId, Peer]) -> None:
+        self._peers = peers
+        self._lines: dict[int, TaskLine] = {}
+        self._numbers = Counter()
+
+    async def run(self, resource_id: ResourceId, line: TaskLine) -> None:
+        """Pass on what a task says, until it is silent or its job server is gone."""
+        job, task_id = line.hello.job, line.hello.task_id
+        peer = self._peers.get(job)
+        if peer is None:
+            line.close()
+            return
+        session = self._numbers.next()
+        self._lines[session] = line
+        data = encode(line.hello)
+        try:
+            while data and self._peers.get(job) is peer:
+                try:
+                    peer.post(FromTask(job, session, resource_id, task_id, data))
+                except EncodeError as error:
+                    line.send(encode(NestedBroken(str(error))))
+                data = await line.receive()
+        finally:
+            line.close()
+            del self._lines[session]
+            peer.post(FromTask(job, session, resource_id, task_id, b""))
+
+    def tell(self, message: ToTask) -> None:
+        """Pass on what a job server says; without data the connection ends."""
+        line = self._lines.get(message.session)
+        if line is None or line.hello.job != message.job:
+            return
+        if message.data:
+            line.send(message.data)
+        else:
+            line.close()
+
+    def forget(self, job: JobId) -> None:
+        """The job server is gone: end the connections of its tasks."""
+        for line in self._lines.values():
+            if line.hello.job == job:
+                line.close()

@@ -45,7 +45,7 @@ from gspc_trio.components.rif.messages import (
 )
 from gspc_trio.components.rif.shell.host_staging import HostStaging, make_layers, measured
 from gspc_trio.components.rif.shell.load import LoadReport, report_load
-from gspc_trio.components.rif.shell.result_router import FROM_SCHEDULER, ResultRouter, job_of
+from gspc_trio.components.rif.shell.result_router import FROM_SCHEDULER, ResultRouter, TaskRelay, job_of
 from gspc_trio.components.rm.messages import GetNewestGrant, GrantsAhead, NewestGrant, Revoke, Revoked
 from gspc_trio.components.rts.shell.contact import RtsContact
 from gspc_trio.components.worker.events import (
@@ -68,11 +68,13 @@ from gspc_trio.components.worker.messages import (
     GetAttempt,
     OpenJob,
     Submit,
+    ToTask,
 )
 from gspc_trio.components.worker.phases import AttemptPhase
 from gspc_trio.components.worker.shell.compute import ComputeBackend
 from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.staging import Staging
+from gspc_trio.components.worker.shell.task_door import TaskLine
 from gspc_trio.components.worker.shell.worker import JobCode, WorkerShell
 from gspc_trio.core.ids import NO_GRANT, JobId, ResourceId, RifId
 from gspc_trio.core.machine import Performer, performs
@@ -140,6 +142,7 @@ class RifService(Performer[HostAction]):
         self._contact: RtsContact
         self._nursery: trio.Nursery
         self._router = ResultRouter(lambda job, why: self._inbox.put(EndJob(job, why)))
+        self._relay = TaskRelay(self._router.peers)
         self._jobs: dict[JobId, JobCode] = {}
         self._shells: dict[ResourceId, WorkerShell] = {}
         self._closing: dict[WorkerShell, None] = {}
@@ -241,6 +244,8 @@ class RifService(Performer[HostAction]):
                     message = measured(message)
                     self._router.submitted(message)
                 put(message, peer)
+            elif isinstance(message, ToTask) and message.job == job:
+                self._relay.tell(message)
             elif isinstance(message, OpenJob | WorkBack):
                 job = self._begin_job(message, peer, job)
             elif isinstance(message, IncomingCall):
@@ -252,6 +257,7 @@ class RifService(Performer[HostAction]):
             await peer.listen(take)
         finally:
             if job is not None:
+                self._relay.forget(job)
                 self._router.detach(job, peer, self._nursery)
 
     def _begin_job(self, first: OpenJob | WorkBack, peer: Peer, job: JobId | None) -> JobId | None:
@@ -361,9 +367,14 @@ class RifService(Performer[HostAction]):
 
     @performs(StartWorker)
     def _start_worker(self, action: StartWorker) -> None:
-        put, nursery = self._inbox.put, self._nursery
-        shell = WorkerShell(action.resource, self._jobs, self._backend, put, nursery, self._clock, put)
+        put, nursery, speaks = self._inbox.put, self._nursery, self._task_speaks
+        shell = WorkerShell(
+            action.resource, self._jobs, self._backend, put, nursery, self._clock, put, speaks
+        )
         self._shells[action.resource.resource_id] = shell
+
+    def _task_speaks(self, resource_id: ResourceId, line: TaskLine) -> None:
+        self._nursery.start_soon(self._relay.run, resource_id, line)
 
     @performs(Finished)
     def _deliver(self, finished: Finished) -> None:

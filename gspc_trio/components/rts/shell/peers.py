@@ -34,6 +34,7 @@ from gspc_trio.components.rts.messages import (
     JobList,
     JobRegistered,
     LeaveJob,
+    Lend,
     ListJobs,
     RegisterJob,
     RemoveDag,
@@ -263,6 +264,10 @@ class PeerServer:
                     continue
                 take(peer, job, said)
                 said = []
+                if isinstance(message, Lend) and message.job == job:
+                    lend = events.LendAsked(job, message.resource_id, message.count)
+                    self._service.inbox.put(lend, peer)
+                    continue
                 if isinstance(message, IncomingCall) and isinstance(message.body, LeaveJob):
                     message.reply(Done())
                     if not message.body.adopted:

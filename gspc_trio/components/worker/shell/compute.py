@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import trio
 from msgspec.structs import replace
@@ -27,7 +27,9 @@ from gspc_trio.components.worker.shell.compute_channel import (
 from gspc_trio.components.worker.shell.compute_tasks import CodeTimes
 from gspc_trio.components.worker.shell.compute_template import ComputeError, Forked, Template
 from gspc_trio.components.worker.shell.compute_threads import ThreadHosts
+from gspc_trio.components.worker.shell.task_door import TaskDoor, TaskLine
 from gspc_trio.core.ids import Attempt, JobId, TaskId
+from gspc_trio.core.nested import TaskHello
 from gspc_trio.core.resources import Resource
 from gspc_trio.nursery.scopes.process import require_linux
 from gspc_trio.nursery.scopes.scope import open_scope
@@ -103,6 +105,8 @@ class ProcessBackend:
         self._template: Template | None = None
         self._hosts = ThreadHosts(self._fork)
         self._claims = CpuClaims()
+        self._computes: WeakKeyDictionary[ChannelCompute, JobId] = WeakKeyDictionary()
+        self.door = TaskDoor(self._who_runs)
         self._times: WeakValueDictionary[JobId, CodeTimes] = WeakValueDictionary()
         self._closed = False
 
@@ -150,7 +154,15 @@ class ProcessBackend:
         times = self._times.setdefault(job.job, CodeTimes())
         compute = ChannelCompute(self._nursery, channels, origin, times, events)
         compute.start()
+        self._computes[compute] = job.job
         return compute
+
+    def _who_runs(self, task: TaskHello) -> Callable[[TaskLine], None] | None:
+        """Return who takes the connection of a task, None if it does not run here."""
+        for compute, job in list(self._computes.items()):
+            if job == task.job and compute.has(task.task_id, task.attempt):
+                return compute.speaks
+        return None
 
     async def aclose(self) -> None:
         """End all compute processes with everything below them, and the template; bounded."""
@@ -183,7 +195,7 @@ class ProcessBackend:
                 await self._template.gone.wait()
                 self._template = None
             if self._template is None:
-                template = Template()
+                template = Template(self.door.address)
                 await self._nursery.start(template.run)
                 self._template = template
             return self._template
@@ -199,6 +211,7 @@ async def open_process_backend() -> AsyncIterator[ProcessBackend]:
     require_linux()
     async with open_scope() as nursery:
         backend = ProcessBackend(nursery)
+        await nursery.start(backend.door.run)
         try:
             yield backend
         finally:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from gspc_trio.components.worker.messages import Submission
 from gspc_trio.components.worker.shell.compute_tasks import CodeTimes, TaskChannel
+from gspc_trio.components.worker.shell.task_door import TaskLine
 from gspc_trio.compute.channel import FRAME_HEADER, UNDEFINED, unpack_results
 from gspc_trio.core.ids import Attempt, TaskId
 from gspc_trio.core.task import Outcome, Reason, TaskError
@@ -64,6 +65,10 @@ class ComputeEvents(Protocol):
 
         ``begun``: it may have begun the first of that, for it has read it.
         """
+        ...
+
+    def speaks(self, line: TaskLine) -> None:
+        """The process of a task has connected, to say something to its job server."""
         ...
 
 
@@ -186,6 +191,14 @@ class ChannelCompute:
             return  # its loss is being reported, or it is being killed: these are lost with it
         self._tasks.hand(submissions)
         self._handed.extend(submissions)
+
+    def has(self, task_id: TaskId, attempt: Attempt) -> bool:
+        """Return whether it was handed this attempt and has not reported it."""
+        return any(one.task_id == task_id and one.attempt == attempt for one in self._handed)
+
+    def speaks(self, line: TaskLine) -> None:
+        """Take the connection of a task."""
+        self._events.speaks(line)
 
     def retract(self) -> tuple[tuple[TaskId, Attempt], ...]:
         """Take back all that the process has not read; return which, in order."""

@@ -123,7 +123,7 @@ class Forked:
 class _JobFile:
     """What compute processes of a job need to know, in memory; open as long as one of them lives."""
 
-    def __init__(self, job: OpenJob) -> None:
+    def __init__(self, job: OpenJob, address: str) -> None:
         self.job = job
         self.users = 0
         self.descriptor = os.memfd_create("gspc-job")
@@ -131,6 +131,7 @@ class _JobFile:
             "sys_path": job.sys_path,
             "cwd": job.cwd,
             "modules": job.modules,
+            "nested": (address, job.job),
         }
         if job.data is not None:
             described["data"] = (job.data.local_address, job.data.host, job.data.job, job.data.bytes_min)
@@ -148,6 +149,9 @@ class _JobFile:
 class Template:
     """One template process; :meth:`run` is its life.
 
+    Args:
+        address: at which tasks reach their host.
+
     Attributes:
         marker: in the environment of everything below it.
         pid: its process id once it runs.
@@ -156,7 +160,8 @@ class Template:
         why: how it ended, one line, or "".
     """
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "") -> None:
+        self._address = address
         self.marker = secrets.token_hex(8)
         self.pid = 0
         self.lost = False
@@ -242,7 +247,7 @@ class Template:
     def _job_file(self, job: OpenJob) -> _JobFile:
         file = self._jobs.get(job.job)
         if file is None or file.job != job:
-            file = self._jobs[job.job] = _JobFile(job)
+            file = self._jobs[job.job] = _JobFile(job, self._address)
         return file
 
     def _forget(self, forked: Forked) -> None:

@@ -20,7 +20,8 @@ from gspc_trio.components.worker.messages import Finished, OpenJob, Submission
 from gspc_trio.components.worker.shell.compute import Compute, ComputeBackend, ComputeError
 from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.staging import NoStaging, Staging, Stagings
-from gspc_trio.core.ids import JobId
+from gspc_trio.components.worker.shell.task_door import TaskLine
+from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome
@@ -47,6 +48,7 @@ class JobCompute:
         job: whose.
         over: whether its process is gone.
         lost_work: whether it went with submissions.
+        speaks: takes the connection of a task (called by the compute).
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class JobCompute:
         backend: ComputeBackend,
         put: Callable[[WorkerEvent], None],
         start_failed: Callable[[StartFailed], None],
+        speaks: Callable[[TaskLine], None],
     ) -> None:
+        self.speaks = speaks
         self._start_failed = start_failed
         self.job = job
         self.over = False
@@ -184,6 +188,7 @@ class WorkerShell(Performer[ComputeAction]):
         nursery: in which it starts what takes time.
         clock: seconds since 1970, as compute processes of this host count them.
         start_failed: told whenever a process does not start, or dies before it has taken anything.
+        speaks: takes the connection of a task, and where that runs.
     """
 
     def __init__(
@@ -195,7 +200,9 @@ class WorkerShell(Performer[ComputeAction]):
         nursery: trio.Nursery,
         clock: Callable[[], float] = time.time,
         start_failed: Callable[[StartFailed], None] = lambda _: None,
+        speaks: Callable[[ResourceId, TaskLine], None] = lambda _, line: line.close(),
     ) -> None:
+        self._speaks = partial(speaks, resource.resource_id)
         self.resource = resource
         self._start_failed = start_failed
         self._jobs = jobs
@@ -239,8 +246,9 @@ class WorkerShell(Performer[ComputeAction]):
         if compute is None or (compute.over and not compute.lost_work):
             if compute is not None:  # it died while it had nothing to do
                 self._living.pop(compute, None)
+            job = self._jobs[action.job]
             compute = JobCompute(
-                self.resource, self._jobs[action.job], self._backend, self._put, self._start_failed
+                self.resource, job, self._backend, self._put, self._start_failed, self._speaks
             )
             self._computes[action.job] = compute
             self._living[compute] = None

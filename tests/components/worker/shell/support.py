@@ -12,6 +12,7 @@ import trio
 from attrs import define, field
 
 from gspc_trio.components.worker.messages import OpenJob, Submission
+from gspc_trio.components.worker.shell.task_door import TaskLine
 from gspc_trio.compute.sweep import marked
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, TaskOptions
@@ -43,6 +44,9 @@ class Recorder:
         self.losses.append(detail)
         self.begun = begun
         self._ring()
+
+    def speaks(self, line: TaskLine) -> None:
+        line.close()
 
     def _ring(self) -> None:
         self.changed.set()

@@ -1,4 +1,4 @@
-"""What the calls of an executor may state, and what its constructor is given."""
+"""Options that a single call of an executor may state."""
 
 from __future__ import annotations
 
@@ -66,56 +66,6 @@ def with_stated(shape: Shape, options: TaskOptions, given: CallOptions) -> tuple
         needs["requirements"] = requirements(given["requires"])
     stated = {name: value for name, value in given.items() if name in _OF_OPTIONS}
     return checked_needs(replace(shape, **needs), replace(options, **stated))
-
-
-_HAS_ITS_OWN = (
-    "{} is for a run-time system that the executor starts; one that runs has as many workers as resources: "
-    "leave it out"
-)
-
-
-def refuse_beside(name: str, **given: object) -> None:
-    """Raise TypeError if something is given that is settled by the argument ``name``."""
-    for other, value in given.items():
-        if value:
-            raise TypeError(f"{other} is an option of open_rts; {name} is open already: leave {other} out")
-
-
-def checked_workers(
-    max_workers: SupportsIndex | None, cores: int, is_running: bool, mp_context: object
-) -> int:
-    """Return the number of cores to offer, 0 for what there is.
-
-    Args:
-        max_workers: as the standard library calls it.
-        cores: as everything else here calls it.
-        is_running: whether the run-time system runs already.
-        mp_context: how the standard library is told to start its processes.
-
-    Raises:
-        TypeError: both are given, or ``max_workers`` is no whole number.
-        ValueError: ``max_workers`` is not positive, or the run-time system has its own; there is a context.
-    """
-    if mp_context is not None:
-        raise ValueError(
-            "mp_context has no meaning here: compute processes are always forked from a fresh interpreter "
-            "that has never seen this program, so that no thread, lock or open file of it is in them; "
-            "leave it out"
-        )
-    if max_workers is None:
-        if cores and is_running:
-            raise ValueError(_HAS_ITS_OWN.format(f"cores={cores}"))
-        return cores
-    if not isinstance(max_workers, SupportsIndex):
-        raise TypeError(f"max_workers is a whole number, None for what this machine has, not {max_workers!r}")
-    number = index(max_workers)
-    if number <= 0:
-        raise ValueError(f"max_workers must be greater than 0, not {number}")
-    if cores:
-        raise TypeError(f"max_workers={number} and cores={cores} say the same: give one of them")
-    if is_running:
-        raise ValueError(_HAS_ITS_OWN.format(f"max_workers={number}"))
-    return number
 
 
 def checked_count(name: str, value: SupportsIndex) -> int:

@@ -1,0 +1,176 @@
+"""Nested tasks of a job on trio: what tasks say by way of their RIFs, and the job beside that runs them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+import trio
+
+from gspc_trio.components.job.nested import (
+    CancelNestedTasks,
+    NestedAction,
+    NestedDone,
+    NestedEvent,
+    NestedOver,
+    NestedTasks,
+    RunNested,
+    TaskSaid,
+    TaskSilent,
+    TaskSpeaks,
+    TellTask,
+)
+from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.shell.handle import Job
+from gspc_trio.components.rts.messages import Lend
+from gspc_trio.components.worker.messages import FromTask, ToTask
+from gspc_trio.compute.code import call_first, call_named, function_code
+from gspc_trio.core.ids import Counter, JobId
+from gspc_trio.core.machine import Performer, performs
+from gspc_trio.core.nested import NestedBroken, TaskHello, decode_said, encode
+from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.nursery.scopes.drive import Inbox, drive
+from gspc_trio.protocol.envelope import EncodeError
+from gspc_trio.workflow.graph import TaskGraph
+
+log = logging.getLogger(__name__)
+
+
+def nested_code(code_id: int) -> bytes:
+    """Return an entry of the code table of nested tasks (``core.nested``)."""
+    return function_code((call_first, call_named)[code_id])
+
+
+class OpenBeside(Protocol):
+    """Opens the job that runs nested tasks."""
+
+    def __call__(
+        self, graph: TaskGraph, /, *, on_done: Callable[[TaskDone], None], nested: NestedHub
+    ) -> AbstractAsyncContextManager[Job]:
+        """Return the block of the job; its tasks speak to the same hub."""
+        ...
+
+
+class NestedHub(Performer[NestedAction]):
+    """What the tasks of a job, and those that they start, say to its job server.
+
+    Args:
+        job: the first job.
+        nursery: in which nested tasks are run.
+        open_beside: opens the job that runs them.
+        lend: tells the run-time system which cores are lent.
+    """
+
+    def __init__(
+        self,
+        job: JobId,
+        nursery: trio.Nursery,
+        open_beside: OpenBeside,
+        lend: Callable[[Lend], None],
+    ) -> None:
+        self._job = job
+        self._nursery = nursery
+        self._open_beside = open_beside
+        self._lend = lend
+        self._graph = TaskGraph()
+        self._machine = NestedTasks(job, self._graph)
+        self._inbox: Inbox[NestedEvent] = Inbox()
+        self._numbers = Counter()
+        self._sessions: dict[tuple[Peer, int], int] = {}
+        self._tasks: dict[int, tuple[Peer, JobId, int]] = {}
+        self._began = False
+        self._opened = False
+        self._beside: Job | None = None
+
+    def take(self, peer: Peer, message: FromTask) -> None:
+        """Take what a task says, by way of its RIF."""
+        if not self._began:
+            self._began = True
+            self._nursery.start_soon(self._drive)
+        key = (peer, message.session)
+        session = self._sessions.get(key)
+        if not message.data:
+            self._silence(key)
+            return
+        try:
+            word = decode_said(message.data)
+        except msgspec.DecodeError as error:
+            log.warning("job %s: task %d says what nobody understands: %s", self._job, message.task_id, error)
+            peer.post(ToTask(message.job, message.session, b""))
+            return
+        if session is None:
+            session = self._sessions[key] = self._numbers.next()
+            self._tasks[session] = (peer, message.job, message.session)
+            nested = message.task_id if message.job != self._job else 0
+            self._inbox.put(TaskSpeaks(session, message.resource_id, nested))
+        if not isinstance(word, TaskHello):
+            self._inbox.put(TaskSaid(session, word))
+
+    async def _drive(self) -> None:
+        await drive(self._machine, self._inbox, self.perform)
+
+    def forget(self, peer: Peer) -> None:
+        """A RIF cannot be heard any more."""
+        for key in [key for key in self._sessions if key[0] is peer]:
+            self._silence(key)
+
+    def _silence(self, key: tuple[Peer, int]) -> None:
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            del self._tasks[session]
+            self._inbox.put(TaskSilent(session))
+
+    def restate(self, job: JobId) -> None:
+        """Say again what the first job lends, to a run-time system that was started again."""
+        if job == self._job:
+            for lent in self._machine.lent:
+                self._lend(lent)
+
+    @performs(RunNested)
+    def _run(self, _: RunNested) -> None:
+        if self._beside is not None:
+            self._beside.look()
+        elif not self._opened:
+            self._opened = True
+            self._nursery.start_soon(self._run_beside)
+
+    async def _run_beside(self) -> None:
+        """Run nested tasks until the job beside this one ends."""
+        reason = "the job of the nested tasks has ended"
+        try:
+            async with self._open_beside(self._graph, on_done=self._done, nested=self) as job:
+                self._beside = job
+                job.look()
+                result = await job.wait_ended()
+                reason = f"{reason}: {result.detail or result.state}"
+        except Exception as error:
+            log.info("job %s: %s", self._job, reason, exc_info=True)
+            self._beside = None
+            self._inbox.put(NestedOver(f"{reason}: {error}"))
+        else:
+            self._inbox.put(NestedOver(reason))
+
+    def _done(self, done: TaskDone) -> None:
+        self._inbox.put(NestedDone(done))
+
+    @performs(CancelNestedTasks)
+    def _cancel(self, action: CancelNestedTasks) -> None:
+        if self._beside is not None:
+            self._beside.cancel(action.task_ids)
+
+    @performs(TellTask)
+    def _tell(self, action: TellTask) -> None:
+        task = self._tasks.get(action.session)
+        if task is not None:
+            peer, job, session = task
+            try:
+                peer.post(ToTask(job, session, encode(action.word)))
+            except EncodeError as error:
+                peer.post(ToTask(job, session, encode(NestedBroken(str(error)))))
+
+    @performs(Lend)
+    def _lend_core(self, action: Lend) -> None:
+        self._lend(action)

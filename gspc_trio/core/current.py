@@ -1,0 +1,49 @@
+"""The task that runs now, as code in its process finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gspc_trio.core.ids import Attempt, JobId, TaskId
+
+
+class ComputePlace:
+    """Where one task runs after the other.
+
+    Args:
+        address: name of the socket at which the host is to be reached.
+        job: whose tasks they are.
+
+    Attributes:
+        task_id, attempt: of the task that runs now; 0 before the first one.
+        on_end: called when it has ended, if anybody wants to know that.
+    """
+
+    __slots__ = ("address", "attempt", "job", "on_end", "task_id")
+
+    def __init__(self, address: str, job: JobId) -> None:
+        self.address = address
+        self.job = job
+        self.task_id: TaskId = 0
+        self.attempt: Attempt = 0
+        self.on_end: Callable[[], None] | None = None
+
+    def end(self) -> None:
+        """Say that the task has ended."""
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end()
+
+
+_find: Callable[[], ComputePlace | None] | None = None
+
+
+def offer_place(find: Callable[[], ComputePlace | None]) -> None:
+    """Have this answer whoever asks for the place of the code that runs."""
+    global _find
+    _find = find
+
+
+def current_place() -> ComputePlace | None:
+    """Return the place of the task whose code runs; None if this is no task."""
+    return None if _find is None else _find()

@@ -1,0 +1,111 @@
+"""Nested tasks: the words between a task that starts others and the job server of its job.
+
+The process of the task says them over a socket of its host, and the RIF of the host passes them on unread.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from gspc_trio.core.ids import Attempt, Count, JobId, TaskId
+from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskError, TaskOptions
+
+DEPTH_MAX = 32
+"""A task that is nested so deep runs what it submits itself, in its own process, at once."""
+
+LENT_MAX = 64
+"""So many tasks may wait for nested tasks on one core: each of them lends it to another one."""
+
+CALL_FIRST, CALL_NAMED = range(2)
+"""Numbers of the codes of nested tasks: their first argument is the function, the next the names of its last
+arguments, if there are any."""
+
+
+class TaskHello(Struct, frozen=True, tag=True):
+    """The first word of a process: which task it runs."""
+
+    job: JobId
+    task_id: TaskId
+    attempt: Attempt
+
+
+class StartNested(Struct, frozen=True, tag=True):
+    """Run a task.
+
+    Attributes:
+        number: of the task, among those that this process starts; they count up from 1.
+        name: for people.
+        code_id: CALL_FIRST or CALL_NAMED.
+        arguments: each an encoded value, or the number of another task whose result it is.
+        shape, options: what it needs and states about itself.
+    """
+
+    number: Count
+    name: str
+    code_id: Count
+    arguments: tuple[bytes | Count, ...]
+    shape: Shape = CORE
+    options: TaskOptions = DEFAULT_OPTIONS
+
+
+class CancelNested(Struct, frozen=True, tag=True):
+    """Cancel a task."""
+
+    number: Count
+
+
+class ForgetNested(Struct, frozen=True, tag=True):
+    """The process has the ends of these tasks, and will not refer to their results."""
+
+    numbers: tuple[Count, ...]
+
+
+class TaskWaits(Struct, frozen=True, tag=True):
+    """From now on the task waits for others, and its core may be used; or it goes on."""
+
+    waits: bool
+
+
+class NestedDepth(Struct, frozen=True, tag=True):
+    """The first answer to a process: how deep its task is nested. 0: no other task has started it."""
+
+    depth: Count
+
+
+class NestedEnded(Struct, frozen=True, tag=True):
+    """A task has ended: with a value, or with an error; with neither it was cancelled.
+
+    Attributes:
+        number: of the task.
+        value: what it returned, encoded.
+        error: why it failed.
+    """
+
+    number: Count
+    value: bytes | None = None
+    error: TaskError | None = None
+
+
+class NestedBroken(Struct, frozen=True, tag=True):
+    """Nothing more can be run for this task, nor does what it has started go on: ``reason`` says why."""
+
+    reason: str
+
+
+FromTaskProcess: TypeAlias = TaskHello | StartNested | CancelNested | ForgetNested | TaskWaits
+"""What the process of a task says."""
+
+ToTaskProcess: TypeAlias = NestedDepth | NestedEnded | NestedBroken
+"""What it hears."""
+
+encode = msgspec.msgpack.encode
+"""Return a word of these as bytes."""
+
+decode_said = msgspec.msgpack.Decoder(FromTaskProcess).decode
+"""Return what the process of a task has said; msgspec.DecodeError if it is none of these."""
+
+decode_heard = msgspec.msgpack.Decoder(ToTaskProcess).decode
+"""Return what the process of a task has heard."""

@@ -1,0 +1,63 @@
+"""Tasks that start tasks and wait for them, on fewer cores than wait."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+
+import pytest
+
+from gspc_trio import Executor, current_executor
+from gspc_trio.core.nested import DEPTH_MAX
+from tests.e2e.support import wait_until
+from tests.executor.nested import (
+    depth,
+    fibonacci,
+    start_those_that_die,
+    wait_for_one_that_hangs,
+    wait_in_all_ways,
+)
+from tests.executor.support import double
+
+PATIENCE_S = 60.0
+
+pytestmark = pytest.mark.process
+
+
+def test_more_wait_than_there_are_cores(executor: Executor) -> None:
+    futures = [executor.submit(fibonacci, 6) for _ in range(3)]
+    assert [future.result(PATIENCE_S) for future in futures] == [8, 8, 8]
+
+
+def test_what_is_nested_too_deep_is_called_at_once(executor: Executor) -> None:
+    assert executor.submit(depth, DEPTH_MAX + 3).result(PATIENCE_S) == DEPTH_MAX + 3
+
+
+def test_all_ways_to_wait(executor: Executor) -> None:
+    expected = [[0, 2, 4, 6], [0, 2, 4], [0, 2, 4, 6, 8], 17, 8, "LookupError('no')", True]
+    both = [executor.submit(wait_in_all_ways) for _ in range(2)]
+    assert [future.result(PATIENCE_S) for future in both] == [expected, expected]
+
+
+def test_nested_tasks_end_with_those_that_wait_for_them(executor: Executor, tmp_path: Path) -> None:
+    def pids() -> list[int]:
+        return [int(path.name) for path in tmp_path.iterdir()]
+
+    futures: list[Future[None]] = [executor.submit(wait_for_one_that_hangs, str(tmp_path)) for _ in range(2)]
+    wait_until(lambda: len(pids()) == 2, "both hang")
+    for future in futures:
+        future.cancel()
+        with pytest.raises(CancelledError):
+            future.result(PATIENCE_S)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids()), "they are ended")
+    assert executor.submit(double, 2).result(PATIENCE_S) == 4
+
+
+def test_a_nested_task_that_dies_is_tried_again_or_lost(executor: Executor, tmp_path: Path) -> None:
+    future = executor.submit(start_those_that_die, str(tmp_path / "died"))
+    assert future.result(PATIENCE_S) == ("lives", "TaskFailed: lost", 42)
+
+
+def test_other_code_has_no_such_executor() -> None:
+    with pytest.raises(RuntimeError, match="no task runs here: make an Executor"):
+        current_executor()
