@@ -171,6 +171,7 @@ class Reuse:
         taken: these results.
         rest: those that tasks may take that are still to come.
         transitions: what becomes of the results, by transition.
+        identities: of the code of its transitions.
         unknown: results of which nobody knows what their task was; they are dropped.
     """
 
@@ -178,6 +179,7 @@ class Reuse:
     taken: Reusable
     rest: Results
     transitions: tuple[TransitionReuse, ...]
+    identities: Mapping[str, bytes]
     unknown: int
 
 
@@ -272,7 +274,7 @@ def reuse(
     taken = Reusable(
         tuple(one.values for one in replay.taken), tuple(one.key for one in replay.taken), taken=True
     )
-    return Reuse(engine, taken, results, tuple(rows), results.unknown)
+    return Reuse(engine, taken, results, tuple(rows), identities, results.unknown)
 
 
 def _why(

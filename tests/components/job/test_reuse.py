@@ -90,6 +90,16 @@ def test_a_workflow_that_has_not_changed_is_where_it_was(net: Net, choices: list
     found.engine.check()
 
 
+@given(nets(), st.lists(st.integers(0, 50), max_size=25), st.sets(st.integers(0, 5)))
+def test_of_code_that_has_changed_nothing_is_taken(net: Net, choices: list[int], which: set[int]) -> None:
+    other = {name: b"v2" for number, name in enumerate(named(net)) if number in which}
+    found = changed(net, net, choices, named(net, **other))
+    found.engine.check()
+    assert other.keys().isdisjoint(key[0] for key in found.taken.keys), "it has run with other code"
+    assert other.keys().isdisjoint(found.rest.counts())
+    assert all(not one.kept or one.name not in other for one in found.transitions)
+
+
 def test_what_fails_no_more_is_run_and_what_does_not_depend_on_it_stays() -> None:
     net = two_steps()
     found = changed(net, net, [0, 0, 0, 0], named(net, last=b"v2"))

@@ -173,10 +173,9 @@ class Journal:
             JournalMismatch: the workflow does not do again what it did.
             WorkflowError: the journal is of another net, or the values do not fit.
         """
-        identities = identities_of(net)
         if self.changed:
-            return await self._recover_changed(self._reuse or await self.compare(net, values), identities)
-        self.about = replace(self.about, identities=identities)
+            return await self._recover_changed(self._reuse or await self.compare(net, values))
+        self.about = replace(self.about, identities=await self._disk.compute(identities_of, net))
         if self._records:
             records, self._records = self._records, []
             self._rest = rest_in(records)
@@ -196,7 +195,6 @@ class Journal:
         Nothing is written.
 
         Raises:
-            JournalError: the journal cannot be read any more.
             WorkflowError: the values do not fit, or a condition or an inline transition raised.
         """
         number, records = self.about.version_number, self._records
@@ -209,14 +207,14 @@ class Journal:
         self._reuse = await self._disk.compute(look)
         return self._reuse
 
-    async def _recover_changed(self, found: Reuse, identities: dict[str, bytes]) -> JournaledEngine:
+    async def _recover_changed(self, found: Reuse) -> JournaledEngine:
         """Begin anew with what suits. Nobody takes over what still runs: it is of the earlier version.
 
         So the note of which job that was goes first, and stays in memory only.
         """
         self.changed, self._reuse, self._records, self._rest = False, None, [], found.rest
         number = self.about.version_number + 1
-        self.about = replace(self.about, identities=identities, version_number=number)
+        self.about = replace(self.about, identities=dict(found.identities), version_number=number)
         with suppress(OSError):  # it never came so far
             self._noted = self._disk.noted()
         self.takes_over = False
