@@ -127,6 +127,8 @@ class Detached:
                 nursery.start_soon(self._accept, self._told)
             result = await job.wait_ended()
         await trio.to_thread.run_sync(conclude, job, result, abandon_on_cancel=True)
+        if job.await_rts is not None:  # nobody waits at a prompt, and it is to know how the job has ended
+            await job.await_rts()
         return await job.wait()
 
     async def _accept(self, told: int) -> None:

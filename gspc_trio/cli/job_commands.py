@@ -61,7 +61,7 @@ async def list_jobs(
     elif ended:
         print(f"{'JOB':<8}{'NAME':<24}{'STATE':<10}{'ENDED':<21}{'TOOK':>10}{'TASKS':>9}{'FAILED':>8}")
         for entry in jobs:
-            print(_row_of_ended(entry) if isinstance(entry, EndedJob) else entry)
+            print(row_of_ended(entry) if isinstance(entry, EndedJob) else entry)
     else:
         print(f"{'JOB':<8}{'NAME':<24}{'PROCESS':>8}  HOST")
         for entry in jobs:
@@ -77,7 +77,8 @@ def _plain_entry(entry: JobEntry | EndedJob) -> object:
     return {"job": entry.job, "name": entry.name, "pid": entry.pid, "host": entry.host}
 
 
-def _row_of_ended(job: EndedJob) -> str:
+def row_of_ended(job: EndedJob) -> str:
+    """Return the line of a job in the list of those that are over."""
     ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.ended_s))
     number, failed = sum(job.tasks.values()), job.tasks.get(TaskState.FAILED, 0)
     return (
@@ -170,7 +171,7 @@ async def log(
         try:
             await _log_of_running(system, job, task, follow)
         except JobOver as over:
-            _log_of_ended(over.ended, task)
+            print_log(over.ended, task)
 
 
 async def _log_of_running(system: RunTimeSystem, job: str, task: int | None, follow: bool) -> None:
@@ -207,7 +208,7 @@ def _no_output(job: str, task: int) -> CommandError:
     return CommandError(f"{job} keeps no output of a task {task}: gspc-jobserver log {job} shows all")
 
 
-def _log_of_ended(job: EndedJob, task: int | None) -> None:
+def print_log(job: EndedJob, task: int | None) -> None:
     """Print what is kept of the output of a job that is over."""
     summary = job.summary
     if task is None:
@@ -235,9 +236,18 @@ async def report(job: JobName, *, rts: RunningFile = None, json: Json = False) -
     async with join_rts(running_connection(rts)) as system:
         ended = await system.ended_job(job)
     if json:
-        print_json(_plain_results(ended))
-        return
-    summary = ended.summary
+        print_json(plain_results(ended))
+    else:
+        print_results(ended)
+
+
+def print_results(job: EndedJob) -> None:
+    """Print the results of a job that is over, for people.
+
+    Raises:
+        CommandError: the report has failed.
+    """
+    summary = job.summary
     if summary.report is not None:
         print(summary.report, end="" if summary.report.endswith("\n") else "\n")
     else:
@@ -247,16 +257,16 @@ async def report(job: JobName, *, rts: RunningFile = None, json: Json = False) -
             more = outputs.count - len(outputs.values)
             if more:
                 print(f"{port}: {more} more, which are not kept: gspc-jobserver run --output FILE keeps all")
-    if ended.state == "finished":
-        number = ended.tasks.get(TaskState.FINISHED, 0)
-        print(f"{number} {'task' if number == 1 else 'tasks'} in {ended.elapsed_s:.2f} s")
+    if job.state == "finished":
+        number = job.tasks.get(TaskState.FINISHED, 0)
+        print(f"{number} {'task' if number == 1 else 'tasks'} in {job.elapsed_s:.2f} s")
     else:
-        print(describe_job(ended))
+        print(describe_job(job))
     if summary.report_error:
         raise CommandError(summary.report_error)
 
 
-def _plain_results(job: EndedJob) -> dict[str, object]:
+def plain_results(job: EndedJob) -> dict[str, object]:
     """Return what ``run --json`` prints, as far as it is kept; ``left_out`` counts the other values."""
     outputs = job.summary.outputs
     left_out = {port: it.count - len(it.values) for port, it in outputs.items() if it.count > len(it.values)}

@@ -35,30 +35,41 @@ def test_a_detached_job_goes_on_alone_and_is_read_afterwards(world: World) -> No
     assert refused.returncode == 1
     assert refused.stdout == ""
     assert "asked for gpu, but there is no gpu" in refused.stderr
-    accepted = world.run_json("jobserver", *flow)
-    job, pid = accepted["job"], accepted["pid"]
-    assert accepted["name"] == "flow"
+    told = world.run("jobserver", *flow).stdout
+    assert told.startswith("j2 (flow) goes on in process ")
+    assert "gspc-jobserver log j2 --follow" in told
+    pid = int(told.split()[6])
     assert os.getsid(pid) == pid
-    waiting = world.start("jobserver", "wait", job)
-    running = world.run("jobserver", "report", job)
-    assert (running.returncode, running.stderr) == (1, f"gspc-jobserver: job {job} is still running\n")
+    endless = world.run_json(
+        "jobserver", "run", world.workflow(GATED, "gated"), "--detach", "--set", "gate=none"
+    )
+    assert endless["name"] == "gated"
+    waiting = world.start("jobserver", "wait", "j2")
+    running = world.run("jobserver", "report", "j2")
+    assert (running.returncode, running.stderr) == (1, "gspc-jobserver: job j2 is still running\n")
     go.touch()
-    assert "finished after" in waiting.communicate()[0]
+    assert "j2 (flow): finished after" in waiting.communicate()[0]
     assert waiting.returncode == 0
-
-    assert world.run("jobserver", "report", job).stdout.startswith("the sum is 3\n3 tasks in ")
-    assert sorted(world.run_json("jobserver", "report", job)["outputs"]["results"]) == [0, 1, 2]
-    assert sorted(world.run("jobserver", "log", job, "2").stdout.splitlines()) == ["begin 1", "end 1"]
+    assert world.run("jobserver", "report", "j2").stdout.startswith("the sum is 3\n3 tasks in ")
     listed = {entry["job"]: entry["state"] for entry in world.run_json("jobserver", "list", "--ended")}
-    assert listed == {"j1": "failed", job: "finished"}
-    status = world.run("jobserver", "status", "j1").stdout
-    assert "task 1 (speak), attempt 0:\n  refused: asked for gpu" in status
-
-    told = world.run("jobserver", "run", world.workflow(GATED), "--detach", "--set", "gate=none").stdout
-    assert told.startswith("j3 (flow) goes on in process ")
-    assert "gspc-jobserver log j3 --follow" in told
+    assert listed == {"j1": "failed", "j2": "finished"}
     world.stop_rts()
     wait_until(lambda: not world.pids(), "the detached job to end with its run-time system")
+
+
+def test_the_end_of_a_job_is_told_to_a_run_time_system_that_was_killed_and_is_back(world: World) -> None:
+    state = ("--state", str(world.folder / "state"))
+    rts = world.start_rts("--cores", "1", *state)
+    go, out = world.folder / "go", world.folder / "out.json"
+    flow = ("run", world.workflow(FLOW), "--set", f"go={go}", "--output", str(out))
+    job = world.run_json("jobserver", *flow, "--detach")["job"]
+    rts.kill()
+    rts.wait()
+    go.touch()
+    wait_until(out.exists, "the job to end while there is no run-time system")
+    world.start_rts("--cores", "1", *state)
+    assert world.run("jobserver", "wait", job).returncode == 0
+    world.stop_rts()
 
 
 def test_without_a_run_time_system_that_goes_on_a_job_is_not_detached(world: World) -> None:

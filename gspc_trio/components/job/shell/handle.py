@@ -162,6 +162,7 @@ class Job:
         self._result: JobResult | None = None
         self.functions: dict[str, Callable[..., object]] = {}
         self._rts_lost = False
+        self.await_rts: Callable[[], Awaitable[None]] | None = None
         self.report: str | None = None
         self.report_error = ""
         self.cache: ResultCache | None = None

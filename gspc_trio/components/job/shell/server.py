@@ -41,7 +41,7 @@ from gspc_trio.components.rts.messages import (
     RegisterJob,
 )
 from gspc_trio.components.rts.shell.client import RunTimeSystem
-from gspc_trio.components.rts.shell.contact import RtsContact
+from gspc_trio.components.rts.shell.contact import RETRY_S, RtsContact
 from gspc_trio.components.worker.messages import OpenJob, ProcessKey
 from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.staging import DEFAULT_LIMITS, FilePatterns, StageLimits
@@ -482,12 +482,21 @@ class _JobServer:
             raise
 
     async def _listen_to_rts(self, job: Job, contact: RtsContact, peer: Peer) -> None:
+        job.await_rts = self._await_rts
         gone = await contact.run(peer)
         if job.machine.ended is None:
             if self.reader is not None:
                 await self.reader.open_now()
             how = "this job server was" if gone.startswith(SIGNED_OFF) else "the run-time system has gone:"
             job.end(JobEnded("failed", f"{how} {gone}"), rts_lost=True)
+
+    async def _await_rts(self) -> None:
+        """Wait for a run-time system that is to come back, as long as it is awaited."""
+        with trio.move_on_after(self.contact.grace_s):
+            while True:
+                if not self.routes.rts.lost.is_set():
+                    return
+                await trio.sleep(RETRY_S)
 
     async def leave(self) -> None:
         """End the job if it has not ended, say goodbye to the RTS, and answer the clients."""
