@@ -133,9 +133,17 @@ def check_distinct(files: Iterable[tuple[str, str]]) -> None:
                 )
 
 
-def fills(pattern: str, text: str) -> bool:
-    """Return whether a text is what a pattern becomes when it is filled with inputs."""
-    return re.fullmatch(".+".join(map(re.escape, _PLACEHOLDER.split(pattern))), text, re.DOTALL) is not None
+def fills(pattern: str, text: str, *, escaped: bool = False) -> bool:
+    """Return whether a text is what a pattern becomes when it is filled with inputs.
+
+    Args:
+        pattern: of the author.
+        text: that may be made of it.
+        escaped: whether it is a pattern again, in which inputs have no meaning of their own.
+    """
+    filling = r"(?:[^*?\[]|\[[*?[]\])+" if escaped else ".+"
+    literal = map(re.escape, _PLACEHOLDER.split(pattern))
+    return re.fullmatch(filling.join(literal), text, re.DOTALL) is not None
 
 
 def matches(pattern: str, path: str) -> bool:

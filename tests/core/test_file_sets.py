@@ -84,6 +84,9 @@ def test_a_path_is_what_its_author_has_stated_or_not(pattern: str, fine: list[st
 
 def test_a_pattern_that_is_filled_is_the_one_that_was_stated() -> None:
     assert fills("corpus/{name}/*.txt", "corpus/x/*.txt")
+    assert fills("corpus/{name}/*.txt", "corpus/[*]x[[]/*.txt", escaped=True)
+    for pattern in ("corpus/*/*.txt", "corpus/x/**/*.txt", "corpus/[ab]/*.txt", "corpus/a[/*.txt"):
+        assert not fills("corpus/{name}/*.txt", pattern, escaped=True)
     for pattern in ("corpus/x/y.txt", "corpus/*.txt", "corpus/x/**", "corpus/x/*.txt2"):
         assert not fills("corpus/{name}/*.txt", pattern)
     assert [is_glob(path) for path in ("a/b", "a*", "?", "[a]")] == [False, True, True, True]

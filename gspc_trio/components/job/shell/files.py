@@ -135,7 +135,7 @@ class JobFiles:
     def _list(self, wanted: ListFiles) -> FileList:
         pattern = wanted.pattern
         pattern_parts(pattern)
-        if not any(fills(stated, pattern) for stated in self._patterns.fetch):
+        if not any(fills(stated, pattern, escaped=True) for stated in self._patterns.fetch):
             raise ValueError(f"no task of the job states the files {pattern}")
         start = self._enter([])
         try:

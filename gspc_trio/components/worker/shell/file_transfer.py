@@ -90,12 +90,13 @@ class FileTransfer:
         size_bytes = first.size_bytes
         room.take(size_bytes)
         await trio.to_thread.run_sync(write_all, target, first.data, 0)
-        offsets = iter(range(len(first.data), size_bytes, CHUNK_BYTES))
+        offsets = range(len(first.data), size_bytes, CHUNK_BYTES)
+        left = iter(offsets)
         if len(first.data) < min(CHUNK_BYTES, size_bytes):
             raise StagingError(f"the file {path} has become shorter while it was fetched")
 
         async def fetch_pieces() -> None:
-            for offset in offsets:
+            for offset in left:
                 piece = await self._ask(ReadFile(path, offset, CHUNK_BYTES), FilePiece)
                 if piece.mark != first.mark:
                     raise StagingError(f"the file {path} has changed while it was fetched")
@@ -103,7 +104,7 @@ class FileTransfer:
                     raise StagingError(f"the file {path} has become shorter while it was fetched")
                 await trio.to_thread.run_sync(write_all, target, piece.data, offset)
 
-        await _side_by_side(FETCHED_AHEAD, fetch_pieces)
+        await _side_by_side(min(FETCHED_AHEAD, len(offsets)), fetch_pieces)
 
     async def send(self, source: int, size_bytes: int, path: str) -> None:
         """Write a file of the job's host; it is seen when it is whole.
@@ -114,12 +115,13 @@ class FileTransfer:
         checked_parts(path)
         self._transfer += 1
         transfer, reading = self._transfer, trio.Lock()
-        offsets = iter(range(0, max(1, size_bytes), CHUNK_BYTES))
+        offsets = range(0, max(1, size_bytes), CHUNK_BYTES)
+        left = iter(offsets)
 
         async def send_pieces() -> None:
             while True:
                 async with reading:
-                    offset = next(offsets, None)
+                    offset = next(left, None)
                     if offset is None:
                         return
                     count = min(CHUNK_BYTES, size_bytes - offset)
@@ -129,7 +131,7 @@ class FileTransfer:
                 await self._ask(WriteFile(transfer, path, offset, is_last, data), Done)
 
         try:
-            await _side_by_side(STORED_AHEAD, send_pieces)
+            await _side_by_side(min(STORED_AHEAD, len(offsets)), send_pieces)
         except BaseException:
             server = self._server()
             if server is not None:

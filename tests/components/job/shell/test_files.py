@@ -119,7 +119,8 @@ async def test_files_are_listed_that_a_task_states(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["*", "in/*", "set/../*", "/etc/*", "set/x/**", "set/x/", "set/linked/*", "", "set/\0/*"]
+    "pattern",
+    ["*", "in/*", "set/../*", "/etc/*", "set/x/**", "set/x/", "set/linked/*", "", "set/\0/*", "set/*/*"],
 )
 async def test_no_other_files_are_listed(directory: Path, pattern: str) -> None:
     (directory / "set").mkdir()
