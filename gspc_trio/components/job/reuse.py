@@ -291,7 +291,7 @@ def _why(
     if not identities[name]:
         return "its code uses something that cannot be compared"
     if name not in earlier:
-        return "it is new"
+        return "it is new" if earlier else "the journal does not say what its code was"
     if identities[name] != earlier[name]:
         return "its code has changed"
     if ready and (waiting or dropped):
