@@ -318,6 +318,8 @@ async def _run_loaded(
     if failure is not None:
         if settings.keep_going and json_file is None:
             _print_outputs(result)
+        if result.cache is not None and json_file is None:
+            print(f"gspc-jobserver: {result.cache}", file=sys.stderr)
         raise failure
     if json_file is None and detached is None:
         _report(loaded, result, kept, journal)

@@ -16,11 +16,11 @@ import os
 import pickle
 import re
 import sys
-import sysconfig
 import weakref
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from hashlib import blake2b
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -56,11 +56,9 @@ _NOT_OF_CLASSES = _SAID_IN_CLASSES | {
     *("__annotations_cache__", "__annotate__"),
 }
 _GLOBAL_OPERATIONS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME"})
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _PROGRAMS = frozenset({"__main__", "__mp_main__"})
 _OURS = __name__.partition(".")[0]
-_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
-_STANDARD = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib")})
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _MISSING = object()
 _names_of_code: weakref.WeakKeyDictionary[CodeType, tuple[str, ...]] = weakref.WeakKeyDictionary()
 
@@ -135,7 +133,7 @@ def is_own(module_name: str) -> bool:
     path = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
     if not isinstance(path, str) or not path:
         return top not in sys.stdlib_module_names  # modules that were made by hand
-    return not (_INSTALLED.search(path) or os.path.abspath(path).startswith(_STANDARD))
+    return not _is_library_file(path)
 
 
 class _Digest:
@@ -320,7 +318,7 @@ class _Digest:
         self._add_items(namespace)
         annotations = vars(kind).get("__annotations__", {})
         for name, stated in annotations.items() if isinstance(annotations, dict) else ():
-            self._say(str(name), _ADDRESS.sub("", repr(stated)))
+            self._say(str(name), re.sub(" at 0x[0-9a-fA-F]+", "", repr(stated)))
 
     def _add_globals(self, function: FunctionType) -> None:
         """Take in what the globals stand for that a function uses, and what it imports when it runs."""
@@ -408,7 +406,16 @@ class _Digest:
 
 
 def _is_library_file(path: str) -> bool:
-    return bool(_INSTALLED.search(path)) or os.path.abspath(path).startswith(_STANDARD)
+    path = os.path.abspath(path)
+    return not _INSTALLED.isdisjoint(path.split(os.sep)) or path.startswith(_standard())
+
+
+@cache
+def _standard() -> tuple[str, ...]:
+    """Return the directories of Python's own modules."""
+    import sysconfig  # only here: it takes a while, and few need it
+
+    return tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib")})
 
 
 def _is_of_library(function: FunctionType) -> bool:

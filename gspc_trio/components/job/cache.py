@@ -7,8 +7,7 @@ from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 import msgpack
-from attrs import define, field
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gspc_trio.protocol.values import is_reference
 
@@ -77,13 +76,12 @@ class CacheCounts(Struct, frozen=True):
         return text
 
 
-@define
-class Counting:
+class Counting(Struct):
     """The same while it changes."""
 
     found: int = 0
     kept: int = 0
-    reasons: Counter[str] = field(factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
 
     def refuse(self, reason: str) -> None:
         """Count a task that is not cacheable."""

@@ -104,6 +104,13 @@ class CacheKeys:
         found = self._read[name] = self._identify(name)
         return found
 
+    def _script(self, word: str) -> bytes:
+        """Return the identity of a file that a program is told of: it may be code. Devices are none."""
+        try:
+            return self._file(word)
+        except NotCacheable:
+            return b""
+
     def _path(self, name: str) -> bytes:
         return self._file(os.path.abspath(name))  # tasks begin in the working directory of the job
 
@@ -145,6 +152,7 @@ class CacheKeys:
             what = source_identity(code.text, code.path, code.function)
         else:
             assert isinstance(code, ProgramCall)
-            what = (code.arguments, code.environment, code.working_directory, code.check)
+            scripts = tuple(self._script(word) for word in code.arguments if os.path.isabs(word))
+            what = (code.arguments, code.environment, code.working_directory, code.check, scripts)
         head = type(code).__name__, code.parameters, code.outputs
         return value_identity(head) + value_identity(what, self._path)

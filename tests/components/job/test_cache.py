@@ -107,6 +107,9 @@ def test_a_program_counts_with_its_arguments_and_its_files() -> None:
     assert before.key != key(code, plan, files=Files(**{"a.txt": "two"})).key
     other = program_code(Program(["wc", "-c", "text"]))
     assert before.key != key(other, plan, files=Files(**{"a.txt": "one"})).key
+    script = program_code(Program(["sh", "/srv/count.sh", "text"]))
+    before = key(script, plan, files=Files(**{"/srv/count.sh": "wc -l"}))
+    assert before.key != key(script, plan, files=Files(**{"/srv/count.sh": "wc -c"})).key
     sets = FilePlan(0, gather=(Gather("texts/", ("a/*.txt", "b/")),)).encoded()
     known = key(code, sets, files=Files(**{"a/*.txt": "some", "b/": "others"}))
     assert [name for name, _ in known.read] == ["a/*.txt", "b/"]
