@@ -46,9 +46,12 @@ API_GROUPS = {
     ),
     "Memory layer": (
         "open_iml",
+        "publish",
+        "read_published",
         "Layout",
         "striped",
         "replicated",
+        "NoNamedData",
         "NoRoom",
         "DataLost",
         "LayerGone",

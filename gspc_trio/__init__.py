@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gspc_trio.compute.nested import current_executor
     from gspc_trio.core.code import Program, SourceFile
     from gspc_trio.core.held import held_resources
+    from gspc_trio.core.published import NoNamedData, publish, read_published
     from gspc_trio.core.staging import Data, Named, StageLimits, optional
     from gspc_trio.core.task import Requirement, Shape, TaskOptions
     from gspc_trio.executor import Executor, ExecutorBroken, TaskFailed, TaskFuture
@@ -61,6 +62,7 @@ _HOMES = {
     "LookAhead": "gspc_trio.policies.lookahead",
     "Named": "gspc_trio.core.staging",
     "Net": "gspc_trio.workflow.net",
+    "NoNamedData": "gspc_trio.core.published",
     "NoRoom": "gspc_trio.iml.errors",
     "Program": "gspc_trio.core.code",
     "Requirement": "gspc_trio.core.task",
@@ -90,6 +92,8 @@ _HOMES = {
     "open_resources": "gspc_trio.components.rts.shell.acquire",
     "open_rts": "gspc_trio.components.embed",
     "optional": "gspc_trio.core.staging",
+    "publish": "gspc_trio.core.published",
+    "read_published": "gspc_trio.core.published",
     "replicated": "gspc_trio.iml.layout",
     "rpc": "gspc_trio.workflow.definition",
     "show_output": "gspc_trio.components.job.shell.output",
@@ -117,6 +121,7 @@ __all__ = [
     "LookAhead",
     "Named",
     "Net",
+    "NoNamedData",
     "NoRoom",
     "Program",
     "Requirement",
@@ -147,6 +152,8 @@ __all__ = [
     "open_resources",
     "open_rts",
     "optional",
+    "publish",
+    "read_published",
     "replicated",
     "rpc",
     "show_output",

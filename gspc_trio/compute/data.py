@@ -95,6 +95,18 @@ class LayerSerializer:
             self._with_server(lambda client: client.write(parts.pieces, data_id))
         return parts.reference(data_id, self.host)
 
+    def publish(self, name: str, value: object) -> None:
+        """Keep a value under a name; see ``core.published``."""
+        pieces = values.published_pieces(value)
+        self._with_server(lambda client: client.publish(name, pieces))
+
+    def read_published(self, name: str) -> Any:
+        """Return the value of a name; see ``core.published``."""
+        data_id = self._with_server(lambda client: client.look_up(name)[0])
+        mapped = self._with_server(lambda client: client.map(data_id))
+        self._mapped.append(data_id)
+        return values.open_published(memoryview(mapped))
+
     def begin(self, arguments: list[bytes]) -> list[bytes]:
         """Return the arguments of a task that begins; behind them may be ids of data that it makes again."""
         self._restored = []

@@ -20,6 +20,7 @@ from gspc_trio.compute.code import (
 )
 from gspc_trio.compute.errors import TaskFailure
 from gspc_trio.compute.tidy import changes
+from gspc_trio.core.published import offer
 from gspc_trio.core.rules import WHOLE, split_outputs
 from gspc_trio.protocol import values
 
@@ -71,6 +72,7 @@ class Runner:
         """
         if not self._serializer.active:
             return self._run([values.loads(argument) for argument in arguments], memory_bytes)
+        offer(self._serializer)
         opened: list[Any] = []
         try:
             opened += map(self._loads, self._serializer.begin(arguments))

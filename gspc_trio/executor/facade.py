@@ -14,10 +14,11 @@ from itertools import islice
 from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, SupportsIndex, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, Unpack, get_args
 
 from gspc_trio.compute.code import call_each, function_code
 from gspc_trio.core.imports import refuse_in_imports_of_tasks
+from gspc_trio.core.published import NO_LAYER, NoNamedData
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
 from gspc_trio.executor.calls import ManyCalls, entry_with_holes, name_of
 from gspc_trio.executor.codes import CodeTable
@@ -29,6 +30,7 @@ from gspc_trio.workflow.settings import checked_needs
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.cache import CacheCounts, CacheSettings
+    from gspc_trio.components.job.shell.data import JobData
     from gspc_trio.components.job.shell.output import OutputMode
     from gspc_trio.components.rts.shell.client import RunTimeSystem
     from gspc_trio.executor.loop import RtsOptions
@@ -74,6 +76,8 @@ class Executor(ExecutorInterface):
         cache: directory, or settings, of a cache: results are kept there for later runs, and what was
             computed before with the same code, arguments and files is not computed again.
         priority: on a run-time system with other jobs, those of a higher priority get resources first.
+        large_bytes_min: arguments and results of so many bytes or more go into the memory layer, smaller ones
+            travel with their tasks; None: 65,536.
         policy: how tasks are tried again, sent ahead and asked for: a ``SchedulingPolicy``, or the name of
             one that an installed package offers.
 
@@ -110,6 +114,7 @@ class Executor(ExecutorInterface):
         cache: CacheSettings | Path | str | None = None,
         priority: int = 0,
         policy: SchedulingPolicy | str = "default",
+        large_bytes_min: SupportsIndex | None = None,
     ) -> None:
         refuse_in_imports_of_tasks()  # here, for the run-time system starts in another thread
         # Not at the top: each compute process imports the program, which imports this module.
@@ -133,6 +138,7 @@ class Executor(ExecutorInterface):
             process_key=process_key(),
             priority=priority,
             policy=find_policy(policy),
+            large_bytes_min=_size(large_bytes_min),
             initializer=_initializer_code(initializer, initargs),
             process_tasks_max=_process_tasks_max(max_tasks_per_child, threads),
             cache=_cache(cache),
@@ -272,6 +278,40 @@ class Executor(ExecutorInterface):
         futures = calls.submit(islice(items, buffersize))
         return results_as_read(futures, lambda: calls.submit(islice(items, 1)), deadline)
 
+    def publish(self, name: str, value: object) -> None:
+        """Keep a value in the executor's memory layer under a name; tasks read it with ``read_published``.
+
+        Publishing again under the same name replaces the value.
+
+        Args:
+            name: of the data.
+            value: ``bytes`` and memory are kept as they are, other values encoded.
+
+        Raises:
+            BadValue: the value cannot be sent to another process.
+            NoNamedData: the executor has no memory layer (``data_bytes``, ``iml``).
+            NoRoom: it has no room.
+        """
+        self._named_data().publish(name, value)
+
+    def read_published(self, name: str) -> Any:
+        """Return the value that a task, or anybody else, has published under a name.
+
+        Of ``bytes`` it is a read-only memoryview.
+
+        Raises:
+            NoNamedData: the executor has no memory layer (``data_bytes``, ``iml``).
+            UnknownName: nothing was published under this name.
+        """
+        return self._named_data().read_published(name)
+
+    def _named_data(self) -> JobData:
+        self._loop.check_process()
+        job = self._loop.job
+        if job is None:
+            raise NoNamedData(NO_LAYER)
+        return job.named_data
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more tasks; with ``wait``, return when all have ended and everything is taken down.
 
@@ -324,6 +364,10 @@ def _initializer_code(initializer: Callable[..., object] | None, initargs: Itera
         raise TypeError("initializer must be a callable")
     arguments = tuple(initargs)
     return function_code(partial(initializer, *arguments) if arguments else initializer)
+
+
+def _size(large_bytes_min: SupportsIndex | None) -> int | None:
+    return None if large_bytes_min is None else checked_count("large_bytes_min", large_bytes_min)
 
 
 def _process_tasks_max(max_tasks_per_child: SupportsIndex | None, threads: bool) -> int:

@@ -112,7 +112,7 @@ class Loop:
         self._broken: BaseException | None = None
         self._why = ""
         self._resources: dict[str, int] = {}
-        self._job: Job | None = None
+        self.job: Job | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._up = threading.Event()
         self._gone = threading.Event()
@@ -138,7 +138,7 @@ class Loop:
         except BaseException:  # Ctrl-C
             self.stop()
             raise
-        if self._job is None:
+        if self.job is None:
             assert self._broken is not None
             self._wait_gone()
             raise self._broken
@@ -190,7 +190,7 @@ class Loop:
             BadValue: the value cannot be sent to another process.
         """
         self.check_process()
-        job = self._job
+        job = self.job
         return dumps(value) if job is None else job.encode(value)
 
     def check_process(self) -> None:
@@ -208,7 +208,7 @@ class Loop:
 
     def is_running(self, future: SomeTaskFuture) -> bool:
         """Return whether a worker computes the future's task now."""
-        return self._job is not None and self._job.machine.scheduler.is_running(future._task_id)
+        return self.job is not None and self.job.machine.scheduler.is_running(future._task_id)
 
     def capacity(self, shape: Shape) -> int:
         """Return how many tasks of a shape could run at a time when the executor was made; at least 1."""
@@ -217,7 +217,7 @@ class Loop:
 
     def cache_counts(self) -> CacheCounts:
         """Return what the job's cache was good for so far."""
-        return (None if self._job is None else self._job.cache_counts()) or CacheCounts()
+        return (None if self.job is None else self.job.cache_counts()) or CacheCounts()
 
     @property
     def broken(self) -> str | bool:
@@ -342,7 +342,7 @@ class Loop:
                     open_ended=True,
                     on_done=self._done,
                 ) as job:
-                    self._job = job
+                    self.job = job
                     self._resources = await _count_resources(rts)
                     self._token = trio.lowlevel.current_trio_token()
                     if self._stopped or self._closed:
@@ -362,13 +362,13 @@ class Loop:
         with self._lock:
             self._waking = False
             cancelled, self._cancelled = self._cancelled, deque()
-        assert self._job is not None
+        assert self.job is not None
         calls = self._calls
         for _ in range(min(len(calls), TAKEN_MAX)):
             self._add(calls.popleft())
         if cancelled:
             self._cancel_tasks(cancelled)
-        self._job.look()
+        self.job.look()
         if calls or self._closing:
             with self._lock:
                 if calls:
@@ -427,8 +427,8 @@ class Loop:
             if error is not None and error.kind == INITIALIZER:
                 future.fail(self._initializer_failed(error))
             else:
-                assert self._job is not None
-                future.fail(failure_of(done, self._job.host_of(done.resource_id)))
+                assert self.job is not None
+                future.fail(failure_of(done, self.job.host_of(done.resource_id)))
 
     def _initializer_failed(self, error: TaskError) -> ExecutorBroken:
         """The initializer fails in a process: as with the standard executors, that is the end."""
@@ -447,22 +447,22 @@ class Loop:
             self._broken = reason
         self._why = str(reason)
         self._end_all(reason)
-        assert self._job is not None
-        self._job.stop(self._why)
+        assert self.job is not None
+        self.job.stop(self._why)
 
     @property
     def _was_stopped(self) -> bool:
         """Whether somebody else, a client of the job, has stopped it."""
-        return not self._stopped and self._job is not None and bool(self._job.machine.stopped_for)
+        return not self._stopped and self.job is not None and bool(self.job.machine.stopped_for)
 
     def _describe_stop(self, when: str = "") -> str:
-        assert self._job is not None
-        job = self._job
+        assert self.job is not None
+        job = self.job
         return f"the executor's job {job.job_id} was stopped{when}: {job.machine.stopped_for}"
 
     def _cancel_tasks(self, futures: Iterable[SomeTaskFuture]) -> None:
         """End the tasks of cancelled futures: those that the scheduler has not seen in the graph alone."""
-        assert self._job is not None
+        assert self.job is not None
         task_ids = [future._task_id for future in futures if future._task_id in self._futures]
         submitted = []
         for task_id in task_ids:
@@ -475,7 +475,7 @@ class Loop:
             else:
                 submitted.append(task_id)
         if submitted:
-            self._job.cancel(submitted)
+            self.job.cancel(submitted)
 
     def _failed_through(self, failed: FailedThrough) -> None:
         future = self._futures.pop(failed.task_id, None)
@@ -483,12 +483,12 @@ class Loop:
             future.fail(exception_of(failed.error))
 
     def _close(self, cancel_waiting: bool) -> None:
-        assert self._job is not None
+        assert self.job is not None
         self._closing = True
         while self._calls:
             self._take()
         if cancel_waiting:
-            running = self._job.machine.scheduler.is_running
+            running = self.job.machine.scheduler.is_running
             waiting = [future for task_id, future in self._futures.items() if not running(task_id)]
             for future in (*waiting, *(call.future for call in self._parked)):
                 future.give_up()
@@ -497,18 +497,18 @@ class Loop:
 
     def _finish_closing(self) -> None:
         """Let the job end with its tasks, unless one may still come out of a call that waits."""
-        assert self._job is not None
+        assert self.job is not None
         if not any(not call.future.done() for call in tuple(self._parked)):
-            self._job.close()
+            self.job.close()
 
     def _stop(self) -> None:
         self._stopped = True
-        if self._job is not None:
+        if self.job is not None:
             for call in (*self._calls, *self._parked):
                 call.future.give_up()
             for future in tuple(self._futures.values()):
                 future.give_up()
-            self._job.stop("the executor was interrupted")
+            self.job.stop("the executor was interrupted")
 
     def _end_all(self, reason: BaseException) -> None:
         """No future may wait for ever."""

@@ -28,7 +28,7 @@ READ_BYTES_MAX = 1 << 16
 
 # Requests: (operation, number, ...); each is answered by (number, "", ...) or (number, error, message).
 MAP, UNMAP, READ, NEW, WRITER, COMMIT, ABORT, BRING, FETCH, COPY, SEVERAL, LOOK_UP = range(12)
-LEND, SHOW, TAKE_BACK = range(12, 15)
+LEND, SHOW, TAKE_BACK, PUBLISH = range(12, 16)
 # MAP data_id part -> size part + descriptor for reading; UNMAP data_id part (no answer);
 # READ data_id part offset size -> bytes; NEW job data_id size -> data_id + descriptor for writing;
 # WRITER data_id part write_token -> size + descriptor for writing; COMMIT data_id; ABORT data_id;
@@ -36,7 +36,7 @@ LEND, SHOW, TAKE_BACK = range(12, 15)
 # FETCH job data_id: so much of it is here after that as BRING needs; COPY job data_id copies;
 # SEVERAL requests, each with its number; LOOK_UP name -> data_id size ((host, bytes), ...)
 # LEND size -> data_id part address + descriptor for writing: for another host to fetch, once it is shown;
-# SHOW data_id part; TAKE_BACK data_id part (no answer)
+# SHOW data_id part; TAKE_BACK data_id part (no answer); PUBLISH job data_id name: in place of what has it
 
 Fields: TypeAlias = list[Any]
 """What a packet has said, or is to say: plain values, each of the type that its request has."""
@@ -57,6 +57,7 @@ _FIELDS: dict[int, tuple[object, ...]] = {
     LEND: (_COUNT,),
     SHOW: (str, _PART),
     TAKE_BACK: (str, _PART),
+    PUBLISH: (str, str, str),
 }
 _NUMBER_MAX = 1 << 53
 
@@ -272,6 +273,14 @@ class LocalClient:
             self._ask(ABORT, made)
             raise
         return str(made)
+
+    def publish(self, name: str, pieces: list[memoryview]) -> None:
+        """Make data of these pieces and give it a name, in place of what has it now.
+
+        Raises:
+            ImlError: there is no room, or the name is empty.
+        """
+        self._ask(PUBLISH, self.job, self.write(pieces), name)
 
     def close(self) -> None:
         """Close the connection: what is mapped stays so, but may be taken for unused."""

@@ -164,11 +164,16 @@ class Replicate(Struct, frozen=True):
 
 
 class Publish(Struct, frozen=True):
-    """Give data a name: every job may read it, and it stays when its job goes; answered by ImlDone."""
+    """Give data a name: every job may read it, and it stays when its job goes; answered by ImlDone.
+
+    Attributes:
+        replaces: what has this name already is freed; without it the name must be free.
+    """
 
     job: str
     data_id: str
     name: str
+    replaces: bool = False
 
 
 class GetRank(Struct, frozen=True):

@@ -111,9 +111,13 @@ class LayerRequests(Writes):
     @handles(x.Publish)
     def _publish(self, request: x.Publish) -> None:
         data = self._visible(request.data_id, request.job)
-        self._check_name(request.name, request.data_id)
+        before = self._directory.data.get(self._directory.names.get(request.name, ""))
+        if not (request.replaces and request.name and before is not None):
+            self._check_name(request.name, request.data_id)
         if data.published and data.published != request.name:
             raise DuplicateData(f"data {data.data_id} is published under the name {data.published!r} already")
+        if before is not None and before is not data:
+            self._directory.discard(before)
         data.published = request.name
         self._directory.names[request.name] = data.data_id
         self._directory.reply(self.ask, x.ImlDone())

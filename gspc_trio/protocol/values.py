@@ -461,8 +461,50 @@ def gather(reference: Reference, view: memoryview) -> Value:
         return loads(view)
     if reference.kind == _VIEW:
         ((begin, end),) = reference.ends
-        return view[begin:end]
+        whole = begin == 0 and end == len(view)
+        return open_published(view) if whole else view[begin:end]
     if reference.kind != _PICKLE:
         raise BadValue(f"a reference of a kind ({reference.kind}) that does not exist")
     end = reference.ends[-1][1] if reference.ends else 0
     return pickle.loads(view[end:], buffers=[view[begin:end] for begin, end in reference.ends])
+
+
+# Published values ----
+
+_PUBLISHED = b"\xc1\1gspc-value-01\0"
+"""Begins published data that is an encoded value; the length of what says how follows, and that."""
+
+
+def published_pieces(value: object) -> list[memoryview]:
+    """Return a value as the pieces of published data: bytes as they are, anything else with a beginning.
+
+    Raises:
+        BadValue: it cannot be sent to another process.
+    """
+    if isinstance(value, bytes | bytearray | memoryview) and len(value):
+        view = memoryview(value)
+        return [view.cast("B")] if view.c_contiguous else [memoryview(view.tobytes())]
+    parts = spread(value, 0)
+    assert isinstance(parts, Spread), "nothing is small here"
+    how: bytes = msgpack.packb((parts.kind, parts.ends))
+    begin = _PUBLISHED + len(how).to_bytes(4, "big") + how
+    return [memoryview(begin + bytes(-len(begin) % ALIGNMENT_BYTES)), *parts.pieces]
+
+
+def open_published(view: memoryview) -> Value:
+    """Return the value that published data stands for; plain bytes as read-only memory.
+
+    Raises:
+        BadValue: the data is not what its beginning says.
+        Exception: whatever opening a pickled value raises.
+    """
+    mark = len(_PUBLISHED)
+    if view[:mark] != _PUBLISHED:
+        return view
+    end = mark + 4 + int.from_bytes(view[mark : mark + 4], "big")
+    try:
+        kind, ends = msgpack.unpackb(view[mark + 4 : end], use_list=False)
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise BadValue(f"these {len(view)} bytes are no published value: {error}") from error
+    body = view[end + -end % ALIGNMENT_BYTES :]
+    return gather(Reference("", len(body), (), kind, ends), body)

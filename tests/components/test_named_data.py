@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
 import trio
 
-from gspc_trio import Data, Executor, Named, Net, Program, open_iml, open_job, open_rts
+from gspc_trio import Data, Executor, Named, Net, NoNamedData, Program, farm, open_iml, open_job, open_rts
 from gspc_trio.iml.errors import UnknownName
 from gspc_trio.iml.layout import Layout, striped
 from gspc_trio.iml.quota import Quota
 from gspc_trio.iml.shell.server_process import open_server_process
-from gspc_trio.protocol.values import BadValue
+from gspc_trio.protocol.values import BadValue, is_reference
 from gspc_trio.workflow.arcs import WorkflowError
 from tests.components.tasks.named import count, where
+from tests.components.tasks.published import miss, predict, take, train
 from tests.iml.shell.servers import HANG_S, Servers, open_servers
 
 pytestmark = pytest.mark.process
@@ -155,3 +157,45 @@ def test_a_journal_and_published_data_exclude_each_other(tmp_path: Path) -> None
     assert "Named(name='corpus') is published data" in done.stderr
     assert "internal error" not in done.stderr
     assert not list(tmp_path.glob("*.ran"))
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_tasks_and_the_application_publish_for_each_other(threads: bool) -> None:
+    with Executor(1, data_bytes=8 * MIB, threads=threads) as executor:
+        executor.publish("settings", {"rate": 0.5})
+        assert executor.submit(train, 1000).result() == 1000
+        assert executor.submit(predict, 4).result() == (2.0, b"raw")
+        assert executor.submit(take, Named("model")).result() == 499.5
+        assert executor.read_published("model")[2] == 1.0
+        assert bytes(executor.read_published("raw")) == b"raw" * 1000
+        with pytest.raises(UnknownName, match="no data is published under the name 'nothing'"):
+            executor.submit(miss, "nothing").result()
+        with pytest.raises(UnknownName):
+            executor.read_published("nothing")
+
+
+async def test_a_job_publishes_and_reads_while_it_runs() -> None:
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1, data_bytes=8 * MIB) as rts:
+            async with open_job(farm(str), rts=rts, values={"items": [1]}) as job:
+                await job.publish("settings", {"rate": 2.0})
+            async with open_job(farm(train), rts=rts, values={"items": [10]}) as job:
+                await job.wait()
+                assert await job.read_published("model") == [2.0 * step for step in range(10)]
+
+
+def test_without_a_layer_it_is_said_how_to_have_one() -> None:
+    with Executor(1) as executor:
+        for call in (executor.submit(miss, "model").result, lambda: executor.publish("model", 1)):
+            with pytest.raises(NoNamedData, match=r"there is none here: .*Executor\(data_bytes=...\)"):
+                call()
+
+
+def test_the_size_from_which_on_values_go_into_the_layer_is_a_setting() -> None:
+    with Executor(1, data_bytes=8 * MIB, large_bytes_min=1000) as executor:
+        small, large = executor.submit(bytes, 900), executor.submit(bytes, 1100)
+        wait([small, large])
+        assert [is_reference(future.encoded()) for future in (small, large)] == [False, True]
+        assert (small.result(), large.result()) == (bytes(900), bytes(1100))
+    with pytest.raises(ValueError, match="large_bytes_min must be >= 1, not 0"):
+        Executor(1, data_bytes=8 * MIB, large_bytes_min=0)

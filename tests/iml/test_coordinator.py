@@ -200,6 +200,19 @@ def test_a_job_takes_its_data_with_it_but_not_what_is_published() -> None:
     assert layer.do(x.Locate("j2", "d2"), OTHER).job == ""
 
 
+def test_publishing_in_place_of_other_data_frees_that() -> None:
+    layer = Layer("a")
+    layer.do(x.Alloc(JOB, 10))
+    layer.do(x.Alloc(JOB, 10))
+    layer.do(x.Publish(JOB, "d1", "model"))
+    assert layer.refusal(x.Publish(JOB, "d2", "model"))[0] == "DuplicateData"
+    assert TellServer(0, x.DropPart("d1", 0)) in layer.ask(x.Publish(JOB, "d2", "model", True))
+    assert layer.do(x.LookUp("model")).data_id == "d2"
+    assert layer.refusal(x.Locate(JOB, "d1"))[0] == "UnknownData"
+    assert layer.do(x.Publish(JOB, "d2", "model", True)) == x.ImlDone()  # once more changes nothing
+    assert layer.do(x.LookUp("model")).data_id == "d2"
+
+
 def test_another_job_sees_only_what_is_published() -> None:
     layer = Layer("a")
     layer.do(x.Alloc(JOB, 10))

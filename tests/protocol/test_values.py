@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import math
 import pickle
@@ -12,7 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gspc_trio.protocol.values import DEPTH_MAX, LONG_BYTES, BadValue, dumps, is_plain, loads
+from gspc_trio.protocol.values import (
+    DEPTH_MAX,
+    LONG_BYTES,
+    BadValue,
+    dumps,
+    is_plain,
+    loads,
+    open_published,
+    published_pieces,
+)
 
 
 class Colour(enum.IntEnum):
@@ -148,3 +158,32 @@ def test_bytes_that_are_no_value_are_refused(data: bytes) -> None:
 def test_views_are_read_without_a_copy_of_their_own() -> None:
     for value in ({"a": (1,)}, Colour.RED):
         assert loads(memoryview(dumps(value))) == value
+
+
+@pytest.mark.parametrize("value", [None, 7, "text", [1, {"a": (2,)}], Colour.RED, b"", {"x": bytes(100_000)}])
+def test_a_published_value_comes_back(value: object) -> None:
+    data = b"".join(published_pieces(value))
+    back = open_published(memoryview(data))
+    assert back == value
+    assert type(back) is type(value)
+
+
+@pytest.mark.parametrize("value", [b"bytes", bytearray(b"bytes"), memoryview(b"b.y.t.e.s")[::2]])
+def test_published_bytes_are_kept_as_they_are(value: object) -> None:
+    data = b"".join(published_pieces(value))
+    assert data == b"bytes"
+    assert open_published(memoryview(data)) == b"bytes"
+
+
+def test_buffers_of_a_published_value_are_views() -> None:
+    data = memoryview(b"".join(published_pieces([pickle.PickleBuffer(bytes(1000))])))
+    (back,) = open_published(data)
+    assert bytes(back) == bytes(1000)
+    assert memoryview(back).readonly
+
+
+@given(st.binary(max_size=40))
+def test_what_only_begins_like_a_published_value_is_refused_in_one_way(rest: bytes) -> None:
+    begin = bytes(published_pieces(1)[0][:16])
+    with contextlib.suppress(BadValue, pickle.UnpicklingError, EOFError, IndexError):
+        open_published(memoryview(begin + rest))

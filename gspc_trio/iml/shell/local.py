@@ -18,7 +18,7 @@ from gspc_trio.iml import local
 from gspc_trio.iml.directory import partition
 from gspc_trio.iml.errors import DuplicateData, ImlError, UnknownData
 from gspc_trio.iml.local import Fields
-from gspc_trio.iml.messages import AbortData, CommitData, LayerRequest, Located, LookUp, Replicate
+from gspc_trio.iml.messages import AbortData, CommitData, LayerRequest, Located, LookUp, Publish, Replicate
 from gspc_trio.iml.shell.platform import platform
 from gspc_trio.iml.shell.store import StoreShell
 from gspc_trio.iml.store_events import Granted, Key, PinUse
@@ -283,6 +283,10 @@ class _Connection:
             there = partition(found).items()
             places = [(host, sum(part.size_bytes for part in parts)) for host, parts in there]
             return [found.data_id, found.size_bytes, places], -1
+        if operation == local.PUBLISH:
+            job, data_id, name = fields
+            await self._server.ask(Publish(job, data_id, name, replaces=True))
+            return [], -1
         if operation == local.LEND:
             return await self._lend(*fields)
         if operation == local.SHOW:

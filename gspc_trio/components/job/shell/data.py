@@ -41,10 +41,13 @@ from gspc_trio.protocol.values import (
     Placed,
     Reference,
     TrackedReference,
+    Value,
     decode_reference,
     dumps,
     is_range,
     is_reference,
+    open_published,
+    published_pieces,
     spread,
 )
 from gspc_trio.workflow.graph import FailedThrough
@@ -279,6 +282,25 @@ class JobData:
                     self._writer = None
             writer.close()
             raise
+
+    def publish(self, name: str, value: object) -> None:
+        """Keep a value under a name, in place of what has it now; from any thread.
+
+        Raises:
+            BadValue: it cannot be sent to another process.
+            ImlError: there is no room for it, or the layer is gone.
+        """
+        pieces = published_pieces(value)
+        self._with_writer(lambda writer: writer.publish(name, pieces))
+
+    def read_published(self, name: str) -> Value:
+        """Return the value of a name; from any thread.
+
+        Raises:
+            ImlError: nothing has this name, or the layer is gone.
+        """
+        data_id = self._with_writer(lambda writer: writer.look_up(name)[0])
+        return open_published(self.open_data(data_id))
 
     async def find(self, name: str) -> Placed:
         """Return published data as a value.

@@ -17,6 +17,7 @@ from gspc_trio.components.job.messages import JobStatus, MemoryStatus
 from gspc_trio.components.job.output import KeptOutput, Printed
 from gspc_trio.components.job.scheduler.interface import CancelTasks, Restored, RetryTask, Stop, Watched
 from gspc_trio.core.ids import JobId, TaskId
+from gspc_trio.core.published import NO_LAYER, NoNamedData
 from gspc_trio.core.similar import did_you_mean
 from gspc_trio.iml.errors import ImlError
 from gspc_trio.nursery.scopes.drive import Inbox
@@ -29,6 +30,7 @@ from gspc_trio.workflow.tokens import Outputs, Plain, Token, Value
 
 if TYPE_CHECKING:
     from gspc_trio.components.job.shell.cache import ResultCache
+    from gspc_trio.components.job.shell.data import JobData
 
 SHOWN_LINES_MAX, SHOWN_CHARACTERS_MAX = 40, 4_000
 """How much of what a failed task printed is told with its failure; the result has all that was kept."""
@@ -167,6 +169,7 @@ class Job:
         self.report_error = ""
         self.cache: ResultCache | None = None
         self.ports: OutputPorts | None = None
+        self.data: JobData | None = None
         self.news: trio.Event | None = None  # set when a task has ended, if somebody waits for results
 
     @property
@@ -188,6 +191,44 @@ class Job:
         if result.state != "finished":
             raise (RtsLost if self._rts_lost else JobFailed)(result, self._describe(result))
         return result
+
+    @property
+    def named_data(self) -> JobData:
+        """The data of the job, by name.
+
+        Raises:
+            NoNamedData: it has no memory layer.
+        """
+        if self.data is None:
+            raise NoNamedData(NO_LAYER)
+        return self.data
+
+    async def publish(self, name: str, value: object) -> None:
+        """Keep a value in the memory layer of the job under a name; tasks read it with ``read_published``.
+
+        It stays when the job has ended. Publishing again under the same name replaces the value.
+
+        Args:
+            name: of the data.
+            value: ``bytes`` and memory are kept as they are, other values encoded.
+
+        Raises:
+            BadValue: the value cannot be sent to another process.
+            NoNamedData: the job has no memory layer.
+            NoRoom: it has no room.
+        """
+        await trio.to_thread.run_sync(self.named_data.publish, name, value)
+
+    async def read_published(self, name: str) -> Value:
+        """Return the value that a task, or anybody else, has published under a name.
+
+        Of ``bytes`` it is a read-only memoryview.
+
+        Raises:
+            NoNamedData: the job has no memory layer.
+            UnknownName: nothing was published under this name.
+        """
+        return await trio.to_thread.run_sync(self.named_data.read_published, name)
 
     def results(self, port: str = "") -> AsyncIterator[Value]:
         """Return an asynchronous iterator over the values at an output port, in the order in which they come.

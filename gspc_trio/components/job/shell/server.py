@@ -89,6 +89,7 @@ class JobSettings(Struct, frozen=True):
         listen: address at which the job server listens; "" for one that the clients of its RTS can reach.
         modules: sources shipped with the job, module name -> (file name, text).
         data: the memory layer for large values; None: that of the run-time system, if it has one.
+        large_bytes_min: values of so many bytes or more go into the memory layer; None: 65,536.
         near_data: send tasks to hosts that hold their data, where possible (SCH-8).
         directory: of the files on this host that tasks fetch and store; "": the working directory.
         stage: how much its tasks may stage.
@@ -113,6 +114,7 @@ class JobSettings(Struct, frozen=True):
     modules: dict[str, tuple[str, str]] = field(default_factory=dict)
     data: DataLayer | None = None
     near_data: bool = True
+    large_bytes_min: int | None = None
     directory: str = ""
     stage: StageLimits = DEFAULT_LIMITS
     lineage_bytes_max: int = BYTES_MAX
@@ -311,9 +313,10 @@ class _JobServer:
         from gspc_trio.components.job.shell.data import open_job_data
         from gspc_trio.iml.shell.arena import arena_at
 
-        self.layer = evolve(self.layer, job=f"{job_id}@{rts.network.instance}")
-        arena = arena_at(rts.network, rts.address)
         settings = self.settings
+        bytes_min = self.layer.bytes_min if settings.large_bytes_min is None else settings.large_bytes_min
+        self.layer = evolve(self.layer, job=f"{job_id}@{rts.network.instance}", bytes_min=bytes_min)
+        arena = arena_at(rts.network, rts.address)
         opened = open_job_data(
             self.layer,
             host,
@@ -365,6 +368,7 @@ class _JobServer:
             dumps if data is None else data.encode,
             None if data is None else data.status,
         )
+        job.data = data
         takeover = self._takeover(adopts, registered.rifs) if adopts else None
         routes = self.routes = SchedulerRoutes(
             rts.network,

@@ -1,0 +1,73 @@
+"""Data that a task publishes under a name, and reads by its name, in the memory layer of its job."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+
+class NamedData(Protocol):
+    """Data by name, as a task has it."""
+
+    def publish(self, name: str, value: object) -> None:
+        """Keep a value under a name."""
+        ...
+
+    def read_published(self, name: str) -> Any:
+        """Return the value of a name."""
+        ...
+
+
+_here: ContextVar[NamedData | None] = ContextVar("named data", default=None)
+
+
+class NoNamedData(RuntimeError):
+    """There is no memory layer to keep named data in; the message says what to do."""
+
+
+NO_LAYER = (
+    "data has names in a memory layer, and there is none here: within a task of a job that has one, "
+    "Executor(data_bytes=...), open_rts(data_bytes=...) or gspc-jobserver run --iml"
+)
+
+
+def publish(name: str, value: object) -> None:
+    """Within a task: keep a value in the memory layer of its job under a name.
+
+    Later tasks, of whatever job on that layer, and the application read it by its name. It stays when the
+    task and its job have ended. Publishing again under the same name replaces the value.
+
+    Args:
+        name: of the data.
+        value: ``bytes`` and memory are kept as they are, other values encoded; who reads large arrays has no
+            copy of them.
+
+    Raises:
+        BadValue: the value cannot be sent to another process.
+        NoNamedData: this is no task of a job with a memory layer.
+        NoRoom: it has no room.
+    """
+    _layer().publish(name, value)
+
+
+def read_published(name: str) -> Any:
+    """Within a task: return the value that was published under a name; of ``bytes`` a read-only memoryview.
+
+    Raises:
+        NoNamedData: this is no task of a job with a memory layer.
+        NoRoom: this host has no room for it.
+        UnknownName: nothing was published under this name.
+    """
+    return _layer().read_published(name)
+
+
+def offer(layer: NamedData) -> None:
+    """Let the task that begins now, in this thread, use this."""
+    _here.set(layer)
+
+
+def _layer() -> NamedData:
+    layer = _here.get()
+    if layer is None:
+        raise NoNamedData(NO_LAYER)
+    return layer
