@@ -12,6 +12,9 @@ def describe_status(status: RtsStatus) -> list[str]:
         lines.append(f"{rif.rif_id:<8}{rif.host:<24}{rif.state:<12}{rif.workers}")
         if rif.detail:
             lines.append(f"        {rif.detail}")
+        if rif.memory_layer:
+            size = f"{rif.memory_server_bytes} bytes"
+            lines.append(f"        memory server of {size}, layer {rif.memory_layer}")
         if rif.retry_in_s is not None:
             lines.append(f"        tried again in {rif.retry_in_s:.1f} s")
         if rif.ends_in_s is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import trio
+from attrs import evolve
 from cyclopts import App, Parameter
 from msgspec.structs import replace
 
@@ -48,6 +49,7 @@ from gspc_trio.nursery.connections.connection_file import (
     claim_connection_file,
     find_live_connection,
     remove_connection_file,
+    write_connection_file,
 )
 from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.nursery.scopes.collector import tuned_collector
@@ -318,6 +320,65 @@ async def teardown(rif_ids: list[str], *, connection_file: RunningFile = None) -
     for rif_id in rif_ids:
         print(f"{rif_id}: {'stopped' if rif_id in stopped else 'was not running'}")
     return 0 if set(rif_ids) <= set(stopped) else 1
+
+
+@app.command
+async def start_iml(
+    rif_id: str,
+    *,
+    memory: Size = "",
+    spill: Size = "",
+    publish: Path | None = None,
+    connection_file: RunningFile = None,
+    json: Json = False,
+) -> None:
+    """Start a memory server on the host of a RIF; the first one makes a memory layer, others join it.
+
+    It ends with gspc-rts stop-iml, or with its RIF. The layer lives as long as its first server.
+
+    Parameters
+    ----------
+    rif_id
+        The RIF.
+    memory
+        How much shared memory it may use, e.g. 4GiB; by default what its RIF was told, or a quarter of the
+        memory of its host.
+    spill
+        How much disk it may use when its memory is full, e.g. 20GiB; by default what its RIF was told.
+    publish
+        Write how the layer is reached to this file, for gspc-jobserver run --iml FILE and gspc-iml.
+    """
+    sizes = (parse_size(memory or "0"), parse_size(spill or "0"))
+    async with join_rts(running_connection(connection_file)) as rts:
+        server = await rts.start_iml(rif_id, memory_bytes=sizes[0], spill_bytes=sizes[1])
+        hosts = {rif.rif_id: rif.host for rif in (await rts.status()).rifs}
+    if publish is not None:
+        layer = server.layer
+        info = ConnectionInfo.create(layer.address, layer.token, VERSION, layer.credentials)
+        host = info.host if hosts.get(rif_id) == info.host else server.host
+        info = evolve(info, pid=server.pid, process_started=0, host=host)
+        write_connection_file(publish, info)
+    if json:
+        told = {"rif": rif_id, "layer": server.layer.address, "memory_bytes": server.memory_bytes}
+        print_json(told | {"spill_bytes": server.spill_bytes})
+    else:
+        print(f"{rif_id}: memory server of {server.memory_bytes} bytes, layer {server.layer.address}")
+        if publish is not None:
+            print(f"connection file {publish}")
+
+
+@app.command
+async def stop_iml(rif_id: str, *, connection_file: RunningFile = None) -> None:
+    """Stop the memory server that was started with start-iml; what only that has is lost.
+
+    Parameters
+    ----------
+    rif_id
+        The RIF.
+    """
+    async with join_rts(running_connection(connection_file)) as rts:
+        await rts.stop_iml(rif_id)
+    print(f"{rif_id}: memory server stopped")
 
 
 @app.command

@@ -7,8 +7,10 @@ from msgspec import Struct
 
 from gspc_trio.components.worker.messages import OpenJob
 from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, RifId, Seconds, TaskId
+from gspc_trio.core.messages import Done, Question
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome
+from gspc_trio.iml.data_layer import DataLayer
 
 
 class Hold(Struct, frozen=True):
@@ -92,6 +94,44 @@ class RifHello(Struct, frozen=True):
     hardware: tuple[Resource, ...]
     claims: tuple[Claim, ...] | None = None
     ends_in_s: Seconds | None = None
+
+
+class MemoryServer(Struct, frozen=True):
+    """A memory server that a RIF runs on request (RIF-1); the RIF says so once more when it has come back.
+
+    Attributes:
+        layer: to which it belongs; who has this can keep data there.
+        host, pid: name of its host, and the process of the RIF, with which it ends.
+        memory_bytes, spill_bytes: what it may use.
+    """
+
+    layer: DataLayer
+    host: str
+    pid: Count
+    memory_bytes: Count
+    spill_bytes: Count
+
+
+class StartServer(Question[MemoryServer], frozen=True):
+    """RTS to RIF: run a memory server, of this layer or, if there is none, the first of a new one.
+
+    Attributes:
+        memory_bytes, spill_bytes: what it may use; without, what the options of the RIF say.
+    """
+
+    layer: DataLayer | None = None
+    memory_bytes: Count = 0
+    spill_bytes: Count = 0
+
+
+class StopServer(Question[Done], frozen=True):
+    """RTS to RIF: end the memory server that was asked for; what only it has is lost."""
+
+
+class ServerEnded(Struct, frozen=True):
+    """RIF to RTS: its memory server has ended by itself."""
+
+    reason: str
 
 
 class CloseJobEverywhere(Struct, frozen=True):

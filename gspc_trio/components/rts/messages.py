@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
-from gspc_trio.components.rif.messages import DagReport
+from gspc_trio.components.rif.messages import DagReport, MemoryServer
 from gspc_trio.components.rm.messages import ClassStatus, Grant, HostMemory, WaitingRequest
 from gspc_trio.core.ids import Attempt, Count, JobId, ResourceId, RifId, Seconds, TaskId
 from gspc_trio.core.messages import Done, OutputLine, Question
@@ -208,6 +208,24 @@ class Teardown(Question[TeardownReport], frozen=True):
     rif_ids: tuple[RifId, ...]
 
 
+class StartIml(Question[MemoryServer], frozen=True):
+    """Run a memory server on the host of a RIF (RIF-1): the first of a layer, or of the one that there is.
+
+    Attributes:
+        memory_bytes, spill_bytes: what it may use; without, what the options of the RIF say.
+    """
+
+    rif_id: RifId
+    memory_bytes: Count = 0
+    spill_bytes: Count = 0
+
+
+class StopIml(Question[Done], frozen=True):
+    """End the memory server that a RIF runs."""
+
+    rif_id: RifId
+
+
 class AddDag(Question[DagReport], frozen=True):
     """Add resources to a RIF (RTS-2, answered by a DagReport)."""
 
@@ -308,6 +326,8 @@ class RifStatus(Struct, frozen=True):
         detail: why it is not up.
         retry_in_s: when a lost one is tried again, or None.
         ends_in_s: when it is taken down because its host ends, or None.
+        memory_layer, memory_server_bytes: address of the layer to which the memory server belongs that it
+            runs on request, and memory of that; "" and 0 if it runs none.
     """
 
     rif_id: RifId
@@ -322,6 +342,8 @@ class RifStatus(Struct, frozen=True):
     detail: str
     retry_in_s: float | None
     ends_in_s: float | None = None
+    memory_layer: str = ""
+    memory_server_bytes: Count = 0
 
 
 class RegisteredJob(JobEntry, frozen=True):

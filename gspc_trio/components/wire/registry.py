@@ -33,10 +33,14 @@ from gspc_trio.components.rif.messages import (
     CloseJobEverywhere,
     DagReport,
     Hold,
+    MemoryServer,
     Orphans,
     RemoveResources,
     RifHello,
+    ServerEnded,
+    StartServer,
     StopRif,
+    StopServer,
     WorkBack,
 )
 from gspc_trio.components.rm.events import (
@@ -97,6 +101,8 @@ from gspc_trio.components.rts.messages import (
     RifUp,
     RtsStatus,
     SetWeight,
+    StartIml,
+    StopIml,
     StopRts,
     Teardown,
     TeardownReport,
@@ -182,6 +188,7 @@ WIRE_TYPES: tuple[type, ...] = (
     ResourcesLeft, RmAnswered, ServeRts, ManagerReady, Offence, GetManagerStatus, ManagerStatus,
     ExplainJob, Explained,
     Lend, FromTask, ToTask,
+    StartIml, StopIml, StartServer, StopServer, MemoryServer, ServerEnded,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

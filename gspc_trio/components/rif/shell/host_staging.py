@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec.structs import replace
 
+from gspc_trio.components.rif.messages import MemoryServer, ServerEnded, StartServer
 from gspc_trio.components.worker.messages import OpenJob, Submit
 from gspc_trio.components.worker.shell.file_staging import (
     JobStaging,  # here: a fork in the midst of it could never end it
@@ -16,8 +18,11 @@ from gspc_trio.components.worker.shell.file_staging import (
 from gspc_trio.components.worker.shell.staging import Staging
 from gspc_trio.components.worker.shell.worker import JobCode
 from gspc_trio.compute.folders import Folders
-from gspc_trio.nursery.connections.network import Network
-from gspc_trio.nursery.connections.rpc import Peer
+from gspc_trio.core.messages import Done
+from gspc_trio.iml.errors import ImlError
+from gspc_trio.nursery.connections.errors import ConnectionProblem
+from gspc_trio.nursery.connections.network import Network, address_towards
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
 from gspc_trio.protocol.values import BadValue, decode_reference, is_reference
 
 if TYPE_CHECKING:
@@ -63,6 +68,94 @@ class HostStaging:
     def close(self) -> None:
         """Remove the directories of tasks."""
         self._folders.close()
+
+
+class OwnServer:
+    """The memory server that a RIF runs because it was asked to (RIF-1), one at a time.
+
+    Args:
+        host: its name in the layer.
+        network: by which the run-time system at ``rts`` is reached, whose memory it takes.
+        rts: address of that.
+        tell: tells the run-time system that the server is there, or has ended by itself.
+
+    Attributes:
+        running: what runs; None: nothing.
+    """
+
+    def __init__(
+        self, host: str, network: Network, rts: str, tell: Callable[[MemoryServer | ServerEnded], None]
+    ) -> None:
+        self.running: MemoryServer | None = None
+        self._host = host
+        self._network = network
+        self._rts = rts
+        self._tell = tell
+        self._scope: trio.CancelScope | None = None
+        self._stopped, self._over = trio.Event(), trio.Event()
+
+    async def run(self, call: IncomingCall, wanted: StartServer) -> None:
+        """Run a server until it ends or is stopped; the call is answered when it is there."""
+        if self._scope is not None:
+            call.fail(ValueError(f"the host {self._host} runs a memory server already"))
+            return
+        self._stopped, self._over = trio.Event(), trio.Event()
+        try:
+            with trio.CancelScope() as self._scope:
+                await self._serve(call, wanted)
+        except (ImlError, ConnectionProblem, PeerGone, OSError) as error:
+            if self.running is None:
+                call.fail(error)
+            else:
+                self._tell(ServerEnded(str(error)))
+        else:
+            if self.running is None:
+                call.fail(ValueError("it was stopped before it was there"))
+        finally:
+            self._scope = self.running = None
+            self._over.set()
+
+    async def _serve(self, call: IncomingCall, wanted: StartServer) -> None:
+        from gspc_trio.iml.shell.arena import arena_at
+        from gspc_trio.iml.shell.server_process import open_server_process
+
+        arena = arena_at(self._network, self._rts, of_rif=True)
+        async with arena(self._host, secrets.token_hex(4), wanted.memory_bytes) as told:
+            quota = replace(told, spill_bytes=wanted.spill_bytes) if wanted.spill_bytes else told
+            memory_only = self._rts.startswith("memory:")
+            async with open_server_process(
+                self._host,
+                quota,
+                layer=wanted.layer,
+                listen="" if memory_only or wanted.layer is not None else address_towards(self._rts),
+                credentials=self._network.credentials,
+            ) as server:
+                pid = self._network.process_info().pid
+                limits = (quota.memory_bytes, quota.spill_bytes)
+                self.running = MemoryServer(server.layer, self._host, pid, *limits)
+                self._tell(self.running)  # whoever asked may be gone
+                call.reply(self.running)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._until_stopped, nursery.cancel_scope)
+                    await server.wait()
+                    nursery.cancel_scope.cancel()
+        if not self._stopped.is_set():
+            self._tell(ServerEnded("it has died"))
+
+    async def _until_stopped(self, scope: trio.CancelScope) -> None:
+        await self._stopped.wait()
+        scope.cancel()
+
+    async def stop(self, call: IncomingCall) -> None:
+        """End the server, and say so."""
+        if self._scope is None:
+            call.fail(ValueError(f"the host {self._host} runs no memory server that was asked for"))
+            return
+        self._stopped.set()
+        if self.running is None:  # it is being started
+            self._scope.cancel()
+        await self._over.wait()
+        call.reply(Done())
 
 
 def make_layers(host: str, nursery: trio.Nursery, network: Network, rts: str) -> HostLayers:

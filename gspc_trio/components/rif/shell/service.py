@@ -40,10 +40,12 @@ from gspc_trio.components.rif.messages import (
     CloseJobEverywhere,
     RemoveResources,
     RifHello,
+    StartServer,
     StopRif,
+    StopServer,
     WorkBack,
 )
-from gspc_trio.components.rif.shell.host_staging import HostStaging, make_layers, measured
+from gspc_trio.components.rif.shell.host_staging import HostStaging, OwnServer, make_layers, measured
 from gspc_trio.components.rif.shell.load import LoadReport, report_load
 from gspc_trio.components.rif.shell.result_router import FROM_SCHEDULER, ResultRouter, TaskRelay, job_of
 from gspc_trio.components.rm.messages import GetNewestGrant, GrantsAhead, NewestGrant, Revoke, Revoked
@@ -140,6 +142,7 @@ class RifService(Performer[HostAction]):
         self._report_load = report_load
         self._inbox: Inbox[HostEvent] = Inbox()
         self._contact: RtsContact
+        self._own_server: OwnServer
         self._nursery: trio.Nursery
         self._router = ResultRouter(lambda job, why: self._inbox.put(EndJob(job, why)))
         self._relay = TaskRelay(self._router.peers)
@@ -177,6 +180,7 @@ class RifService(Performer[HostAction]):
         try:
             async with open_scope() as nursery:
                 self._nursery = nursery
+                self._own_server = OwnServer(self.host, self._network, rts, lambda said: self._rts.post(said))
                 self._staging.make_layers = partial(make_layers, self.host, nursery, self._network, rts)
                 serve = partial(self._network.listen, role="rif", name=self.rif_id)
                 self.address = await nursery.start(serve, listen, self._serve_scheduler)
@@ -218,6 +222,8 @@ class RifService(Performer[HostAction]):
         rif = self.machine.rif
         kept = tuple(Claim(job, NO_GRANT, ()) for job in self._router.orphaned)
         rts.post(replace(self._hello(rif.resources), claims=(*rif.claims, *kept)))
+        if self._own_server.running is not None:
+            rts.post(self._own_server.running)
         self._open_records(rts)
 
     async def _kill_all(self) -> None:
@@ -287,6 +293,10 @@ class RifService(Performer[HostAction]):
                 self._call_number += 1
                 self._calls[self._call_number] = message
                 self._inbox.put(Called(self._call_number, message.body))
+            elif isinstance(message.body, StartServer):
+                self._nursery.start_soon(self._own_server.run, message, message.body)
+            elif isinstance(message.body, StopServer):
+                self._nursery.start_soon(self._own_server.stop, message)
             elif isinstance(message.body, StopRif):
                 message.reply(Done())
                 self._take_from_rts(message.body)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import trio
 
 from gspc_trio.components.job.messages import ApplicationCall, ApplicationReply
-from gspc_trio.components.rif.messages import DagReport
+from gspc_trio.components.rif.messages import DagReport, MemoryServer
 from gspc_trio.components.rts.messages import (
     AddDag,
     Bootstrap,
@@ -27,6 +27,8 @@ from gspc_trio.components.rts.messages import (
     RemoveDag,
     RequestExplanation,
     RtsStatus,
+    StartIml,
+    StopIml,
     StopRts,
     Teardown,
     TeardownReport,
@@ -138,6 +140,33 @@ class RunTimeSystem:
         """Stop these RIFs and return the ids of those that were taken down."""
         report: TeardownReport = await self.peer.call(Teardown(tuple(rif_ids)))
         return report.stopped
+
+    async def start_iml(self, rif_id: RifId, *, memory_bytes: int = 0, spill_bytes: int = 0) -> MemoryServer:
+        """Run a memory server on the host of a RIF, until :meth:`stop_iml` or the end of the RIF (RIF-1).
+
+        The first one makes a memory layer, which lives as long as it; others join that. Jobs keep large
+        values there with ``JobSettings(data=server.layer)``.
+
+        Args:
+            rif_id: of the RIF.
+            memory_bytes: what it may use; 0: what the RIF was told, or a quarter of the memory of its host.
+            spill_bytes: disk that it may use when that is full; 0: what the RIF was told.
+
+        Raises:
+            RemoteError: the RIF is not up, runs one already, or its host has not so much memory.
+            ValueError: a number is negative.
+        """
+        if memory_bytes < 0 or spill_bytes < 0:
+            raise ValueError(f"a number of bytes is not negative: {min(memory_bytes, spill_bytes)}")
+        return await self.peer.call(StartIml(rif_id, memory_bytes, spill_bytes))
+
+    async def stop_iml(self, rif_id: RifId) -> None:
+        """End the memory server that a RIF runs on request; what only that has is lost.
+
+        Raises:
+            RemoteError: the RIF is not up, or runs none.
+        """
+        await self.peer.call(StopIml(rif_id))
 
     async def add(self, rif_id: RifId, resources: Iterable[Resource]) -> DagReport:
         """Add resources to a RIF and return how to reach their workers (RTS-2).

@@ -10,7 +10,7 @@ import trio
 from attrs import define, field
 from msgspec.structs import replace
 
-from gspc_trio.components.rif.messages import CannotStart, DagReport, RifHello
+from gspc_trio.components.rif.messages import CannotStart, DagReport, MemoryServer, RifHello, ServerEnded
 from gspc_trio.components.rm.messages import GetNewestGrant, NewestGrant, Revoked
 from gspc_trio.components.rm.shell.remote import RemoteManager
 from gspc_trio.components.rm.shell.service import FROM_JOBS, FromJob, RmShell
@@ -42,10 +42,13 @@ from gspc_trio.components.rts.messages import (
     ResourceList,
     RtsStatus,
     SetWeight,
+    StartIml,
+    StopIml,
     StopRts,
     Teardown,
     TeardownReport,
 )
+from gspc_trio.components.rts.shell.memory_servers import MemoryServers
 from gspc_trio.core.ids import Counter, JobId, ResourceId, RifId, host_name
 from gspc_trio.core.machine import IllegalEvent
 from gspc_trio.core.messages import Done
@@ -150,6 +153,7 @@ class PeerServer:
 
     def __init__(self, service: Service) -> None:
         self.rifs: dict[int, Peer] = {}
+        self.servers = MemoryServers(lambda: self.rifs.values())
         self._service = service
         self._links = Counter()
         self._jobs: dict[int, _JobLink] = {}
@@ -195,6 +199,8 @@ class PeerServer:
                         late_s = self._take_records(peer, message, late_s)
                     elif isinstance(message, CannotStart):
                         put(events.RifUnfit(link, message.detail), peer)
+                    elif isinstance(message, MemoryServer | ServerEnded):
+                        self.servers.heard(peer, message)
                     elif isinstance(message, IncomingCall) and isinstance(message.body, GetNewestGrant):
                         asked, rm = message.body, self._service.rm
                         message.reply(NewestGrant(rm.newest_given(asked.resource_id, asked.grant_id)))
@@ -203,6 +209,7 @@ class PeerServer:
                 more = await peer.receive()
         finally:
             del self.rifs[link]
+            self.servers.gone(peer)
             put(events.RifLost(link, peer.reason or CANCELLED))
 
     def _take_records(self, rif: Peer, batch: RecordBatch, late_s: float) -> float:
@@ -335,6 +342,10 @@ class PeerServer:
                                     watcher = Watcher()
                                     nursery.start_soon(self._service.records.feed, peer, watcher)
                                 watcher.add_credit(message.credit)
+                            elif isinstance(message, IncomingCall) and isinstance(
+                                message.body, StartIml | StopIml
+                            ):
+                                nursery.start_soon(self.servers.answer, message, message.body)
                             elif isinstance(message, IncomingCall):
                                 if isinstance(self._service.rm, RemoteManager):
                                     nursery.start_soon(self._look_and_answer, message, self._service.rm)

@@ -271,7 +271,8 @@ class RtsService(Performer[actions.RtsAction]):
         """Return the state."""
         now = trio.current_time()
         pid = self._network.process_info().pid
-        return describe(self.machine, self.rm, self.addresses, pid, now - self._started_s, now)
+        told = describe(self.machine, self.rm, self.addresses, pid, now - self._started_s, now)
+        return self.peers.servers.shown(told)
 
     def ask(
         self,

@@ -1,0 +1,63 @@
+"""Memory servers that are started on a host of a running system, with real processes (RIF-1)."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+import trio
+
+from gspc_trio import JobSettings, farm, open_job, open_rts
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.nursery.connections.rpc import RemoteError
+
+HANG_S = 60.0
+MEMORY_BYTES = 16 << 20
+
+
+def servers() -> list[psutil.Process]:
+    """Return the memory servers that this process has started."""
+    below = psutil.Process().children(recursive=True)
+    return [one for one in below if "gspc_trio.iml.shell.iml_process" in one.cmdline()]
+
+
+def zeros(size: int) -> bytes:
+    return bytes(size)
+
+
+async def shown(rts: RunTimeSystem) -> tuple[str, int]:
+    (rif,) = (await rts.status()).rifs
+    return rif.memory_layer, rif.memory_server_bytes
+
+
+async def test_a_memory_server_is_started_on_a_host_used_stopped_and_ends_with_its_rif() -> None:
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1) as rts:
+            with pytest.raises(RemoteError, match="no RIF r9 is up; there are: r1"):
+                await rts.start_iml("r9")
+            with pytest.raises(RemoteError, match="runs no memory server that was asked for"):
+                await rts.stop_iml("r1")
+            server = await rts.start_iml("r1", memory_bytes=MEMORY_BYTES)
+            assert await shown(rts) == (server.layer.address, MEMORY_BYTES)
+            with pytest.raises(RemoteError, match="runs a memory server already"):
+                await rts.start_iml("r1")
+            settings = JobSettings(data=server.layer)
+            async with open_job(farm(zeros), rts=rts, values={"items": [1 << 20]}, settings=settings) as job:
+                assert [len(value) for value in (await job.wait_outputs())["results"]] == [1 << 20]
+                assert job.machine.engine is not job.ports, "its values are in the layer"
+            await rts.stop_iml("r1")
+            assert await shown(rts) == ("", 0)
+            assert not servers()
+            assert (await rts.status()).classes["memory"].total == 0, "its memory is free again"
+            await rts.start_iml("r1", memory_bytes=MEMORY_BYTES)
+            assert len(servers()) == 1
+    assert not servers()
+
+
+async def test_a_memory_server_that_dies_is_no_longer_shown() -> None:
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1) as rts:
+            await rts.start_iml("r1", memory_bytes=MEMORY_BYTES)
+            servers()[0].kill()
+            while (await shown(rts))[1]:  # noqa: ASYNC110 - nothing tells of it
+                await trio.sleep(0.01)
+            await rts.start_iml("r1", memory_bytes=MEMORY_BYTES)
