@@ -23,8 +23,10 @@ import random
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from figures import Figures, options_parser
 
@@ -73,7 +75,8 @@ class Client:
         handle, job, seen = self.rm.handle, self.job, self.seen
         start = now()
         for _ in range(count):
-            seen = handle(Demand(job, shape, 1, seen), 0.0)[0].grant_id
+            grant: Any = handle(Demand(job, shape, 1, seen), 0.0)[0]
+            seen = grant.grant_id
             handle(Release(job, seen), 0.0)
         elapsed_s = now() - start
         self.seen = seen
@@ -185,13 +188,14 @@ def main() -> None:
     rates = [(few.pairs(CORE, count), client.pairs(CORE, count)) for _ in range(ROUNDS)]
     figures.add("rm.core_pairs_per_s", median(many for _, many in rates), "pairs/s")
     window = min(2_000, nodes // 5)
-    for name, run in (
+    runs: tuple[tuple[str, Callable[[], float]], ...] = (
         ("rm.node_pairs_per_s", lambda: client.pairs(NODE, count)),
         ("rm.mixed_pairs_per_s", lambda: mixed(client, count, window)),
         ("rm.coallocation_pairs_per_s", lambda: client.pairs(GANG, count // 10)),
         ("rm.preference_pairs_per_s", lambda: preferences(client, count // 4, nodes)),
         ("rm.adversarial_pairs_per_s", lambda: adversarial(client, other, count // 2, nodes)),
-    ):
+    )
+    for name, run in runs:
         figures.add(name, median(run() for _ in range(ROUNDS)), "pairs/s")
     figures.add("rm.flatness", median(one / many for one, many in rates), "ratio")
 

@@ -38,6 +38,7 @@ from msgspec import Struct
 
 from gspc_trio.components.rm.events import Added
 from gspc_trio.components.rm.messages import Demand, Grant, Recall, Release
+from gspc_trio.components.rm.shell.service import RmShell
 from gspc_trio.components.rts.messages import RegisterJob
 from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
 from gspc_trio.components.rts.shell.service import open_rts_service
@@ -72,6 +73,7 @@ async def serve(path: Path, cores: int) -> None:
     async with open_rts_service(
         Network(wire_codec, token), listen=("ws://127.0.0.1:0",), strategies={}
     ) as service:
+        assert isinstance(service.rm, RmShell)
         service.rm.inbox.put(Added(tuple(Resource(f"r1.core{index}", "core") for index in range(cores))))
         write_connection_file(path, ConnectionInfo.create(service.address, token, VERSION))
         print("up", flush=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 import time
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NoReturn
 
 from figures import Figures, options_parser
 
@@ -25,6 +25,7 @@ from gspc_trio.components.rm.events import Added, JobJoined
 from gspc_trio.components.rm.machine import ResourceManager
 from gspc_trio.components.rm.messages import Demand, Grant, Lapsed, Recall, Refuse, Release
 from gspc_trio.components.worker.messages import Finished, Submit
+from gspc_trio.core.net import NetStatus
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Outcome, Reason, Task
 from gspc_trio.policies.scheduling import USUAL
@@ -52,6 +53,7 @@ class Farm:
     """An engine with so many tasks and nothing else."""
 
     is_stopped = has_more = False
+    named: frozenset[str] = frozenset()
 
     def __init__(self, tasks: int) -> None:
         self.tasks = tasks
@@ -77,6 +79,15 @@ class Farm:
         """Nothing is ever stuck."""
         return []
 
+    def describe(self) -> NetStatus:
+        """It has no net."""
+        return NetStatus()
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise AssertionError("no task fails here, and nothing is resumed")
+
+    fail = cancelled = restore = take_over = resolve = _refuse
+
 
 class Cluster:
     """Machines that are real, workers and a clock that are not."""
@@ -86,7 +97,7 @@ class Cluster:
         self.rm = ResourceManager(1)
         self.engine = Farm(self.cores * WAVES)
         self.scheduler = USUAL.scheduler(JOB)
-        self.job = JobMachine(JOB, "scale", self.engine, self.scheduler)  # type: ignore[arg-type]
+        self.job = JobMachine(JOB, "scale", self.engine, self.scheduler)
         self.now = 0.0  # until when the machines are busy
         self.cpu_s = 0.0
         self.used_s = 0.0

@@ -9,6 +9,8 @@ from typing import Any, Protocol, TypeAlias
 
 import trio
 
+from gspc_trio.components.job.engine_wrapper import EngineWrapper
+from gspc_trio.components.job.journal import JournaledEngine
 from gspc_trio.components.job.machine import Engine, JobAction, JobEvent, JobMachine
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.server import RESUME_GRACE_S
@@ -19,9 +21,9 @@ from gspc_trio.components.rts.actions import AcceptJob, RtsAction
 from gspc_trio.components.rts.events import RtsEvent
 from gspc_trio.components.rts.machine import Rts
 from gspc_trio.components.worker.messages import Finished, Submit
-from gspc_trio.core.ids import NO_GRANT, GrantId, JobId
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, TaskId
 from gspc_trio.core.machine import Tick
-from gspc_trio.core.task import Task, TaskState
+from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.iml.coordinator import Coordinator
 from gspc_trio.iml.store import Store
 from gspc_trio.protocol.session import Session
@@ -42,6 +44,7 @@ from gspc_trio.testing.checkers.work import Work
 from gspc_trio.testing.determinism import EventHash
 from gspc_trio.testing.simulated.backend import Run
 from gspc_trio.testing.simulated.process import SimulatedProcess
+from gspc_trio.workflow.graph import FailedThrough
 
 HISTORY_EVENTS = 20_000
 """Events that are kept for a story."""
@@ -310,7 +313,7 @@ def _pattern(words: str) -> re.Pattern[str]:
     return re.compile(rf"{re.escape(words)}(?!\w)")
 
 
-class WatchedEngine:
+class WatchedEngine(EngineWrapper):
     """A workflow engine whose hand-outs and results are checked.
 
     Args:
@@ -319,27 +322,30 @@ class WatchedEngine:
         durable: checks what its journal holds; None for an engine without one.
     """
 
-    def __init__(self, engine: Any, tasks: Tasks, sending: Sending, durable: Durable | None) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, tasks: Tasks, sending: Sending, durable: Durable | None) -> None:
+        super().__init__(engine)
+        self.fail: Callable[[TaskId, TaskError], tuple[FailedThrough, ...] | None] = engine.fail
+        self.cancelled: Callable[[TaskId], tuple[FailedThrough, ...] | None] = engine.cancelled
+        self.take_over: Callable[[TaskId], Task | None] = engine.take_over
         self._tasks = tasks
         self._sending = sending
         self._durable = durable
-        if durable is not None:
-            durable.note(engine.engine)
+        self._note()
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._engine, name)
+    def _note(self) -> None:
+        if self._durable is not None:
+            assert isinstance(self._wrapped, JournaledEngine)
+            self._durable.note(self._wrapped.engine)
 
     def next(self) -> int | None:
         """Return the id of a task that is ready, or None."""
-        task_id: int | None = self._engine.next()
-        if self._durable is not None:
-            self._durable.note(self._engine.engine)
+        task_id = self._wrapped.next()
+        self._note()
         return task_id
 
     def extract(self, task_id: int) -> Task:
         """Hand out a task."""
-        task: Task = self._engine.extract(task_id)
+        task = self._wrapped.extract(task_id)
         self._tasks.extracted(task_id, task.options)
         self._sending.extracted(task)
         if self._durable is not None:
@@ -349,7 +355,7 @@ class WatchedEngine:
     def inject(self, task_id: int, values: tuple[tuple[bytes, ...], ...]) -> None:
         """Take a result."""
         self._tasks.injected(task_id)
-        self._engine.inject(task_id, values)
+        self._wrapped.inject(task_id, values)
         if self._durable is not None:
             self._durable.injected(task_id, values)
-            self._durable.note(self._engine.engine)
+        self._note()

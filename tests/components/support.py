@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 S = TypeVar("S")
@@ -21,7 +21,7 @@ class TransitionsSeen(Generic[S]):
         self.gone = gone
         self.seen: set[tuple[S, S]] = set()
 
-    def compare(self, before: Mapping[Any, S | None], after: Mapping[Hashable, S | None]) -> None:
+    def compare(self, before: Mapping[Any, S | None], after: Mapping[Any, S | None]) -> None:
         """See what has become of everything that was there before an event."""
         for key, old in before.items():
             new = after.get(key)

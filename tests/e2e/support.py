@@ -18,6 +18,7 @@ from typing import Any
 
 import trio
 
+from gspc_trio.components.rts.messages import RtsStatus
 from gspc_trio.components.rts.shell.client import join_rts
 from gspc_trio.protocol.plain import to_json
 
@@ -183,7 +184,7 @@ class World:
     def status(self) -> Any:
         """Return what ``gspc-rts status --json`` prints, without a process for it."""
 
-        async def ask() -> dict[str, Any]:
+        async def ask() -> RtsStatus:
             async with join_rts(Path(self.connection_file)) as rts:
                 return await rts.status()
 

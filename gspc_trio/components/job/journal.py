@@ -9,15 +9,15 @@ are not in it, so that a job that is resumed tries again whatever has not finish
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
 
+from gspc_trio.components.job.engine_wrapper import EngineWrapper
 from gspc_trio.components.job.task_key import NO_KEY, Key, Noted, TaskKeys
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.machine import IllegalEvent
-from gspc_trio.core.net import NetStatus
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.runtime import TransitionFailed
@@ -79,7 +79,7 @@ class Step(Struct, frozen=True):
 JournalRecord: TypeAlias = Snapshot | Outcomes | Step | Reusable
 
 
-class JournaledEngine:
+class JournaledEngine(EngineWrapper):
     """A workflow engine that notes its steps.
 
     Args:
@@ -98,17 +98,13 @@ class JournaledEngine:
         on_pull: Callable[[], None] = lambda: None,
         keys: TaskKeys | None = None,
     ) -> None:
+        super().__init__(engine)
         self.engine = engine
         self.keys = keys or TaskKeys({})
         self._staged = {one.name for one in engine.net.transitions.values() if one.stage is not None}
         self.extract: Callable[[TaskId], Task] = self._extract if self._staged else engine.extract
         self.fail: Callable[[TaskId, TaskError], None] = engine.fail
         self.cancelled: Callable[[TaskId], None] = engine.cancelled
-        self.restore: Callable[[TaskId], None] = engine.restore
-        self.explain_stuck: Callable[[], list[str]] = engine.explain_stuck
-        self.describe: Callable[[], NetStatus] = engine.describe
-        self.resolve: Callable[[Mapping[str, object]], None] = engine.resolve
-        self.named: Set[str] = engine.named
         self.injected = 0
         self._on_pull = on_pull
         self.is_whole = True
@@ -129,16 +125,6 @@ class JournaledEngine:
         if self._injected or self._pulled or self._exhausted or fired:
             self._steps.append(Step(self._injected, self._pulled, self._exhausted, fired))
         self._begin()
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether a termination transition has ended the workflow."""
-        return self.engine.is_stopped
-
-    @property
-    def has_more(self) -> bool:
-        """Whether to ask for tasks once more."""
-        return self.engine.has_more
 
     def next(self) -> TaskId | None:
         """Return the id of a task that is ready, each once, or None; see the engine."""

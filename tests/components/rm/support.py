@@ -53,7 +53,7 @@ def all_states(
 ) -> tuple[dict[tuple[str, Shape], DemandState | None], dict[GrantId, GrantState | None]]:
     """Return where all demands and grants are."""
     state = rm._state
-    demands = {
+    demands: dict[tuple[str, Shape], DemandState | None] = {
         (job.job, shape): want.state for job in state.jobs.values() for shape, want in job.wants.items()
     }
     return demands, {grant_id: holding.state for grant_id, holding in state.grants.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from gspc_trio.components.rif.messages import DagReport, RifHello, WorkerEndpoint
@@ -22,9 +24,9 @@ def make() -> Rts:
     return Rts(frozenset({"local"}))
 
 
-def run(machine: Rts, *steps: tuple[float, object]) -> list[object]:
+def run(machine: Rts, *steps: tuple[float, events.RtsEvent]) -> Sequence[object]:
     """Give the events to the machine and return the actions of the last."""
-    out: list[object] = []
+    out: Sequence[object] = []
     for now, event in steps:
         out = machine.handle(event, now)
         machine.check()

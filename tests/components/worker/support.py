@@ -33,7 +33,8 @@ def ok(task_id: int) -> Outcome:
 
 
 def ended(task_id: int, verdict: Any, duration_s: float = 0.0) -> Outcome:
-    return verdict.outcome_of(sub(task_id), duration_s)
+    outcome: Outcome = verdict.outcome_of(sub(task_id), duration_s)
+    return outcome
 
 
 def with_reason(task_id: int, reason: Reason, kind: str, message: str, duration_s: float = 0.0) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import operator
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from threading import Lock
@@ -14,6 +14,7 @@ from typing import TypeVar
 import trio
 from msgspec.structs import replace
 
+from gspc_trio.components.job.engine_wrapper import EngineWrapper
 from gspc_trio.components.job.lineage import BYTES_MAX, Origin
 from gspc_trio.components.job.machine import Engine, JobEvent, Look
 from gspc_trio.components.job.messages import MemoryStatus
@@ -22,7 +23,6 @@ from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID, Recovery, Res
 from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.components.worker.messages import Finished
 from gspc_trio.core.ids import ResourceId, TaskId
-from gspc_trio.core.net import NetStatus
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Outcome, Reason, Task, TaskError, TaskOptions
@@ -427,7 +427,7 @@ async def open_job_data(
         nursery.cancel_scope.cancel()
 
 
-class StagingEngine:
+class StagingEngine(EngineWrapper):
     """An engine whose tasks state the staging that their data needs, and that runs tasks again for lost data.
 
     Args:
@@ -436,25 +436,11 @@ class StagingEngine:
     """
 
     def __init__(self, engine: Engine, data: JobData) -> None:
+        super().__init__(engine)
         self._engine = engine
         self._data = data
         self._recovery = data.recovery
-        self.restore: Callable[[TaskId], None] = engine.restore
         self.take_over: Callable[[TaskId], Task | None] = engine.take_over
-        self.explain_stuck: Callable[[], list[str]] = engine.explain_stuck
-        self.describe: Callable[[], NetStatus] = engine.describe
-        self.resolve: Callable[[Mapping[str, object]], None] = engine.resolve
-        self.named: Set[str] = engine.named
-
-    @property
-    def has_more(self) -> bool:
-        """Whether to ask for tasks once more."""
-        return self._engine.has_more
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether a termination transition has ended the workflow."""
-        return self._engine.is_stopped
 
     def next(self) -> TaskId | None:
         """Return the id of a task that is ready and not yet extracted, or None."""

@@ -60,7 +60,6 @@ from gspc_trio.workflow.graph import TaskGraph
 from gspc_trio.workflow.tokens import Outputs
 
 if TYPE_CHECKING:
-    from gspc_trio.components.job.journal import JournaledEngine
     from gspc_trio.components.job.shell.cache import ResultCache
     from gspc_trio.components.job.shell.data import JobData
     from gspc_trio.components.job.shell.journal import Journal, Takeover
@@ -402,7 +401,9 @@ class _JobServer:
     def _takeover(self, adopts: JobId, rifs: tuple[RifId, ...]) -> Takeover:
         from gspc_trio.components.job.shell.journal import Takeover  # only here: few jobs go on for others
 
-        return Takeover(cast("JournaledEngine", self.engine), adopts, rifs, self.inbox.put)
+        engine = self.journal.engine if self.journal is not None else None
+        assert engine is not None, "only a journal names an earlier job"
+        return Takeover(engine, adopts, rifs, self.inbox.put)
 
     def _beside(self, rts: RunTimeSystem) -> OpenBeside:
         """Return what opens the job that runs the nested tasks of this one."""
