@@ -40,6 +40,8 @@ NEAREST = {
     "iml/": ("iml/test_*.py", "iml/shell/test_*.py"),
     "policies/": ("policies/test_*.py", "components/job/scheduler/test_*.py"),
     "components/job/journal.py": ("components/job/test_journal*.py", "components/job/shell/test_journal.py"),
+    "components/job/reuse.py": ("components/job/test_reuse.py",),
+    "components/job/task_key.py": ("components/job/test_reuse.py",),
     "components/job/machine.py": ("components/job/test_*.py", "components/job/shell/test_*.py"),
     "workflow/": ("workflow/test_*.py", "components/job/test_*.py"),
     "components/job/shell/journal": (

@@ -223,7 +223,7 @@ def test_a_task_with_files_is_the_same_while_they_are() -> None:
     del files["out1.txt"]
     files["in1.txt"] = b"a"
     assert not is_kept(), "what it has stored is gone"
-    files["in1.txt"] = b"longer"
+    files["in1.txt"], files["out1.txt"] = b"longer", b"b"
     assert key_of(noted, is_same, files.get) == NO_KEY, "what it has read was changed while it ran"
 
 
