@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
+import trio
 from cyclopts import Parameter
 
 from gspc_trio.cli.arguments import Task
@@ -22,10 +23,15 @@ from gspc_trio.components.job.messages import (
     StopJob,
 )
 from gspc_trio.components.job.shell.handle import last_lines
+from gspc_trio.components.job.shell.outliving import LOOK_INTERVAL_S
 from gspc_trio.components.job.shell.output import print_lines
+from gspc_trio.components.job.shell.server import RESUME_GRACE_S
 from gspc_trio.components.rts.messages import EndedJob, FailedTask, JobEntry
 from gspc_trio.components.rts.shell.client import JobOver, RunTimeSystem, join_rts
+from gspc_trio.core.ids import JobId
 from gspc_trio.core.task import TaskState
+from gspc_trio.nursery.connections.connection_file import find_live_connection
+from gspc_trio.nursery.connections.errors import ConnectionProblem
 from gspc_trio.nursery.connections.rpc import Peer, PeerGone
 from gspc_trio.protocol.plain import to_plain
 
@@ -141,8 +147,7 @@ async def status(job: JobName, *, rts: RunningFile = None, json: Json = False) -
 
 async def wait(job: JobName, *, rts: RunningFile = None, json: Json = False) -> int:
     """Wait for the end of a job; exit with the status that gspc-jobserver run would have had."""
-    async with join_rts(running_connection(rts)) as system:
-        ended = await system.ended_job(job, wait=True)
+    ended = await _wait_for_end(running_connection(rts), job)
     if json:
         print_json(to_plain(ended))
     else:
@@ -150,6 +155,39 @@ async def wait(job: JobName, *, rts: RunningFile = None, json: Json = False) -> 
         if ended.summary.report_error:
             print(ended.summary.report_error)
     return 0 if ended.state == "finished" and not ended.summary.report_error else 1
+
+
+async def _wait_for_end(connection_file: Path, job: JobId) -> EndedJob:
+    """Wait for the end of a job, also on a run-time system that was killed and is back in time.
+
+    Raises:
+        CommandError: it did not come back, or was stopped.
+        RemoteError: there is no such job.
+    """
+    lost = False
+    while True:
+        try:
+            async with join_rts(connection_file) as system:
+                return await system.ended_job(job, wait=True)
+        except (PeerGone, ConnectionProblem) as gone:
+            if not lost and not isinstance(gone, PeerGone):
+                raise  # it was never there
+            if not lost:
+                waiting = f"waiting {RESUME_GRACE_S:g} s for it to come back"
+                print(f"gspc-jobserver: the run-time system has gone ({gone}): {waiting}", file=sys.stderr)
+            lost = True
+            if not await _is_back(connection_file):
+                raise CommandError("the run-time system did not come back") from gone
+
+
+async def _is_back(connection_file: Path) -> bool:
+    """Wait a while for a run-time system; return whether there is one."""
+    with trio.move_on_after(RESUME_GRACE_S):
+        while True:
+            await trio.sleep(LOOK_INTERVAL_S)
+            if await find_live_connection(connection_file) is not None:
+                return True
+    return False
 
 
 async def log(

@@ -159,6 +159,7 @@ class PeerServer:
         self._jobs: dict[int, _JobLink] = {}
         self._clients: dict[Peer, None] = {}
         self._waiting: dict[JobId, list[IncomingCall]] = {}
+        self._dismissed = ""  # why all jobs were
 
     async def serve(self, peer: Peer) -> None:
         """Serve one connection until it is over."""
@@ -256,7 +257,7 @@ class PeerServer:
             if joining.job:
                 if self._service.rm.peers.get(joining.job) is peer:
                     del self._service.rm.peers[joining.job]
-                reason = "" if joining.left is not None else peer.reason or CANCELLED
+                reason = "" if joining.left is not None else self._dismissed or peer.reason or CANCELLED
                 silent = reason.startswith(SILENT)
                 put(events.JobServerGone(joining.job, reason, joining.left, silent, link))
 
@@ -319,6 +320,7 @@ class PeerServer:
 
     async def dismiss_jobs(self, reason: str) -> None:
         """End the connections of all jobs; those who were to wait for this run-time system do not."""
+        self._dismissed = reason
         joined = [joining.peer for joining in self._jobs.values()]
         if self._service.machine.limits.grace_s:
             for peer in joined:
@@ -414,7 +416,9 @@ class PeerServer:
                 call.reply(ended)
 
     async def say_goodbye(self) -> None:
-        """Send clients what is still to be sent."""
+        """Send clients what is still to be sent; all jobs are over."""
+        for job in list(self._waiting):
+            self.tell_end(job)
         await _close_all(list(self._clients))
 
 

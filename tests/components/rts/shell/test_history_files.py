@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,15 @@ import pytest
 import trio
 
 from gspc_trio.components.rts.history import History
-from gspc_trio.components.rts.messages import EndState, JobEnd, JobSummary, LeaveJob, RegisterJob
+from gspc_trio.components.rts.messages import (
+    EndState,
+    FailedTask,
+    JobEnd,
+    JobSummary,
+    LeaveJob,
+    PortOutputs,
+    RegisterJob,
+)
 from gspc_trio.components.rts.shell.history_files import HistoryFiles
 from gspc_trio.components.rts.shell.service import RtsService, open_rts_service
 from gspc_trio.components.rts.state import Limits
@@ -20,6 +29,8 @@ from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.network import Network
 from tests.components.rts.shell.support import RTS
 from tests.support import until
+
+STORED = Path(__file__).parents[3] / "e2e" / "stored" / "ended"
 
 SUMMARY = JobSummary(
     {"work": {TaskState.FINISHED: 2}}, lines=(OutputLine(1, "work", False, "höre"),), report="two\n"
@@ -107,3 +118,20 @@ async def test_a_disk_that_takes_no_more_ends_nothing_and_is_tried_again(
         await until(lambda: "cannot be saved" in caplog.text)
         (tmp_path / "away").rename(folder)
         await until(folder.joinpath("j1.json").exists)
+
+
+async def test_a_job_that_an_earlier_commit_has_written_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "ended"
+    shutil.copytree(STORED, folder)
+    async with run_time_system(folder) as (_, service):
+        job = service.ended_job("j3")
+    assert job is not None
+    assert (job.name, job.state, job.pid, job.tasks[TaskState.FAILED]) == ("count", "failed", 4711, 1)
+    summary = job.summary
+    assert summary.failures == (
+        FailedTask(*(2, "work", 1, "r1.core0", "anna", "ValueError: bad", "Traceback", "out\n", "err\n")),
+    )
+    assert summary.lines == (OutputLine(1, "work", True, "one"),)
+    assert summary.outputs == {"results": PortOutputs(("1",), 2)}
+    assert (summary.left_out, summary.report) == (3, "a report\n")
+    assert summary.report_error == "the report failed: oh"

@@ -19,11 +19,13 @@ from gspc_trio.components.rts.messages import (
     EndState,
     Explain,
     Explanation,
+    GetEndedJob,
     GetHostToResource,
     HostToResource,
     JobEnd,
     JobEntry,
     JobList,
+    JobSummary,
     LeaveJob,
     ListJobs,
     RegisterJob,
@@ -178,6 +180,34 @@ async def test_a_job_that_leaves_is_told_so_and_forgotten_but_for_its_end(cluste
     assert (ended.job, ended.state, ended.detail) == ("j1", "failed", "a task failed")
     assert {state: number for state, number in ended.tasks.items() if number} == {"finished": 3, "failed": 1}
     assert ended.elapsed_s == pytest.approx(1.5)
+
+
+async def test_a_client_waits_for_the_end_of_a_job(cluster, autojump_clock):
+    await cluster.service.bootstrap(("anna",), "fake")
+    ends = {}
+
+    async def wait_for(client, job):
+        ended = await client.call(GetEndedJob(job, wait=True))
+        ends[job] = (ended.state, ended.detail, ended.summary.report)
+
+    async with cluster.client() as client, cluster.job() as first, cluster.job() as second, cluster.job():
+        with pytest.raises(RemoteError, match="job j1 is still running"):
+            await client.call(GetEndedJob("j1"))
+        with pytest.raises(RemoteError, match="there is no job 'j9'"):
+            await client.call(GetEndedJob("j9", wait=True))
+        async with trio.open_nursery() as nursery:
+            for job in ("j1", "j2", "j3"):
+                nursery.start_soon(wait_for, client, job)
+            async with cluster.client() as other:
+                with trio.move_on_after(1):
+                    await other.call(GetEndedJob("j1", wait=True))  # and is gone when the answer comes
+            await first.peer.call(LeaveJob(end=JobEnd(summary=JobSummary(report="well"))))
+            second.peer.drop("killed")
+            await lost(second.peer)
+            await trio.testing.wait_all_tasks_blocked()
+            await cluster.service.stop()
+    assert ends.pop("j3")[0] == "stopped"
+    assert ends == {"j1": ("finished", "", "well"), "j2": ("stopped", "killed", None)}
 
 
 @pytest.mark.parametrize(
