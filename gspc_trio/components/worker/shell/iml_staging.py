@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
 
 import trio
 
@@ -13,7 +14,7 @@ from gspc_trio.components.worker.shell.staging import StagingError
 from gspc_trio.core.task import Outcome
 from gspc_trio.iml import local
 from gspc_trio.iml.data_layer import DataLayer
-from gspc_trio.iml.errors import DuplicateData, ImlError, LayerGone, UnknownData
+from gspc_trio.iml.errors import DataLost, DuplicateData, ImlError, LayerGone, UnknownData
 from gspc_trio.iml.layout import Range
 from gspc_trio.iml.segment import map_readonly
 from gspc_trio.iml.shell.host import HostLayers
@@ -34,6 +35,12 @@ from gspc_trio.protocol.values import (
 
 Moved = tuple[tuple[str, int, float], ...]
 """(host, bytes, seconds) of data that came from another host."""
+
+TRIES = 100
+PAUSE_S = 0.1
+"""How often, and after how long, to look for a server that takes the place of one that has died."""
+
+T = TypeVar("T")
 
 COPY_BYTES = 16 << 20
 """So much is copied between two descriptors before whoever wants to cancel that can."""
@@ -164,7 +171,7 @@ class DataStaging:
         return encoded_reference(made, size_bytes, self._layers.host)
 
     async def _make(self, size_bytes: int, data_id: str, write: Callable[[int], Awaitable[None]]) -> str:
-        try:
+        async def make() -> str:
             link = await self._layers.link(self._layer)
             try:
                 (made, *_), descriptor = await link.ask(local.NEW, self._layer.job, data_id, size_bytes)
@@ -180,10 +187,12 @@ class DataStaging:
                 with trio.CancelScope(shield=True), suppress(LayerGone):
                     await link.ask(local.ABORT, made)
                 raise
+            return str(made)
+
+        try:
+            return await _patiently(make)
         except ImlError as error:
             raise StagingError(f"it cannot become data: {error}") from error
-        new: str = made
-        return new
 
     async def put(self, where: Reference, content: bytes | Reference) -> None:
         """Overwrite a range; every get that begins after this finds the new bytes.
@@ -227,12 +236,16 @@ class DataStaging:
         Raises:
             StagingError: it is not to be had.
         """
-        job = self._layer.job
-        try:
+
+        async def bring() -> tuple[LocalLink, local.Fields, int]:
             link = await self._layers.link(self._layer)
-            (size_bytes, part, *_), descriptor = await link.ask(local.BRING, job, data_id)
+            return link, *await link.ask(local.BRING, self._layer.job, data_id)
+
+        try:
+            link, (size_bytes, part, *_), descriptor = await _patiently(bring)
         except ImlError as error:
-            raise StagingError(f"its data is not to be had: {error}") from error
+            kind = "DataLost" if isinstance(error, DataLost) else "staging"
+            raise StagingError(f"its data is not to be had: {error}", kind=kind) from error
         try:
             yield size_bytes, descriptor
         finally:
@@ -258,3 +271,12 @@ class DataStaging:
             if not done:
                 raise OSError("the file has become shorter while it was staged")
             offset += done
+
+
+async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask the memory server of this host; when it has died, the one that takes its place."""
+    for _ in range(TRIES - 1):
+        with suppress(LayerGone):
+            return await ask()
+        await trio.sleep(PAUSE_S)
+    return await ask()

@@ -25,11 +25,13 @@ class StagingError(Exception):
     Args:
         message: one line for people.
         returned: whether the task has nothing to do with it, and is to be tried again.
+        kind: of the task's error.
     """
 
-    def __init__(self, message: str, *, returned: bool = False) -> None:
+    def __init__(self, message: str, *, returned: bool = False, kind: str = "staging") -> None:
         super().__init__(message)
         self.returned = returned
+        self.kind = kind
 
 
 class StagedInput(Struct, frozen=True):
@@ -167,8 +169,8 @@ class Stagings:
             try:
                 event = await stage()
             except (StagingError, OSError) as error:
-                returned = isinstance(error, StagingError) and error.returned
-                event = work.StagingFailed(key, TaskError("staging", str(error)), returned)
+                known = error if isinstance(error, StagingError) else StagingError(str(error))
+                event = work.StagingFailed(key, TaskError(known.kind, str(known)), known.returned)
         del self._running[key]
         self._put(work.Aborted(key) if scope.cancel_called else event)
 

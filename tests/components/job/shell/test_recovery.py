@@ -15,7 +15,21 @@ import pytest
 import trio
 import trio.testing
 
-from gspc_trio import Executor, JobFailed, JobResult, JobSettings, Layout, Named, Net, forward, open_iml
+from gspc_trio import (
+    Data,
+    Executor,
+    JobFailed,
+    JobResult,
+    JobSettings,
+    Layout,
+    Named,
+    Net,
+    Program,
+    each,
+    forward,
+    open_iml,
+    take,
+)
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.job.lineage import BYTES_MAX, Lineage, Origin
 from gspc_trio.components.job.shell.recovery import Recovery, ResultReader
@@ -88,6 +102,55 @@ async def test_lost_data_is_made_again_up_the_graph(tmp_path: Path, victim: str)
                 result = await job.wait()
     assert result.outputs["length"] == [2 * MIB]
     assert sorted(trace.read_text().split()) == ["double", "double", "make", "make"]
+
+
+SPLIT = (
+    "echo split >> {trace}; for i in 1 2 3; do yes $i | head -c 100000 > part-$i; done; echo small > part-0"
+)
+
+
+def splitting(trace: str, gate: str) -> Net:
+    """One task leaves files on beta, of which all but one are large; another one finds them on alpha."""
+    there, here = Requirement("core", ("r2.node",)), Requirement("core", ("r1.node",))
+    net = Net("files")
+    parts, trees, go = net.place("parts"), net.place("trees"), net.place("go")
+    net.transition(
+        "split",
+        Program(["sh", "-c", SPLIT]),
+        {"trace": net.input("trace", [trace])},
+        {"parts": each(parts), "tree": trees},
+        stage_out={"part-*": Data("parts"), "./": Data("tree")},
+        requires=there,
+    )
+    net.transition("wait", wait_for, [net.input("gate", [gate])], go, requires=here)
+    net.transition(
+        "join",
+        Program(["sh", "-c", "head -qn 1 parts/* tree/*; cat parts/* | wc -c"]),
+        {"_parts": take(parts, 4), "_tree": trees, "_go": go},
+        {"stdout": net.output("told")},
+        stage_in={"parts/{index}": Data("_parts"), "tree/": Data("_tree")},
+        requires=here,
+    )
+    return net
+
+
+async def test_files_that_are_lost_are_made_again(tmp_path: Path) -> None:
+    trace, gate = tmp_path / "trace", tmp_path / "gate"
+    (tmp_path / "run").mkdir(mode=0o700)
+    opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=tmp_path / "run" / "rts.json")
+    with trio.fail_after(HANG_S):
+        async with opened as rts:
+            report = await rts.bootstrap(["beta"], "local", cores=1)
+            assert not report.failed, report.failed
+            async with open_job(splitting(str(trace), str(gate)), rts=rts) as job:
+                while job.status().tasks.get("finished", 0) < 1:
+                    await trio.sleep(0.01)
+                [killed] = processes_of_beta("iml_process")
+                os.kill(killed.pid, signal.SIGKILL)
+                gate.touch()
+                result = await job.wait()
+    assert result.outputs["told"] == ["small\n1\n2\n3\n" * 2 + "300006\n"]
+    assert trace.read_text().split() == ["split", "split"]
 
 
 async def lose_a_result(tmp_path: Path, **settings: int) -> JobResult:
