@@ -40,7 +40,8 @@ from gspc_trio.core.nested import (
     encode,
 )
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Shape, TaskOptions
-from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.protocol.limits import DEFAULT_LIMITS
+from gspc_trio.protocol.values import BadValue, dumps, loads
 from gspc_trio.workflow.call_options import CallOptions, checked_count, with_stated
 from gspc_trio.workflow.failures import ExecutorBroken, exception_of
 
@@ -48,6 +49,9 @@ T = TypeVar("T")
 
 ANSWER_S = 30.0
 """How long the first answer of the job server may take."""
+
+ARGUMENTS_BYTES_MAX = DEFAULT_LIMITS.message_bytes_max - 65_536
+"""So much may the arguments of a nested task have together."""
 
 PATIENCE_S = 0.001
 """A result that comes within so long is waited for without lending the core."""
@@ -209,6 +213,12 @@ class TaskSession:
         future: NestedFuture[Any] = NestedFuture(self)
         try:
             arguments = [self._encoded(value) for value in values]
+            size_bytes = sum(len(one) for one in (*leading, *arguments) if isinstance(one, bytes))
+            if size_bytes > ARGUMENTS_BYTES_MAX:
+                raise BadValue(
+                    f"arguments of {size_bytes} bytes, {ARGUMENTS_BYTES_MAX} can travel with a nested task: "
+                    "pass less, or write it to a file and pass its name"
+                )
         except Exception as error:
             future.set_exception(error)
             return future

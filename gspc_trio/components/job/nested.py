@@ -6,6 +6,7 @@ with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from attrs import define, field
@@ -35,6 +36,9 @@ from gspc_trio.workflow.graph import FailedThrough, Ref, TaskGraph
 
 DEPTH_PRIORITY = 1_000
 """Of nested tasks the deepest come first, whatever else they state: those that others wait for."""
+
+STARVED_S = 1.0
+"""However a task waits: when none of its nested tasks has run for so long, it lends its core."""
 
 # Events -----------------------------------------------------------------------------------------------------
 
@@ -112,7 +116,9 @@ class _Session:
         depth: how deep it is nested.
         tasks: number -> id of what it has started and may still refer to.
         running: those that have not ended.
-        waits: whether it waits.
+        waits: whether it says that it waits.
+        starved: whether nothing of what it has started gets a core.
+        since_s: when one of these was started, or ended, or was seen to run.
         broken: why nothing more is run for it, or "".
     """
 
@@ -121,7 +127,18 @@ class _Session:
     tasks: dict[int, TaskId] = field(factory=dict)
     running: dict[TaskId, int] = field(factory=dict)
     waits: bool = False
+    starved: bool = False
+    since_s: float = 0.0
     broken: str = ""
+
+    @property
+    def lends(self) -> bool:
+        return self.waits or self.starved
+
+    @property
+    def starves_at(self) -> float | None:
+        """When it lends its core, whether it says that it waits or not."""
+        return self.since_s + STARVED_S if self.running and not self.lends else None
 
 
 class NestedTasks(MachineBase[NestedEvent, NestedAction]):
@@ -130,12 +147,16 @@ class NestedTasks(MachineBase[NestedEvent, NestedAction]):
     Args:
         job: that lends the cores.
         graph: gets the tasks.
+        runs: returns whether a worker computes a nested task now.
     """
 
     noun = "the nested tasks of a job"
 
-    def __init__(self, job: JobId, graph: TaskGraph) -> None:
+    def __init__(
+        self, job: JobId, graph: TaskGraph, runs: Callable[[TaskId], bool] = lambda _: False
+    ) -> None:
         super().__init__()
+        self._runs = runs
         self.job = job
         self._graph = graph
         self._sessions: dict[int, _Session] = {}
@@ -153,7 +174,7 @@ class NestedTasks(MachineBase[NestedEvent, NestedAction]):
         """Assert every invariant."""
         lent: dict[ResourceId, int] = {}
         for session in self._sessions.values():
-            if session.waits:
+            if session.lends:
                 lent[session.lender] = lent.get(session.lender, 0) + 1
             assert set(session.running.values()) <= set(session.tasks) or session.broken
         assert lent == self._lent, (lent, self._lent)
@@ -163,12 +184,19 @@ class NestedTasks(MachineBase[NestedEvent, NestedAction]):
         assert not self.actions, "an action was not returned"
 
     def deadline(self) -> float | None:
-        """Return None: it waits for no time."""
-        return None
+        """Return when a task may have waited in vain for those that it has started."""
+        times = [one.starves_at for one in self._sessions.values()]
+        return min((at_s for at_s in times if at_s is not None), default=None)
 
     @handles(Tick)
     def _tick(self, _: Tick) -> None:
-        """Nothing has a time here."""
+        for number, session in self._sessions.items():
+            if session.starves_at is None or session.starves_at > self.now:
+                continue
+            if any(map(self._runs, session.running)):
+                session.since_s = self.now
+            else:
+                self._lend(number, session, session.waits, True)
 
     @handles(TaskSpeaks)
     def _speaks(self, event: TaskSpeaks) -> None:
@@ -194,7 +222,7 @@ class NestedTasks(MachineBase[NestedEvent, NestedAction]):
                 if task_id is not None and task_id not in session.running:
                     self._graph.forget(session.tasks.pop(number))
         elif isinstance(word, TaskWaits):
-            self._wait(event.session, session, word.waits)
+            self._lend(event.session, session, word.waits, session.starved)
 
     @handles(TaskSilent)
     def _silent(self, event: TaskSilent) -> None:
@@ -202,7 +230,7 @@ class NestedTasks(MachineBase[NestedEvent, NestedAction]):
         if session is None:
             return
         self._end_all(session)
-        self._count(session, False)
+        self._lend(event.session, session, False, False)
         del self._sessions[event.session]
 
     def _start(self, number: int, session: _Session, word: StartNested) -> None:
@@ -224,6 +252,7 @@ class NestedTasks(MachineBase[NestedEvent, NestedAction]):
             self.actions.append(TellTask(number, ended))
             return
         session.tasks[word.number] = task_id
+        session.since_s = self.now
         session.running[task_id] = word.number
         self._owners[task_id], self._depths[task_id] = number, depth
         self.actions.append(RunNested())
@@ -237,23 +266,22 @@ class NestedTasks(MachineBase[NestedEvent, NestedAction]):
                     return error
         return None
 
-    def _wait(self, number: int, session: _Session, waits: bool) -> None:
-        if waits and not session.waits and self._lent.get(session.lender, 0) >= LENT_MAX:
+    def _lend(self, number: int, session: _Session, waits: bool, starved: bool) -> None:
+        """Note whether a task waits, and lend its core if it does."""
+        before, lender = session.lends, session.lender
+        lent = self._lent.get(lender, 0)
+        if (waits or starved) and not before and (lent >= LENT_MAX or session.broken):
             self._break(
                 number,
-                f"{LENT_MAX} tasks wait for nested tasks on {session.lender} (LENT_MAX): start fewer tasks "
+                f"{LENT_MAX} tasks wait for nested tasks on {lender} (LENT_MAX): start fewer tasks "
                 "that wait, or have each do more itself",
             )
-        elif not session.broken or not waits:
-            self._count(session, waits)
-
-    def _count(self, session: _Session, waits: bool) -> None:
-        """Note whether a task waits."""
-        if waits == session.waits:
             return
-        session.waits = waits
-        lender = session.lender
-        count = self._lent.pop(lender, 0) + (1 if waits else -1)
+        session.waits, session.starved = waits, starved
+        if session.lends == before:
+            return
+        count = lent + (1 if session.lends else -1)
+        self._lent.pop(lender, None)
         if count:
             self._lent[lender] = count
         self.actions.append(Lend(self.job, lender, count))
@@ -275,7 +303,10 @@ class NestedTasks(MachineBase[NestedEvent, NestedAction]):
             return
         session = self._sessions[number]
         ended = NestedEnded(session.running.pop(task_id), value, error)
+        session.since_s = self.now
         self.actions.append(TellTask(number, ended))
+        if session.starved and not session.running:
+            self._lend(number, session, session.waits, False)
 
     @handles(NestedOver)
     def _ends(self, event: NestedOver) -> None:

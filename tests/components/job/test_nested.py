@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gspc_trio.components.job.nested import (
     DEPTH_PRIORITY,
+    STARVED_S,
     CancelNestedTasks,
     NestedDone,
     NestedOver,
@@ -16,6 +17,7 @@ from gspc_trio.components.job.nested import (
 )
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.rts.messages import Lend
+from gspc_trio.core.machine import Tick
 from gspc_trio.core.nested import (
     CALL_FIRST,
     LENT_MAX,
@@ -102,6 +104,33 @@ def test_cores_are_lent_as_often_as_tasks_wait() -> None:
     assert bench.waits(False, session=1) == [Lend("j1", "r1.core0", 1)]
     assert bench.give(TaskSilent(2)) == [Lend("j1", "r1.core0", 0)]
     assert bench.machine.lent == []
+
+
+def test_a_core_is_lent_when_nothing_of_what_was_started_runs() -> None:
+    """A task may wait in a way that nobody notices."""
+    running: set[int] = set()
+    graph = TaskGraph()
+    machine = NestedTasks("j1", graph, running.__contains__)
+    machine.handle(TaskSpeaks(1, "r1.core0"), 0.0)
+    assert machine.deadline() is None
+    for number in (1, 2):
+        machine.handle(TaskSaid(1, StartNested(number, "f", CALL_FIRST, (b"f",))), 5.0)
+    assert machine.deadline() == 5.0 + STARVED_S
+    running.add(1)
+    assert machine.handle(Tick(), 6.0) == []
+    assert machine.deadline() == 6.0 + STARVED_S
+    running.clear()
+    assert machine.handle(Tick(), 7.0) == [Lend("j1", "r1.core0", 1)]
+    assert machine.deadline() is None
+    machine.check()
+    assert machine.handle(TaskSaid(1, TaskWaits(True)), 7.0) == []
+    assert machine.handle(TaskSaid(1, TaskWaits(False)), 7.0) == []
+    assert machine.handle(TaskSaid(1, CancelNested(1)), 7.0) == [TellTask(1, NestedEnded(1))]
+    assert machine.handle(TaskSaid(1, CancelNested(2)), 7.0) == [
+        TellTask(1, NestedEnded(2)),
+        Lend("j1", "r1.core0", 0),
+    ]
+    machine.check()
 
 
 def test_what_a_task_has_started_ends_with_it() -> None:

@@ -28,7 +28,7 @@ from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.rts.messages import Lend
 from gspc_trio.components.worker.messages import FromTask, ToTask
 from gspc_trio.compute.code import call_first, call_named, function_code
-from gspc_trio.core.ids import Counter, JobId
+from gspc_trio.core.ids import Counter, JobId, TaskId
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.nested import NestedBroken, TaskHello, decode_said, encode
 from gspc_trio.nursery.connections.rpc import Peer
@@ -76,7 +76,7 @@ class NestedHub(Performer[NestedAction]):
         self._open_beside = open_beside
         self._lend = lend
         self._graph = TaskGraph()
-        self._machine = NestedTasks(job, self._graph)
+        self._machine = NestedTasks(job, self._graph, self._runs)
         self._inbox: Inbox[NestedEvent] = Inbox()
         self._numbers = Counter()
         self._sessions: dict[tuple[Peer, int], int] = {}
@@ -152,6 +152,9 @@ class NestedHub(Performer[NestedAction]):
             self._inbox.put(NestedOver(f"{reason}: {error}"))
         else:
             self._inbox.put(NestedOver(reason))
+
+    def _runs(self, task_id: TaskId) -> bool:
+        return self._beside is not None and self._beside.machine.scheduler.is_running(task_id)
 
     def _done(self, done: TaskDone) -> None:
         self._inbox.put(NestedDone(done))

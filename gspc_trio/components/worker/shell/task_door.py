@@ -73,7 +73,6 @@ class TaskLine:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             async for data in self._to_send:
                 await self._stream.send_all(FRAME_HEADER.pack(len(data)) + data)
-        await self._stream.aclose()
 
 
 class TaskDoor:
@@ -107,19 +106,18 @@ class TaskDoor:
                     nursery.start_soon(self._serve, accepted)
 
     async def _serve(self, accepted: trio.socket.SocketType) -> None:
-        asked = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        _, uid, _ = _CREDENTIALS.unpack(asked)
-        stream = trio.SocketStream(accepted)
-        line = TaskLine(stream)
-        take: Callable[[TaskLine], None] | None = None
-        if uid == os.getuid():
+        async with trio.SocketStream(accepted) as stream:
+            asked = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            _, uid, _ = _CREDENTIALS.unpack(asked)
+            if uid != os.getuid():
+                return
+            line = TaskLine(stream)
+            take: Callable[[TaskLine], None] | None = None
             with trio.move_on_after(HELLO_S), suppress(msgspec.DecodeError):
                 hello = decode_said(await line.receive())
                 if isinstance(hello, TaskHello):
                     line.hello = hello
                     take = self._find(hello)
-        if take is None:
-            await stream.aclose()
-            return
-        take(line)
-        await line.write()
+            if take is not None:
+                take(line)
+                await line.write()
