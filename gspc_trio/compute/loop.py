@@ -178,8 +178,12 @@ class Loop:
         except BaseException as problem:
             values = []
             error = describe(problem, memory_bytes)
+            if place.cut_off and may_rerun:  # through no doing of its own: it is run again
+                error = (UNDEFINED, place.cut_off, "", b"")
             if isinstance(problem, TaskFailure):
                 stdout, stderr = problem.stdout, problem.stderr
+            if place.on_end is not None:
+                place.end()
             self.check_interrupted(problem)
         ended = perf_counter()
         if place.on_end is not None:

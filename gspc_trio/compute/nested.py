@@ -177,6 +177,7 @@ class TaskSession:
 
     def __init__(self, place: ComputePlace) -> None:
         self._pid = os.getpid()
+        self._place = place
         self._lock = threading.Lock()
         self._futures: dict[int, NestedFuture[Any]] = {}
         self._last = 0
@@ -327,6 +328,8 @@ class TaskSession:
                         self._break(word.reason)
         except (OSError, ValueError) as error:
             why = f"{why}: {error}"
+        if not self._broken:
+            self._place.cut_off = why
         self._break(why)
         self._welcome.set()
 

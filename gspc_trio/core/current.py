@@ -17,9 +17,10 @@ class ComputePlace:
     Attributes:
         task_id, attempt: of the task that runs now; 0 before the first one.
         on_end: called when it has ended, if anybody wants to know that.
+        cut_off: why its job server could not be heard any more, and it has failed through that; or "".
     """
 
-    __slots__ = ("address", "attempt", "job", "on_end", "task_id")
+    __slots__ = ("address", "attempt", "cut_off", "job", "on_end", "task_id")
 
     def __init__(self, address: str, job: JobId) -> None:
         self.address = address
@@ -27,10 +28,11 @@ class ComputePlace:
         self.task_id: TaskId = 0
         self.attempt: Attempt = 0
         self.on_end: Callable[[], None] | None = None
+        self.cut_off = ""
 
     def end(self) -> None:
         """Say that the task has ended."""
-        on_end, self.on_end = self.on_end, None
+        on_end, self.on_end, self.cut_off = self.on_end, None, ""
         if on_end is not None:
             on_end()
 

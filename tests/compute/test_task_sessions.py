@@ -1,0 +1,131 @@
+"""A task and its job server, as the process of the task sees it: the host is played by the test."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gspc_trio.compute.channel import DEFINE, FRAME_HEADER, RUN, UNDEFINED, pack, unpack
+from gspc_trio.compute.code import function_code
+from gspc_trio.compute.loop import Loop
+from gspc_trio.compute.nested import ARGUMENTS_BYTES_MAX, current_executor
+from gspc_trio.core.current import ComputePlace, offer_place
+from gspc_trio.core.nested import (
+    DEPTH_MAX,
+    NestedBroken,
+    NestedDepth,
+    NestedEnded,
+    StartNested,
+    TaskHello,
+    ToTaskProcess,
+    decode_said,
+    encode,
+)
+from gspc_trio.protocol.values import dumps, loads
+from tests.compute.test_compute_loop import Printed
+
+HANG_S = 60.0
+
+
+class Host(threading.Thread):
+    """Answers the first task that comes: its hello, and each task that it starts."""
+
+    def __init__(self, depth: int, *answers: ToTaskProcess) -> None:
+        super().__init__(daemon=True)
+        self.place = ComputePlace(f"gspc-test/{secrets.token_hex(8)}", "j1")
+        self.heard: list[object] = []
+        self._answers = (NestedDepth(depth), *answers)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.settimeout(HANG_S)
+        self._listener.bind("\0" + self.place.address)
+        self._listener.listen()
+
+    def run(self) -> None:
+        with self._listener, self._listener.accept()[0] as line, line.makefile("rb") as stream:
+            for answer in self._answers:
+                word: object = None
+                while not isinstance(word, StartNested | TaskHello):
+                    header = stream.read(FRAME_HEADER.size)
+                    if not header:
+                        return
+                    word = decode_said(stream.read(FRAME_HEADER.unpack(header)[0]))
+                self.heard.append(word)
+                data = encode(answer)
+                line.sendall(FRAME_HEADER.pack(len(data)) + data)
+
+    def compute(self, function: Callable[[], object], may_rerun: bool = True) -> list[Any]:
+        """Run a function as a task; return what is reported of it."""
+        tasks, their_tasks = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        results, their_results = socket.socketpair()
+        with their_tasks, results:
+            code = function_code(function)
+            tasks.send(pack([[DEFINE, 1, code], [RUN, 7, 2, 1, [], 0, may_rerun]]))
+            tasks.close()
+            loop = Loop(their_tasks, their_results, Printed(), place=self.place)
+            loop.run()
+            loop.send()
+            their_results.close()
+            data = b"".join(iter(lambda: results.recv(1 << 20), b""))
+        (result,) = unpack(data[FRAME_HEADER.size :])
+        return list(result)
+
+
+@pytest.fixture(autouse=True)
+def no_place() -> Iterator[None]:
+    yield
+    offer_place(lambda: None)
+
+
+def play(host: Host) -> Host:
+    offer_place(lambda: host.place)
+    host.start()
+    return host
+
+
+def start_one() -> object:
+    return current_executor().submit(abs, -3).result(HANG_S)
+
+
+def pass_much() -> object:
+    return current_executor().submit(len, bytes(ARGUMENTS_BYTES_MAX)).result(HANG_S)
+
+
+def test_a_task_hears_what_its_nested_task_returned() -> None:
+    host = play(Host(0, NestedEnded(1, dumps(3))))
+    assert loads(host.compute(start_one)[2][0][0]) == 3
+    host.join(HANG_S)
+    hello, start = host.heard
+    assert hello == TaskHello("j1", 7, 2)
+    assert isinstance(start, StartNested)
+    assert start.arguments == (dumps(abs), dumps(-3))
+
+
+def test_a_task_that_is_nested_deeply_calls_the_function_itself() -> None:
+    host = play(Host(DEPTH_MAX))
+    assert loads(host.compute(start_one)[2][0][0]) == 3
+
+
+def test_a_task_whose_job_server_is_cut_off_is_returned_unless_it_may_not_run_again() -> None:
+    *_, error = play(Host(0)).compute(start_one)
+    assert error == [UNDEFINED, "the connection to the job server is over", "", b""]
+    *_, error = play(Host(0)).compute(start_one, may_rerun=False)
+    assert error[0] == "ExecutorBroken"
+    assert error[1].endswith(": the connection to the job server is over")
+
+
+def test_a_task_for_which_nothing_more_is_run_fails() -> None:
+    *_, error = play(Host(0, NestedBroken("too many wait"))).compute(start_one)
+    assert error[:2] == [
+        "ExecutorBroken",
+        "the nested task cannot be run: too many wait",
+    ]
+
+
+def test_arguments_that_are_too_long_are_refused_with_the_limit() -> None:
+    *_, error = play(Host(0, NestedEnded(1))).compute(pass_much)
+    assert f"{ARGUMENTS_BYTES_MAX} can travel with a nested task" in error[1]
