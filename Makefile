@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Without compiled modules every process that a test starts would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick cpython lab browser style docs screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
+.PHONY: run test quick cpython lab engines browser style docs screenshots simulate hunt mutants leaks chaos hostile bench bench-smoke clean
 
 run: $(VENV)/.installed
 	@$(BIN)/gspc-jobserver run examples/wordcount.py
@@ -34,6 +34,10 @@ cpython: $(VENV)/.test-installed
 # What needs root and the Debian packages openssh-server, iproute2 and nftables; without them it says so and skips.
 lab: $(VENV)/.test-installed
 	GSPC_LAB=1 $(BIN)/python -m pytest -q tests/lab
+
+# What needs root and the Debian packages slurm-wlm and munge; without them it says so and skips.
+engines: $(VENV)/.test-installed
+	GSPC_ENGINES=1 $(BIN)/python -m pytest -q -rs tests/engines
 
 # gspc-top in a real browser: needs the Debian package chromium; without it it says so and skips.
 browser: $(VENV)/.test-installed

@@ -115,7 +115,7 @@ async def start(
     hosts
         Name of a host to start a RIF on; repeat it for several. By default this host.
     strategy
-        How their RIFs are started: local (here, under any names), ssh, or one that a package offers.
+        How their RIFs are started: local (here, under any names), ssh, slurm, or one that a package offers.
     settings
         name=value, an option of the strategy; repeat it to set several.
     directory
@@ -272,14 +272,16 @@ async def bootstrap(
     Parameters
     ----------
     hosts
-        Names of hosts; for the strategy local, any names.
+        Names of hosts; for the strategies local and slurm, any names.
     strategy
-        How a RIF is started: local, ssh, or one that an installed package offers.
+        How a RIF is started: local, ssh, slurm (each in a batch job of one node), or one that an installed
+        package offers.
     cores
         Cores that each host offers; 0 for all.
     settings
         name=value, an option of the strategy; repeat it to set several. For ssh: python (the interpreter
-        there), config (in place of ~/.ssh/config). For both: directory, memory, spill, spill_directory (as
+        there), config (in place of ~/.ssh/config). For slurm: queue, account, arguments (for sbatch), shared
+        (a directory that the nodes see, too), python. For all: directory, memory, spill, spill_directory (as
         for gspc-rts start); time (e.g. 10m), after which the host ends: it gets no task that takes longer.
     """
     options = dict(parse_option(text) for text in settings or [])

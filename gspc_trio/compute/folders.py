@@ -13,8 +13,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from threading import Lock
 from weakref import WeakSet
 
@@ -393,6 +393,7 @@ class Folders:
         self._home = ""
         self._lock = -1
         self._number = 0
+        self._lent = 0
         self._one_at_a_time = Lock()
         self._made: WeakSet[Folder] = WeakSet()
 
@@ -412,6 +413,24 @@ class Folders:
             folder = Folder(path)
             self._made.add(folder)
             return folder
+
+    @contextmanager
+    def lent(self) -> Iterator[str]:
+        """Return a new directory for the block; when nobody has one any more, nothing is left.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        folder = self.make()
+        self._lent += 1
+        try:
+            yield folder.path
+        finally:
+            folder.close()
+            remove_tree(folder.path)
+            self._lent -= 1
+            if not self._lent:
+                self.close()
 
     def _settle(self) -> None:
         while True:

@@ -10,6 +10,8 @@ from msgspec import Struct
 from gspc_trio.components.job.machine import JobEvent, JobMachine
 from gspc_trio.components.job.scheduler.interface import SchedulerEvent
 from gspc_trio.components.job.scheduler.machine import Scheduler
+from gspc_trio.components.provision.shell.batch import BatchStrategy
+from gspc_trio.components.provision.site import BatchSite, SiteAction, SiteEvent
 from gspc_trio.components.rif.events import HostAction, HostEvent, RifEvent
 from gspc_trio.components.rif.host import RifHost
 from gspc_trio.components.rif.machine import Rif
@@ -152,6 +154,7 @@ def test_an_action_goes_to_the_method_that_performs_it() -> None:
         (Session, SessionEvent),
         (Rts, RtsEvent),
         (ResourceManager, RmEvent),
+        (BatchSite, SiteEvent),
     ],
 )
 def test_handlers_cover_the_union_of_events(
@@ -169,6 +172,7 @@ def test_handlers_cover_the_union_of_events(
         (WorkerShell, ComputeAction),
         (CoordinatorService, LayerAction),
         (StoreShell, StoreAction),
+        (BatchStrategy, SiteAction),
     ],
 )
 def test_performers_cover_the_union_of_actions(shell: type[Performer[object]], union: object) -> None:

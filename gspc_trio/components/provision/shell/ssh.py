@@ -8,18 +8,21 @@ a host is shared by all that is started there.
 from __future__ import annotations
 
 import re
-import shlex
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import trio
 
-from gspc_trio.components.provision.shell.strategies import RIF_OPTIONS, describe_exit, run_command
+from gspc_trio.components.provision.shell.strategies import (
+    RIF_OPTIONS,
+    check_reachable,
+    describe_exit,
+    remote_command,
+    run_command,
+)
 from gspc_trio.components.provision.strategy import OutOfSight, RifOrder, StrategyError, check_options
 from gspc_trio.compute.folders import Folders
-from gspc_trio.protocol.address import MemoryAddress, parse_address
 
 CONNECT_TIMEOUT_S = 10
 ALIVE_INTERVAL_S = 2
@@ -35,22 +38,6 @@ SSH_FAILED = 255
 """Exit status of the client when it is the client that failed."""
 
 _HOST = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*\Z")
-
-RIF_PROGRAM = """
-import os, sys
-os.dup2(1, 2)
-from gspc_trio.components.rif.shell.rif_process import main
-sys.exit(main())
-"""
-
-FIND_PYTHON = """
-for python in "$@"; do
-    if "$python" -P -c "import gspc_trio" >/dev/null 2>&1; then exec "$python" -P -c "$PROGRAM"; fi
-done
-echo "no Python 3.11 here has gspc-trio (tried $*): install it there, or say where by --set python=PATH" >&2
-exit 127
-"""
-"""What the host's shell runs; its arguments are the interpreters to try."""
 
 
 class SshStrategy:
@@ -76,12 +63,7 @@ class SshStrategy:
         check_options(order, "python", "config", *RIF_OPTIONS)
         if not _HOST.match(order.host):
             raise StrategyError(f"{order.host!r} is no name of a host")
-        where = parse_address(order.rts_address("ws:"))
-        if isinstance(where, MemoryAddress) or where.is_loopback:
-            raise StrategyError(
-                f"{order.host} cannot reach the run-time system at {where}: start it with "
-                "gspc-rts start --tls --listen ADDRESS"
-            )
+        check_reachable(order)
         with self._sockets() as folder:
             command = [*await self._client(order, folder), "--", order.host, remote_command(order.options)]
             # The client's own words come with those of the RIF.
@@ -143,11 +125,3 @@ class SshStrategy:
             self._users -= 1
             if not self._users:
                 self._folders.close()
-
-
-def remote_command(options: dict[str, str]) -> str:
-    """Return what the host is to run, for whatever shell its user has."""
-    given = options.get("python")
-    pythons = [given] if given else list(dict.fromkeys([sys.executable, "python3"]))
-    script = f"PROGRAM={shlex.quote(RIF_PROGRAM)}\n{FIND_PYTHON}"
-    return "exec " + shlex.join(["/bin/sh", "-c", script, "sh", *pythons])

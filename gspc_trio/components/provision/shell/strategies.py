@@ -7,15 +7,17 @@ arguments that returns a :class:`~gspc_trio.components.provision.strategy.Strate
 from __future__ import annotations
 
 import logging
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
 
 import trio
 
-from gspc_trio.components.provision.strategy import RifOrder, Strategy, check_options
+from gspc_trio.components.provision.strategy import RifOrder, Strategy, StrategyError, check_options
 from gspc_trio.components.rif.messages import RifProcessOrder
 from gspc_trio.nursery.scopes.process import Process, open_process
+from gspc_trio.protocol.address import MemoryAddress, parse_address
 from gspc_trio.protocol.plain import to_json
 from gspc_trio.version import SOURCES
 
@@ -49,6 +51,24 @@ RIF_COMMAND = (sys.executable, "-P", "-c", RIF_PROGRAM)
 """Without the working directory on the path, in which a user's module may have the name of one of ours."""
 
 
+INSTALLED_RIF_PROGRAM = """
+import os, sys
+os.dup2(1, 2)
+from gspc_trio.components.rif.shell.rif_process import main
+sys.exit(main())
+"""
+"""Runs a RIF where gspc-trio is installed."""
+
+FIND_PYTHON = """
+for python in "$@"; do
+    if "$python" -P -c "import gspc_trio" >/dev/null 2>&1; then exec "$python" -P -c "$PROGRAM"; fi
+done
+echo "no Python 3.11 here has gspc-trio (tried $*): install it there, or say where by --set python=PATH" >&2
+exit 127
+"""
+"""What the host's shell runs; its arguments are the interpreters to try."""
+
+
 class LocalStrategy:
     """Runs each RIF in a process of its own on this machine; the host names are logical.
 
@@ -72,22 +92,8 @@ async def run_command(command: Sequence[str], order: RifOrder) -> int:
         command: the program; what it prints, also on standard error, comes on its standard output.
         order: for the RIF.
     """
-    line = to_json(
-        RifProcessOrder(
-            order.rts_address("ws:"),
-            order.token,
-            order.rif_id,
-            order.incarnation,
-            order.host,
-            order.cores,
-            order.options,
-            order.credentials,
-            order.grace_s,
-        )
-    )
-    async with open_process(
-        command, stdin=line.encode() + b"\n", hold_stdin=True, grace_s=TERMINATE_GRACE_S
-    ) as process:
+    line = order_line(order)
+    async with open_process(command, stdin=line, hold_stdin=True, grace_s=TERMINATE_GRACE_S) as process:
         async with trio.open_nursery() as nursery:
             silent = trio.Event()
             nursery.start_soon(_listen_to, process, order, silent)
@@ -97,6 +103,22 @@ async def run_command(command: Sequence[str], order: RifOrder) -> int:
                 await silent.wait()
             nursery.cancel_scope.cancel()
     return status
+
+
+def order_line(order: RifOrder) -> bytes:
+    """Return the line that the process of a RIF reads on its standard input; it is secret."""
+    told = RifProcessOrder(
+        order.rts_address("ws:"),
+        order.token,
+        order.rif_id,
+        order.incarnation,
+        order.host,
+        order.cores,
+        order.options,
+        order.credentials,
+        order.grace_s,
+    )
+    return to_json(told).encode() + b"\n"
 
 
 async def _listen_to(process: Process, order: RifOrder, silent: trio.Event) -> None:
@@ -133,3 +155,25 @@ def find_strategies() -> dict[str, Strategy]:
         except Exception as error:
             log.warning("strategy %s of %s cannot be used: %s", entry.name, entry.value, error)
     return found
+
+
+def check_reachable(order: RifOrder) -> None:
+    """See that a RIF on another host can reach its run-time system.
+
+    Raises:
+        StrategyError: the run-time system listens on this host alone.
+    """
+    where = parse_address(order.rts_address("ws:"))
+    if isinstance(where, MemoryAddress) or where.is_loopback:
+        raise StrategyError(
+            f"{order.host} cannot reach the run-time system at {where}: start it with "
+            "gspc-rts start --tls --listen ADDRESS"
+        )
+
+
+def remote_command(options: dict[str, str]) -> str:
+    """Return what another host is to run, for whatever shell its user has."""
+    given = options.get("python")
+    pythons = [given] if given else list(dict.fromkeys([sys.executable, "python3"]))
+    script = f"PROGRAM={shlex.quote(INSTALLED_RIF_PROGRAM)}\n{FIND_PYTHON}"
+    return "exec " + shlex.join(["/bin/sh", "-c", script, "sh", *pythons])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -223,17 +224,32 @@ async def open_system(
                 nursery.cancel_scope.cancel()
 
 
-class _Ssh:
-    """The strategy ``ssh``, loaded when it is first used."""
+class _Late:
+    """A strategy that is loaded when it is first used."""
+
+    def __init__(self, load: Callable[[], Strategy], come_up_s: float | None = None) -> None:
+        self._load = load
+        self.come_up_s = come_up_s
 
     @cached_property
     def _strategy(self) -> Strategy:
-        from gspc_trio.components.provision.shell.ssh import SshStrategy
-
-        return SshStrategy()
+        return self._load()
 
     async def run(self, order: RifOrder) -> str:
         return await self._strategy.run(order)
+
+
+def _load_ssh() -> Strategy:
+    from gspc_trio.components.provision.shell.ssh import SshStrategy
+
+    return SshStrategy()
+
+
+def _load_slurm() -> Strategy:
+    from gspc_trio.components.provision.providers.slurm import SlurmProvider
+    from gspc_trio.components.provision.shell.batch import BatchStrategy
+
+    return BatchStrategy(SlurmProvider())
 
 
 class StartedRm(NamedTuple):
@@ -293,7 +309,8 @@ def published_manager(path: Path, instance: str = "", role: str = "rts") -> Conn
 
 def _usual(searched: bool) -> dict[str, Strategy]:
     """Return the usual strategies; those of installed packages take a while to find."""
-    return {**(find_strategies() if searched else {"local": LocalStrategy()}), "ssh": _Ssh()}
+    known: dict[str, Strategy] = find_strategies() if searched else {"local": LocalStrategy()}
+    return {**known, "ssh": _Late(_load_ssh), "slurm": _Late(_load_slurm, math.inf)}
 
 
 async def _start_first(

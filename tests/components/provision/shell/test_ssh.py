@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from gspc_trio.components.provision.shell.ssh import SshStrategy, remote_command
+from gspc_trio.components.provision.shell.ssh import SshStrategy
+from gspc_trio.components.provision.shell.strategies import remote_command
 from gspc_trio.components.provision.strategy import RifOrder, StrategyError
 
 TOKEN = bytes(range(32))

@@ -1,0 +1,106 @@
+"""Slurm: ``sbatch``, ``squeue``, ``scancel`` (seen with 22.05)."""
+
+from __future__ import annotations
+
+import re
+
+from gspc_trio.components.provision.batch import (
+    BadRequest,
+    BatchJob,
+    BatchRequest,
+    BatchState,
+    Command,
+    CommandResult,
+    QueryFailed,
+)
+
+FORMAT = "%i|%T|%j|%r"
+"""Of a line about a job: its id, state, name, and why it waits; the last may contain anything."""
+
+_UNCLEAR = re.compile(
+    r"timed out|unable to contact|connect|communication|zero bytes|i/o error|not responding|standby",
+    re.IGNORECASE,
+)
+"""A submission that failed so may have been taken all the same."""
+
+_NO_SUCH_JOB = "Invalid job id"
+
+_WAITS = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED"}
+_HELD = {"SUSPENDED", "SPECIAL_EXIT", "REQUEUE_HOLD", "STOPPED"}
+_RUNS = {"RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT"}
+_HOLDS = ("JobHeldUser", "JobHeldAdmin", "launch_failed_requeued_held", "job_requeued_in_held_state")
+"""A job that waits for one of these is held."""
+_HOPELESS = {
+    "BadConstraints",
+    "DependencyNeverSatisfied",
+    "PartitionConfig",
+    "PartitionNodeLimit",
+    "PartitionTimeLimit",
+}
+"""What a job waits for in vain: as it was asked for, it can never run."""
+
+
+class SlurmProvider:
+    """Slurm."""
+
+    name = "slurm"
+    restart_variable = "SLURM_RESTART_COUNT"
+
+    def submit(self, request: BatchRequest) -> Command:
+        """See Provider."""
+        command = ["sbatch", "--parsable", f"--job-name={request.name}", f"--output={request.output}"]
+        command += ["--no-requeue", "--nodes=1", "--ntasks=1"]
+        command += [f"--cpus-per-task={request.cores}"] if request.cores else ["--exclusive"]
+        if request.time_s:
+            command.append(f"--time={-(-request.time_s // 60)}")
+        if request.queue:
+            command.append(f"--partition={request.queue}")
+        if request.account:
+            command.append(f"--account={request.account}")
+        return (*command, *request.arguments)
+
+    def submitted(self, result: CommandResult) -> str | None:
+        """See Provider."""
+        # With several clusters it is "id;cluster".
+        lines = result.output.split()
+        found = lines[-1].split(";")[0] if lines else ""
+        if result.status == 0:
+            return found if found.isdigit() else None
+        if _UNCLEAR.search(result.errors):
+            return None
+        raise BadRequest(f"sbatch refused it: {result.words}")
+
+    def query(self, job_id: str = "") -> Command:
+        """See Provider."""
+        whose = f"--jobs={job_id}" if job_id else "--me"
+        return ("squeue", "--noheader", "--states=all", f"--format={FORMAT}", whose)
+
+    def told(self, result: CommandResult) -> tuple[BatchJob, ...]:
+        """See Provider."""
+        if result.status:
+            if _NO_SUCH_JOB in result.errors:
+                return ()
+            raise QueryFailed(result.words)
+        found = []
+        for line in result.output.splitlines():
+            parts = line.strip().split("|", 3)
+            if len(parts) == 4:
+                found.append(_job(*parts))
+        return tuple(found)
+
+    def cancel(self, job_id: str, name: str) -> Command:
+        """See Provider."""
+        return ("scancel", job_id) if job_id else ("scancel", "--me", f"--name={name}")
+
+
+def _job(job_id: str, state: str, name: str, reason: str) -> BatchJob:
+    if state in _WAITS:
+        held = reason.startswith(_HOLDS)
+        where = BatchState.HELD if held else BatchState.QUEUED
+        return BatchJob(job_id, name, where, reason, is_hopeless=reason in _HOPELESS)
+    if state in _HELD:
+        return BatchJob(job_id, name, BatchState.HELD, state)
+    if state in _RUNS:
+        return BatchJob(job_id, name, BatchState.RUNNING)
+    why = state if reason in ("None", "") else f"{state} ({reason})"
+    return BatchJob(job_id, name, BatchState.LOST if state == "NODE_FAIL" else BatchState.ENDED, why)

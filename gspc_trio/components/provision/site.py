@@ -1,0 +1,401 @@
+"""The batch jobs of one site: submitted, watched and cancelled by what its batch system says of them.
+
+A query that fails, is slow or cannot be read says nothing. A submission without a clear answer is unclear:
+the job is there when a list has it, and is not when two lists a minute apart do not have it. A job that is
+missing from a list is asked for by its id, and given up when nothing is heard of it for five minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+from attrs import frozen
+from msgspec import Struct
+
+from gspc_trio.components.provision.batch import BatchJob, BatchState
+from gspc_trio.core.machine import IllegalEvent, MachineBase, Tick, handles
+
+Over: TypeAlias = Literal["ended", "refused", "missing"]
+"""How it is over with a batch job: it has ended; there is none; nobody knows."""
+
+
+@frozen
+class QueryTimes:
+    """When a batch system is asked.
+
+    Attributes:
+        list_s, list_max_s: between two lists while things change, and at most.
+        unclear_s: a job of an unclear submission that two lists so far apart do not have was not submitted.
+        missing_s: how long a job may be missing before it is given up.
+        cancel_s, cancel_max_s: how long after a cancel it is seen whether the job is gone; twice as long each
+            time that it is not.
+    """
+
+    list_s: float = 10.0
+    list_max_s: float = 60.0
+    unclear_s: float = 60.0
+    missing_s: float = 300.0
+    cancel_s: float = 0.5
+    cancel_max_s: float = 60.0
+
+
+class JobWanted(Struct, frozen=True):
+    """A job is to be submitted by this name, which no other has."""
+
+    name: str
+
+
+class JobUnwanted(Struct, frozen=True):
+    """The job is to be cancelled, if there is one."""
+
+    name: str
+
+
+class JobForgotten(Struct, frozen=True):
+    """Nobody wants to hear of the job any more, whatever becomes of it."""
+
+    name: str
+
+
+class SubmitAnswered(Struct, frozen=True):
+    """The command that submits has ended; without an id it is not clear whether there is a job."""
+
+    name: str
+    job_id: str | None
+
+
+class SubmitRefused(Struct, frozen=True):
+    """There is no job, and this is why."""
+
+    name: str
+    reason: str
+
+
+class JobsListed(Struct, frozen=True):
+    """The list that was asked for: all jobs of the user, or None when it was not to be had."""
+
+    jobs: tuple[BatchJob, ...] | None
+
+
+class JobAnswered(Struct, frozen=True):
+    """What was asked about one job: it, none if there is no such job, or None when it was not to be had."""
+
+    name: str
+    jobs: tuple[BatchJob, ...] | None
+
+
+class CancelAnswered(Struct, frozen=True):
+    """The command that cancels has ended; whether the job is gone is seen by asking."""
+
+    name: str
+
+
+SiteEvent: TypeAlias = (
+    JobWanted
+    | JobUnwanted
+    | JobForgotten
+    | SubmitAnswered
+    | SubmitRefused
+    | JobsListed
+    | JobAnswered
+    | CancelAnswered
+    | Tick
+)
+
+
+class SubmitJob(Struct, frozen=True):
+    """Submit; SubmitAnswered or SubmitRefused follows."""
+
+    name: str
+
+
+class ListQueue(Struct, frozen=True):
+    """Ask for all jobs of the user; JobsListed follows."""
+
+
+class AskJob(Struct, frozen=True):
+    """Ask for one job; JobAnswered follows."""
+
+    name: str
+    job_id: str
+
+
+class CancelJob(Struct, frozen=True):
+    """Cancel, by name if the id is ""; CancelAnswered follows."""
+
+    name: str
+    job_id: str
+
+
+class JobMoved(Struct, frozen=True):
+    """Where a job is now; ``text`` is for people."""
+
+    name: str
+    text: str
+
+
+class JobOver(Struct, frozen=True):
+    """It is over with a job; its name is not used again."""
+
+    name: str
+    how: Over
+    reason: str
+
+
+SiteAction: TypeAlias = SubmitJob | ListQueue | AskJob | CancelJob | JobMoved | JobOver
+
+
+class _Job:
+    """What is known of one job.
+
+    Attributes:
+        name, job_id: what we and the batch system call it; "" while that is not known.
+        submitted_at: when the submission was answered, None before.
+        text: what was told of it last.
+        unwanted: it is being cancelled; ``reason`` says why, "" when it was asked for.
+        asking: a question about it is under way.
+        ask_at: when to see whether it is gone, and ``ask_s`` how long after the last time.
+        missing_since: since when the batch system does not know it, or lists do not have it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.job_id = ""
+        self.submitted_at: float | None = None
+        self.text = ""
+        self.unwanted = False
+        self.reason = ""
+        self.asking = False
+        self.ask_at: float | None = None
+        self.ask_s = 0.0
+        self.missing_since: float | None = None
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether nobody knows if there is such a job."""
+        return self.submitted_at is not None and not self.job_id
+
+
+class BatchSite(MachineBase[SiteEvent, SiteAction]):
+    """The batch jobs of one site.
+
+    Args:
+        system: name of the batch system, for messages.
+        times: when it is asked.
+    """
+
+    noun = "a site"
+
+    def __init__(self, system: str, times: QueryTimes) -> None:
+        super().__init__()
+        self._system = system
+        self._times = times
+        self._jobs: dict[str, _Job] = {}
+        self._list_at: float | None = None
+        self._list_s = times.list_s
+        self._listed_from: float | None = None
+        """When the list under way was asked for."""
+        self._is_changed = False
+        """Whether a job has moved since the last list."""
+
+    def deadline(self) -> float | None:
+        """Return when to list, to ask, or to give a job up."""
+        return min(self._dates(), default=None)
+
+    def check(self) -> None:
+        """Assert that nothing is forgotten: each job that was submitted will be asked for."""
+        for job in self._jobs.values():
+            assert job.submitted_at is not None or not job.job_id
+            assert job.submitted_at is None or self._list_at is not None or self._listed_from is not None
+
+    def _dates(self) -> Iterator[float]:
+        if self._list_at is not None:
+            yield self._list_at
+        for job in self._jobs.values():
+            if job.ask_at is not None:
+                yield job.ask_at
+            if job.missing_since is not None and job.job_id:
+                yield job.missing_since + self._times.missing_s
+
+    # What is wanted -----------------------------------------------------------------------------------------
+
+    @handles(JobWanted)
+    def _wanted(self, event: JobWanted) -> None:
+        if event.name in self._jobs:
+            raise IllegalEvent(f"there is a job {event.name} already")
+        self._jobs[event.name] = _Job(event.name)
+        self.actions.append(SubmitJob(event.name))
+
+    @handles(JobUnwanted)
+    def _unwanted(self, event: JobUnwanted) -> None:
+        job = self._jobs.get(event.name)
+        if job is not None and not job.unwanted:
+            self._cancel(job, "")
+
+    @handles(JobForgotten)
+    def _forgotten(self, event: JobForgotten) -> None:
+        self._jobs.pop(event.name, None)
+        if not self._has_submitted():
+            self._list_at = None
+
+    def _cancel(self, job: _Job, reason: str) -> None:
+        job.unwanted, job.reason = True, reason
+        job.ask_s = self._times.cancel_s
+        if job.submitted_at is not None:  # else when the submission has been answered
+            self.actions.append(CancelJob(job.name, job.job_id))
+
+    # What the batch system answers --------------------------------------------------------------------------
+
+    @handles(SubmitAnswered)
+    def _submitted(self, event: SubmitAnswered) -> None:
+        job = self._submitting(event.name)
+        if job is None:
+            return
+        job.submitted_at = self.now
+        self._list_soon()
+        if event.job_id is None:
+            self._say(job, f"{self._system} did not say whether it has taken the job")
+        else:
+            job.job_id = event.job_id
+            self._say(job, f"{self._system} job {job.job_id} is queued")
+        if job.unwanted:
+            self.actions.append(CancelJob(job.name, job.job_id))
+
+    @handles(SubmitRefused)
+    def _refused(self, event: SubmitRefused) -> None:
+        job = self._submitting(event.name)
+        if job is not None:
+            self._over(job, "refused", event.reason)
+
+    @handles(JobsListed)
+    def _listed(self, event: JobsListed) -> None:
+        began, self._listed_from = self._listed_from, None
+        if began is None:
+            raise IllegalEvent("nobody asked for a list")
+        if event.jobs is not None:
+            there = {told.name: told for told in event.jobs}
+            for job in list(self._jobs.values()):
+                if job.submitted_at is None or job.submitted_at > began:
+                    continue
+                told = there.get(job.name)
+                if told is not None:
+                    self._there(job, told)
+                elif job.is_unclear:
+                    self._not_submitted(job, began)
+                else:
+                    self._ask(job)
+        self._list_s = (
+            self._times.list_s if self._is_changed else min(2 * self._list_s, self._times.list_max_s)
+        )
+        self._is_changed = False
+        self._list_at = self.now + self._list_s if self._has_submitted() else None
+
+    @handles(JobAnswered)
+    def _answered(self, event: JobAnswered) -> None:
+        job = self._jobs.get(event.name)
+        if job is None:
+            return  # a list was faster
+        job.asking = False
+        if event.jobs is None:
+            self._see_later(job)
+        elif event.jobs:
+            self._there(job, event.jobs[0])
+        elif job.unwanted:
+            self._over(job, "ended", job.reason or "it was cancelled")
+        else:
+            if job.missing_since is None:
+                job.missing_since = self.now
+                self._say(job, f"{self._system} does not know job {job.job_id} any more")
+            self._give_up(job)
+
+    @handles(CancelAnswered)
+    def _cancelled(self, event: CancelAnswered) -> None:
+        job = self._jobs.get(event.name)
+        if job is not None:
+            job.ask_at = self.now + job.ask_s
+
+    def _there(self, job: _Job, told: BatchJob) -> None:
+        """The batch system knows the job."""
+        job.job_id, job.missing_since = told.job_id, None
+        if told.state in (BatchState.ENDED, BatchState.LOST):
+            how: Over = "ended" if told.state is BatchState.ENDED else "missing"
+            self._over(job, how, job.reason or f"{self._system} job {told.job_id} ended: {told.reason}")
+            return
+        why = f": {told.reason}" if told.reason and told.reason != "None" else ""
+        self._say(job, f"{self._system} job {told.job_id} is {told.state}{why}")
+        if told.is_hopeless and not job.unwanted:
+            words = f"{self._system} job {told.job_id} can never run as it was asked for: {told.reason}"
+            self._cancel(job, words)
+        elif job.unwanted:
+            self._see_later(job)
+
+    def _say(self, job: _Job, text: str) -> None:
+        """Tell where the job is, unless it was told before."""
+        if text != job.text:
+            job.text, self._is_changed = text, True
+            self.actions.append(JobMoved(job.name, text))
+
+    def _see_later(self, job: _Job) -> None:
+        """Cancel it once more, and ask again, unless it is wanted."""
+        if job.unwanted and job.ask_at is None:
+            job.ask_s = min(2 * job.ask_s, self._times.cancel_max_s)
+            self.actions.append(CancelJob(job.name, job.job_id))
+
+    def _not_submitted(self, job: _Job, began: float) -> None:
+        if job.missing_since is None:
+            job.missing_since = began
+        elif began - job.missing_since >= self._times.unclear_s:
+            reason = f"{self._system} has not taken the job: no list has it"
+            self._over(job, "refused", reason)
+
+    def _give_up(self, job: _Job) -> None:
+        since = job.missing_since
+        if since is not None and job.job_id and self.now - since >= self._times.missing_s:
+            reason = f"nothing was heard of {self._system} job {job.job_id} for {self._times.missing_s:g} s"
+            self._over(job, "missing", reason)
+
+    def _ask(self, job: _Job) -> None:
+        job.ask_at = None
+        if not job.asking:
+            job.asking = True
+            self.actions.append(AskJob(job.name, job.job_id))
+
+    def _over(self, job: _Job, how: Over, reason: str) -> None:
+        del self._jobs[job.name]
+        self._is_changed = True
+        self.actions.append(JobOver(job.name, how, reason))
+        if not self._has_submitted():
+            self._list_at = None
+
+    def _submitting(self, name: str) -> _Job | None:
+        """Return the job whose submission has been answered, or None if it was forgotten meanwhile."""
+        job = self._jobs.get(name)
+        if job is not None and job.submitted_at is not None:
+            raise IllegalEvent(f"the submission of {name} was answered before")
+        return job
+
+    def _has_submitted(self) -> bool:
+        return any(job.submitted_at is not None for job in self._jobs.values())
+
+    # Time ---------------------------------------------------------------------------------------------------
+
+    def _list_soon(self) -> None:
+        self._is_changed = True
+        self._list_s = self._times.list_s
+        due = self.now + self._list_s
+        if self._listed_from is None and (self._list_at is None or due < self._list_at):
+            self._list_at = due
+
+    @handles(Tick)
+    def _tick(self, _event: Tick) -> None:
+        if self._list_at is not None and self.now >= self._list_at:
+            self._list_at, self._listed_from = None, self.now
+            self.actions.append(ListQueue())
+        for job in list(self._jobs.values()):
+            if job.ask_at is not None and self.now >= job.ask_at:
+                if job.job_id:
+                    self._ask(job)
+                else:
+                    job.ask_at = None  # lists say whether there is such a job
+            self._give_up(job)

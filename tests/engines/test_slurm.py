@@ -1,0 +1,116 @@
+"""RIFs as jobs of a real Slurm, while jobs are cancelled, queues are closed and slurmctld is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.support import MARKING, SLEEPERS, World, completed, wait_until
+from tests.engines.slurm import Slurm
+
+
+def own_address() -> str:
+    """Return an address of this host that is not loopback; no packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this host has no address but loopback")
+        address: str = probe.getsockname()[0]
+        return address
+
+
+def bootstrap(world: World, *hosts: str, **options: str) -> Any:
+    """Start a run-time system that has no core itself, and these hosts; return the report."""
+    world.start_rts("--tls", "--listen", own_address(), "--cores", "1")
+    shared = world.folder / "shared"
+    shared.mkdir(exist_ok=True)
+    settings = [f"--set={name}={value}" for name, value in {"shared": str(shared), **options}.items()]
+    done = world.run("rts", "bootstrap", *hosts, "--strategy=slurm", "--cores=1", *settings, "--json")
+    return json.loads(done.stdout)
+
+
+def start(world: World, flow: str, *settings: str) -> subprocess.Popen[str]:
+    """Start a job on the run-time system of this test."""
+    options = [f"--set={setting}" for setting in settings]
+    flow = world.workflow(flow)
+    return world.start("jobserver", "run", flow, "--rts", world.connection_file, *options, "--json")
+
+
+def results(job: subprocess.Popen[str]) -> list[Any]:
+    """Wait for a job and return its results."""
+    done = completed(job)
+    assert done.returncode == 0, done.stderr
+    found: list[Any] = json.loads(done.stdout)["outputs"]["results"]
+    return found
+
+
+def states(world: World) -> dict[str, str]:
+    return {rif["host"]: rif["state"] for rif in world.status()["rifs"]}
+
+
+def test_a_job_runs_on_nodes_of_slurm_and_nothing_is_left(world: World, slurm: Slurm):
+    bootstrap(world, "n1", "n2", time="10m", queue="debug")
+    assert set(states(world).values()) == {"up"}
+    assert len(slurm.jobs("RUNNING")) == 2
+    limit = slurm.run("squeue", "-h", "-o", "%l").split()
+    assert limit == ["10:00", "10:00"]
+    assert len(results(start(world, SLEEPERS, "n=60"))) == 60
+    world.stop_rts()
+    wait_until(lambda: not slurm.jobs("RUNNING", "PENDING"), "the batch jobs are over")
+    assert list((world.folder / "shared").iterdir()) == []
+
+
+def test_a_batch_job_that_is_cancelled_comes_back_and_no_result_is_lost(world: World, slurm: Slurm):
+    bootstrap(world, "n1", "n2")
+    traces, gate = world.folder / "traces", world.folder / "gate"
+    traces.mkdir()
+    job = start(world, MARKING, f"folder={traces}", "n=100", f"gate={gate}")
+    wait_until(lambda: len(os.listdir(traces)) >= 3, "tasks run on all hosts")
+    lost = slurm.jobs("RUNNING")[0]
+    slurm.run("scancel", lost)
+    wait_until(lambda: len(slurm.jobs("RUNNING")) == 2 and lost not in slurm.jobs("RUNNING"), "it comes back")
+    gate.touch()
+    assert sorted(results(job)) == list(range(100))
+    world.stop_rts()
+
+
+def test_work_goes_on_while_slurmctld_is_gone(world: World, slurm: Slurm):
+    bootstrap(world, "n1")
+    slurm.kill_controller()
+    try:
+        assert len(results(start(world, SLEEPERS, "n=40"))) == 40
+        assert states(world)["n1"] == "up"
+    finally:
+        slurm.start_controller()
+        wait_until(lambda: slurm.run("sinfo", "-h"), "slurmctld is back")
+    world.stop_rts()
+    wait_until(lambda: not slurm.jobs("RUNNING", "PENDING"), "the batch job is over")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"queue": "nope"}, "sbatch refused it: sbatch: error: invalid partition specified: nope"),
+        ({"time": "2h"}, "can never run as it was asked for: PartitionTimeLimit"),
+        ({"tme": "10m"}, "there is no option 'tme'"),
+    ],
+)
+def test_what_slurm_refuses_is_said_in_one_line(world: World, options: dict[str, str], message: str):
+    report = bootstrap(world, "n1", **options)
+    assert message in json.dumps(report)
+    world.stop_rts()
+
+
+def test_a_node_without_gspc_trio_says_so(world: World):
+    python = Path(world.folder / "python")
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    assert "no Python 3.11 here has gspc-trio" in json.dumps(bootstrap(world, "n1", python=str(python)))
+    world.stop_rts()
