@@ -208,6 +208,13 @@ class FilesIn:
         return self._data
 
 
+_HINTS: dict[type, str] = {
+    list: ", but a list: several files have {index} in their name",
+    tuple: ", but a tuple: several files have {index} in their name",
+    dict: ", but a mapping: that is a directory, whose name ends with /",
+}
+
+
 def bytes_of(value: bytes) -> bytes:
     """Return the bytes that an encoded value stands for; a text is UTF-8.
 
@@ -218,5 +225,6 @@ def bytes_of(value: bytes) -> bytes:
     if isinstance(found, str):
         return found.encode("utf-8", "surrogateescape")
     if not isinstance(found, bytes):
-        raise BadValue("it is neither bytes nor text nor a range of data")
+        hint = _HINTS.get(type(found), "")
+        raise BadValue(f"it is neither bytes nor text nor a range of data{hint}")
     return found

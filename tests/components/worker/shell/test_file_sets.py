@@ -189,6 +189,8 @@ async def test_a_directory_is_there_even_if_it_is_empty(directory: Path) -> None
         ({"{index}": Data("_number")}, "that is to become files: it is neither bytes nor text, nor a list"),
         ({"{index}": Data("_objects")}, "that is to become files: it is neither bytes nor text, nor a list"),
         ({"{index}": Data("_many")}, "that is to become files: it stands for more than 4 files"),
+        ({"a": Data("_many")}, "its file a: .* but a list: several files have {index} in their name"),
+        ({"a": Data("_up_too")}, "its file a: .* but a mapping: that is a directory, whose name ends with /"),
         ({"{index}": Data("_large")}, "1001 bytes in a file are more than it may have"),
         (
             {"a": "corpus/a.txt", "a/": "corpus/*"},
