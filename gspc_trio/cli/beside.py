@@ -48,6 +48,7 @@ async def show_top(job: Job, connection_file: Path) -> AsyncIterator[None]:
             options = ["--until-job", job.job_id, "--owner", str(pipe)]
             process = await trio.lowlevel.open_process([*command, *options], stdin=None, pass_fds=(pipe,))
             nursery.start_soon(_bar_afterwards, process, job)
+            nursery.start_soon(_stop_with, process)
             try:
                 yield
                 with trio.move_on_after(LEAVE_TIMEOUT_S):
@@ -76,6 +77,19 @@ async def _bar_afterwards(process: trio.Process, job: Job) -> None:
 
         async with show_progress(job):
             await job.wait_ended()
+
+
+async def _stop_with(process: trio.Process) -> None:
+    """Stop when the terminal does: Ctrl-Z in it is for both, and the shell waits for this process."""
+    with trio.open_signal_receiver(signal.SIGCHLD) as signals:
+        async for _ in signals:
+            if process.poll() is None and _has_stopped(process.pid):
+                os.kill(os.getpid(), signal.SIGTSTP)
+                process.send_signal(signal.SIGCONT)  # no shell has: nothing can be stopped without one
+
+
+def _has_stopped(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None
 
 
 async def _end(process: trio.Process) -> None:

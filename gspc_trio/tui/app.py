@@ -69,7 +69,7 @@ HELP_KEYS = (
     ("t", "light or dark"),
     ("?", "this page"),
     ("q", "quit"),
-    ("ctrl+z", "suspend; fg comes back (not with run --top)"),
+    ("ctrl+z", "suspend; fg comes back"),
 )
 """Keys of every view, and what they do."""
 
@@ -413,8 +413,6 @@ class TopApp(App[None]):
         """Return whether an action is offered: none that would be refused, its key does nothing."""
         if action in ACTIONS and not self.may_act:
             return False
-        if action == "suspend_process" and self._owner is not None:
-            return False  # whoever has started it would go on, and the shell with its prompt would not come
         return super().check_action(action, parameters)
 
     def _act(self, action: Callable[[], Coroutine[object, None, None]]) -> None:

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,8 +85,6 @@ def terminals(world: World) -> Iterator[list[Tmux]]:
 
 
 def top(*arguments: str) -> list[str]:
-    import sys
-
     return [sys.executable, "-m", "gspc_trio.cli.top", *arguments]
 
 
@@ -229,6 +228,26 @@ def test_ctrl_z_suspends_it_and_fg_comes_back(world: World, terminals: list[Tmux
     terminal.press("Enter")
     wait_until(terminal.out.exists, "the shell has ended")
     world.stop_rts()
+
+
+def test_ctrl_z_suspends_a_run_with_its_terminal(world: World, terminals: list[Tmux]) -> None:
+    flow = world.workflow(SLEEPERS)
+    terminal = Tmux(world, 80, 24, ["bash", "--norc", "--noprofile", "-i"])
+    terminals.append(terminal)
+    command = [sys.executable, "-m", "gspc_trio.cli.jobserver", "run", flow, "--cores", "1", "--top"]
+    terminal("send-keys", "-l", shlex.join([*command, "--set", "seconds=600"]))
+    terminal.press("Enter")
+    terminal.wait_for("1 Overview")
+    terminal.press("C-z")
+    assert "1 Overview" not in terminal.wait_for("Stopped")
+    terminal("send-keys", "-l", "fg")
+    terminal.press("Enter")
+    terminal.wait_for("1 Overview")
+    terminal.press("C-c")
+    wait_until(lambda: "1 Overview" not in terminal.text(), "the screen is as it was")
+    terminal("send-keys", "-l", "exit")
+    terminal.press("Enter")
+    wait_until(terminal.out.exists, "the shell has ended")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "told to end"])
