@@ -43,6 +43,7 @@ API_GROUPS = {
     "Cache of results": ("CacheSettings", "CacheCounts", "CacheError"),
     "Resources": (
         *("open_resources", "Resources", "AcquireRefused", "AcquireInterrupted", "held_resources", "hw_info"),
+        *("open_worker", "CallFailed"),
     ),
     "Memory layer": (
         "open_iml",
@@ -61,7 +62,10 @@ API_GROUPS = {
 """Heading -> public names below it; together all of them."""
 API_MORE = {
     "Executor": ("gspc_trio.compute.nested.TaskExecutor",),
-    "Resources": ("gspc_trio.components.rts.shell.acquire.HeldGrant",),
+    "Resources": (
+        "gspc_trio.components.rts.shell.acquire.HeldGrant",
+        "gspc_trio.components.rts.shell.direct.DirectWorker",
+    ),
     "Run-time system and jobs, in trio programs": (
         "gspc_trio.components.rts.shell.system.RtsSettings",
         "gspc_trio.components.job.machine.TaskFailure",
@@ -72,6 +76,7 @@ API_MORE = {
 }
 """Heading -> what these return."""
 API_INTERNAL = {
+    "DirectWorker": {"listen"},
     "Iml": {"is_over", "listen", "on_loss", "wait_ended"},
     "Job": {"close", "end", "host_of", "look", "memory_status", "restored"},
     "Net": {"check", "copy", "replace_place"},
@@ -85,6 +90,7 @@ API_GIVEN = {
     "Iml",
     "Job",
     "JobFailed",
+    "DirectWorker",
     "Resources",
     "RunTimeSystem",
     "TaskExecutor",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         open_resources,
     )
     from gspc_trio.components.rts.shell.client import RunTimeSystem
+    from gspc_trio.components.rts.shell.direct import CallFailed, open_worker
     from gspc_trio.compute.nested import current_executor
     from gspc_trio.core.code import Program, SourceFile
     from gspc_trio.core.held import held_resources
@@ -49,6 +50,7 @@ _HOMES = {
     "CacheCounts": "gspc_trio.components.job.cache",
     "CacheError": "gspc_trio.components.job.cache",
     "CacheSettings": "gspc_trio.components.job.cache",
+    "CallFailed": "gspc_trio.components.rts.shell.direct",
     "Data": "gspc_trio.core.staging",
     "DataLost": "gspc_trio.iml.errors",
     "Executor": "gspc_trio.executor",
@@ -91,6 +93,7 @@ _HOMES = {
     "open_job": "gspc_trio.components.embed",
     "open_resources": "gspc_trio.components.rts.shell.acquire",
     "open_rts": "gspc_trio.components.embed",
+    "open_worker": "gspc_trio.components.rts.shell.direct",
     "optional": "gspc_trio.core.staging",
     "publish": "gspc_trio.core.published",
     "read_published": "gspc_trio.core.published",
@@ -108,6 +111,7 @@ __all__ = [
     "CacheCounts",
     "CacheError",
     "CacheSettings",
+    "CallFailed",
     "Data",
     "DataLost",
     "Executor",
@@ -151,6 +155,7 @@ __all__ = [
     "open_job",
     "open_resources",
     "open_rts",
+    "open_worker",
     "optional",
     "publish",
     "read_published",

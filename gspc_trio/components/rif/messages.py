@@ -134,6 +134,28 @@ class ServerEnded(Struct, frozen=True):
     reason: str
 
 
+class Endpoint(Struct, frozen=True):
+    """How one worker is reached over a connection of its own (RIF-4).
+
+    Attributes:
+        address: of the endpoint; one connection is served there, once.
+        token: its secret; b"" in memory.
+        job: as which its client speaks there.
+    """
+
+    address: str
+    token: bytes
+    job: JobId
+
+
+class OpenEndpoint(Question[Endpoint], frozen=True):
+    """Client to RTS, and RTS to RIF: let the holder of a grant of one resource speak to its worker alone."""
+
+    job: JobId
+    resource_id: ResourceId
+    grant_id: GrantId
+
+
 class CloseJobEverywhere(Struct, frozen=True):
     """RTS to RIF: the job is gone; stop what it runs."""
 

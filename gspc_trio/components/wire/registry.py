@@ -32,8 +32,10 @@ from gspc_trio.components.rif.messages import (
     CannotStart,
     CloseJobEverywhere,
     DagReport,
+    Endpoint,
     Hold,
     MemoryServer,
+    OpenEndpoint,
     Orphans,
     RemoveResources,
     RifHello,
@@ -189,6 +191,7 @@ WIRE_TYPES: tuple[type, ...] = (
     ExplainJob, Explained,
     Lend, FromTask, ToTask,
     StartIml, StopIml, StartServer, StopServer, MemoryServer, ServerEnded,
+    OpenEndpoint, Endpoint,
 )  # fmt: skip
 """Append, never reorder, and raise ``PROTOCOL_VERSION`` when a message changes its fields."""
 

@@ -38,6 +38,7 @@ from gspc_trio.components.rif.messages import (
     CannotStart,
     Claim,
     CloseJobEverywhere,
+    OpenEndpoint,
     RemoveResources,
     RifHello,
     StartServer,
@@ -45,6 +46,7 @@ from gspc_trio.components.rif.messages import (
     StopServer,
     WorkBack,
 )
+from gspc_trio.components.rif.shell.endpoints import Endpoints, Lane
 from gspc_trio.components.rif.shell.host_staging import HostStaging, OwnServer, make_layers, measured
 from gspc_trio.components.rif.shell.load import LoadReport, report_load
 from gspc_trio.components.rif.shell.result_router import FROM_SCHEDULER, ResultRouter, TaskRelay, job_of
@@ -78,7 +80,7 @@ from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.staging import Staging
 from gspc_trio.components.worker.shell.task_door import TaskLine
 from gspc_trio.components.worker.shell.worker import JobCode, WorkerShell
-from gspc_trio.core.ids import NO_GRANT, JobId, ResourceId, RifId
+from gspc_trio.core.ids import NO_GRANT, GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.messages import Done
 from gspc_trio.core.resources import BadResources, Resource
@@ -143,6 +145,7 @@ class RifService(Performer[HostAction]):
         self._inbox: Inbox[HostEvent] = Inbox()
         self._contact: RtsContact
         self._own_server: OwnServer
+        self._endpoints: Endpoints
         self._nursery: trio.Nursery
         self._router = ResultRouter(lambda job, why: self._inbox.put(EndJob(job, why)))
         self._relay = TaskRelay(self._router.peers)
@@ -185,6 +188,8 @@ class RifService(Performer[HostAction]):
                 serve = partial(self._network.listen, role="rif", name=self.rif_id)
                 self.address = await nursery.start(serve, listen, self._serve_scheduler)
                 self.machine = RifHost(self.rif_id, self.host, self.address)
+                door = (self._network, self.address, nursery)
+                self._endpoints = Endpoints(*door, self._objection, self._serve_scheduler)
                 connect = partial(self._network.connect, rts, role="rif", name=self.rif_id, expect="rts")
                 self._router.grace_s = grace_s
                 # Before it has been let in it awaits nobody; then a little less long than its RTS awaits it.
@@ -226,13 +231,23 @@ class RifService(Performer[HostAction]):
             rts.post(self._own_server.running)
         self._open_records(rts)
 
+    def _objection(self, resource_id: ResourceId, grant_id: GrantId) -> str:
+        """Return why a grant is not honoured on a resource, or ""."""
+        fence = self.machine.rif.fence
+        if resource_id not in fence:
+            return f"{self.rif_id} has no resource {resource_id}"
+        return fence.objection(resource_id, grant_id)
+
     async def _kill_all(self) -> None:
         async with trio.open_nursery() as nursery:
             for shell in (*self._shells.values(), *self._closing):
                 nursery.start_soon(shell.aclose)
 
-    async def _serve_scheduler(self, peer: Peer) -> None:
-        """Take what a job's scheduler says until it is gone; then its work is ended at once."""
+    async def _serve_scheduler(self, peer: Peer, lane: Lane | None = None) -> None:
+        """Take what a job's scheduler says until it is gone; then its work is ended at once.
+
+        Over a lane only what that allows is taken.
+        """
         if peer.role != "job":
             drop_offender(peer, f"a RIF serves jobs, not {peer.role}")
             return
@@ -241,6 +256,10 @@ class RifService(Performer[HostAction]):
 
         def take(message: object) -> None:
             nonlocal job
+            if lane is not None and not lane.allows(message):
+                what = type(message).__name__
+                drop_offender(peer, f"this {what} is not for {lane.resource_id} under {lane.grant_id}")
+                return
             if isinstance(message, FROM_SCHEDULER):
                 if message.job != job:
                     what = type(message).__name__
@@ -262,7 +281,9 @@ class RifService(Performer[HostAction]):
         try:
             await peer.listen(take)
         finally:
-            if job is not None:
+            if lane is not None:
+                self._router.dismiss(lane.job, "its endpoint was closed")
+            elif job is not None:
                 self._relay.forget(job)
                 self._router.detach(job, peer, self._nursery)
 
@@ -295,6 +316,8 @@ class RifService(Performer[HostAction]):
                 self._inbox.put(Called(self._call_number, message.body))
             elif isinstance(message.body, StartServer):
                 self._nursery.start_soon(self._own_server.run, message, message.body)
+            elif isinstance(message.body, OpenEndpoint):
+                self._nursery.start_soon(self._endpoints.open, message, message.body)
             elif isinstance(message.body, StopServer):
                 self._nursery.start_soon(self._own_server.stop, message)
             elif isinstance(message.body, StopRif):
@@ -304,7 +327,9 @@ class RifService(Performer[HostAction]):
                 message.fail(TypeError(f"a RIF cannot be asked for {type(message.body).__name__}"))
         elif isinstance(message, Revoke | GrantsAhead):
             self._inbox.put(message)
+            self._endpoints.check_fences()
         elif isinstance(message, CloseJobEverywhere):
+            self._endpoints.close_of(message.job)
             self._router.dismiss(message.job, "its job is over")
         elif isinstance(message, StopRif):
             self._inbox.put(Stop("it was told to stop"))

@@ -48,6 +48,7 @@ class HeldGrant:
         memories: (memory id, offset) for each piece of memory.
         recalled: set when others wait: give it back when it is convenient.
         lapsed: set when it is no longer held: resources were removed.
+        released: set when it was given back.
     """
 
     def __init__(self, grant: Grant) -> None:
@@ -56,6 +57,7 @@ class HeldGrant:
         self.memories = grant.memories
         self.recalled = trio.Event()
         self.lapsed = trio.Event()
+        self.released = trio.Event()
 
     def __repr__(self) -> str:
         return f"HeldGrant({self.grant_id}, {self.resources})"
@@ -144,6 +146,7 @@ class Resources:
             grant.resources = tuple(name for name in grant.resources if resources and name not in resources)
             if not grant.resources:
                 del self._held[grant.grant_id]
+                grant.released.set()
             self._peer.post(Release(self.job, grant.grant_id, tuple(resources)))
 
     def interrupt(self) -> None:

@@ -1,4 +1,4 @@
-"""Memory servers that RIFs run on request (RIF-1): all of one layer, as their RIFs tell of them."""
+"""What clients ask of single RIFs: memory servers of one layer (RIF-1), and endpoints of workers (RIF-4)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable
 import trio
 from msgspec.structs import replace
 
-from gspc_trio.components.rif.messages import MemoryServer, ServerEnded, StartServer, StopServer
+from gspc_trio.components.rif.messages import MemoryServer, OpenEndpoint, ServerEnded, StartServer, StopServer
 from gspc_trio.components.rts.messages import RifStatus, RtsStatus, StartIml, StopIml
-from gspc_trio.core.ids import RifId
+from gspc_trio.core.ids import RifId, host_name
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone, RemoteError
 
 START_S = 40.0
 """How long a RIF may take to start a memory server, and to have memory for it."""
+
+ENDPOINT_S = 5.0
+"""How long it may take to open an endpoint."""
 
 
 class MemoryServers:
@@ -63,6 +66,15 @@ class MemoryServers:
             call.fail(error)
         except (PeerGone, trio.TooSlowError):
             call.fail(LookupError(f"{asked.rif_id} has gone, or does not answer"))
+
+    async def open_endpoint(self, call: IncomingCall, asked: OpenEndpoint) -> None:
+        """Pass on what a client asks of the RIF of a worker, and its answer."""
+        try:
+            call.reply(await self._rif(host_name(asked.resource_id)).call(asked, ENDPOINT_S))
+        except (LookupError, RemoteError) as error:
+            call.fail(error)
+        except (PeerGone, trio.TooSlowError):
+            call.fail(LookupError(f"the RIF of {asked.resource_id} has gone, or does not answer"))
 
     def _rif(self, rif_id: RifId) -> Peer:
         there = {rif.name: rif for rif in self._rifs()}

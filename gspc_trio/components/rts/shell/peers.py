@@ -10,7 +10,14 @@ import trio
 from attrs import define, field
 from msgspec.structs import replace
 
-from gspc_trio.components.rif.messages import CannotStart, DagReport, MemoryServer, RifHello, ServerEnded
+from gspc_trio.components.rif.messages import (
+    CannotStart,
+    DagReport,
+    MemoryServer,
+    OpenEndpoint,
+    RifHello,
+    ServerEnded,
+)
 from gspc_trio.components.rm.messages import GetNewestGrant, NewestGrant, Revoked
 from gspc_trio.components.rm.shell.remote import RemoteManager
 from gspc_trio.components.rm.shell.service import FROM_JOBS, FromJob, RmShell
@@ -348,6 +355,8 @@ class PeerServer:
                                 message.body, StartIml | StopIml
                             ):
                                 nursery.start_soon(self.servers.answer, message, message.body)
+                            elif isinstance(message, IncomingCall) and isinstance(message.body, OpenEndpoint):
+                                nursery.start_soon(self.servers.open_endpoint, message, message.body)
                             elif isinstance(message, IncomingCall):
                                 if isinstance(self._service.rm, RemoteManager):
                                     nursery.start_soon(self._look_and_answer, message, self._service.rm)

@@ -1,0 +1,170 @@
+"""A worker of one's own to speak to, under a grant that one holds (RIF-4)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from gspc_trio.components.rif.messages import OpenEndpoint
+from gspc_trio.components.rts.shell.acquire import HeldGrant, Resources
+from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.components.worker.messages import (
+    Begun,
+    Cancel,
+    DefineCode,
+    Finished,
+    OpenJob,
+    Submission,
+    Submit,
+)
+from gspc_trio.compute.code import function_code
+from gspc_trio.core.ids import JobId, ResourceId, TaskId
+from gspc_trio.core.task import Outcome, Reason
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import Peer, PeerGone
+from gspc_trio.nursery.scopes.scope import open_scope
+from gspc_trio.protocol.values import dumps, loads
+
+
+class CallFailed(Exception):
+    """A call at a worker did not finish.
+
+    Attributes:
+        kind: type of the error, or ``lost`` or ``refused``.
+        outcome: how it ended, with what it has printed.
+    """
+
+    def __init__(self, outcome: Outcome) -> None:
+        error = outcome.error
+        self.kind = error.kind if error is not None else outcome.reason.value
+        self.outcome = outcome
+        super().__init__(f"{self.kind}: {error.message}" if error is not None else self.kind)
+
+
+class _Call:
+    def __init__(self) -> None:
+        self.over = trio.Event()
+        self.outcome: Outcome | None = None
+
+
+class DirectWorker:
+    """One worker, reached over a connection of its own; made by :func:`open_worker`.
+
+    Attributes:
+        resource_id: of the worker.
+        address: of its endpoint.
+    """
+
+    def __init__(self, peer: Peer, job: JobId, held: HeldGrant, address: str) -> None:
+        self.resource_id: ResourceId = held.resources[0]
+        self.address = address
+        self._peer = peer
+        self._job = job
+        self._grant_id = held.grant_id
+        self._codes: dict[bytes, int] = {}
+        self._calls: dict[TaskId, _Call] = {}
+        self._last = 0
+
+    async def run(self, function: Callable[..., object], *arguments: object) -> Any:
+        """Run a function at the worker and return what it returns; cancelled, it is stopped there.
+
+        Calls that wait at the same time run one after the other.
+
+        Raises:
+            BadCode, BadValue: the function or an argument cannot be sent.
+            CallFailed: it raised, or was lost or refused.
+            PeerGone: the endpoint was closed: the grant is over, or the host is gone.
+        """
+        code = function_code(function)
+        number = self._codes.get(code)
+        if number is None:
+            number = self._codes[code] = len(self._codes) + 1
+            self._peer.post(DefineCode(self._job, number, code))
+        self._last += 1
+        task_id, call = self._last, _Call()
+        self._calls[task_id] = call
+        submission = Submission(task_id, 1, number, tuple(map(dumps, arguments)))
+        try:
+            self._peer.post(Submit(self._job, self._grant_id, (self.resource_id,), (submission,)))
+            await call.over.wait()
+        except trio.Cancelled:
+            if not self._peer.reason:
+                self._peer.post(Cancel(self._job, self.resource_id, ((task_id, 1),)))
+            raise
+        finally:
+            del self._calls[task_id]
+        if call.outcome is None:
+            raise PeerGone(self._peer.reason)
+        if call.outcome.reason is not Reason.FINISHED:
+            raise CallFailed(call.outcome)
+        return loads(call.outcome.values[0][0])
+
+    async def listen(self) -> None:
+        """Take what the worker says, until its endpoint is closed."""
+        try:
+            while True:
+                for message in await self._peer.receive():
+                    if isinstance(message, Finished):
+                        for outcome in message.outcomes:
+                            self._end(outcome.task_id, outcome)
+                    elif not isinstance(message, Begun):
+                        self._peer.drop(f"a worker does not say {type(message).__name__}")
+        except PeerGone:
+            for task_id in list(self._calls):
+                self._end(task_id, None)
+
+    def _end(self, task_id: TaskId, outcome: Outcome | None) -> None:
+        call = self._calls.get(task_id)
+        if call is not None:  # else nobody waits for it any more
+            call.outcome = outcome
+            call.over.set()
+
+
+@asynccontextmanager
+async def open_worker(
+    rts: RunTimeSystem, resources: Resources, held: HeldGrant
+) -> AsyncIterator[DirectWorker]:
+    """Speak to the worker of a resource that is held, over a connection of its own, while the block runs.
+
+    The worker's endpoint has an address and a secret for this grant alone. It is closed at the end of the
+    block, and when the grant ends: what runs there is stopped then.
+
+    Args:
+        rts: the run-time system.
+        resources: by which the resource was acquired.
+        held: the grant; of one resource.
+
+    Raises:
+        ValueError: the grant is of several resources, or is over.
+        RemoteError: the host has gone, or does not honour the grant.
+        ConnectionProblem: the endpoint cannot be reached from here.
+    """
+    if len(held.resources) != 1 or held.lapsed.is_set():
+        raise ValueError(f"{held} is over, or of several resources: an endpoint is for a grant of one")
+    asked = OpenEndpoint(resources.job, held.resources[0], held.grant_id)
+    endpoint = await rts.peer.call(asked)
+    network = rts.network
+    if not endpoint.address.startswith("memory:"):
+        network = Network(wire_codec, endpoint.token, credentials=network.credentials)
+    connection = network.connect(endpoint.address, role="job", name="direct", expect="worker")
+    async with connection as peer, open_scope() as nursery:
+        peer.post(OpenJob(endpoint.job, tuple(filter(None, sys.path)), os.getcwd()))
+        worker = DirectWorker(peer, endpoint.job, held, endpoint.address)
+        nursery.start_soon(worker.listen)
+        for end in (held.lapsed, held.released):
+            nursery.start_soon(_close_after, end, peer)
+        try:
+            yield worker
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+async def _close_after(end: trio.Event, peer: Peer) -> None:
+    await end.wait()
+    peer.drop("its grant is over")
