@@ -27,16 +27,20 @@ from pathlib import Path
 from types import (
     BuiltinFunctionType,
     CellType,
+    ClassMethodDescriptorType,
     CodeType,
     EllipsisType,
     FunctionType,
     GetSetDescriptorType,
     MappingProxyType,
     MemberDescriptorType,
+    MethodDescriptorType,
     MethodType,
+    MethodWrapperType,
     ModuleType,
     NoneType,
     NotImplementedType,
+    WrapperDescriptorType,
 )
 from typing import TypeAlias
 
@@ -46,8 +50,20 @@ IDENTITY_BYTES = 16
 """Length of an identity."""
 
 _ATOMS = frozenset({NoneType, bool, int, float, complex, str, EllipsisType, NotImplementedType})
-_STATELESS = frozenset({GetSetDescriptorType, MemberDescriptorType})
-_LOCKS = frozenset({("_thread", "lock"), ("_thread", "RLock")})
+_DESCRIPTORS = frozenset(
+    {
+        *(ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType),
+        *(MethodWrapperType, WrapperDescriptorType),
+    }
+)
+_ALL_ALIKE = frozenset(
+    {
+        *(("_thread", "lock"), ("_thread", "RLock"), ("_weakrefset", "WeakSet"), ("weakref", "KeyedRef")),
+        *(("weakref", "ReferenceType"), ("weakref", "WeakKeyDictionary"), ("weakref", "WeakValueDictionary")),
+    }
+)
+"""Types whose instances are no part of what is computed: locks, and what remembers objects as they live."""
+
 _ARGUMENT_FLAGS = 0x04 | 0x08 | 0x20 | 0x80 | 0x200  # *args, **kwargs, generator, coroutine, async generator
 _SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "NOP"})
 _SAID_IN_CLASSES = frozenset({"__doc__", "__qualname__", "__firstlineno__", "__static_attributes__"})
@@ -228,7 +244,7 @@ class _Digest:
             self._add_all("property", (value.fget, value.fset, value.fdel))
         elif isinstance(value, CellType):
             self._add_cell(value)
-        elif isinstance(value, BuiltinFunctionType) or kind in _STATELESS:
+        elif isinstance(value, BuiltinFunctionType) or kind in _DESCRIPTORS:
             self._say(
                 kind.__name__, str(getattr(value, "__module__", "")), getattr(value, "__qualname__", "")
             )
@@ -258,8 +274,8 @@ class _Digest:
         """Take in any other object: what pickle would make it of."""
         kind = type(value)
         name = f"{kind.__module__}.{kind.__qualname__}"
-        if (kind.__module__, kind.__name__) in _LOCKS:
-            self._say("lock")
+        if (kind.__module__, kind.__name__) in _ALL_ALIKE:
+            self._say(name)
             return
         if self._file is not None and isinstance(value, Path):
             self._raw(self._file(str(value)))
@@ -315,6 +331,8 @@ class _Digest:
         self._add_all("bases", kind.__bases__)
         self.add(type(kind))
         namespace = {name: value for name, value in vars(kind).items() if name not in _NOT_OF_CLASSES}
+        if _is_made_by_attrs(namespace.get("__hash__")):
+            del namespace["__hash__"]  # it has the hash of a text in it, which is another one in each process
         self._add_items(namespace)
         annotations = vars(kind).get("__annotations__", {})
         for name, stated in annotations.items() if isinstance(annotations, dict) else ():
@@ -403,6 +421,10 @@ class _Digest:
         for start, end, target, depth in _handlers(code.co_exceptiontable):
             places = (bisect_left(offsets, place) for place in (start, end, target))
             self._say(*map(str, places), str(depth))
+
+
+def _is_made_by_attrs(function: object) -> bool:
+    return isinstance(function, FunctionType) and function.__code__.co_filename.startswith("<attrs generated")
 
 
 def _is_library_file(path: str) -> bool:

@@ -198,8 +198,22 @@ def test_live_objects_cannot_be_told_from_others(value: object) -> None:
         value_identity({"a": [value]})
 
 
-def test_locks_are_all_alike() -> None:
+@functools.singledispatch
+def described(value: object) -> str:
+    return f"{value} {helper(1)}"
+
+
+@described.register
+def _(value: int) -> str:
+    return f"int {value}"
+
+
+def test_locks_and_what_remembers_live_objects_are_all_alike() -> None:
     assert value_identity(threading.Event()) == value_identity(threading.Event())
+    before = code_identity(described)
+    assert described(1) == "int 1"  # it remembers the type
+    assert code_identity(described) == before
+    assert value_identity(vars(dict)["fromkeys"]) != value_identity(vars(dict)["get"])
 
 
 def test_long_chains_and_cycles_have_an_identity() -> None:
@@ -233,8 +247,12 @@ def f(x):
     if x in {"a", "b", "c", "d"}:
         return {name: lambda: name for name in names}
     return undefined(x)
+from attrs import frozen
+@frozen
+class A:
+    x: int = 1
 class C:
-    pass
+    a = A()
 c = C()
 c.names = frozenset(names)
 print(code_identity(f).hex(), value_identity((c, names)).hex())

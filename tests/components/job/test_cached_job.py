@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gspc_trio.components.job.machine import Begin, Close, JobEnded, JobMachine, Look, LookedUp, LookUpTasks
 from gspc_trio.components.job.scheduler.interface import (
@@ -14,7 +18,7 @@ from gspc_trio.components.job.scheduler.interface import (
     Watched,
 )
 from gspc_trio.components.rm.messages import Demand, Grant
-from gspc_trio.components.worker.messages import Finished, Submit
+from gspc_trio.components.worker.messages import Finished, Submission, Submit
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, DEFAULT_OPTIONS, Outcome, Reason, TaskOptions, TaskState
 from gspc_trio.policies.scheduling import USUAL
@@ -142,3 +146,48 @@ def test_a_journal_keeps_results_of_the_cache_before_they_are_used() -> None:
     actions = machine.handle(LookedUp((kept(first),)), 0.0)
     assert TaskDone(first, TaskState.FINISHED, kept(first), "work") in actions
     assert not any(isinstance(action, JobEnded) for action in actions)
+
+
+@given(st.data())
+def test_each_task_ends_once_however_answers_come(data: st.DataObject) -> None:
+    """Some tasks are found, some run, some are cancelled, in any order; the job is closed, or stopped."""
+    bench = Bench()
+    asked: list[int] = []
+    ended: Counter[int] = Counter()
+
+    def do(event: Any) -> bool:
+        actions = bench.do(event)
+        for action in actions:
+            if isinstance(action, LookUpTasks):
+                asked.extend(task.task_id for task in action.tasks)
+            elif isinstance(action, TaskDone):
+                ended[action.task_id] += 1
+            elif isinstance(action, Submit):
+                running.extend(action.submissions)
+        return any(isinstance(action, JobEnded) for action in actions)
+
+    running: list[Submission] = []
+    added: list[int] = []
+    for _ in range(data.draw(st.integers(1, 6))):
+        refs = [Ref(name) for name in added if data.draw(st.booleans()) and not ended[name]]
+        added.append(bench.add(*refs, options=data.draw(st.sampled_from([DEFAULT_OPTIONS, UNCACHED]))))
+    do(Look())
+    do(Grant("j1", CORE, (1, 1), ("r1.core0",)))
+    if data.draw(st.booleans()):
+        do(CancelTasks(tuple(data.draw(st.lists(st.sampled_from(added), unique=True)))))
+    has_ended = do(Stop("enough")) if data.draw(st.booleans()) else do(Close())
+    while not has_ended and (asked or running):
+        if asked and (not running or data.draw(st.booleans())):
+            names = [asked.pop(data.draw(st.integers(0, len(asked) - 1))) for _ in range(min(2, len(asked)))]
+            found = [name for name in names if data.draw(st.booleans())]
+            missed = tuple(name for name in names if name not in found)
+            has_ended = do(LookedUp(tuple(map(kept, found)), missed))
+        else:
+            one = running.pop(0)
+            outcome = Outcome(one.task_id, one.attempt, Reason.FINISHED, ((b"\x03",),))
+            has_ended = do(Finished("j1", "r1.core0", (outcome,)))
+        if not has_ended and not running and bench.machine.scheduler.live:
+            do(Grant("j1", CORE, (1, 2 + sum(ended.values())), ("r1.core0",)))
+    assert has_ended
+    assert all(number == 1 for number in ended.values())
+    bench.machine.check()
