@@ -375,7 +375,8 @@ class _Search:
         if len(self.found) > self._files_max:
             raise BadFile(
                 errno.EMFILE,
-                f"{self._pattern} stands for more files than a task may have ({self._files_max})",
+                f"{self._pattern} stands for more files than a task may have "
+                f"({self._files_max}, StageLimits.files_max)",
             )
 
 

@@ -98,7 +98,7 @@ class StageLimits(Struct, frozen=True):
             stage-in waits for room. One task alone may have more.
     """
 
-    files_max: Count = 1000
+    files_max: Count = 10_000
     file_bytes_max: Count = 4 << 30
     inputs_bytes_max: Count = 1 << 30
 
