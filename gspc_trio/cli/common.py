@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
@@ -91,8 +91,18 @@ def explain(error: BaseException) -> str:
     if isinstance(error, AuthenticationFailed):
         return f"{error}: the connection file is not the one of the run-time system that answers there"
     if isinstance(error, OSError) and error.strerror is not None:
-        return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+        where = "standard output" if error.filename is None and _stays_unwritten() else error.filename
+        return error.strerror if where is None else f"{where}: {error.strerror}"
     return str(error) or type(error).__name__
+
+
+def _stays_unwritten() -> bool:
+    """Whether standard output does not take what is printed: its disk is full, for instance."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
 
 
 def run_command(app: App, arguments: list[str] | None = None) -> None:
@@ -286,13 +296,15 @@ def json_alone(wanted: bool) -> Iterator[TextIO]:
         yield sys.stdout
         return
     sys.stdout.flush()
-    with os.fdopen(os.dup(1), "w") as real:
-        os.dup2(2, 1)
-        try:
-            yield real
-        finally:
-            sys.stdout.flush()
-            os.dup2(real.fileno(), 1)
+    real = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        yield real
+    finally:
+        sys.stdout.flush()
+        os.dup2(real.fileno(), 1)
+        with suppress(OSError):  # print_json has said it
+            real.close()
 
 
 def connection_path(given: Path | None) -> Path:
@@ -320,12 +332,16 @@ def print_json(data: object, file: TextIO | None = None) -> None:
 
     Raises:
         CommandError: the data is nested too deeply for JSON, or contains itself.
+        OSError: it cannot be written; the error names standard output, for a stream has no name for people.
     """
     try:
         text = json_text(data)
     except RecursionError:
         raise CommandError("an output is nested too deeply for JSON, or contains itself") from None
-    print(text, file=file or sys.stdout, flush=True)
+    try:
+        print(text, file=file or sys.stdout, flush=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from error
 
 
 def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:

@@ -21,16 +21,25 @@ def check_results_file(path: Path) -> None:
         raise CommandError(f"--output {path}: this is a directory: name a file")
     if not path.parent.is_dir():
         raise CommandError(f"--output {path}: there is no directory {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise CommandError(f"--output {path}: you may not write to the directory {path.parent}")
+    is_device = path.exists() and not path.is_file()
+    if not os.access(path if is_device else path.parent, os.W_OK):
+        what = "it" if is_device else f"the directory {path.parent}"
+        raise CommandError(f"--output {path}: you may not write to {what}")
 
 
 def write_results(results: dict[str, object], path: Path) -> None:
-    """Write results as JSON; the file of before stays until all of it is written.
+    """Write results as JSON; the file of before stays until all of it is written. A device or pipe stays.
 
     Raises:
         CommandError: the disk does not take it, or JSON cannot have it.
     """
+    if path.exists() and not path.is_file():
+        try:
+            with path.open("w") as file:
+                print_json(results, file)
+        except OSError as error:
+            raise CommandError(f"the results cannot be written to {path}: {error.strerror}") from error
+        return
     number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(number, "w") as file:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import sys
+from pathlib import Path
 
 import pytest
 
+from gspc_trio.cli.results import check_results_file, write_results
 from tests.e2e.support import World, one_line
 
 pytestmark = pytest.mark.process
@@ -64,3 +69,23 @@ def test_where_nothing_can_be_written_no_task_runs(world: World) -> None:
         done = world.run("jobserver", "run", flow, "--output", path)
         assert (done.returncode, done.stdout) == (1, "")
         assert said in one_line(done.stderr)
+
+
+def test_a_full_standard_output_is_named(world: World) -> None:
+    command = [sys.executable, "-m", "gspc_trio.cli.jobserver", "run", world.workflow(FLOW), "--cores", "1"]
+    done = world.run_program("sh", "-c", f"{shlex.join([*command, '--json'])} > /dev/full")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "gspc-jobserver: standard output: No space left on device\n",
+    )
+
+
+def test_a_pipe_takes_the_results_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    check_results_file(pipe)
+    write_results({"outputs": {"results": [1]}}, pipe)
+    assert json.loads(os.read(reader, 4096)) == {"outputs": {"results": [1]}}
+    os.close(reader)
+    assert pipe.is_fifo()
