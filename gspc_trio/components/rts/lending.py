@@ -100,7 +100,6 @@ class Lending:
         lender.wanted.pop(event.job, None)
         if event.count:
             lender.wanted[event.job] = event.count
-        self._adjust(lender_id, lender)
 
     def found(self, rif: ManagedRif) -> None:
         """A RIF has come back to a run-time system that may not know what was lent there."""
@@ -113,28 +112,37 @@ class Lending:
                 lender.copies.append(_Copy(name, there=True))
 
     def settle(self) -> None:
-        """Take the answers to what was asked here, and forget jobs that are over."""
-        if not self._lenders:
-            return
-        while self._asked:
+        """Have lent what is wanted, and take the answers to what was asked here."""
+        while self._lenders or self._asked:
+            for lender_id, lender in list(self._lenders.items()):
+                self._settle(lender_id, lender)
             actions = self._lives.actions
             answers = [one for one in actions if isinstance(one, _ANSWERS) and one.ask in self._asked]
             if not answers:
-                break
+                return
             asked = {answer.ask for answer in answers}
             actions[:] = [one for one in actions if not (isinstance(one, _ANSWERS) and one.ask in asked)]
             for answer in answers:
                 self._answered(answer)
-        for lender_id, lender in self._lenders.items():
-            over = [job for job in lender.wanted if job not in self._jobs]
-            for job in over:
-                del lender.wanted[job]
-            if over:
-                self._adjust(lender_id, lender)
+
+    def _settle(self, lender_id: ResourceId, lender: _Lender) -> None:
+        """Forget what is gone, and have so many lent as are wanted."""
+        rif = self._lives.rifs.get(host_name(lender_id))
+        there = rif.resources if rif is not None else {}
+        if lender_id not in there:  # somebody has removed it, or its host is lost
+            lender.wanted.clear()
+        for job in [job for job in lender.wanted if job not in self._jobs]:
+            del lender.wanted[job]
+        if any(copy.there and copy.resource_id not in there for copy in lender.copies):
+            lender.copies = [one for one in lender.copies if not one.there or one.resource_id in there]
+        if rif is not None and rif.state is RifState.UP and lender.retry_at is None:
+            self._adjust(rif, lender_id, lender)
+        if not (lender.copies or lender.wanted):
+            del self._lenders[lender_id]
 
     def _answered(self, answer: Answer | QuestionRefused) -> None:
         lender_id = self._asked.pop(answer.ask)
-        lender = self._lenders[lender_id]
+        lender = self._lenders.get(lender_id, _Lender())
         refused = isinstance(answer, QuestionRefused)
         for copy in [one for one in lender.copies if one.ask == answer.ask]:
             copy.ask = 0
@@ -150,15 +158,8 @@ class Lending:
                 if copy.rests:
                     self._lives.actions.append(TellRm(Rested((copy.resource_id,))))
 
-    def _adjust(self, lender_id: ResourceId, lender: _Lender) -> None:
+    def _adjust(self, rif: ManagedRif, lender_id: ResourceId, lender: _Lender) -> None:
         """Have so many that do not rest as are wanted."""
-        rif = self._lives.rifs.get(host_name(lender_id))
-        if rif is None or rif.state is not RifState.UP:
-            return
-        if lender_id not in rif.resources:  # somebody has removed it
-            lender.wanted.clear()
-        lender.retry_at = None
-        lender.copies = [one for one in lender.copies if not one.there or one.resource_id in rif.resources]
         working = [copy for copy in lender.copies if not copy.rests]
         resting = [copy for copy in lender.copies if copy.rests and not (copy.there and copy.ask)]
         for copy in working[lender.count :]:
@@ -199,20 +200,12 @@ class Lending:
         now = self._lives.now
         for lender_id, lender in list(self._lenders.items()):
             rif = self._lives.rifs.get(host_name(lender_id))
-            there = rif.resources if rif is not None else {}
-            for copy in list(lender.copies):
-                if not copy.is_idle or copy.since_s + LENT_KEEP_S > now:
-                    continue
-                if rif is None or copy.resource_id not in there:
-                    lender.copies.remove(copy)
-                    continue
-                copy.since_s, copy.ask = now, self._next_ask(lender_id)
-                self._requests.asked(RemoveAsked(copy.ask, rif.rif_id, (copy.resource_id,), "wait"))
+            for copy in lender.copies:
+                if rif is not None and copy.is_idle and copy.since_s + LENT_KEEP_S <= now:
+                    copy.since_s, copy.ask = now, self._next_ask(lender_id)
+                    self._requests.asked(RemoveAsked(copy.ask, rif.rif_id, (copy.resource_id,), "wait"))
             if lender.retry_at is not None and lender.retry_at <= now:
                 lender.retry_at = None
-                self._adjust(lender_id, lender)
-            if not (lender.copies or lender.wanted):
-                del self._lenders[lender_id]
 
     def check(self) -> None:
         """Assert that questions and resources agree."""

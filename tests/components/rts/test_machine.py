@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gspc_trio.components.rif.messages import AddResources, DagReport, RemoveResources, RifHello, StopRif
-from gspc_trio.components.rm.events import Added, Coming, JobGone, JobJoined, Removed, Settled
+from gspc_trio.components.rm.events import (
+    Added,
+    Coming,
+    JobGone,
+    JobJoined,
+    Removed,
+    Rested,
+    Resumed,
+    Settled,
+)
 from gspc_trio.components.rm.messages import Revoke, Revoked
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.machine import Rts
@@ -45,6 +54,7 @@ class World:
         self.rm_jobs: set[str] = set()
         self.rm_waits: set[str] = set()
         self.rm_says: deque[Any] = deque()
+        self.resting: set[str] = set()
         self.coming: dict[str, tuple[Resource, ...] | None] = {}
         self.seen: dict[str, dict[str, set[str]]] = {}
         self.stopped = False
@@ -116,6 +126,13 @@ class World:
             self.rm_waits -= ids
             self.rm_says.append(events.RmAnswered(event))
             self.rm_says.append(events.ResourcesLeft(event.resource_ids))
+
+    def rm_Rested(self, event: Rested) -> None:
+        self.resting.update(event.resource_ids)
+
+    def rm_Resumed(self, event: Resumed) -> None:
+        assert self.resting.issuperset(event.resource_ids)
+        self.resting.difference_update(event.resource_ids)
 
     def rm_Coming(self, event: Coming) -> None:
         assert self.coming.get(event.name, "nothing") != event.resources
@@ -242,6 +259,13 @@ class RtsAmongOthers(RuleBasedStateMachine):
         del self.world.seen[job]
         self.world.give(events.JobServerGone(job, left=JobEnd(tasks={TaskState.FINISHED: 1})))
 
+    @precondition(lambda self: self.world.seen and self.resources())
+    @rule(data=st.data(), count=st.integers(0, 2))
+    def lend(self, data: st.DataObject, count: int) -> None:
+        job = data.draw(st.sampled_from(sorted(self.world.seen)))
+        name = data.draw(st.sampled_from(self.resources()))
+        self.world.give(events.LendAsked(job, name, count))
+
     @precondition(lambda self: self.resources())
     @rule(data=st.data(), policy=st.sampled_from(["lose", "wait", "refuse"]))
     def remove(self, data: st.DataObject, policy: str) -> None:
@@ -293,7 +317,7 @@ class RtsAmongOthers(RuleBasedStateMachine):
         chosen = data.draw(st.lists(st.sampled_from(ids), min_size=1))
         self.world.give(events.TeardownAsked(self.world.new_ask(), tuple(chosen)))
 
-    @rule(seconds=st.sampled_from([0.0, 0.1, 1.0, 31.0, 70.0]))
+    @rule(seconds=st.sampled_from([0.0, 0.1, 1.0, 3.0, 31.0, 70.0]))
     def time_passes(self, seconds: float) -> None:
         self.world.now += seconds
         self.world.give(Tick())
