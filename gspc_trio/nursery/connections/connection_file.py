@@ -234,9 +234,13 @@ async def _lock(descriptor: int, directory: Path) -> None:
 
 
 def process_start(pid: int) -> int | None:
-    """Return when a process started (ticks since the host did), 0 if unknown, None if it is gone."""
+    """Return when a process started (ticks since the host did), 0 if unknown, None if it is gone.
+
+    One that has ended, and whose parent has not asked how, is gone.
+    """
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return None if fields[0] == "Z" else int(fields[19])
     except (OSError, ValueError, IndexError):
         pass
     try:

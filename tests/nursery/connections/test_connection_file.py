@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from gspc_trio.nursery.connections.connection_file import (
     claim_connection_file,
     default_connection_file,
     find_live_connection,
+    process_start,
     read_connection_file,
     remove_connection_file,
     write_connection_file,
@@ -208,3 +210,10 @@ async def test_an_unsafe_file_is_not_taken_for_a_stale_one(path: Path) -> None:
     os.chmod(path, 0o644)
     with pytest.raises(ConnectionFileError, match="chmod 600"):
         await find_live_connection(path)
+
+
+def test_a_process_that_has_ended_is_gone_though_its_parent_has_not_asked_how() -> None:
+    with subprocess.Popen(["true"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert process_start(child.pid) is None
+    assert process_start(os.getpid())

@@ -67,9 +67,10 @@ class ManagerServer:
             for message in await peer.receive():
                 if isinstance(message, IncomingCall) and isinstance(message.body, StopRts):
                     message.reply(Done())
+                    await peer.aclose()  # what is said arrives before all ends
                     self.stopped.set()
-                else:
-                    drop_offender(peer, f"a resource manager is not asked {type(message).__name__}")
+                    return
+                drop_offender(peer, f"a resource manager is not asked {type(message).__name__}")
 
     async def _serve_rts(self, peer: Peer) -> None:
         first, *more = await peer.receive()

@@ -11,10 +11,11 @@ import trio
 from gspc_trio.components.rm.messages import Demand, Grant, Release, ServeRts
 from gspc_trio.components.rm.shell.remote import ManagerGone
 from gspc_trio.components.rm.shell.server import open_manager
-from gspc_trio.components.rts.messages import AddDag, Explain, GetStatus
+from gspc_trio.components.rts.messages import AddDag, Explain, GetStatus, StopRts
 from gspc_trio.components.rts.shell.service import open_rts_service
 from gspc_trio.components.wire.codec import wire_codec
 from gspc_trio.core.ids import NO_GRANT
+from gspc_trio.core.messages import Done
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Requirement, Shape
 from gspc_trio.nursery.connections.network import Network
@@ -133,6 +134,11 @@ async def test_a_resource_manager_serves_one_run_time_system():
                     await second.call(ServeRts(0, "two"))
             async with connect() as third:
                 assert (await third.call(ServeRts(0, "three"))).epoch == 122
+            network = Network(wire_codec, token)
+            client = network.connect(server.address, role="control", name="client", expect="rm")
+            async with client as peer:
+                assert await peer.call(StopRts()) == Done()
+            await server.stopped.wait()
 
 
 async def test_a_run_time_system_ends_whose_resource_manager_does_not_come_back(autojump_clock):
