@@ -166,8 +166,8 @@ async def run(
     json, rts = (False, lasting_connection(rts)) if detach else (json, rts)
     set_up_logging(verbose, log_json)
     options: dict[str, Any] = {"name": workflow.stem, "keep_going": keep_going, "threads": threads}
-    options |= {"weight": weight, "priority": priority, "policy": policy} | _layer_option(iml, journal)
-    cached = options | cache_option(caching)
+    options |= {"weight": weight, "priority": priority, "policy": policy}
+    cached = options | cache_option(caching) | _layer_option(iml)
     with json_alone(json) as out:
         to, loaded = out if json else None, _load(workflow, settings or [], from_dump, journal)
         with new_journal(journal, workflow, settings or [], loaded, options) as kept:
@@ -187,13 +187,9 @@ def _load(workflow: Path, settings: list[str], dump: Path | None, journal: Path 
     return loaded if dump is None else begun_with_dump(loaded, dump)
 
 
-def _layer_option(iml: Path | None, journal: Path | None) -> dict[str, DataLayer]:
+def _layer_option(iml: Path | None) -> dict[str, DataLayer]:
     if iml is None:
         return {}
-    if journal is not None:
-        raise UsageError(
-            "--iml keeps values in memory, where --journal cannot find them: give only one of them"
-        )
     return {"data": published_layer(iml)}
 
 
@@ -206,6 +202,7 @@ async def resume(
     settings: Settings = None,
     json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     rts: File = None,
+    iml: Path | None = None,
     records: Path | None = None,
     output: ResultsFile = None,
     caching: Caching = None,
@@ -232,6 +229,8 @@ async def resume(
         With --changed: name=value for a parameter of workflow(); the others stay as they were given first.
     json
         Print one JSON object with outputs, tasks and elapsed_s, and no report.
+    iml
+        Connection file of a running memory layer that keeps large values from now on.
     records
         Write everything that happens from now on to this file, one line of JSON each.
     """
@@ -251,7 +250,7 @@ async def resume(
             await list_reuse(durable, loaded.workflow, dry_run, to)
             if dry_run:
                 return 0
-        options = durable.about.options | cache_option(caching)
+        options = durable.about.options | cache_option(caching) | _layer_option(iml)
         return await _run_loaded(loaded, options, durable, rts, cores, records, to, output, detached=detached)
 
 

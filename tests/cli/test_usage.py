@@ -39,7 +39,6 @@ WRONG = [
     (jobserver, "run flow.py --set m=3", "--set"),
     (jobserver, "run flow.py --set n=many", "--set"),
     (jobserver, "run flow.py --rts x --cores 2", "--cores"),
-    (jobserver, "run flow.py --iml x --journal y", "--journal"),
     (jobserver, "run flow.py --task-output loud", "--task-output"),
     (jobserver, "resume x --cores -1", "--cores -1"),
     (jobserver, "log j1 -- -3", "TASK -3"),

@@ -180,3 +180,62 @@ def test_after_the_code_is_mended_only_what_it_concerns_runs_again(world: World)
     began = traces(marks)
     assert all(began[f"prepare{item}"] == 1 for item in range(20)), "those were kept"
     assert 40 <= sum(began[f"check{item}"] for item in range(1, 21)) < 60
+
+
+LARGE = """
+import time
+from pathlib import Path
+
+from gspc_trio import Net, Workflow
+
+
+def make(folder, number):
+    Path(folder, f"make{number}.{time.time_ns()}").touch()
+    return bytes([number]) * 1_000_000
+
+
+def pack(folder, data):
+    while data[0] > 1 and not Path(folder, "gate").exists():
+        time.sleep(0.02)
+    Path(folder, f"pack.{data[0]}").touch()
+    return {"number": data[0], "parts": [data, data[:2]]}
+
+
+def measure(packed):
+    return [packed["number"], *map(len, packed["parts"])]
+
+
+def workflow(folder: str):
+    net = Net("large")
+    made, packed = net.place("made"), net.place("packed")
+    numbers, where = net.input("numbers", list(range(5))), net.input("where", [folder])
+    net.transition("make", make, {"number": numbers}, made, reads={"folder": where})
+    net.transition("pack", pack, {"data": made}, packed, reads={"folder": where})
+    net.transition("measure", measure, {"packed": packed}, net.output("sizes"))
+    return Workflow(net)
+"""
+
+
+def test_large_results_in_a_memory_layer_outlive_the_job_server_and_the_layer(world: World) -> None:
+    marks, journal = world.folder / "marks", str(world.folder / "journal")
+    marks.mkdir()
+    layer = str(world.folder / "iml.json")
+    server = world.start("iml", "start", "--memory", "4MiB", "--spill", "64MiB", "--connection-file", layer)
+    wait_until(Path(layer).exists, "the memory layer comes up")
+    given = ("--set", f"folder={marks}", "--journal", journal, "--iml", layer, "--cores", "1")
+    process = world.start("jobserver", "run", world.workflow(LARGE), *given)
+
+    def all_durable() -> bool:
+        return 4 <= len(list(marks.iterdir())) == len(list(Path(journal).glob("value.*")))
+
+    wait_until(all_durable, "what has finished is durable")
+    os.kill(process.pid, signal.SIGKILL)
+    server.kill()
+    process.wait()
+    server.wait()
+    (marks / "gate").touch()
+    done = world.run("jobserver", "resume", journal, "--json", "--cores", "1")
+    assert done.returncode == 0, done.stderr
+    assert sorted(json.loads(done.stdout)["outputs"]["sizes"]) == [[n, 1_000_000, 2] for n in range(5)]
+    made = traces(marks)
+    assert sum(made[f"make{n}"] for n in range(5)) <= 6, "only what was under way runs again"

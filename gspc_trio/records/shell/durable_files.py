@@ -55,7 +55,7 @@ class FileSystem:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(path, flags, 0o600)
 
-    def write(self, descriptor: int, data: bytes) -> None:
+    def write(self, descriptor: int, data: bytes | memoryview) -> None:
         """Append all of the data."""
         rest = memoryview(data)
         while rest:
@@ -105,7 +105,7 @@ def make_directories(files: FileSystem, directory: Path) -> None:
             files.sync_directory(directory.parent)
 
 
-def append(files: FileSystem, descriptor: int, data: bytes) -> None:
+def append(files: FileSystem, descriptor: int, data: bytes | memoryview) -> None:
     """Append to a file; durable on return.
 
     Raises:
@@ -115,7 +115,7 @@ def append(files: FileSystem, descriptor: int, data: bytes) -> None:
     files.sync(descriptor)
 
 
-def create_aside(files: FileSystem, directory: Path, data: bytes) -> int:
+def create_aside(files: FileSystem, directory: Path, data: bytes | memoryview) -> int:
     """Write a file that is not in its place yet; return its descriptor, to append to it.
 
     Raises:
@@ -131,7 +131,7 @@ def create_aside(files: FileSystem, directory: Path, data: bytes) -> int:
     return descriptor
 
 
-def put_in_place(files: FileSystem, path: Path, data: bytes) -> int:
+def put_in_place(files: FileSystem, path: Path, data: bytes | memoryview) -> int:
     """Give a file this content, whole or not at all, durable on return; return its descriptor, to append.
 
     Raises:

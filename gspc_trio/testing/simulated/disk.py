@@ -255,7 +255,7 @@ class ProcessFiles(FileSystem):
         self._open[descriptor] = file
         return descriptor
 
-    def write(self, descriptor: int, data: bytes) -> None:
+    def write(self, descriptor: int, data: bytes | memoryview) -> None:
         """Append to a file; a disk that is full, and the last that a kernel does, take some of it."""
         file, disk = self._open[descriptor], self._disk
         if not self._may():

@@ -111,6 +111,7 @@ class JobData:
         self._connect = partial(platform().client, layer.local_address, iml.job)
         self._wake = trio.Event()
         self._closed = False
+        self._put_for_good: list[_Keep] = []
         self._writer: LocalClient | None = None
         self._writing = Lock()
         self.policy = TransferCost(data=self)
@@ -282,6 +283,17 @@ class JobData:
                     self._writer = None
             writer.close()
             raise
+
+    def put(self, view: memoryview) -> str:
+        """Put bytes into the layer; return the id of the data. It goes with the job.
+
+        Raises:
+            ImlError: there is no room for it, or the layer is gone.
+        """
+        made = self._with_writer(lambda writer: writer.write([view]))
+        keep = self.recovery.kept[made] = _Keep(self, made, None)
+        self._put_for_good.append(keep)
+        return made
 
     def publish(self, name: str, value: object) -> None:
         """Keep a value under a name, in place of what has it now; from any thread.

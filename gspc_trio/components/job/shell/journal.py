@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
 import trio
@@ -46,12 +47,15 @@ from gspc_trio.components.job.shell.journal_files import (
     has_journal,
     locked,
 )
+from gspc_trio.components.job.shell.recovery import FIRST_TASK_ID
+from gspc_trio.components.job.shell.stored_values import OpenData, StoredValues
 from gspc_trio.components.job.task_key import Key, Noted, TaskKeys, key_of
 from gspc_trio.components.rif.messages import Orphans
 from gspc_trio.core.ids import JobId, RifId, TaskId
 from gspc_trio.core.task import Reason, Task, TaskState
+from gspc_trio.iml.errors import ImlError
 from gspc_trio.protocol.plain import from_json, to_json
-from gspc_trio.protocol.values import dumps, join, loads
+from gspc_trio.protocol.values import dumps, is_reference, join, loads
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.tokens import Plain
@@ -92,6 +96,8 @@ class Journal:
         is_begun: whether the workflow is in it: there is something to go on from.
         finished_before: tasks that had finished by then.
         syncs: how often it has waited for the disk.
+        stored: large values, each in a file of its own.
+        open_data: returns the bytes of data in the memory layer of the job; None: it has none.
     """
 
     def __init__(
@@ -123,6 +129,8 @@ class Journal:
         self._wake: trio.Event | None = None
         self._framer = Framer()
         self._size_bytes = self._bound_bytes = 0
+        self.stored = StoredValues(disk)
+        self.open_data: OpenData | None = None
 
     @property
     def name(self) -> str:
@@ -177,7 +185,7 @@ class Journal:
             return await self._recover_changed(self._reuse or await self.compare(net, values))
         self.about = replace(self.about, identities=await self._disk.compute(identities_of, net))
         if self._records:
-            records, self._records = self._records, []
+            records, self._records = self.stored.restored(self._records), []
             self._rest = rest_in(records)
             self._has_results = has_results(records)
 
@@ -201,7 +209,8 @@ class Journal:
         engine = WorkflowEngine(net, values, dumps=dumps, loads=loads, join=join)
 
         def look() -> Reuse:
-            results = results_in([*read_earlier(self._disk, number), records])
+            earlier = map(self.stored.still_there, read_earlier(self._disk, number))
+            results = results_in([*earlier, self.stored.restored(records)])
             return reuse(engine, identities_of(net), self.about.identities, results, self.files.digest)
 
         self._reuse = await self._disk.compute(look)
@@ -229,6 +238,9 @@ class Journal:
         self.finished_before = engine.counts()[TaskState.FINISHED]
         keys = TaskKeys(self.about.identities, self.files.mark)
         self.engine = JournaledEngine(engine, self._wake_up, keys)
+        if self.stored.has_some:
+            extract, with_values = self.engine.extract, self.stored.with_values
+            self.engine.extract = lambda task_id: with_values(extract(task_id))
         await self._begin_file(self.engine, taken)
         self.is_begun = True
         return self.engine
@@ -267,7 +279,8 @@ class Journal:
                     await self._woken()
             rows, self._rows = self._rows, []
             if engine.is_whole:
-                await self._write(engine, rows, await self._keys_of(engine, rows))
+                noted = [row for row in rows if row[0] < FIRST_TASK_ID]  # others only make lost data again
+                await self._write(engine, noted, await self._keys_of(engine, noted))
             if rows:
                 kept(len(rows))
             await trio.sleep(GATHER_S)
@@ -297,6 +310,7 @@ class Journal:
     async def _write(
         self, engine: JournaledEngine, rows: list[tuple[TaskId, Values]], keys: list[Key]
     ) -> None:
+        rows = await self._stored(rows)
         frames = [self._framer.frame(encode_record(step)) for step in engine.take_steps()]
         if rows:
             frames.append(self._framer.frame(encode_outcomes(rows, keys)))
@@ -308,6 +322,19 @@ class Journal:
         self._size_bytes += len(data)
         if self._size_bytes > self._bound_bytes:
             await self._begin_file(engine)
+
+    async def _stored(self, rows: list[tuple[TaskId, Values]]) -> list[tuple[TaskId, Values]]:
+        """Return results as they are noted; what lies in the memory layer is durable then."""
+        open_data = self.open_data
+        if open_data is None or not any(is_reference(one) for _, values in rows for one in chain(*values)):
+            return rows
+        try:
+            with self._refused():
+                return await self._disk.compute(self.stored.store, rows, open_data)
+        except ImlError as error:
+            again = f"gspc-jobserver resume {self._disk.name}"
+            why = f"a result was lost before the journal had it: {error}; go on with {again}"
+            raise JournalError(why) from error
 
     async def _begin_file(self, engine: JournaledEngine, taken: Reusable | None = None) -> None:
         """Replace the file by one that begins with the state of now; that of before stays for its results.
@@ -325,12 +352,14 @@ class Journal:
             records.append(encode_record(taken))
         if self._rest:
             records.append(encode_record(self._rest.record()))
-        records.append(encode_record(engine.snapshot()))
+        records.append(encode_record(self.stored.written(engine.snapshot())))
         if self._written:
             rows, keys = zip(*self._written, strict=True)
             records.append(encode_outcomes(rows, keys))
         data = MAGIC + b"".join(map(self._framer.frame, records))
         await self._durably(self._disk.replace(data, keep=self._has_results and taken is None))
+        with self._refused():
+            self.stored.sweep()
         self._has_results = bool(self._written) or taken is not None
         self._size_bytes = len(data)
         self._bound_bytes = max(self._file_bytes_max, 2 * len(data))

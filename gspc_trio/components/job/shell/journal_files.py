@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 _PREFIX = "journal."
 _EARLIER = "earlier."
+_VALUE = "value."
 _NOTE = "job"
 
 EARLIER_BYTES_MAX = 1 << 30
@@ -92,6 +93,22 @@ class JournalDirectory:
     def noted(self) -> str:
         """Return that text. Raises OSError if there is none."""
         return self._files.read(self._directory / _NOTE).decode()
+
+    def values(self) -> list[str]:
+        """Return the names of the files that are large values."""
+        return _names(self._files, self._directory, _VALUE)
+
+    def put_value(self, name: str, data: bytes | memoryview) -> None:
+        """Keep a large value under a name; durable on return. Raises OSError if the disk does not take it."""
+        self._files.close(put_in_place(self._files, self._directory / name, data))
+
+    def read_value(self, name: str) -> bytes:
+        """Return it. Raises OSError if it is not there."""
+        return self._files.read(self._directory / name)
+
+    def remove_value(self, name: str) -> None:
+        """Remove it, if it is there. Raises OSError if that cannot be."""
+        self._files.remove(self._directory / name)
 
     def close(self) -> None:
         """Append no more."""

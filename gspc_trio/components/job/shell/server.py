@@ -179,7 +179,7 @@ async def run_job(
     """
     settings = _found_by_clients_of(rts, settings)
     async with open_scope() as nursery:
-        layer = settings.data or rts.data if journal is None and nested is None else None
+        layer = settings.data or rts.data if nested is None else None
         server = _JobServer(
             engine, code, outputs, settings, open_ended, on_done, journal, patterns or FilePatterns(), layer
         )
@@ -188,7 +188,7 @@ async def run_job(
         here = rts.network.process_info()
         address = await nursery.start(server.listen, rts) if settings.listen else ""
         async with rts.join() as peer, AsyncExitStack() as stack:
-            joining = _registration(settings, here, address, journal, peer)
+            joining = _registration(settings, here, address, journal, peer, layer is not None)
             registered: JobRegistered = await peer.call(joining)
             if journal is not None:
                 journal.note_job(registered.job, peer.instance)
@@ -218,11 +218,17 @@ def _found_by_clients_of(rts: RunTimeSystem, settings: JobSettings) -> JobSettin
 
 
 def _registration(
-    settings: JobSettings, here: ProcessInfo, address: str, journal: Journal | None, rts: Peer
+    settings: JobSettings,
+    here: ProcessInfo,
+    address: str,
+    journal: Journal | None,
+    rts: Peer,
+    has_layer: bool,
 ) -> RegisterJob:
     name, weight, priority = settings.name, settings.weight, settings.priority
-    grace_s = 0.0 if journal is None else RESUME_GRACE_S
-    adopts = "" if journal is None else journal.earlier_job(rts.instance)
+    grace_s, adopts = 0.0, ""
+    if journal is not None and not has_layer:  # results that lie in a layer go with the job server
+        grace_s, adopts = RESUME_GRACE_S, journal.earlier_job(rts.instance)
     return RegisterJob(name, here.pid, here.host, address, weight, grace_s, adopts, priority)
 
 
@@ -302,15 +308,16 @@ class _JobServer:
     async def open_data(self, stack: AsyncExitStack, rts: RunTimeSystem, job_id: JobId, host: str) -> None:
         """Take part in the job's memory layer, if it has one, for as long as the stack is open."""
         engine, named = self.engine, self.engine.named
-        if self.layer is None:
+        if self.layer is None or (named and self.journal is not None):
             if named:
                 raise WorkflowError(
                     f"the workflow takes published data, {min(named)!r}, but the job has no memory layer: "
-                    "give --iml, JobSettings(data=...) or open_rts(data_bytes=...); a journal excludes one"
+                    "give --iml, JobSettings(data=...) or open_rts(data_bytes=...); a journal excludes it"
                 )
             return
         from gspc_trio.components.job.shell.data import open_job_data
         from gspc_trio.iml.shell.arena import arena_at
+        from gspc_trio.iml.shell.platform import platform
 
         settings = self.settings
         bytes_min = self.layer.bytes_min if settings.large_bytes_min is None else settings.large_bytes_min
@@ -326,6 +333,10 @@ class _JobServer:
         )
         self.data = await stack.enter_async_context(opened)
         await self.data.hosts.learn(rts)
+        if self.journal is not None:
+            self.journal.open_data = self.data.open_data
+            if self.journal.stored.has_some:
+                await platform().in_thread(self.journal.stored.move, self.data.put)
         if named:
             engine.resolve({name: await self.data.find(name) for name in sorted(named)})
 
@@ -440,7 +451,7 @@ class _JobServer:
             settings.fate,
             settings.threads,
             self.layer,
-            grace_s=0.0 if self.journal is None else RESUME_GRACE_S,
+            grace_s=0.0 if self.journal is None or self.layer is not None else RESUME_GRACE_S,
             adopts=adopts,
             stage=settings.stage,
             process_key=settings.process_key,
