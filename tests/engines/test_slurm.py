@@ -81,6 +81,17 @@ def test_a_batch_job_that_is_cancelled_comes_back_and_no_result_is_lost(world: W
     world.stop_rts()
 
 
+def test_a_node_that_waits_in_the_queue_says_why(world: World, slurm: Slurm):
+    bootstrap(world, "n1", "n2")
+    waiting = ["bootstrap", "n3", "--strategy=slurm", "--cores=1", f"--set=shared={world.folder / 'shared'}"]
+    asking = world.start("rts", *waiting)
+    wait_until(lambda: "is queued: Resources" in world.run("rts", "status").stdout, "it says why it waits")
+    assert world.run("rts", "teardown", "r2").returncode == 0
+    assert completed(asking).stdout == "n3: r4 is up\n"
+    assert len(slurm.jobs("RUNNING")) == 2
+    world.stop_rts()
+
+
 def test_work_goes_on_while_slurmctld_is_gone(world: World, slurm: Slurm):
     bootstrap(world, "n1")
     slurm.kill_controller()

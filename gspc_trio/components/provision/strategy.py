@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from attrs import field, frozen
@@ -33,6 +33,10 @@ def _last_lines() -> deque[str]:
     return deque(maxlen=LINES_KEPT)
 
 
+def _nobody(text: str) -> None:
+    del text
+
+
 @frozen
 class RifOrder:
     """What a strategy is to start, once.
@@ -47,6 +51,7 @@ class RifOrder:
         credentials: for TLS, issued to this RIF; as secret as the token. "" without TLS.
         grace_s: how long the RIF is to wait for its RTS when it cannot hear it; 0: it ends at once.
         said: the last lines that the RIF printed; the strategy appends, the RTS tells them if it fails.
+        tell: takes what a RIF that is not up yet waits for, in one line for people.
     """
 
     rif_id: RifId
@@ -59,6 +64,7 @@ class RifOrder:
     credentials: str = field(default="", repr=False)
     said: deque[str] = field(factory=_last_lines, eq=False)
     grace_s: float = 0.0
+    tell: Callable[[str], None] = field(default=_nobody, eq=False, repr=False)
 
     def rts_address(self, scheme: str) -> str:
         """Return the first address of the RTS that begins with ``scheme``; ``ws:`` stands for ``wss:`` too.

@@ -150,6 +150,14 @@ class RifLost(Struct, frozen=True):
     reason: str
 
 
+class RifWaits(Struct, frozen=True):
+    """An incarnation that is not up yet waits for something, which ``reason`` names for people."""
+
+    rif_id: RifId
+    incarnation: int
+    reason: str
+
+
 class RifEnded(Struct, frozen=True):
     """The strategy has nothing left of this incarnation: it ended, failed to start, or was killed.
 
@@ -259,6 +267,7 @@ RtsEvent: TypeAlias = (
     | RifConnected
     | RifRestored
     | RifLost
+    | RifWaits
     | RifEnded
     | RifUnfit
     | RifAnswered

@@ -259,6 +259,16 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
     def _rif_lost(self, event: events.RifLost) -> None:
         self._lives.link_lost(event)
 
+    @handles(events.RifWaits)
+    def _rif_waits(self, event: events.RifWaits) -> None:
+        lives = self._lives
+        rif = lives.rifs.get(event.rif_id)
+        if rif is None or rif.incarnation != event.incarnation or rif.state is not RifState.STARTING:
+            return  # it is up, or over: this was under way
+        if rif.link is None and rif.reason != event.reason:
+            rif.reason = event.reason
+            lives.actions.append(RifChanged(lives.now, rif.rif_id, rif.host, *rif.shown))
+
     @handles(events.RifEnded)
     def _rif_ended(self, event: events.RifEnded) -> None:
         self._lives.ended(event)

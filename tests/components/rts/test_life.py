@@ -51,6 +51,20 @@ def test_a_job_that_joins_later_is_told_of_the_rifs_before_the_rm_knows_it():
     ]
 
 
+def test_what_a_host_waits_for_is_told_until_it_is_up():
+    machine = make()
+    queued = events.RifWaits("r1", 1, "slurm job 7 is queued: Resources")
+    run(machine, (0.0, events.BootstrapAsked(1, ("anna",))))
+    told = [RifChanged(1.0, "r1", "anna", "starting", "slurm job 7 is queued: Resources")]
+    assert run(machine, (1.0, queued)) == told
+    assert run(machine, (2.0, queued)) == []
+    assert run(machine, (2.0, events.RifWaits("r1", 2, "it is another"))) == []
+    assert run(machine, (2.0, events.RifWaits("r9", 1, "it is nobody"))) == []
+    run(machine, (3.0, HELLO), (3.0, events.RifAnswered(1, 1, REPORT)))
+    assert run(machine, (3.0, queued)) == []
+    assert RifChanged(3.0, "r1", "anna", "up") in run(machine, (3.0, events.RmAnswered(Added(CORES, "anna"))))
+
+
 def test_a_host_that_fails_is_reported_beside_those_that_came_up():
     machine = make()
     run(

@@ -227,7 +227,7 @@ class BatchStrategy(Performer[SiteAction]):
     def _job_moved(self, action: JobMoved) -> None:
         log.info("%s: %s", action.name, action.text)
         if action.name in self._runs:
-            self._runs[action.name].order.said.append(action.text)
+            self._runs[action.name].order.tell(action.text)
 
     @performs(JobOver)
     def _job_over(self, action: JobOver) -> None:

@@ -73,7 +73,7 @@ class StrategyRuns:
         token: bytes,
         issue: Callable[[RifId], str],
         grace_s: float,
-        put: Callable[[events.RifEnded], None],
+        put: Callable[[events.RifEnded | events.RifWaits], None],
     ) -> None:
         self._strategies = strategies
         self._token = token
@@ -95,6 +95,7 @@ class StrategyRuns:
             self._token,
             self._issue(action.rif_id),
             grace_s=self._grace_s,
+            tell=lambda reason: self._put(events.RifWaits(*key, reason)),
         )
         reason, adrift = "it was ended", False
         try:

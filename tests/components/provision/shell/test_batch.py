@@ -72,7 +72,10 @@ class World:
         python.write_text(PYTHON.format(folder=folder))
         python.chmod(0o755)
         options = {"shared": str(self.shared), "python": str(python), "time": "10m"}
-        self.order = RifOrder("r1", 2, "n1", 3, options, (REACHABLE,), TOKEN, grace_s=30.0)
+        self.told: list[str] = []
+        self.order = RifOrder(
+            "r1", 2, "n1", 3, options, (REACHABLE,), TOKEN, grace_s=30.0, tell=self.told.append
+        )
 
     def is_there(self) -> bool:
         return (self.folder / "job").exists()
@@ -103,7 +106,8 @@ async def test_a_job_tells_the_rif_its_order_and_ends_with_it(world: World):
     assert reason == "folder job 17 ended: as it was told"
     told = json.loads((world.folder / "told").read_text())
     assert (told["rif_id"], told["incarnation"], told["cores"], told["rts"]) == ("r1", 2, 3, REACHABLE)
-    assert list(world.order.said)[-1] == "the last word"
+    assert list(world.order.said) == ["the last word"]
+    assert world.told[0] == "folder job 17 is queued"
     assert world.system.request.name.startswith("gspc-r1-2-")
     assert (world.system.request.cores, world.system.request.time_s) == (3, 600)
     assert list(world.shared.iterdir()) == []
