@@ -24,7 +24,6 @@ from msgspec import Struct, field
 from gspc_trio.components.job.messages import (
     ApplicationCall,
     CancelTask,
-    FindTasks,
     GetDump,
     GetFunctions,
     GetJobStatus,
@@ -401,7 +400,7 @@ _SAID_BY: dict[str, Sequence[type]] = {
     ),
     "control to job": (
         GetJobStatus, WaitJob, ApplicationCall, Watch, GetTask,
-        FindTasks, GetNet, GetMemory, CancelTask, RetryFailed, GetFunctions,
+        GetNet, GetMemory, CancelTask, RetryFailed, GetFunctions,
         GetDump,
     ),
 }  # fmt: skip

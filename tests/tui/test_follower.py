@@ -13,7 +13,6 @@ from trio.testing import MockClock
 
 from gspc_trio.components.job.messages import (
     CancelTask,
-    FindTasks,
     GetNet,
     GetTask,
     RetryFailed,
@@ -205,10 +204,6 @@ async def test_questions_are_answered(autojump_clock: MockClock) -> None:
         assert (failed.traceback, failed.inputs) == ("line 7", (str(FAILS - 1),))
         waiting = await follower.ask(job, GetTask(60))
         assert waiting.why.startswith("task 60 (work) waits for core")
-        found = await follower.ask(job, FindTasks("", ("ready",), 3))
-        assert (len(found.tasks), found.more) == (3, True)
-        found = await follower.ask(job, FindTasks("WRONG"))
-        assert ([it.record.task_id for it in found.tasks], found.more) == ([FAILS], False)
         net = await follower.ask(job, GetNet())
         (transition,) = net.transitions
         assert (transition.name, transition.states[TaskState.FAILED]) == ("work", 1)

@@ -139,34 +139,6 @@ class GetTask(Question[TaskDetails], frozen=True):
     task_id: TaskId
 
 
-class FoundTask(Struct, frozen=True):
-    """The last word on a task, and the host where that says that it is."""
-
-    record: TaskChanged
-    host: str
-
-
-class TaskList(Struct, frozen=True):
-    """Tasks that were looked for, and whether there are more."""
-
-    tasks: tuple[FoundTask, ...]
-    more: bool
-
-
-class FindTasks(Question[TaskList], frozen=True):
-    """Job server: the tasks that it knows by name.
-
-    Attributes:
-        text: what a task's id, name, resource or detail must contain.
-        states: those wanted, none for all.
-        limit: most tasks in the answer.
-    """
-
-    text: str = ""
-    states: tuple[str, ...] = ()
-    limit: Count = 200
-
-
 class GetNet(Question[NetStatus], frozen=True):
     """Job server: the workflow and how far it is."""
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import trio
 from attrs import define, field
@@ -17,8 +17,6 @@ from gspc_trio.components.job.messages import (
     ApplicationReply,
     CancelTask,
     DumpPart,
-    FindTasks,
-    FoundTask,
     GetDump,
     GetFunctions,
     GetJobStatus,
@@ -32,7 +30,6 @@ from gspc_trio.components.job.messages import (
     RetryFailed,
     StopJob,
     TaskDetails,
-    TaskList,
     WaitJob,
 )
 from gspc_trio.components.job.shell.handle import Job
@@ -183,8 +180,6 @@ class JobClients:
             self._retry(call, body.task_id)
         elif isinstance(body, GetTask):
             call.reply(await describe_at_work(job, body.task_id, self._follower))
-        elif isinstance(body, FindTasks):
-            call.reply(find_tasks(job, body.text, body.states, body.limit))
         elif isinstance(body, GetNet):
             call.reply(job.machine.engine.describe())
         elif isinstance(body, GetMemory):
@@ -272,36 +267,11 @@ async def describe_at_work(job: Job, task_id: TaskId, follower: OutputFollower) 
     return details if told is None else replace(details, phase=told.phase, pid=told.pid)
 
 
-def find_tasks(job: Job, text: str, states: tuple[str, ...], limit: int) -> TaskList:
-    """Return those that are known by name and fit, and whether there are others."""
-    progress = job.records.progress.jobs.get(job.job_id)
-    found: list[FoundTask] = []
-    for record in _known(progress) if progress is not None else ():
-        if (not states or record.state.value in states) and (not text or _contains(record, text.lower())):
-            if len(found) == limit:
-                return TaskList(tuple(found), more=True)
-            found.append(FoundTask(record, job.host_of(record.resource_id)))
-    return TaskList(tuple(found), more=False)
-
-
-def _known(progress: JobProgress) -> Iterator[TaskChanged]:
-    """Yield the last words on tasks, those that matter most first."""
-    yield from progress.running.values()
-    yield from progress.failures.values()
-    yield from (record for name, record in progress.live.items() if name not in progress.running)
-    yield from reversed(progress.lately)
-
-
 def _last_word(progress: JobProgress, task_id: TaskId) -> TaskChanged | None:
     for known in (progress.live, progress.failures):
         if task_id in known:
             return known[task_id]
     return next((record for record in progress.lately if record.task_id == task_id), None)
-
-
-def _contains(record: TaskChanged, text: str) -> bool:
-    words = (str(record.task_id), record.name, record.resource_id, record.detail)
-    return any(text in word.lower() for word in words)
 
 
 def _text(argument: bytes) -> str:
