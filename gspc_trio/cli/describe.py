@@ -29,9 +29,10 @@ def describe_status(status: RtsStatus) -> list[str]:
         f"{name:<20}{entry.host:<24}{entry.total_bytes:>16}{entry.free_bytes:>16}"
         for name, entry in status.memories.items()
     ]
-    lines += ["", f"{'JOB':<8}{'NAME':<24}{'WEIGHT':>8}{'DEMAND':>8}{'HELD':>8}{'SHARE':>8}"]
+    lines += ["", f"{'JOB':<8}{'NAME':<24}{'PRIORITY':>10}{'WEIGHT':>8}{'DEMAND':>8}{'HELD':>8}{'SHARE':>8}"]
     lines += [
-        f"{job.job:<8}{job.name:<24}{job.weight:>8g}{job.demand:>8}{job.held:>8}{job.share:>8.2f}"
+        f"{job.job:<8}{job.name:<24}{job.priority:>10}{job.weight:>8g}"
+        f"{job.demand:>8}{job.held:>8}{job.share:>8.2f}"
         for job in status.jobs
     ]
     return lines

@@ -21,7 +21,7 @@ from gspc_trio.components.rts.actions import (
 )
 from gspc_trio.components.rts.history import History
 from gspc_trio.components.rts.lifecycle import LifeCycle, announcement
-from gspc_trio.components.rts.messages import EndedJob, EndState, JobEnd, NewWeight
+from gspc_trio.components.rts.messages import EndedJob, EndState, JobEnd, NewWeight, RegisterJob
 from gspc_trio.components.rts.state import ManagedJob, ManagedRif, RifState
 from gspc_trio.core.ids import Counter, JobId
 from gspc_trio.core.machine import IllegalEvent
@@ -69,9 +69,7 @@ class Jobs:
             return
         orphan = jobs.get(wish.adopts)
         job = self.names.next_name()
-        jobs[job] = ManagedJob(
-            job, event.link, wish.name, wish.pid, wish.host, wish.address, wish.weight, wish.grace_s
-        )
+        jobs[job] = _managed(job, event.link, wish, wish.weight)
         self.links[event.link] = job
         adopted = self._adopt(job, wish.adopts)
         if adopted and orphan is not None and orphan.away_until is None:
@@ -128,9 +126,7 @@ class Jobs:
             del self.links[entry.link]
         # It may have been changed since the job was last told.
         weight = entry.weight if entry is not None and entry.pid else wish.weight
-        self.registered[job] = ManagedJob(
-            job, event.link, wish.name, wish.pid, wish.host, wish.address, weight, wish.grace_s
-        )
+        self.registered[job] = _managed(job, event.link, wish, weight)
         self.links[event.link] = job
         orphan = self.registered.get(wish.adopts)
         if orphan is None or orphan.away_until is not None:
@@ -279,6 +275,20 @@ class Jobs:
                 end.summary,
             )
         )
+
+
+def _managed(job: JobId, link: int, wish: RegisterJob, weight: float) -> ManagedJob:
+    return ManagedJob(
+        job,
+        link,
+        wish.name,
+        wish.pid,
+        wish.host,
+        wish.address,
+        weight,
+        wish.grace_s,
+        priority=wish.priority,
+    )
 
 
 def _bad_weight(weight: float) -> str:

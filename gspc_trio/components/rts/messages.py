@@ -355,6 +355,7 @@ class RegisteredJob(JobEntry, frozen=True):
         share: fraction of all that is held.
         waiting: shape -> number of grants that it waits for.
         holds: class -> number of resources that it holds.
+        priority: jobs of a higher one get resources first.
     """
 
     demand: Count
@@ -362,6 +363,7 @@ class RegisteredJob(JobEntry, frozen=True):
     share: float
     waiting: dict[str, Count]
     holds: dict[str, Count]
+    priority: int = 0
 
 
 class RtsStatus(Struct, frozen=True):

@@ -327,6 +327,7 @@ class ManagedJob(Struct, frozen=True):
     grace_s: float = 0.0
     away_until: float | None = None
     successor: JobId = ""
+    priority: int = 0
 
 
 def checked_dag(rif: ManagedRif, resources: tuple[Resource, ...]) -> tuple[Resource, ...]:

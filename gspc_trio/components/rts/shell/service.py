@@ -579,4 +579,5 @@ def _registered(job: ManagedJob, share: JobShare) -> RegisteredJob:
         share=share.share,
         waiting=share.demand,
         holds=share.held,
+        priority=job.priority,
     )

@@ -116,7 +116,7 @@ class Cluster:
     @asynccontextmanager
     async def job(self, name: str = "count") -> AsyncIterator[JobServer]:
         async with self.network.connect(RTS, role="job", name=name, expect="rts") as peer:
-            answer = await peer.call(RegisterJob(name, 5, "anna"))
+            answer = await peer.call(RegisterJob(name, 5, "anna", priority=3))
             yield JobServer(peer, answer.job)
 
     @asynccontextmanager

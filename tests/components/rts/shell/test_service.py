@@ -139,6 +139,7 @@ async def test_a_job_hears_of_rifs_first_then_gets_what_it_demands(cluster, auto
         assert status.classes["core"] == ClassStatus(total=2, free=0, held=2, blocked=0)
         assert status.jobs[0].held == 2
         assert status.jobs[0].share == 1.0
+        assert status.jobs[0].priority == 3
         assert status.rifs[0].workers == 3
         assert status.rifs[0].state == "up"
 
