@@ -127,9 +127,13 @@ class RemoteManager:
         """Ask how it is, and why requests of a job wait; without an answer all is as it was.
 
         Raises:
-            RemoteError: there is no such job.
+            RemoteError: there is no such job, or nobody to ask about it.
         """
         if self._link is None:
+            if job is not None:
+                raise RemoteError(
+                    "ManagerGone", "the resource manager is away: until it is back nothing begins"
+                )
             return
         try:
             self._status = await self._link.call(GetManagerStatus(), ASK_TIMEOUT_S)

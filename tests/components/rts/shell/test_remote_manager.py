@@ -109,6 +109,10 @@ async def test_work_goes_on_under_its_grants_while_the_resource_manager_is_away(
             first.cancel()
             await trio.sleep(5)
             other.peer.post(Demand(other.job, CORE, 2, NO_GRANT))
+            async with cluster.client() as client:
+                with pytest.raises(RemoteError, match="the resource manager is away"):
+                    await client.call(Explain(other.job))
+                assert (await client.call(GetStatus())).rifs[0].state == "up"
             async with manager(network), cluster.client() as client:
                 new = await granted(other)
                 assert new.resources != kept.resources
