@@ -94,12 +94,16 @@ class Lending:
         lender_id = lender_of(event.resource_id)
         rif = self._lives.rifs.get(host_name(lender_id))
         there = rif is not None and lender_id in rif.resources
-        if event.job not in self._jobs or not (there or lender_id in self._lenders):
+        if not self._is_there(event.job) or not (there or lender_id in self._lenders):
             return  # it is gone, and its tasks with it
         lender = self._lenders.setdefault(lender_id, _Lender())
         lender.wanted.pop(event.job, None)
         if event.count:
             lender.wanted[event.job] = event.count
+
+    def _is_there(self, job: JobId) -> bool:
+        """Whether its job server can be heard."""
+        return job in self._jobs and self._jobs[job].away_until is None
 
     def found(self, rif: ManagedRif) -> None:
         """A RIF has come back to a run-time system that may not know what was lent there."""
@@ -131,8 +135,8 @@ class Lending:
         there = rif.resources if rif is not None else {}
         if lender_id not in there:  # somebody has removed it, or its host is lost
             lender.wanted.clear()
-        for job in [job for job in lender.wanted if job not in self._jobs]:
-            del lender.wanted[job]
+        for job in [job for job in lender.wanted if not self._is_there(job)]:
+            del lender.wanted[job]  # should it come back, it says again what it lends
         if any(copy.there and copy.resource_id not in there for copy in lender.copies):
             lender.copies = [one for one in lender.copies if not one.there or one.resource_id in there]
         if rif is not None and rif.state is RifState.UP and lender.retry_at is None:

@@ -10,6 +10,7 @@ from gspc_trio.components.rm.events import Added, Removed, Rested, Resumed
 from gspc_trio.components.rts import actions, events
 from gspc_trio.components.rts.lending import LENT_KEEP_S, LENT_RESOURCES_MAX, RETRY_S
 from gspc_trio.components.rts.machine import Rts
+from gspc_trio.components.rts.messages import RegisterJob
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
 from tests.components.rts.support import BOOT, JOB, make, run
@@ -72,6 +73,14 @@ def test_what_a_job_lends_goes_with_it(rts: Rts) -> None:
     told = [one for one in run(rts, (4.0, events.JobServerGone("j1", "it was killed"))) if is_told(one)]
     assert actions.TellRm(Rested(("r1.core0+1",))) in told
     assert run(rts, (5.0, lend(1))) == []  # it is no job
+
+
+def test_a_job_that_is_awaited_lends_nothing(rts: Rts) -> None:
+    joined = events.JobConnected(10, RegisterJob("kept", 71, "anna", grace_s=30.0))
+    run(rts, (4.0, lend(0)), (4.0, joined), (4.0, lend(1, "j2")))
+    told = run(rts, (5.0, events.JobServerGone("j2", "it was killed")))
+    assert actions.TellRm(Rested(("r1.core0+1",))) in told
+    assert rts.jobs[-1].away_until == 35.0
 
 
 def test_a_host_that_was_lost_comes_back_without_what_was_lent(rts: Rts) -> None:
