@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,17 @@ from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.iml.shell.layer import join_layer
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.protocol.values import BadValue, decode_reference, dumps, gather, is_reference, loads, spread
+from tests.components.tasks.values import (
+    Array,
+    describe_array,
+    length_of,
+    make_and_die,
+    make_array,
+    make_bytes,
+    make_list,
+    sum_of,
+    total,
+)
 
 # ruff: noqa: ASYNC110 - jobs are watched from outside
 pytestmark = pytest.mark.process
@@ -25,50 +33,6 @@ pytestmark = pytest.mark.process
 MIB = 1 << 20
 BYTES_MIN = DataLayer("").bytes_min
 HANG_S = 60.0
-
-
-class Array:
-    """Stands for an array: pickled with its buffer out of band."""
-
-    def __init__(self, content: Any) -> None:
-        self.content = memoryview(content)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return Array, (pickle.PickleBuffer(self.content),)
-
-
-def make_array(size_bytes: int) -> Array:
-    return Array(bytes(range(256)) * (size_bytes // 256))
-
-
-def describe_array(array: Array) -> tuple[int, bool, bytes, bool]:
-    maps = Path("/proc/self/maps").read_text()
-    return (
-        array.content.nbytes,
-        array.content.readonly,
-        bytes(array.content[254:258]),
-        "memfd:gspc-iml" in maps,
-    )
-
-
-def make_bytes(size_bytes: int) -> bytes:
-    return os.urandom(1) * size_bytes
-
-
-def make_list(length: int) -> list[int]:
-    return list(range(length))
-
-
-def sum_of(view: memoryview) -> tuple[int, bool]:
-    return sum(view), view.readonly
-
-
-def length_of(value: Any) -> int:
-    return len(value)
-
-
-def total(values: list[int]) -> int:
-    return sum(values)
 
 
 def test_a_task_sees_the_buffers_of_another_where_they_lie() -> None:
@@ -105,23 +69,6 @@ def test_what_nobody_refers_to_is_freed() -> None:
             made = executor.submit(make_bytes, MIB)
             assert executor.submit(length_of, made).result(HANG_S) == MIB
             del made
-
-
-class Fatal:
-    """Kills the process that takes it apart."""
-
-    def __reduce__(self) -> Any:
-        os.kill(os.getpid(), signal.SIGKILL)
-        return Fatal, ()
-
-
-def make_and_die(marker: str) -> dict[str, Any]:
-    """Return two results; the first time the process dies between the first and the second."""
-    try:
-        Path(marker).touch(exist_ok=False)
-    except FileExistsError:
-        return {"large": bytes(MIB), "other": 1}
-    return {"large": bytes(MIB), "other": Fatal()}
 
 
 async def test_data_of_an_attempt_that_was_lost_is_freed(
