@@ -15,6 +15,7 @@ from gspc_trio.core.file_sets import all_of_target
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.staging import PLAN_MARK, FilePlan, split_plan
 from gspc_trio.core.task import Task
+from gspc_trio.protocol.values import is_reference
 
 DIGEST_BYTES = 16
 
@@ -82,9 +83,13 @@ class TaskKeys:
         self._noted: dict[TaskId, Noted] = {}
 
     def digest(self, name: str, arguments: Sequence[bytes]) -> bytes | None:
-        """Return the digest of a task's code and arguments; None if the identity of its code is not known."""
+        """Return the digest of a task's code and arguments.
+
+        None if the identity of its code is not known, or if an argument lies in a memory layer: there the
+        data of another run may have its name.
+        """
         begun = self._begun.get(name)
-        if begun is None:
+        if begun is None or any(map(is_reference, arguments)):
             return None
         if len(arguments) == 1:
             return _digest(begun + arguments[0])

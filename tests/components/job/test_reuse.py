@@ -23,6 +23,7 @@ from gspc_trio.components.job.reuse import (
 from gspc_trio.components.job.task_key import NO_KEY, Key, Noted, TaskKeys, files_read, files_stored, key_of
 from gspc_trio.core.staging import FilePlan
 from gspc_trio.core.task import Task
+from gspc_trio.protocol.values import Reference, encode_reference
 from gspc_trio.workflow.engine import WorkflowEngine
 from tests.workflow.model import nets
 from tests.workflow.support import compute, engine_for, next_task
@@ -236,6 +237,13 @@ def test_a_key_is_that_of_the_task_that_was_handed_out() -> None:
     assert engine.keys_of([(task.task_id, ())]) == [("first", noted.digest, ())]
     engine.keys = TaskKeys({"first": b""})  # its code cannot be told from others
     assert engine.keys_of([(task.task_id, ())]) == [NO_KEY]
+
+
+def test_a_task_whose_argument_lies_in_a_memory_layer_is_like_no_other() -> None:
+    keys = TaskKeys({"first": b"v1"})
+    reference = encode_reference(Reference("data.1", 3, (("h1", 3),), 0))
+    assert keys.digest("first", [b"plain"]) is not None
+    assert keys.digest("first", [b"plain", reference]) is None
 
 
 def test_of_a_task_with_files_is_noted_what_they_were() -> None:
