@@ -210,7 +210,7 @@ class LifeCycle(Turn[RtsAction]):
             refused = f"{hello.rif_id} incarnation {hello.incarnation} is refused: {why}"
             self.actions.append(DropLink(event.link, refused))
             return False
-        rif.link, rif.address, rif.pid = event.link, hello.address, hello.pid
+        rif.link, rif.address, rif.pid, rif.reason = event.link, hello.address, hello.pid, ""
         if self._come_up_s(rif) != self.limits.bootstrap_timeout_s:  # from now on it is as quick as any
             rif.timer_at = self.now + self.limits.bootstrap_timeout_s
         self.note_end(rif, hello.ends_in_s)
