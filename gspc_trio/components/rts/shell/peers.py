@@ -264,8 +264,10 @@ class PeerServer:
             if joining.job:
                 if self._service.rm.peers.get(joining.job) is peer:
                     del self._service.rm.peers[joining.job]
-                reason = "" if joining.left is not None else self._dismissed or peer.reason or CANCELLED
-                silent = reason.startswith(SILENT)
+                gone = peer.reason or CANCELLED
+                reason = self._dismissed or f"its job server was lost: {gone}"
+                silent = joining.left is None and not self._dismissed and gone.startswith(SILENT)
+                reason = reason if joining.left is None else ""
                 put(events.JobServerGone(joining.job, reason, joining.left, silent, link))
 
     async def _listen_to_job(self, joined: _JobLink, more: list[object]) -> JobEnd:

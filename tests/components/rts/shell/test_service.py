@@ -208,7 +208,8 @@ async def test_a_client_waits_for_the_end_of_a_job(cluster, autojump_clock):
             await trio.testing.wait_all_tasks_blocked()
             await cluster.service.stop()
     assert ends.pop("j3")[0] == "stopped"
-    assert ends == {"j1": ("finished", "", "well"), "j2": ("stopped", "killed", None)}
+    lost_server = "its job server was lost: killed"
+    assert ends == {"j1": ("finished", "", "well"), "j2": ("stopped", lost_server, None)}
 
 
 @pytest.mark.parametrize(
