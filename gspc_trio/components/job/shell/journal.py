@@ -209,8 +209,8 @@ class Journal:
         engine = WorkflowEngine(net, values, dumps=dumps, loads=loads, join=join)
 
         def look() -> Reuse:
-            earlier = map(self.stored.still_there, read_earlier(self._disk, number))
-            results = results_in([*earlier, self.stored.restored(records)])
+            files = [*read_earlier(self._disk, number), records]
+            results = results_in(map(self.stored.still_there, files))
             return reuse(engine, identities_of(net), self.about.identities, results, self.files.digest)
 
         self._reuse = await self._disk.compute(look)
