@@ -69,10 +69,10 @@ def test_a_broken_run_tells_its_story_and_how_to_replay_it(monkeypatch, capsys):
 def test_a_schedule_shrinks_to_what_is_needed(monkeypatch):
     same_epoch_again(monkeypatch.setattr)
     extra = tuple(Fault("stranger", "rts", step) for step in (3, 9, 20, 40))
-    options = Options(schedule=(*extra[:2], Fault("kill", "rts", 150), *extra[2:]))
+    options = Options(schedule=(*extra[:2], Fault("kill", "rts", 180), *extra[2:]))
     report = simulate(3, options)
     assert report.broken
-    assert shrink(report).schedule == (Fault("kill", "rts", 150),)
+    assert shrink(report).schedule == (Fault("kill", "rts", 180),)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
