@@ -96,7 +96,8 @@ class CacheDirectory:
         names = os.listdir(self._descriptor)
         if TAG in names:
             return
-        if names or not make:
+        # Another run may be about to give the tag its name, or was killed before it did.
+        if not make or not all(map(_BEGUN.fullmatch, names)):
             raise CacheError(f"{self.path} is no cache of gspc-trio: name another directory, or a new one")
         self._put(TAG, _TAG_TEXT)
 

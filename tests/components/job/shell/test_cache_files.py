@@ -63,6 +63,20 @@ def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
         CacheDirectory(tmp_path / "thesis.txt", make=False)
 
 
+def test_a_directory_whose_tag_was_only_begun_is_a_cache(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    begun = tmp_path / f".begun-{0:032x}"
+    begun.write_bytes(b"Signa")
+    with pytest.raises(CacheError, match="is no cache of gspc-trio"):
+        CacheDirectory(tmp_path, make=False)
+    CacheDirectory(tmp_path).put(KEYS[0], entry())
+    assert CacheDirectory(tmp_path, make=False).get(KEYS[0]) == entry()
+    (tmp_path / TAG).unlink()
+    (tmp_path / ".begun-thesis").write_text("mine")
+    with pytest.raises(CacheError, match="is no cache of gspc-trio"):
+        CacheDirectory(tmp_path)
+
+
 def test_damaged_entries_and_what_a_killed_run_has_left_are_not_there(tmp_path: Path) -> None:
     directory = CacheDirectory(tmp_path / "c")
     for key in KEYS[:4]:
