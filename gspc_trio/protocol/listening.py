@@ -29,5 +29,7 @@ def listen_address(host: str, port: int, tls: bool) -> WebSocketAddress:
     if where.host in ("0.0.0.0", "::"):
         raise BadSetting("listen", host, "this stands for many addresses: name the one for other hosts")
     if not (tls or where.is_loopback):
-        raise BadSetting("listen", host, "others can reach it, and nothing would be encrypted: use tls")
+        raise BadSetting(
+            "listen", host, "others can reach it, and nothing would be encrypted: add --tls (tls=True)"
+        )
     return where

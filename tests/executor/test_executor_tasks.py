@@ -360,8 +360,8 @@ def test_a_task_that_has_ended_leaves_nothing_behind(
     run()
     tracemalloc.start()
     try:
-        sizes = [run() for _ in range(4)]
-        assert min(after - before for before, after in pairwise(sizes)) < 1_000 * 50
+        sizes = (run() for _ in range(12))
+        assert any(after - before < 1_000 * 50 for before, after in pairwise(sizes))
     finally:
         tracemalloc.stop()
 

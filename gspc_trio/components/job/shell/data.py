@@ -105,15 +105,13 @@ class JobData:
     ) -> None:
         self.iml = iml
         self.layer = layer
-        self._client: LocalClient | None = None
         self._unneeded: deque[str] = deque()
         self._soon = platform().waker()
-        self._connect = partial(platform().client, layer.local_address, iml.job)
         self._wake = trio.Event()
         self._closed = False
         self._put_for_good: list[_Keep] = []
-        self._writer: LocalClient | None = None
-        self._writing = Lock()
+        connect = partial(platform().client, layer.local_address, iml.job)
+        self._reader, self._writer = _SharedClient(connect), _SharedClient(connect)
         self.policy = TransferCost(data=self)
         self.hosts = DataHosts(iml, self.policy)
         self._near_data = near_data
@@ -240,13 +238,13 @@ class JobData:
         if type(value) in _SHORT:
             return dumps(value)
         if type(value) is Named:
-            data_id, size_bytes, places = self._with_writer(lambda writer: writer.look_up(value.name))
+            data_id, size_bytes, places = self._writer.use(lambda writer: writer.look_up(value.name))
             return Placed(data_id, 0, size_bytes, size_bytes, places).encoded()
         parts = spread(value, self.layer.bytes_min)
         if isinstance(parts, bytes):
             return parts
         try:
-            made = self._with_writer(lambda writer: writer.write(parts.pieces))
+            made = self._writer.use(lambda writer: writer.write(parts.pieces))
         except (LayerGone, NoRoom):
             return dumps(value)
         tracked = self.track(parts.reference(made, self.layer.host))
@@ -262,7 +260,7 @@ class JobData:
             try:
                 with suppress(DuplicateData):  # it was not lost
                     await platform().in_thread(
-                        self._with_writer, lambda writer: writer.write(list(pieces), data_id)
+                        self._writer.use, lambda writer: writer.write(list(pieces), data_id)
                     )
                 return
             except LayerGone:
@@ -270,27 +268,13 @@ class JobData:
                     raise
             await trio.sleep(PAUSE_S)
 
-    def _with_writer(self, work: Callable[[LocalClient], T]) -> T:
-        with self._writing:
-            if self._writer is None:
-                self._writer = self._connect()
-            writer = self._writer
-        try:
-            return work(writer)
-        except LayerGone:
-            with self._writing:
-                if self._writer is writer:
-                    self._writer = None
-            writer.close()
-            raise
-
     def put(self, view: memoryview) -> str:
         """Put bytes into the layer; return the id of the data. It goes with the job.
 
         Raises:
             ImlError: there is no room for it, or the layer is gone.
         """
-        made = self._with_writer(lambda writer: writer.write([view]))
+        made = self._writer.use(lambda writer: writer.write([view]))
         keep = self.recovery.kept[made] = _Keep(self, made, None)
         self._put_for_good.append(keep)
         return made
@@ -303,7 +287,7 @@ class JobData:
             ImlError: there is no room for it, or the layer is gone.
         """
         pieces = published_pieces(value)
-        self._with_writer(lambda writer: writer.publish(name, pieces))
+        self._writer.use(lambda writer: writer.publish(name, pieces))
 
     def read_published(self, name: str) -> Value:
         """Return the value of a name; from any thread.
@@ -311,7 +295,7 @@ class JobData:
         Raises:
             ImlError: nothing has this name, or the layer is gone.
         """
-        data_id = self._with_writer(lambda writer: writer.look_up(name)[0])
+        data_id = self._writer.use(lambda writer: writer.look_up(name)[0])
         return open_published(self.open_data(data_id))
 
     async def find(self, name: str) -> Placed:
@@ -328,18 +312,14 @@ class JobData:
         Raises:
             ImlError: there is no such data (any more), or the layer is gone.
         """
-        client = self._client
-        if client is None:
-            client = self._client = self._connect()
-        try:
-            mapped: mmap.mmap = client.map(data_id)
-        except LayerGone:
-            self._client = None  # the next one asks the server that takes its place
-            client.close()
-            raise
-        # What is mapped stays as it is: the kernel knows of it, and its segment is not used again.
-        client.release(data_id)
-        return memoryview(mapped)
+
+        def map_data(client: LocalClient) -> mmap.mmap:
+            mapped = client.map(data_id)
+            # What is mapped stays as it is: the kernel knows of it, and its segment is not used again.
+            client.release(data_id)
+            return mapped
+
+        return memoryview(self._reader.use(map_data))
 
     def unneeded(self, data_id: str) -> None:
         """Free data soon; from any thread, also in the middle of anything."""
@@ -390,12 +370,46 @@ class JobData:
     def close(self) -> None:
         """The job is over, and its data goes with it."""
         self._closed = True
-        for client in filter(None, (self._client, self._writer)):
-            client.close()
+        self._reader.close()
+        self._writer.close()
 
 
 def _reference_of(argument: bytes) -> Reference:
     return argument.reference if type(argument) is TrackedReference else decode_reference(argument)
+
+
+class _SharedClient:
+    """A client of the memory server of this host for all threads; a new one when its server has gone."""
+
+    def __init__(self, connect: Callable[[], LocalClient]) -> None:
+        self._connect = connect
+        self._client: LocalClient | None = None
+        self._lock = Lock()
+
+    def use(self, work: Callable[[LocalClient], T]) -> T:
+        """Do something with the client; from any thread.
+
+        Raises:
+            ImlError: what the server answers, or that it is gone.
+        """
+        with self._lock:
+            if self._client is None:
+                self._client = self._connect()
+            client = self._client
+        try:
+            return work(client)
+        except LayerGone:
+            with self._lock:
+                if self._client is client:
+                    self._client = None  # the next one asks the server that takes its place
+            client.close()
+            raise
+
+    def close(self) -> None:
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
 
 @asynccontextmanager

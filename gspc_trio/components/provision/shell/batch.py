@@ -81,7 +81,7 @@ class _Run:
 
     Attributes:
         request, script, order: what is submitted, and for which RIF.
-        nursery: for its commands.
+        nursery: for its commands, when ``is_served`` is set.
         over: how it is over with it, when ``ended`` is set.
     """
 
@@ -90,6 +90,7 @@ class _Run:
         self.script = script
         self.order = order
         self.nursery: trio.Nursery
+        self.is_served = trio.Event()
         self.ended = trio.Event()
         self.over: JobOver | None = None
 
@@ -142,7 +143,9 @@ class BatchStrategy(Performer[SiteAction]):
         self._runs[name] = run
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self._serve, run, served)
+                nursery.start_soon(self._serve, run, served)
+                with trio.CancelScope(shield=True):
+                    await run.is_served.wait()
                 try:
                     self._inbox.put(JobWanted(name))
                     await run.ended.wait()
@@ -155,16 +158,11 @@ class BatchStrategy(Performer[SiteAction]):
         assert run.over is not None
         return run.over
 
-    async def _serve(
-        self,
-        run: _Run,
-        scope: trio.CancelScope,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
+    async def _serve(self, run: _Run, scope: trio.CancelScope) -> None:
         """Run the commands of one job and, as long as no other does, drive the site."""
         with scope:
             async with trio.open_nursery() as run.nursery:
-                task_status.started()
+                run.is_served.set()
                 async with self._turn:
                     self._driver = run.nursery
                     await drive(self._site, self._inbox, self.perform)
@@ -197,8 +195,10 @@ class BatchStrategy(Performer[SiteAction]):
         parent = shared or str(Path.home() / SHARED_FOLDER)
         if parent not in self._folders:
             Path(parent).mkdir(mode=0o700, exist_ok=True)
-            # Left ones are found by who runs on the same host: only there does a lock tell whether they are.
-            self._folders[parent] = Folders(parent, f"batch-{socket.gethostname()}-")
+            # Only on the same host does a lock tell what was left. No host has "_" in its name.
+            self._folders[parent] = Folders(
+                parent, f"batch-{socket.gethostname()}_"
+            )  # no host has "_" in its name
         return self._folders[parent]
 
     # What the site decides ----------------------------------------------------------------------------------

@@ -196,3 +196,10 @@ async def test_a_run_time_system_that_nodes_cannot_reach_is_refused(world: World
     order = RifOrder("r1", 2, "n1", 3, {}, ("ws://127.0.0.1:9",), TOKEN)
     with pytest.raises(StrategyError, match="n1 cannot reach the run-time system at"):
         await world.strategy.run(order)
+
+
+async def test_a_strategy_that_is_cancelled_at_once_ends(world: World):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.strategy.run, world.order)
+        nursery.cancel_scope.cancel()
+    assert not world.is_there()
