@@ -39,6 +39,7 @@ class Lane:
         resource_id, grant_id: of the worker, and the grant.
         scope: in which it listens.
         peer: its connection, once there is one.
+        reason: why it was closed, or "".
     """
 
     owner: JobId
@@ -47,6 +48,7 @@ class Lane:
     grant_id: GrantId
     scope: trio.CancelScope = field(factory=trio.CancelScope)
     peer: Peer | None = None
+    reason: str = ""
 
     def allows(self, message: object) -> bool:
         """Return whether this may be said here."""
@@ -60,6 +62,7 @@ class Lane:
 
     def close(self, reason: str) -> None:
         """End it, and its connection."""
+        self.reason = reason
         if self.peer is not None:
             self.peer.drop(reason)
         self.scope.cancel()
@@ -70,7 +73,6 @@ class Endpoints:
 
     Args:
         network, address: of the RIF: endpoints listen where it does.
-        nursery: in which they listen.
         objection: returns why a grant is not honoured on a resource, or "".
         serve: serves a connection over a lane.
     """
@@ -79,19 +81,17 @@ class Endpoints:
         self,
         network: Network,
         address: str,
-        nursery: trio.Nursery,
         objection: Callable[[ResourceId, GrantId], str],
         serve: Callable[[Peer, Lane], Awaitable[None]],
     ) -> None:
         self._network = network
         self._where = parse_address(address)
-        self._nursery = nursery
         self._objection = objection
         self._serve = serve
         self._lanes: dict[JobId, Lane] = {}
 
     async def open(self, call: IncomingCall, asked: OpenEndpoint) -> None:
-        """Open an endpoint, and tell how it is reached."""
+        """Open an endpoint, tell how it is reached, and serve it until it is closed."""
         problem = self._objection(asked.resource_id, asked.grant_id)
         if problem or len(self._lanes) >= ENDPOINTS_MAX:
             problem = problem or f"there may be {ENDPOINTS_MAX} endpoints at one time, and there are"
@@ -99,11 +99,10 @@ class Endpoints:
             return
         name = f"{asked.job}.{secrets.token_hex(4)}"
         lane = self._lanes[name] = Lane(asked.job, name, asked.resource_id, asked.grant_id)
-        await self._nursery.start(self._listen, call, lane)
+        await self._listen(call, lane)
 
-    async def _listen(
-        self, call: IncomingCall, lane: Lane, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def _listen(self, call: IncomingCall, lane: Lane) -> None:
+        """Answer the call, and serve the endpoint until it is closed."""
         network, where = self._network, f"memory:{lane.job}"
         token = b""
         if isinstance(self._where, WebSocketAddress):
@@ -123,19 +122,22 @@ class Endpoints:
             finally:
                 lane.scope.cancel()
 
+        answered = False
         async with trio.open_nursery() as nursery:
             with lane.scope:
                 try:
                     address = await _listening(network, where, serve, nursery)
                     lane.scope.deadline = trio.current_time() + UNUSED_S
                     call.reply(Endpoint(address, token, lane.job))
-                    task_status.started()
+                    answered = True
                     await trio.sleep_forever()
                 except OSError as error:
                     call.fail(error)
-                    task_status.started()
+                    answered = True
                 finally:
                     del self._lanes[lane.job]
+            if not answered:  # it was closed while it opened
+                call.fail(PermissionError(lane.reason))
             nursery.cancel_scope.cancel()
 
     def check_fences(self) -> None:

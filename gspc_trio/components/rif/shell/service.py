@@ -188,7 +188,7 @@ class RifService(Performer[HostAction]):
                 serve = partial(self._network.listen, role="rif", name=self.rif_id)
                 self.address = await nursery.start(serve, listen, self._serve_scheduler)
                 self.machine = RifHost(self.rif_id, self.host, self.address)
-                door = (self._network, self.address, nursery)
+                door = (self._network, self.address)
                 self._endpoints = Endpoints(*door, self._objection, self._serve_scheduler)
                 connect = partial(self._network.connect, rts, role="rif", name=self.rif_id, expect="rts")
                 self._router.grace_s = grace_s

@@ -114,6 +114,32 @@ async def test_an_endpoint_closes_with_its_grant_and_its_job_and_when_nobody_com
             await ask(stage, "r1.gpu0")
 
 
+@pytest.mark.parametrize("by", ["its grant", "its job"])
+async def test_an_endpoint_that_is_closed_while_it_opens_is_refused_and_its_rif_goes_on(
+    by: str, autojump_clock: MockClock
+) -> None:
+    refused = []
+
+    async def try_to_ask(stage: Stage, grant: int) -> None:
+        try:
+            await ask(stage, grant=grant)
+        except RemoteError as error:
+            refused.append(error.message)
+
+    async with open_simulated_backend() as backend, open_stage(backend) as stage:
+        for turns in range(10):  # the end comes at each moment of the opening
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(try_to_ask, stage, 5 + turns)
+                for _ in range(turns):
+                    await trio.lowlevel.checkpoint()
+                end = Revoke((1, 5 + turns), ("r1.core0",)) if by == "its grant" else CloseJobEverywhere("j1")
+                stage.rts.peer.post(end)
+        assert any("was revoked" in message or "j1 is over" in message for message in refused)
+        async with direct(stage, await ask(stage, grant=20)) as worker:
+            worker.submit("r1.core0", 1, grant=20)
+            assert await worker.wait(1) == [(1, "finished")]
+
+
 async def test_an_endpoint_has_a_secret_of_its_own() -> None:
     network = Network(wire_codec, bytes(32))
     where = ("ws://127.0.0.1:0", "ws://127.0.0.1:0")
