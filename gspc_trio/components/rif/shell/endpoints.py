@@ -127,6 +127,7 @@ class Endpoints:
             with lane.scope:
                 try:
                     address = await _listening(network, where, serve, nursery)
+                    await trio.lowlevel.checkpoint_if_cancelled()  # closed just when it had opened
                     lane.scope.deadline = trio.current_time() + UNUSED_S
                     call.reply(Endpoint(address, token, lane.job))
                     answered = True

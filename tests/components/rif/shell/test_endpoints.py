@@ -127,16 +127,16 @@ async def test_an_endpoint_that_is_closed_while_it_opens_is_refused_and_its_rif_
             refused.append(error.message)
 
     async with open_simulated_backend() as backend, open_stage(backend) as stage:
-        for turns in range(10):  # the end comes at each moment of the opening
+        for number in range(40):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(try_to_ask, stage, 5 + turns)
-                for _ in range(turns):
+                nursery.start_soon(try_to_ask, stage, 5 + number)
+                for _ in range(number % 8):  # the end comes at each moment of the opening
                     await trio.lowlevel.checkpoint()
-                end = Revoke((1, 5 + turns), ("r1.core0",)) if by == "its grant" else CloseJobEverywhere("j1")
-                stage.rts.peer.post(end)
+                revoke = Revoke((1, 5 + number), ("r1.core0",))
+                stage.rts.peer.post(revoke if by == "its grant" else CloseJobEverywhere("j1"))
         assert any("was revoked" in message or "j1 is over" in message for message in refused)
-        async with direct(stage, await ask(stage, grant=20)) as worker:
-            worker.submit("r1.core0", 1, grant=20)
+        async with direct(stage, await ask(stage, grant=50)) as worker:
+            worker.submit("r1.core0", 1, grant=50)
             assert await worker.wait(1) == [(1, "finished")]
 
 
