@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, TypeVar
+
+from msgspec import Meta, Struct, ValidationError, convert
 
 from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.arcs import WorkflowError
@@ -22,6 +26,64 @@ UNSAID = "$unsaid"
 
 NOT_SAID_SHOWN_MAX = 5
 """So many of such values are named in an error."""
+
+NUMBER_MAX = 2**53 - 1
+"""The largest number that every reader of JSON gets exactly; ids are not above."""
+
+UNFINISHED = (TaskState.READY, TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELLED)
+"""States of the tasks in a dump."""
+
+Shape = TypeVar("Shape")
+Number = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
+
+
+class SaidError(Struct, frozen=True):
+    """How the last attempt of a task ended."""
+
+    kind: str
+    message: str
+    traceback: str
+
+
+class SaidTask(Struct, frozen=True):
+    """A task of a plain dump, whose inputs are not yet values."""
+
+    id: Number
+    transition: str
+    state: str
+    inputs: list[Plain]
+    error: SaidError | None = None
+
+
+class SaidPlace(Struct, frozen=True):
+    """A place of a plain dump, whose tokens are not yet values."""
+
+    tokens: list[Plain]
+    arrived: list[Number] = []
+
+
+class SaidDump(Struct, frozen=True):
+    """A plain dump, whose tasks and places are not yet looked at."""
+
+    last_task_id: Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+    tasks: list[Plain]
+    places: dict[str, Plain]
+    transitions: list[str]
+    ready: list[str]
+    net: str = ""
+    not_said: list[str] = []
+
+
+IN_WORDS = {
+    "array": "a list",
+    "object": "an object",
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number with a fraction",
+    "bool": "true or false",
+    "null": "null",
+}
+"""How errors name the kinds of values."""
 
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 200
@@ -125,22 +187,18 @@ def engine_from_dump(
         dumps, loads, join: see :class:`WorkflowEngine`.
 
     Raises:
-        WorkflowError: it is no such dump, or of another net, or has values that JSON could not hold.
+        WorkflowError: it is no such dump, or of another net, or has values that JSON could not hold. The
+            message names the place or the task, and says what is wanted.
     """
     if not isinstance(dump, Mapping) or dump.get("format") != PLAIN_FORMAT:
         raise WorkflowError(f"this is no dump of a job (its format is not {PLAIN_FORMAT!r})")
-    if missing := dump.get("not_said"):
-        named = "; ".join(map(str, missing[:NOT_SAID_SHOWN_MAX]))
+    said = _shaped(dump, SaidDump, "")
+    if missing := said.not_said:
+        named = "; ".join(missing[:NOT_SAID_SHOWN_MAX])
         more = len(missing) - NOT_SAID_SHOWN_MAX
         also = f"; and {more} more" if more > 0 else ""
         raise WorkflowError(f"the dump cannot start a job, for JSON cannot hold what it had: {named}{also}")
-    try:
-        state = _state(net, dump, dumps)
-        engine = WorkflowEngine.load(net, state, dumps=dumps, loads=loads, join=join)
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        if isinstance(error, WorkflowError):
-            raise
-        raise WorkflowError(f"the dump is damaged: {type(error).__name__}: {error}") from error
+    engine = WorkflowEngine.load(net, _state(net, said, dumps), dumps=dumps, loads=loads, join=join)
     for transition in engine.running.transitions.values():
         transition.mark()  # a dump may have been edited: what cannot fire costs one look
     for task_id, activity in engine.activities.items():
@@ -149,41 +207,91 @@ def engine_from_dump(
     return engine
 
 
-def _state(net: Net, dump: Mapping[str, Plain], dumps: Callable[[object], bytes]) -> dict[str, Plain]:
+def _shaped(said: Plain, shape: type[Shape], where: str) -> Shape:
+    """Return a part of a dump as what it must be.
+
+    Raises:
+        WorkflowError: it is something else; the message says where, and what is wanted.
+    """
+    try:
+        return convert(said, shape)
+    except ValidationError as error:
+        what, _, path = str(error).partition(" - at `$.")
+        what = re.sub("`([^`]*)`", _in_words, what)
+        at = ", ".join(filter(None, (where, path.rstrip("`"))))
+        raise WorkflowError(f"the dump cannot start a job: {f'{at}: ' if at else ''}{what}") from error
+
+
+def _in_words(kinds: re.Match[str]) -> str:
+    """Return what an error calls ``array`` or ``object | null`` in words; the name of a field stays."""
+    return " or ".join(IN_WORDS.get(kind, kinds[0]) for kind in kinds[1].split(" | "))
+
+
+def _state(net: Net, dump: SaidDump, dumps: Callable[[object], bytes]) -> dict[str, Plain]:
     """Return a plain dump as ``WorkflowEngine.load`` wants it."""
 
-    def data_of(said: Plain) -> bytes:
-        return dumps(_meant(said))
+    def data_of(said: Plain, where: str) -> bytes:
+        try:
+            return dumps(_meant(said))
+        except WorkflowError as error:
+            raise WorkflowError(f"the dump cannot start a job: {where}: {error}") from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise WorkflowError(f"the dump cannot start a job: {where} is no value: {error}") from error
 
-    last = max((max(place.get("arrived", ()), default=0) for place in dump["places"].values()), default=0)
-    places = {}
-    for name, place in dump["places"].items():
-        tokens, arrived = place["tokens"], list(place.get("arrived", ()))[: len(place["tokens"])]
-        newer = len(tokens) - len(arrived)
-        arrived += range(last + 1, last + newer + 1)
-        last += newer
-        places[name] = [arrived, [data_of(said) for said in tokens]]
-    activities = []
-    for task in dump["tasks"]:
-        taken = [
-            [data_of(part) for part in said["$batch"]]
-            if isinstance(said, dict) and "$batch" in said
-            else data_of(said)
-            for said in task["inputs"]
-        ]
-        error = task.get("error")
-        story = None if error is None else [error["kind"], error["message"], error["traceback"], b""]
-        activities.append([task["id"], task["transition"], task["state"], taken, story])
     return {
         "format": FORMAT,
         "net": {
-            "places": _in_order(dump["places"], net.places),
-            "transitions": _in_order(dump["transitions"], net.transitions),
+            "places": _in_order(dump.places, net.places),
+            "transitions": _in_order(dump.transitions, net.transitions),
         },
-        "tokens": {"places": places, "ready": dump["ready"]},
-        "activities": activities,
-        "last_task_id": dump["last_task_id"],
+        "tokens": {"places": _places(dump.places, data_of), "ready": dump.ready},
+        "activities": [_activity(n, said, data_of) for n, said in enumerate(dump.tasks)],
+        "last_task_id": dump.last_task_id,
     }
+
+
+def _places(said: Mapping[str, Plain], data_of: Callable[[Plain, str], bytes]) -> dict[str, list[Plain]]:
+    """Return the tokens by place, and the numbers with which they came; what was added comes last."""
+    places = {name: _shaped(place, SaidPlace, f"place {name!r}") for name, place in said.items()}
+    numbers: set[int] = set()
+    for name, place in places.items():
+        if len(numbers) + len(place.arrived) > len(numbers := numbers.union(place.arrived)):
+            raise WorkflowError(
+                f"the dump cannot start a job: place {name!r}, arrived: a number is there twice"
+            )
+    last = max(numbers, default=0)
+    rows: dict[str, list[Plain]] = {}
+    for name, place in places.items():
+        arrived = place.arrived[: len(place.tokens)]
+        newer = len(place.tokens) - len(arrived)
+        arrived += range(last + 1, last + newer + 1)
+        last += newer
+        values = [data_of(token, f"place {name!r}, token {n}") for n, token in enumerate(place.tokens, 1)]
+        rows[name] = [arrived, values]
+    return rows
+
+
+def _activity(index: int, said: Plain, data_of: Callable[[Plain, str], bytes]) -> list[Plain]:
+    """Return a task under way."""
+    task = _shaped(said, SaidTask, f"tasks[{index}]")
+    where = f"task {task.id} ({task.transition})"
+    if task.state not in UNFINISHED:
+        raise WorkflowError(
+            f"the dump cannot start a job: {where}: its state is {task.state!r}; it must be one of "
+            f"{', '.join(UNFINISHED)}"
+        )
+    taken: list[Plain] = []
+    for number, item in enumerate(task.inputs, 1):
+        at = f"{where}, input {number}"
+        if isinstance(item, dict) and "$batch" in item:
+            taken.append(
+                [data_of(part, at) for part in _shaped(item["$batch"], list[Plain], f"{at}, $batch")]
+            )
+        else:
+            taken.append(data_of(item, at))
+    error = task.error
+    story = None if error is None else [error.kind, error.message, error.traceback, b""]
+    return [task.id, task.transition, task.state, taken, story]
 
 
 def _in_order(names: Sequence[str] | Mapping[str, Plain], order: Mapping[str, object]) -> list[str]:
@@ -207,5 +315,5 @@ def _meant(said: Plain) -> Value:
         if key == "$dict":
             return {_meant(name): _meant(item) for name, item in inner}
     if UNSAID in said:
-        raise WorkflowError(f"the dump cannot start a job: JSON could not hold {said.get('text')}")
+        raise WorkflowError(f"JSON could not hold {said.get('text')}")
     return {key: _meant(item) for key, item in said.items()}

@@ -102,15 +102,39 @@ def dump_activities(activities: Mapping[TaskId, Activity], codec: TokenCodec) ->
 def load_activities(
     rows: list[list[Plain]], running: RunningNet, codec: TokenCodec
 ) -> dict[TaskId, Activity]:
-    """Return the tasks under way; those that were extracted are ready again."""
-    activities = {}
+    """Return the tasks under way; those that were extracted are ready again.
+
+    Raises:
+        WorkflowError: an id is there twice, or a task does not fit the net.
+    """
+    activities: dict[TaskId, Activity] = {}
     for task_id, name, state, taken, error in rows:
+        if task_id in activities:
+            raise WorkflowError(f"the dump has task {task_id} twice: give each an id of its own")
+        _check_task(f"task {task_id} ({name})", name, taken, running)
         task_state = TaskState(state)
         if task_state is TaskState.SUBMITTED:
             task_state = TaskState.READY
         binding = [_load_taken(item, codec) for item in taken]
         activities[task_id] = Activity(running.transitions[name], binding, task_state, _load_error(error))
     return activities
+
+
+def _check_task(where: str, name: str, taken: list[Plain], running: RunningNet) -> None:
+    """See that a task of a dump has a transition of this net, and the inputs which that takes."""
+    transition = running.transitions.get(name)
+    if transition is None or transition.description.is_inline:
+        what = "is inline, and has no tasks" if transition else "is not in this net"
+        raise WorkflowError(f"the dump has {where}, but this transition {what}")
+    arcs = transition.description.inputs
+    if len(taken) != len(arcs):
+        raise WorkflowError(f"{where} has {len(taken)} inputs in the dump; its transition takes {len(arcs)}")
+    for number, (item, arc) in enumerate(zip(taken, arcs, strict=True), 1):
+        is_batch = not isinstance(item, bytes)
+        if is_batch != arc.is_batch or (is_batch and not arc.least <= len(item) <= arc.most):
+            there = f"a batch of {len(item)}" if is_batch else "one token"
+            wanted = f"a batch of {arc.least} to {arc.most}" if arc.is_batch else "one token"
+            raise WorkflowError(f"{where}, input {number} is {there} in the dump; it must be {wanted}")
 
 
 def _dump_taken(token: Token, codec: TokenCodec) -> Plain:
@@ -148,3 +172,11 @@ def check_dump(state: Mapping[str, Plain], running: RunningNet) -> None:
                 f"the dump belongs to another net: its {what} are {', '.join(dumped)}; "
                 f"those of this net are {', '.join(there)}"
             )
+    if strange := [name for name in state["tokens"]["ready"] if name not in running.transitions]:
+        raise WorkflowError(f"the dump has {strange[0]!r} under ready, which is no transition of this net")
+    newest = max((row[0] for row in state["activities"]), default=0)
+    if newest > state["last_task_id"]:
+        raise WorkflowError(
+            f"the dump has task {newest}, but its last_task_id is {state['last_task_id']}: "
+            f"it must be {newest} or more"
+        )

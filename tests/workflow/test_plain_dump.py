@@ -130,18 +130,71 @@ def test_what_json_cannot_hold_is_said_and_starts_no_job() -> None:
         started(net, dump | {"not_said": []})
 
 
+TASK = {"id": 3, "transition": "abs", "state": "ready", "inputs": [-3]}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"format": 1}, "this is no dump of a job"),
         ({"transitions": ["other"]}, "the dump belongs to another net: its transitions are other"),
         ({"places": {}}, "the dump belongs to another net: its places are"),
-        ({"places": 3}, "the dump is damaged"),
-        ({"tasks": [{}]}, "the dump is damaged: KeyError"),
-        ({"tasks": [{"id": 1, "transition": "abs", "state": "gone", "inputs": []}]}, "the dump is damaged"),
+        ({"places": 3}, "places: Expected an object, got a whole number"),
+        ({"places": {"items": {"tokens": "ab"}}}, "place 'items', tokens: Expected a list, got a text"),
+        (
+            {"places": {"items": {"tokens": [1, 2], "arrived": [3, 3]}}},
+            "place 'items', arrived: a number is there twice",
+        ),
+        (
+            {"places": {"items": {"tokens": [1, {"$bytes": 5}]}, "results": {"tokens": []}}},
+            "place 'items', token 2 is no value",
+        ),
+        ({"ready": ["sum"]}, "'sum' under ready, which is no transition"),
+        ({"net": 5}, "net: Expected a text, got a whole number"),
+        ({"not_said": 5}, "not_said: Expected a list, got a whole number"),
+        ({"last_task_id": None}, "last_task_id: Expected a whole number, got null"),
+        ({"last_task_id": 2}, "task 3, but its last_task_id is 2: it must be 3 or more"),
+        ({"tasks": {}}, "tasks: Expected a list, got an object"),
+        ({"tasks": [{}]}, r"tasks\[0\]: Object missing required field `id`"),
+        ({"tasks": [TASK | {"id": -4}]}, r"tasks\[0\], id: Expected a whole number >= 1"),
+        ({"tasks": [TASK | {"id": True}]}, r"tasks\[0\], id: Expected a whole number, got true or false"),
+        ({"tasks": [TASK | {"id": 10**30}]}, r"tasks\[0\], id: Expected a whole number <= 9007199254740991"),
+        ({"tasks": [TASK, TASK]}, "task 3 twice: give each an id of its own"),
+        ({"tasks": [TASK | {"state": "finished"}]}, "its state is 'finished'; it must be one of ready, sub"),
+        (
+            {"tasks": [TASK | {"transition": "sum"}]},
+            r"task 3 \(sum\), but this transition is not in this net",
+        ),
+        ({"tasks": [TASK | {"inputs": []}]}, "has 0 inputs in the dump; its transition takes 1"),
+        ({"tasks": [TASK | {"inputs": [1, 2]}]}, "has 2 inputs in the dump; its transition takes 1"),
+        ({"tasks": [TASK | {"inputs": [{"$batch": [1]}]}]}, "input 1 is a batch of 1 .* must be one token"),
+        ({"tasks": [TASK | {"inputs": [{"$batch": 1}]}]}, r"input 1, \$batch: Expected a list"),
+        ({"tasks": [TASK | {"inputs": [{"$float": "x"}]}]}, r"task 3 \(abs\), input 1 is no value"),
+        ({"tasks": [TASK | {"error": "no"}]}, "error: Expected an object or null, got a text"),
     ],
 )
 def test_what_is_no_dump_of_this_net_is_refused(change: dict[str, Any], message: str) -> None:
     net = farm(abs)
+    dump = dumped(engine_for(net, items=[1])) | {"last_task_id": 3, "tasks": [TASK]}
+    started(net, dump)
+    with pytest.raises(WorkflowError, match=message) as raised:
+        started(net, dump | change)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([[1, 2]], "input 1 is one token in the dump; it must be a batch of 2 to 2"),
+        ([{"$batch": [1, 2, 3]}], "input 1 is a batch of 3 in the dump; it must be a batch of 2 to 2"),
+    ],
+)
+def test_a_batch_of_another_size_is_refused(inputs: list[Any], message: str) -> None:
+    net = Net("sums")
+    net.transition("sum", sum, take(net.input("numbers"), 2), net.output("sums"))
+    engine = engine_for(net, numbers=[1, 2])
+    engine.next()
+    dump = dumped(engine)
+    dump["tasks"][0]["inputs"] = inputs
     with pytest.raises(WorkflowError, match=message):
-        started(net, dumped(engine_for(net, items=[1])) | change)
+        started(net, dump)
