@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from hashlib import blake2b
 from importlib.machinery import SourceFileLoader
+from itertools import pairwise
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -42,7 +43,7 @@ from types import (
     NotImplementedType,
     WrapperDescriptorType,
 )
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 FileIdentity: TypeAlias = Callable[[str], bytes]
 
@@ -71,6 +72,14 @@ _NOT_OF_CLASSES = _SAID_IN_CLASSES | {
     *("__module__", "__dict__", "__weakref__", "__annotations__", "__annotate_func__", "_abc_impl"),
     *("__annotations_cache__", "__annotate__"),
 }
+_NOT_OF_MODULES = frozenset(
+    {
+        *("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__path__", "__file__"),
+        *("__cached__", "__builtins__", "__warningregistry__", "__annotations__", "__annotate__"),
+        *("__annotations_cache__", "__conditional_annotations__"),
+    }
+)
+_ATTRIBUTE_OPERATIONS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR"})
 _GLOBAL_OPERATIONS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME"})
 _PROGRAMS = frozenset({"__main__", "__mp_main__"})
 _OURS = __name__.partition(".")[0]
@@ -233,7 +242,7 @@ class _Digest:
         elif isinstance(value, type):
             self._add_class(value)
         elif isinstance(value, ModuleType):
-            self._say("module", value.__name__)
+            self._add_whole_module(value)
         elif isinstance(value, CodeType):
             self._add_code(value)
         elif isinstance(value, MethodType):
@@ -340,53 +349,63 @@ class _Digest:
 
     def _add_globals(self, function: FunctionType) -> None:
         """Take in what the globals stand for that a function uses, and what it imports when it runs."""
-        namespace, attributes = function.__globals__, tuple(sorted(_attribute_names(function.__code__)))
+        namespace, names = function.__globals__, _names_in(function.__code__)
         own = vars(builtins)
         for name in sorted(global_names(function.__code__)):
             self._say(name)
             value = namespace.get(name, own.get(name, _MISSING))
-            if isinstance(value, ModuleType):
-                self._add_module(value, attributes)
+            if isinstance(value, ModuleType) and name not in names.values:
+                self._add_module(value, names)
             elif value is _MISSING:
                 self._say("missing")
             else:
                 self.add(value)
-        self.add_imports(function.__code__, str(namespace.get("__package__") or ""), attributes)
+        self.add_imports(function.__code__, str(namespace.get("__package__") or ""), names)
 
-    def add_imports(self, code: CodeType, package: str, attributes: tuple[str, ...] | None = None) -> None:
+    def add_imports(self, code: CodeType, package: str, names: _Names | None = None) -> None:
         """Take in what a code imports when it runs; of modules that are loaded what has one of these names.
 
         Args:
             code: the instructions.
             package: in which they are.
-            attributes: names; None: all that the code has.
+            names: None: those that the code has.
         """
-        if attributes is None:
-            attributes = tuple(sorted(_attribute_names(code)))
+        if names is None:
+            names = _names_in(code)
         for name in sorted(_imported_names(code, package)):
-            self._add_import(name, attributes)
+            self._add_import(name, names)
 
-    def _add_module(self, module: ModuleType, attributes: tuple[str, ...]) -> None:
+    def _add_whole_module(self, module: ModuleType) -> None:
+        """Take in all that a module has: nobody knows what is looked up in it; of a library its name."""
+        self._say("module", module.__name__)
+        if is_own(module.__name__):
+            values = tuple(vars(module).items())
+            self._add_items({name: value for name, value in values if name not in _NOT_OF_MODULES})
+
+    def _add_module(self, module: ModuleType, names: _Names) -> None:
         """Take in what a module has of these names; of a library its name."""
         self._say("module", module.__name__)
-        if not is_own(module.__name__) or self._is_again((id(module), attributes), module):
+        if not is_own(module.__name__) or self._is_again((id(module), names), module):
             return
-        for name in attributes:
+        for name in (*names.looked_up, "__getattr__"):
             value = vars(module).get(name, _MISSING)
             if value is _MISSING:
                 continue
             self._say(name)
-            if isinstance(value, ModuleType):
-                self._add_module(value, attributes)
+            if isinstance(value, ModuleType) and name not in names.values:
+                self._add_module(value, names)
             else:
                 self.add(value)
 
-    def _add_import(self, name: str, attributes: tuple[str, ...]) -> None:
+    def _add_import(self, name: str, names: _Names) -> None:
         """Take in a module that is imported when the function runs; nothing is imported for that."""
         self._say("import", name)
         module = sys.modules.get(name)
         if module is not None:
-            self._add_module(module, attributes)
+            if name.rpartition(".")[2] in names.values:
+                self.add(module)
+            else:
+                self._add_module(module, names)
             return
         parent = name.rpartition(".")[0]
         if (parent and parent not in sys.modules) or self._is_again(("import", name), name):
@@ -475,9 +494,49 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _attribute_names(code: CodeType) -> set[str]:
-    """Return all names that a code, and those in it, may look up in a module."""
-    return {name for each in _codes(code) for name in each.co_names}
+class _Names(NamedTuple):
+    """The names in a code, and in those in it.
+
+    Attributes:
+        looked_up: all that may be looked up in a module, sorted.
+        values: names of variables, attributes and imported modules of which not only an attribute is used at
+            once: what they stand for may go anywhere.
+    """
+
+    looked_up: tuple[str, ...]
+    values: frozenset[str]
+
+
+def _names_in(code: CodeType) -> _Names:
+    looked_up: set[str] = set()
+    values: set[str] = set()
+    imported: list[tuple[object, str]] = []
+    for part in _codes(code):
+        looked_up.update(part.co_names)
+        last = ""  # imported, and to be stored
+        for each, following in pairwise(_instructions(part)):
+            if each.opname in ("IMPORT_NAME", "IMPORT_FROM"):
+                last = str(each.argval).rpartition(".")[2]
+            elif last and each.opname not in ("SWAP", "POP_TOP"):
+                imported.append((each.argval, last))
+                last = ""
+            *others, name = _loaded_names(each) or ("",)
+            values.update(others)
+            if following.opname not in _ATTRIBUTE_OPERATIONS or following.argval == "__dict__":
+                values.add(name)
+    values.update(module for variable, module in imported if variable in values)
+    return _Names(tuple(sorted(looked_up)), frozenset(values))
+
+
+def _loaded_names(instruction: dis.Instruction) -> tuple[str, ...]:
+    """Return the names of what an instruction loads: variables or an attribute."""
+    name, opcode = instruction.opname, instruction.opcode
+    if "LOAD_" not in name or name == "LOAD_CLOSURE":
+        return ()
+    if opcode not in dis.hasname and opcode not in dis.haslocal and opcode not in dis.hasfree:
+        return ()
+    names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+    return tuple(map(str, names[1:] if name.startswith("STORE_") else names))
 
 
 def _imported_names(code: CodeType, package: str) -> set[str]:

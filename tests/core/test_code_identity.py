@@ -168,6 +168,51 @@ def test_modules_of_the_user_count_by_what_is_used_of_them(monkeypatch: pytest.M
         assert code_identity(function) == before
 
 
+HELPER_AS_A_VALUE = [
+    "import hand_made as t\nP = {'a': t}\ndef f(x): return P['a'].used(x)",
+    "import hand_made as t\nclass C:\n    tools = t\ndef f(x): return C.tools.used(x)",
+    "import hand_made as t\ndef made(t):\n    return lambda x: t.used(x)\nf = made(t)",
+    "import hand_made as t\ndef h(t, x): return t.used(x)\ndef f(x): return h(t, x)",
+    "import hand_made as t\ndef f(x): return getattr(t, 'us' + 'ed')(x)",
+    "import hand_made as t\ndef f(x): return t.__dict__['us' + 'ed'](x)",
+    "import hand_made as t\ndef f(x):\n    u = t\n    return getattr(u, 'us' + 'ed')(x)",
+    "import hand_made_around as a\ndef h(t, x): return t.used(x)\ndef f(x): return h(a.tools, x)",
+    "def h(t, x): return t.used(x)\ndef f(x):\n    import hand_made\n    return h(hand_made, x)",
+    "def h(t, x): return t.used(x)\ndef f(x):\n    import hand_made as t\n    return h(t, x)",
+    "def h(t): return t.used(1)\ndef f(x):\n    from hand_made_around import tools as t\n    return h(t)",
+    "def h(t, x): return t.used(x)\ndef f(x):\n    import hand_made as t\n    return (lambda: h(t, x))()",
+    "from hand_made_lazy import tools as f",
+    "import hand_made_lazy\ndef f(x): return hand_made_lazy.anything(x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HELPER_AS_A_VALUE)
+def test_modules_that_go_anywhere_count_as_a_whole(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    helper, around, lazy = map(ModuleType, ("hand_made", "hand_made_around", "hand_made_lazy"))
+    for module in (helper, around, lazy):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec("def used(x): return inner()\ndef inner(): return 1\nimport hand_made as itself", vars(helper))
+    exec("import hand_made as tools", vars(around))
+    exec("import hand_made as t\ndef __getattr__(name): return getattr(t, name)", vars(lazy))
+    exec("def tools(x): return vars(t)", vars(lazy))
+    function = defined(text)
+    before = value_identity(function), value_identity([function, helper])
+    assert (code_identity(function), value_identity([function, helper])) == before
+    exec("def inner(): return 2", vars(helper))
+    assert code_identity(function) != before[0]
+    assert value_identity([function, helper]) != before[1]
+
+
+def test_a_module_of_which_attributes_are_used_counts_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("hand_made")
+    monkeypatch.setitem(sys.modules, "hand_made", module)
+    exec("def used(x): return 1\nopen_file = memoryview(b'')", vars(module))
+    assert code_identity(defined("import hand_made as t\ndef f(x):\n    t.x = t.used(x)\n    del t.x"))
+    assert code_identity(defined("def f(x):\n    import hand_made as t\n    return x.used(t.used)"))
+    with pytest.raises(Unidentifiable):
+        value_identity(module)
+
+
 def test_a_module_that_is_imported_later_counts_with_its_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
