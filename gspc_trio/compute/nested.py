@@ -182,6 +182,7 @@ class TaskSession:
         self._futures: dict[int, NestedFuture[Any]] = {}
         self._last = 0
         self._heard: list[int] = []  # ends that the job server may forget
+        self._submitting = 0  # their arguments may hold numbers of tasks that end meanwhile
         self._waits = 0
         self._broken = ""
         self._welcome = threading.Event()
@@ -212,26 +213,31 @@ class TaskSession:
         """Start a task and return its future."""
         self.check()
         future: NestedFuture[Any] = NestedFuture(self)
-        try:
-            arguments = [self._encoded(value) for value in values]
-            size_bytes = sum(len(one) for one in (*leading, *arguments) if isinstance(one, bytes))
-            if size_bytes > ARGUMENTS_BYTES_MAX:
-                raise BadValue(
-                    f"arguments of {size_bytes} bytes, {ARGUMENTS_BYTES_MAX} can travel with a nested task: "
-                    "pass less, or write it to a file and pass its name"
-                )
-        except Exception as error:
-            future.set_exception(error)
-            return future
-        with self._lock:
-            if self._broken:
-                raise ExecutorBroken(f"the task can start no more tasks: {self._broken}")
-            self._last += 1
-            future.number = self._last
-            self._futures[future.number] = future
-            self._forget()
-            self._say(StartNested(future.number, name, code_id, (*leading, *arguments), shape, options))
+        with self._forgetting_later():
+            try:
+                arguments = self._arguments(leading, values)
+            except Exception as error:
+                future.set_exception(error)
+                return future
+            with self._lock:
+                if self._broken:
+                    raise ExecutorBroken(f"the task can start no more tasks: {self._broken}")
+                self._last += 1
+                future.number = self._last
+                self._futures[future.number] = future
+                self._say(StartNested(future.number, name, code_id, arguments, shape, options))
         return future
+
+    def _arguments(self, leading: list[bytes], values: Iterable[object]) -> tuple[bytes | int, ...]:
+        """Return all arguments as they travel; the number of a task stands for its result."""
+        arguments = (*leading, *map(self._encoded, values))
+        size_bytes = sum(len(one) for one in arguments if isinstance(one, bytes))
+        if size_bytes > ARGUMENTS_BYTES_MAX:
+            raise BadValue(
+                f"arguments of {size_bytes} bytes, {ARGUMENTS_BYTES_MAX} can travel with a nested task: "
+                "pass less, or write it to a file and pass its name"
+            )
+        return arguments
 
     def _encoded(self, value: object) -> bytes | int:
         if not isinstance(value, Future):
@@ -286,9 +292,22 @@ class TaskSession:
                 self._forget()
                 self._say(TaskWaits(bool(self._waits)))
 
+    @contextmanager
+    def _forgetting_later(self) -> Iterator[None]:
+        """In this block no end is forgotten: what is submitted may hold its number."""
+        with self._lock:
+            self._submitting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._submitting -= 1
+                if not self._broken:
+                    self._forget()
+
     def _forget(self) -> None:
-        """Say which ends have come; the lock is held."""
-        if self._heard:
+        """Say which ends have come, if nothing is being submitted; the lock is held."""
+        if self._heard and not self._submitting:
             heard, self._heard = self._heard, []
             self._say(ForgetNested(tuple(heard)))
 
@@ -336,9 +355,13 @@ class TaskSession:
     def _ended(self, word: NestedEnded) -> None:
         with self._lock:
             future = self._futures.pop(word.number, None)
+        if future is not None and not future.done():
+            self._settle(future, word)
+        with self._lock:  # only now, when nobody takes its number for an argument any more
             self._heard.append(word.number)
-        if future is None or future.done():
-            return
+
+    @staticmethod
+    def _settle(future: NestedFuture[Any], word: NestedEnded) -> None:
         with suppress(Exception):  # cancelled at this moment
             if word.value is not None:
                 future.set_result(_Encoded(word.value))

@@ -6,6 +6,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -17,11 +18,13 @@ from gspc_trio.compute.nested import ARGUMENTS_BYTES_MAX, current_executor
 from gspc_trio.core.current import ComputePlace, offer_place
 from gspc_trio.core.nested import (
     DEPTH_MAX,
+    ForgetNested,
     NestedBroken,
     NestedDepth,
     NestedEnded,
     StartNested,
     TaskHello,
+    TaskWaits,
     ToTaskProcess,
     decode_said,
     encode,
@@ -54,7 +57,8 @@ class Host(threading.Thread):
                     if not header:
                         return
                     word = decode_said(stream.read(FRAME_HEADER.unpack(header)[0]))
-                self.heard.append(word)
+                    if not isinstance(word, TaskWaits):
+                        self.heard.append(word)
                 data = encode(answer)
                 line.sendall(FRAME_HEADER.pack(len(data)) + data)
 
@@ -95,6 +99,24 @@ def pass_much() -> object:
     return current_executor().submit(len, bytes(ARGUMENTS_BYTES_MAX)).result(HANG_S)
 
 
+class Slow:
+    """A value during whose pickling a task ends."""
+
+    def __init__(self, ends: Future[int]) -> None:
+        self.ends = ends
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        current_executor().submit(abs, -4)  # at which the host says that the task has ended
+        return int, (self.ends.result(HANG_S),)
+
+
+def pass_what_ends_meanwhile() -> object:
+    executor = current_executor()
+    first = executor.submit(abs, -3)
+    executor.submit(max, first, Slow(first)).result(HANG_S)
+    return executor.submit(abs, -5).result(HANG_S)
+
+
 def test_a_task_hears_what_its_nested_task_returned() -> None:
     host = play(Host(0, NestedEnded(1, dumps(3))))
     assert loads(host.compute(start_one)[2][0][0]) == 3
@@ -129,3 +151,17 @@ def test_a_task_for_which_nothing_more_is_run_fails() -> None:
 def test_arguments_that_are_too_long_are_refused_with_the_limit() -> None:
     *_, error = play(Host(0, NestedEnded(1))).compute(pass_much)
     assert f"{ARGUMENTS_BYTES_MAX} can travel with a nested task" in error[1]
+
+
+def test_a_task_that_ends_while_one_that_takes_its_result_is_submitted_is_forgotten_after_that() -> None:
+    pending = NestedDepth(0)
+    ends = (pending, NestedEnded(1, dumps(3)), NestedEnded(3, dumps(3)), NestedEnded(4, dumps(5)))
+    host = play(Host(0, *ends))
+    assert loads(host.compute(pass_what_ends_meanwhile)[2][0][0]) == 5
+    host.join(HANG_S)
+    starts = [word for word in host.heard if isinstance(word, StartNested)]
+    assert starts[2].arguments[1] == 1, "the number of the task that had not ended"
+    forgotten = [number for word in host.heard if isinstance(word, ForgetNested) for number in word.numbers]
+    assert forgotten.count(1) == 1
+    first = next(word for word in host.heard if isinstance(word, ForgetNested) and 1 in word.numbers)
+    assert host.heard.index(first) > host.heard.index(starts[2])
