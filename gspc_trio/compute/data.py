@@ -102,8 +102,7 @@ class LayerSerializer:
 
     def read_published(self, name: str) -> Any:
         """Return the value of a name; see ``core.published``."""
-        data_id = self._with_server(lambda client: client.look_up(name)[0])
-        mapped = self._with_server(lambda client: client.map(data_id))
+        data_id, mapped = self._with_server(lambda client: client.map_published(name))
         self._mapped.append(data_id)
         return values.open_published(memoryview(mapped))
 

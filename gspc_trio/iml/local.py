@@ -19,8 +19,11 @@ from typing import Any, TypeAlias
 
 import msgpack
 
-from gspc_trio.iml.errors import ImlError, LayerGone, error_of
+from gspc_trio.iml.errors import ImlError, LayerGone, UnknownData, error_of
 from gspc_trio.iml.segment import map_readonly, write_all
+
+MAP_TRIES = 100
+"""How often to look up a name whose data is replaced before it is mapped."""
 
 PACKET_BYTES_MAX = 1 << 17
 READ_BYTES_MAX = 1 << 16
@@ -245,6 +248,20 @@ class LocalClient:
         """
         (data_id, size_bytes, places, *_), _ = self._ask(LOOK_UP, name)
         return data_id, size_bytes, tuple((host, there) for host, there in places)
+
+    def map_published(self, name: str) -> tuple[str, mmap.mmap]:
+        """Return the id of the data that has a name, and its bytes as :meth:`map` does.
+
+        Raises:
+            UnknownName: no data has this name.
+            ImlError: there is no room here, or the data is replaced again and again.
+        """
+        for _ in range(MAP_TRIES - 1):
+            data_id = self.look_up(name)[0]
+            with suppress(UnknownData):  # somebody has published other data under the name meanwhile
+                return data_id, self.map(data_id)
+        data_id = self.look_up(name)[0]
+        return data_id, self.map(data_id)
 
     def release(self, data_id: str) -> None:
         """Say that a mapping is gone."""

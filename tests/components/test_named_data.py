@@ -18,7 +18,7 @@ from gspc_trio.iml.shell.server_process import open_server_process
 from gspc_trio.protocol.values import BadValue, is_reference
 from gspc_trio.workflow.arcs import WorkflowError
 from tests.components.tasks.named import count, where
-from tests.components.tasks.published import miss, predict, take, train
+from tests.components.tasks.published import miss, predict, publish_steps, take, train
 from tests.iml.shell.servers import HANG_S, Servers, open_servers
 
 pytestmark = pytest.mark.process
@@ -172,6 +172,17 @@ def test_tasks_and_the_application_publish_for_each_other(threads: bool) -> None
             executor.submit(miss, "nothing").result()
         with pytest.raises(UnknownName):
             executor.read_published("nothing")
+
+
+def test_a_name_is_read_while_a_task_publishes_it_again() -> None:
+    with Executor(1, data_bytes=8 * MIB) as executor:
+        executor.publish("step", 0)
+        count_up = executor.submit(publish_steps, 200)
+        found = [0]
+        while not count_up.done():
+            found.append(executor.read_published("step"))
+        assert found == sorted(found)
+        assert executor.read_published("step") == count_up.result() == 200
 
 
 async def test_a_job_publishes_and_reads_while_it_runs() -> None:

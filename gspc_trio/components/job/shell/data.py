@@ -295,8 +295,7 @@ class JobData:
         Raises:
             ImlError: nothing has this name, or the layer is gone.
         """
-        data_id = self._writer.use(lambda writer: writer.look_up(name)[0])
-        return open_published(self.open_data(data_id))
+        return open_published(self._open(lambda client: client.map_published(name)))
 
     async def find(self, name: str) -> Placed:
         """Return published data as a value.
@@ -312,9 +311,11 @@ class JobData:
         Raises:
             ImlError: there is no such data (any more), or the layer is gone.
         """
+        return self._open(lambda client: (data_id, client.map(data_id)))
 
+    def _open(self, map_some: Callable[[LocalClient], tuple[str, mmap.mmap]]) -> memoryview:
         def map_data(client: LocalClient) -> mmap.mmap:
-            mapped = client.map(data_id)
+            data_id, mapped = map_some(client)
             # What is mapped stays as it is: the kernel knows of it, and its segment is not used again.
             client.release(data_id)
             return mapped
