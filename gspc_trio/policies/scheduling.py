@@ -6,10 +6,12 @@ arguments that returns a :class:`SchedulingPolicy`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
+from numbers import Real
 from random import Random
 from traceback import extract_tb
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
@@ -18,6 +20,7 @@ from gspc_trio.components.job.scheduler.interface import LookAheadPolicy, RetryP
 from gspc_trio.components.job.scheduler.machine import Scheduler
 from gspc_trio.core.ids import JobId
 from gspc_trio.core.similar import did_you_mean
+from gspc_trio.core.task import Shape
 from gspc_trio.policies.lookahead import LookAhead, WorkAhead
 from gspc_trio.policies.retry import Retry
 
@@ -33,12 +36,68 @@ DEFAULT = "default"
 """Name of the usual policy."""
 
 
+Holds: TypeAlias = Callable[[object], bool]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, Real) and _is_number(value) and isfinite(value)
+
+
+def _is_delay(value: object) -> bool:
+    return value is None or _is_finite(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and float(value) >= 0
+
+
+def _is_depth(value: object) -> bool:
+    if not (isinstance(value, tuple) and len(value) == 2 and all(map(_is_count, value))):
+        return False
+    return bool(1 <= value[0] <= value[1])
+
+
+NUMBER: tuple[Holds, str] = (_is_number, "a number, 0 or more")
+FINITE: tuple[Holds, str] = (_is_finite, "a finite number, 0 or more")
+DELAY: tuple[Holds, str] = (_is_delay, "a finite number, 0 or more, or None")
+ANSWER: tuple[Holds, str] = (lambda value: value in (True, False), "True or False")
+
+VALID: Mapping[str, tuple[Holds, str]] = {
+    "elsewhere_s": FINITE,
+    "after_failure": DELAY,
+    "after_loss": DELAY,
+    "after_return": DELAY,
+    "after_wait": FINITE,
+    "after_refusal": DELAY,
+    "alone_after": ANSWER,
+    "ahead_s": NUMBER,
+    "patrol_s": NUMBER,
+    "settle_s": NUMBER,
+    "depth": (_is_depth, "a tuple of two whole numbers (at_least, at_most), 1 <= at_least <= at_most"),
+    "beside_long": (lambda value: _is_count(value) and value != 0, "a whole number, 1 or more"),
+    "takes_long": ANSWER,
+    "learn": FINITE,
+    "worth_taking_back": ANSWER,
+    "shape_of": (lambda value: isinstance(value, Shape), "a Shape"),
+    "credit": (_is_count, "a whole number, 0 or more"),
+    "worth_telling": ANSWER,
+}
+"""Name of a method or an attribute -> whether a value of it can be used, and which can.
+
+Another one would keep a job waiting for ever, or fail it where nobody sees the policy any more.
+"""
+
+
 class PolicyError(ValueError):
     """There is no such scheduling policy, or it is none; the message is one line for people."""
 
 
 class _Blamed:
-    """A part of a policy whose errors say that it was the policy that failed, and where."""
+    """A part of a policy whose errors and unusable values name the method that they come from."""
 
     def __init__(self, part: object) -> None:
         self._part = part
@@ -46,23 +105,37 @@ class _Blamed:
     def __getattr__(self, name: str) -> object:
         value = getattr(self._part, name)
         if not callable(value):
-            return value
+            return self._usable(name, value)
 
         def called(*args: object) -> object:
             try:
-                return value(*args)
+                answer = value(*args)
             except Exception as error:
                 frame = extract_tb(error.__traceback__)[-1]
                 raise PolicyError(
-                    f"{type(self._part).__name__}.{name} of the scheduling policy raised "
+                    f"{self._names(name)} raised "
                     f"{type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
                 ) from error
+            return self._usable(name, answer)
 
         setattr(self, name, called)
         return called
 
+    def _usable(self, name: str, value: object) -> object:
+        holds, valid = VALID[name]
+        if not holds(value):
+            raise PolicyError(f"{self._names(name)} is {value!r:.100}; it must be {valid}")
+        return value
 
-def _blamed(part: PartT) -> PartT:
+    def _names(self, name: str) -> str:
+        return f"{type(self._part).__name__}.{name} of the scheduling policy"
+
+
+def blamed(part: PartT) -> PartT:
+    """Return a part that raises PolicyError for what it raises or what it returns that cannot be used.
+
+    The usual parts, which are asked for each task, are returned as they are.
+    """
     return part if type(part) in (Retry, WorkAhead, LookAhead) else cast("PartT", _Blamed(part))
 
 
@@ -92,9 +165,9 @@ class SchedulingPolicy(Struct, frozen=True):
         """Return a scheduler for a job that follows this policy; the arguments are those of ``Scheduler``."""
         return Scheduler(
             job,
-            retry=_blamed(self.retry),
-            work_ahead=_blamed(self.work_ahead),
-            look_ahead=_blamed(self.look_ahead),
+            retry=blamed(self.retry),
+            work_ahead=blamed(self.work_ahead),
+            look_ahead=blamed(self.look_ahead),
             random=random,
             failed_max=failed_max,
             recording=recording,
@@ -138,10 +211,11 @@ def _loaded(entry: EntryPoint) -> object:
 
 
 def checked_policy(policy: object, what: str) -> SchedulingPolicy:
-    """Return a policy all of whose parts have the methods that a scheduler asks.
+    """Return a policy all of whose parts are objects with the methods that a scheduler asks.
 
     Raises:
-        PolicyError: it is none, a part lacks a method, or ``ready_max`` is no positive whole number.
+        PolicyError: it is none, a part is a class or lacks a method, or ``ready_max`` is no positive whole
+            number.
     """
     if not isinstance(policy, SchedulingPolicy):
         raise PolicyError(f"{what} is no SchedulingPolicy but {policy!r}")
@@ -150,6 +224,10 @@ def checked_policy(policy: object, what: str) -> SchedulingPolicy:
         ("work_ahead", policy.work_ahead, WorkAheadPolicy),
         ("look_ahead", policy.look_ahead, LookAheadPolicy),
     ):
+        if isinstance(part, type):
+            raise PolicyError(
+                f"{what}: its {name} is a class, which is no policy yet: write {part.__name__}()"
+            )
         missing = [method for method in _methods(kind) if not hasattr(part, method)]
         if missing:
             raise PolicyError(f"{what}: its {name} is {part!r}, which has no {missing[0]}")

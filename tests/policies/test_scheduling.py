@@ -6,15 +6,33 @@ from pathlib import Path
 
 import pytest
 
-from gspc_trio.components.job.scheduler.interface import TasksReady
-from gspc_trio.core.task import Task
-from gspc_trio.policies.lookahead import LookAhead
-from gspc_trio.policies.scheduling import USUAL, PolicyError, SchedulingPolicy, find_policy
+from gspc_trio.components.job.scheduler.interface import (
+    LookAheadPolicy,
+    ResourcesUp,
+    RetryPolicy,
+    TasksReady,
+    WorkAheadPolicy,
+)
+from gspc_trio.components.rm.messages import Grant
+from gspc_trio.core.resources import Resource
+from gspc_trio.core.task import CORE, Task
+from gspc_trio.policies.lookahead import LookAhead, WorkAhead
+from gspc_trio.policies.retry import Retry
+from gspc_trio.policies.scheduling import USUAL, VALID, PolicyError, SchedulingPolicy, blamed, find_policy
 
 
 class Nothing(LookAhead, frozen=True):
     def credit(self, waiting: int) -> int:
         return waiting // 0
+
+
+class Never(WorkAhead, frozen=True):
+    def depth(self, *_measured: float) -> tuple[int, int]:
+        return (0, 0)
+
+
+class Wordy(Retry, frozen=True):
+    elsewhere_s: str = "soon"  # type: ignore[assignment]
 
 
 def test_the_usual_policy_has_a_name() -> None:
@@ -49,6 +67,7 @@ def test_policies_of_installed_packages_are_found(tmp_path: Path, monkeypatch: p
     ("policy", "why"),
     [
         (SchedulingPolicy(retry=3), "the policy: its retry is 3, which has no elsewhere_s"),  # type: ignore[arg-type]
+        (SchedulingPolicy(look_ahead=Nothing), r"its look_ahead is a class.*: write Nothing\(\)"),  # type: ignore[arg-type]
         (SchedulingPolicy(ready_max=0), "the policy: ready_max is 0; it is a number of tasks, 1 or more"),
     ],
 )
@@ -64,3 +83,57 @@ def test_a_scheduler_says_which_part_of_a_policy_failed() -> None:
     ):
         scheduler.handle(TasksReady((Task(1, "t", 1),)), 0.0)
     assert scheduler.job == "j7"
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("usual", "method", "value", "valid"),
+    [
+        (WorkAhead, "depth", (0, 0), "1 <= at_least <= at_most"),
+        (WorkAhead, "depth", (3, 2), "1 <= at_least <= at_most"),
+        (WorkAhead, "depth", None, "two whole numbers"),
+        (WorkAhead, "beside_long", 0, "a whole number, 1 or more"),
+        (WorkAhead, "takes_long", None, "True or False"),
+        (WorkAhead, "learn", NAN, "a finite number, 0 or more"),
+        (Retry, "after_failure", NAN, "a finite number, 0 or more, or None"),
+        (Retry, "after_failure", INF, "a finite number, 0 or more, or None"),
+        (Retry, "after_failure", "soon", "a finite number, 0 or more, or None"),
+        (Retry, "after_failure", True, "a finite number, 0 or more, or None"),
+        (Retry, "after_loss", -1.0, "a finite number, 0 or more, or None"),
+        (Retry, "after_wait", None, "a finite number, 0 or more"),
+        (Retry, "alone_after", None, "True or False"),
+        (LookAhead, "shape_of", None, "a Shape"),
+        (LookAhead, "credit", 1.5, "a whole number, 0 or more"),
+    ],
+)
+def test_a_value_that_cannot_be_used_names_its_method(
+    usual: type, method: str, value: object, valid: str
+) -> None:
+    odd = type("Odd", (usual,), {method: lambda *_args: value}, frozen=True)()
+    with pytest.raises(PolicyError) as raised:
+        getattr(blamed(odd), method)(1, 2, 3)
+    says = f"Odd.{method} of the scheduling policy is {value!r}; it must be "
+    assert str(raised.value).startswith(says)
+    assert valid in str(raised.value)
+
+
+def test_a_time_that_is_no_number_is_refused_and_there_is_a_rule_for_each_value() -> None:
+    with pytest.raises(PolicyError, match=r"Wordy.elsewhere_s of the scheduling policy is 'soon'"):
+        _ = blamed(Wordy()).elsewhere_s
+    kinds = (RetryPolicy, WorkAheadPolicy, LookAheadPolicy)
+    assert {name for kind in kinds for name in vars(kind) if not name.startswith("_")} == {*VALID}
+
+
+def test_parts_that_are_the_usual_ones_are_asked_directly() -> None:
+    for part in (USUAL.retry, USUAL.work_ahead, USUAL.look_ahead):
+        assert blamed(part) is part
+
+
+def test_a_scheduler_of_a_policy_that_sends_nothing_says_so() -> None:
+    scheduler = SchedulingPolicy(work_ahead=Never()).scheduler("j7")
+    scheduler.handle(ResourcesUp((Resource("core0", "core"),)), 0.0)
+    scheduler.handle(TasksReady((Task(1, "t", 1),)), 0.0)
+    with pytest.raises(PolicyError, match=r"Never.depth of the scheduling policy is \(0, 0\); it must be"):
+        scheduler.handle(Grant("j7", CORE, (1, 1), ("core0",)), 0.0)
