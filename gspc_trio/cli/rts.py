@@ -37,6 +37,7 @@ from gspc_trio.cli.common import (
 from gspc_trio.cli.describe import describe_status
 from gspc_trio.cli.waiting import describe_waiting
 from gspc_trio.components.provision.strategy import parse_time
+from gspc_trio.components.rif.messages import MemoryServer
 from gspc_trio.components.rm.shell.remote import RemoteManager
 from gspc_trio.components.rts.messages import NO_STRATEGY, StopRts
 from gspc_trio.components.rts.shell.client import join_rts
@@ -45,6 +46,7 @@ from gspc_trio.components.rts.shell.system import RtsSettings, open_rm, open_sys
 from gspc_trio.core.resources import Resource
 from gspc_trio.iml.quota import parse_size
 from gspc_trio.nursery.connections.connection_file import (
+    ConnectionFileError,
     ConnectionInfo,
     claim_connection_file,
     find_live_connection,
@@ -343,23 +345,32 @@ async def start_iml(
     rif_id
         The RIF.
     memory
-        How much shared memory it may use, e.g. 4GiB; by default what its RIF was told, or a quarter of the
-        memory of its host.
+        How much shared memory it may use, e.g. 4GiB; by default, and with 0, what its RIF was told, or a
+        quarter of the memory of its host.
     spill
-        How much disk it may use when its memory is full, e.g. 20GiB; by default what its RIF was told.
+        How much disk it may use when its memory is full, e.g. 20GiB; by default, and with 0, what its RIF was
+        told.
     publish
-        Write how the layer is reached to this file, for gspc-jobserver run --iml FILE and gspc-iml.
+        Write how the layer is reached to this file, for gspc-jobserver run --iml FILE and gspc-iml. It
+        replaces a connection file of a service that has ended, and no other file.
     """
     sizes = (parse_size(memory or "0"), parse_size(spill or "0"))
     async with join_rts(running_connection(connection_file)) as rts:
+        rifs = (await rts.status()).rifs
+        if publish is not None:
+            alive = await find_live_connection(publish)
+            if alive is not None and alive.address not in {rif.memory_layer for rif in rifs}:
+                raise UsageError(
+                    f"--publish {publish}: this is the connection file of a service that runs (process "
+                    f"{alive.pid}, {alive.address}): name another file"
+                )
         server = await rts.start_iml(rif_id, memory_bytes=sizes[0], spill_bytes=sizes[1])
-        hosts = {rif.rif_id: rif.host for rif in (await rts.status()).rifs}
-    if publish is not None:
-        layer = server.layer
-        info = ConnectionInfo.create(layer.address, layer.token, VERSION, layer.credentials)
-        host = info.host if hosts.get(rif_id) == info.host else server.host
-        info = evolve(info, pid=server.pid, process_started=0, host=host)
-        write_connection_file(publish, info)
+        if publish is not None:
+            try:
+                _publish_layer(publish, server, {rif.rif_id: rif.host for rif in rifs}.get(rif_id, ""))
+            except ConnectionFileError:
+                await rts.stop_iml(rif_id)  # nobody could find it
+                raise
     if json:
         told = {"rif": rif_id, "layer": server.layer.address, "memory_bytes": server.memory_bytes}
         print_json(told | {"spill_bytes": server.spill_bytes})
@@ -369,9 +380,18 @@ async def start_iml(
             print(f"connection file {publish}")
 
 
+def _publish_layer(path: Path, server: MemoryServer, rif_host: str) -> None:
+    layer = server.layer
+    info = ConnectionInfo.create(layer.address, layer.token, VERSION, layer.credentials)
+    host = info.host if rif_host == info.host else server.host
+    write_connection_file(path, evolve(info, pid=server.pid, process_started=0, host=host))
+
+
 @app.command
 async def stop_iml(rif_id: str, *, connection_file: RunningFile = None) -> None:
     """Stop the memory server that was started with start-iml; what only that has is lost.
+
+    A file of start-iml --publish stays. If the layer has ended with this server, the file is of no use.
 
     Parameters
     ----------

@@ -95,8 +95,10 @@ def write_connection_file(path: Path, info: ConnectionInfo) -> None:
     alone.
 
     Raises:
-        ConnectionFileError: the directory is another user's or open to others, or the file cannot be written.
+        ConnectionFileError: the directory is another user's or open to others, or the file cannot be written,
+            or the one that is there is no connection file, or unsafe: it stays as it is.
     """
+    _read_if_there(path)
     data = {
         "address": info.address,
         "token": info.token.hex(),
@@ -136,6 +138,7 @@ def read_connection_file(path: Path) -> ConnectionInfo:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ConnectionFileError(f"{path} is not a connection file")
+            info = _parse(path, file.read(SIZE_BYTES_MAX))  # first: of another file, nothing else matters
             if status.st_uid != os.getuid():
                 raise ConnectionFileError(
                     f"the connection file {path} belongs to user {status.st_uid}, not to you"
@@ -145,18 +148,22 @@ def read_connection_file(path: Path) -> ConnectionInfo:
                     f"others can read the connection file {path} (mode {stat.S_IMODE(status.st_mode):04o}), "
                     f"so its token is not secret: chmod 600 {path}, and restart the service"
                 )
-            text = file.read(SIZE_BYTES_MAX)
+            return info
     except FileNotFoundError:
         raise ConnectionFileError(
             f"there is no connection file {path}: start the service, or name its file"
         ) from None
     except OSError as error:
         raise ConnectionFileError(f"cannot read the connection file {path}: {error.strerror}") from error
-    return _parse(path, text)
 
 
 def _read_if_there(path: Path) -> ConnectionInfo | None:
-    return read_connection_file(path) if os.path.lexists(path) else None
+    try:
+        return read_connection_file(path)
+    except ConnectionFileError:
+        if os.path.lexists(path):
+            raise
+        return None  # it was never there, or its service has just removed it
 
 
 def remove_connection_file(path: Path, info: ConnectionInfo) -> None:

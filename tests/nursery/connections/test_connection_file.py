@@ -111,9 +111,11 @@ def test_a_missing_file_says_so(path: Path) -> None:
 def test_another_file_is_refused(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding="latin-1")
-    path.chmod(0o600)
     with pytest.raises(ConnectionFileError, match="is not a connection file"):
         read_connection_file(path)
+    with pytest.raises(ConnectionFileError, match="is not a connection file"):
+        write_connection_file(path, INFO)
+    assert path.read_text(encoding="latin-1") == text
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psutil
 import pytest
 import trio
 
 from gspc_trio import JobSettings, farm, open_job, open_rts
+from gspc_trio.cli import rts as commands
+from gspc_trio.cli.common import UsageError
 from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.nursery.connections.connection_file import ConnectionFileError
 from gspc_trio.nursery.connections.rpc import RemoteError
 
 HANG_S = 60.0
@@ -61,3 +66,29 @@ async def test_a_memory_server_that_dies_is_no_longer_shown() -> None:
             while (await shown(rts))[1]:  # noqa: ASYNC110 - nothing tells of it
                 await trio.sleep(0.01)
             await rts.start_iml("r1", memory_bytes=MEMORY_BYTES)
+
+
+async def test_a_layer_is_published_in_place_of_an_ended_one_and_of_no_other_file(tmp_path: Path) -> None:
+    own, source, layer = tmp_path / "rts.json", tmp_path / "flow.py", tmp_path / "iml.json"
+    source.write_text("def workflow(): ...\n")
+    source.chmod(0o644)
+
+    async def start(publish: Path) -> None:
+        await commands.start_iml("r1", memory="16MiB", publish=publish, connection_file=own)
+
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1, publish=own):
+            written = own.read_text()
+            with pytest.raises(ConnectionFileError, match=r"flow\.py is not a connection file"):
+                await start(source)
+            with pytest.raises(UsageError, match=r"connection file of a service that runs .* name another"):
+                await start(own)
+            with pytest.raises(ConnectionFileError, match="cannot write the connection file /proc/iml"):
+                await start(Path("/proc/iml.json"))
+            assert not servers()
+            assert (source.read_text(), own.read_text()) == ("def workflow(): ...\n", written)
+            await start(layer)
+            first = layer.read_text()
+            await commands.stop_iml("r1", connection_file=own)
+            await start(layer)
+            assert layer.read_text() != first
