@@ -16,7 +16,7 @@ from attrs import define, field
 
 from gspc_trio.components.rif.messages import Endpoint, OpenEndpoint
 from gspc_trio.components.wire.codec import wire_codec
-from gspc_trio.components.worker.messages import Cancel, DefineCode, OpenJob, Submit, TakeBack
+from gspc_trio.components.worker.messages import Cancel, DefineCode, OpenJob, Submit, TakeBack, ToTask
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
 from gspc_trio.nursery.connections.network import Network
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, drop_offender
@@ -58,6 +58,8 @@ class Lane:
             return message.resources == (self.resource_id,) and message.grant_id == self.grant_id
         if isinstance(message, Cancel | TakeBack):
             return message.resource_id == self.resource_id
+        if isinstance(message, ToTask):
+            return message.job == self.job
         return isinstance(message, DefineCode)
 
     def close(self, reason: str) -> None:

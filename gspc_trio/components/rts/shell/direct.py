@@ -19,15 +19,18 @@ from gspc_trio.components.worker.messages import (
     Cancel,
     DefineCode,
     Finished,
+    FromTask,
     OpenJob,
     Submission,
     Submit,
+    ToTask,
 )
 from gspc_trio.compute.code import function_code
 from gspc_trio.core.ids import JobId, ResourceId, TaskId
+from gspc_trio.core.nested import NestedBroken, encode
 from gspc_trio.core.task import Outcome, Reason
 from gspc_trio.nursery.connections.network import Network
-from gspc_trio.nursery.connections.rpc import Peer, PeerGone
+from gspc_trio.nursery.connections.rpc import CLOSED_HERE, Peer, PeerGone
 from gspc_trio.nursery.scopes.scope import open_scope
 from gspc_trio.protocol.values import dumps, loads
 
@@ -70,6 +73,7 @@ class DirectWorker:
         self._codes: dict[bytes, int] = {}
         self._calls: dict[TaskId, _Call] = {}
         self._last = 0
+        self._closed = False
 
     async def run(self, function: Callable[..., object], *arguments: object) -> Any:
         """Run a function at the worker and return what it returns; cancelled, it is stopped there.
@@ -79,8 +83,12 @@ class DirectWorker:
         Raises:
             BadCode, BadValue: the function or an argument cannot be sent.
             CallFailed: it raised, or was lost or refused.
-            PeerGone: the endpoint was closed: the grant is over, or the host is gone.
+            PeerGone: the endpoint was closed: the grant is over, the host is gone, or the block of
+                :func:`open_worker` was left.
         """
+        if self._closed or self._peer.reason:
+            await trio.lowlevel.checkpoint()
+            raise self._gone()
         code = function_code(function)
         number = self._codes.get(code)
         if number is None:
@@ -100,7 +108,7 @@ class DirectWorker:
         finally:
             del self._calls[task_id]
         if call.outcome is None:
-            raise PeerGone(self._peer.reason)
+            raise self._gone()
         if call.outcome.reason is not Reason.FINISHED:
             raise CallFailed(call.outcome)
         return loads(call.outcome.values[0][0])
@@ -113,13 +121,28 @@ class DirectWorker:
                     if isinstance(message, Finished):
                         for outcome in message.outcomes:
                             self._end(outcome.task_id, outcome)
+                    elif isinstance(message, FromTask):
+                        self._refuse_nested(message)
                     elif not isinstance(message, Begun):
                         self._peer.drop(f"a worker does not say {type(message).__name__}")
         except PeerGone:
-            for task_id in list(self._calls):
-                self._end(task_id, None)
+            pass
+        finally:
+            self._closed = True
+            for call in self._calls.values():
+                call.over.set()
 
-    def _end(self, task_id: TaskId, outcome: Outcome | None) -> None:
+    def _gone(self) -> PeerGone:
+        return PeerGone(self._peer.reason or CLOSED_HERE)
+
+    def _refuse_nested(self, message: FromTask) -> None:
+        """Tell a task that calls current_executor() that nobody here could run others for it."""
+        if message.data:
+            refusal = encode(NestedBroken("it was called by open_worker, at one worker alone"))
+            for data in (refusal, b""):
+                self._peer.post(ToTask(message.job, message.session, data))
+
+    def _end(self, task_id: TaskId, outcome: Outcome) -> None:
         call = self._calls.get(task_id)
         if call is not None:  # else nobody waits for it any more
             call.outcome = outcome
