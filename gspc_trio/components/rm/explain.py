@@ -80,9 +80,15 @@ class ExplainedRequest(WaitingRequest, frozen=True):
 
 
 class Explained(Struct, frozen=True):
-    """Why each request of a job waits."""
+    """Why each request of a job waits.
+
+    Attributes:
+        waiting: the requests, with times on the clock of the resource manager.
+        now_s: what that clock shows.
+    """
 
     waiting: tuple[ExplainedRequest, ...]
+    now_s: float
 
 
 class ExplainJob(Question[Explained], frozen=True):

@@ -139,7 +139,7 @@ class RemoteManager:
             self._status = await self._link.call(GetManagerStatus(), ASK_TIMEOUT_S)
             if job is not None:
                 found: Explained = await self._link.call(ExplainJob(job), ASK_TIMEOUT_S)
-                self._explained = {job: found.waiting}
+                self._explained = {job: _on_our_clock(found)}
         except (PeerGone, trio.TooSlowError):
             log.debug("the resource manager does not say how it is")
 
@@ -232,3 +232,16 @@ class RemoteManager:
         for record in batch.records:
             if isinstance(record, GrantChanged | ResourceChanged) and getattr(record, "job", "") != ENDING:
                 self._record(replace(record, at_s=now))
+
+
+def _on_our_clock(found: Explained) -> list[ExplainedRequest]:
+    """Return an explanation with its times on the clock of this process."""
+    offset_s = trio.current_time() - found.now_s
+    return [
+        replace(
+            entry,
+            since_s=entry.since_s + offset_s,
+            patient_until_s=None if entry.patient_until_s is None else entry.patient_until_s + offset_s,
+        )
+        for entry in found.waiting
+    ]

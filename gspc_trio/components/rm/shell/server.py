@@ -133,7 +133,8 @@ class _Manager:
             message.reply(self._machine.status())
         elif isinstance(message, IncomingCall) and isinstance(message.body, ExplainJob):
             try:
-                message.reply(Explained(tuple(self._machine.explain(message.body.job))))
+                waiting = tuple(self._machine.explain(message.body.job))
+                message.reply(Explained(waiting, trio.current_time()))
             except IllegalEvent as error:
                 message.fail(error)
         else:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
+from msgspec.structs import replace
 
-from gspc_trio.components.rm.messages import Demand, Grant, Release, ServeRts
+from gspc_trio.components.rm.explain import (
+    Explained,
+    ExplainedRequest,
+    ExplainJob,
+    GetManagerStatus,
+    ManagerStatus,
+)
+from gspc_trio.components.rm.messages import Demand, Grant, ManagerReady, Release, ServeRts
 from gspc_trio.components.rm.shell.remote import ManagerGone
 from gspc_trio.components.rm.shell.server import open_manager
 from gspc_trio.components.rts.messages import AddDag, Explain, GetStatus, StopRts
@@ -19,7 +28,7 @@ from gspc_trio.core.messages import Done
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import CORE, Requirement, Shape
 from gspc_trio.nursery.connections.network import Network
-from gspc_trio.nursery.connections.rpc import Peer, RemoteError
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, RemoteError
 from tests.components.rts.shell.support import RTS, Cluster, FakeRifs, JobServer, lost, one
 
 # The clock of a test is found among its own arguments, so each names ``autojump_clock``.
@@ -37,16 +46,16 @@ def manager(network: Network):
     return open_manager(network, RM, lambda: 100.0)
 
 
+def connecting(network: Network):
+    return partial(network.connect, RM, role="rts", name="rts", expect="rm")
+
+
 @asynccontextmanager
 async def system(network: Network, address: str = RTS) -> AsyncIterator[Cluster]:
     """A run-time system with one host of two cores, and its resource manager elsewhere."""
     rifs = FakeRifs(network)
-
-    def connect():
-        return network.connect(RM, role="rts", name="rts", expect="rm")
-
     opening = open_rts_service(
-        network, listen=(address,), strategies={"fake": rifs}, epoch=3, manager=connect
+        network, listen=(address,), strategies={"fake": rifs}, epoch=3, manager=connecting(network)
     )
     async with opening as service:
         await service.bootstrap(("anna",), "fake")
@@ -86,6 +95,33 @@ async def test_jobs_get_grants_and_people_answers_through_the_run_time_system(au
         assert [worker.resource_id for worker in report.workers] == ["r1.gpu0"]
         job.peer.post(Release(job.job, (100, 1)))
         assert (await granted(job)).grant_id == (100, 3)
+
+
+async def test_an_explanation_has_its_times_on_the_clock_of_the_run_time_system(autojump_clock):
+    waiting = ExplainedRequest("1 core", 1, 82_000.0, {}, (), 1, 82_010.5, None, "none is free", ())
+    answers = {
+        ServeRts: ManagerReady(100),
+        GetManagerStatus: ManagerStatus({}, {}, {}, {}, (), (), None),
+        ExplainJob: Explained((waiting, replace(waiting, patient_until_s=None)), 82_003.0),
+    }
+
+    async def serve(peer: Peer) -> None:
+        while True:
+            for message in await peer.receive():
+                if isinstance(message, IncomingCall):
+                    message.reply(answers[type(message.body)])
+
+    network = Network(wire_codec)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(network.listen, RM, serve, role="rm", name="rm"))
+        opening = open_rts_service(
+            network, listen=(RTS,), strategies={}, epoch=3, manager=connecting(network)
+        )
+        async with opening as service, Cluster(network, FakeRifs(network), service).job() as job:
+            await service.rm.look(job.job)
+            found = service.explain(job.job)
+        nursery.cancel_scope.cancel()
+    assert [(entry.waited_s, entry.patience_left_s) for entry in found] == [(3.0, 7.5), (3.0, None)]
 
 
 async def test_a_job_that_says_what_cannot_be_loses_its_connection_and_nobody_else(autojump_clock):
