@@ -223,7 +223,7 @@ class Loop:
         if data is None:
             raise TaskFailure(UNDEFINED, "its code was taken back before it")
         runner = self._runners[code_id] = self._open_code(data)
-        changes.keep()
+        self._keep_changes()
         return runner
 
     def _initialize(self) -> None:
@@ -234,7 +234,11 @@ class Loop:
             kind, message, traceback, _ = describe(error)
             raise TaskFailure(INITIALIZER, f"{kind}: {message}", traceback=traceback) from error
         self._initializer = b""
+        self._keep_changes()
+
+    def _keep_changes(self) -> None:
         changes.keep()
+        self._output.keep()
 
 
 def _read_item(descriptor: int) -> Item:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from io import TextIOWrapper
-from typing import Any, Protocol
+from typing import Protocol, TextIO
 
 from gspc_trio.compute.channel import OUTPUT_BYTES_MAX
 
 CRASH_BYTES_MAX, CRASH_CHARACTERS_MAX = 20_000, 1_000
 """How much is read of what a process printed when it crashed, and told of it."""
+
+_FAR_BYTES = (1 << 30) - 35
+"""So far behind its end a file is positioned to be known by it: not round, small for any file system."""
 
 
 class Output(Protocol):
@@ -19,6 +21,10 @@ class Output(Protocol):
 
     def take(self) -> tuple[bytes, bytes]:
         """Return the last part of what was printed to standard output and error since the last call."""
+        ...
+
+    def keep(self) -> None:
+        """Told when imports or an initializer have run, whose changes stay."""
         ...
 
 
@@ -54,31 +60,83 @@ class ProcessOutput:
 
     def __init__(self, stdout: int, stderr: int) -> None:
         """Put the two files in place of descriptors 1 and 2 and of ``sys.stdout`` and ``sys.stderr``."""
-        self._files = (stdout, stderr)  # above 2: a task may close or redirect its own
-        os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
-        self._streams = (_text_stream(1), _text_stream(2))
-        sys.stdout = sys.__stdout__ = self._streams[0]  # type: ignore[misc]
-        sys.stderr = sys.__stderr__ = self._streams[1]  # type: ignore[misc]
+        self._stdout = _Stream("stdout", 1, stdout)
+        self._stderr = _Stream("stderr", 2, stderr)
 
     def take(self) -> tuple[bytes, bytes]:
-        """Return the last OUTPUT_BYTES_MAX bytes of each file and empty both."""
-        for stream in self._streams:
-            try:
+        """Return the last OUTPUT_BYTES_MAX bytes of each file and empty both.
+
+        What the task has closed, replaced or redirected is there again afterwards.
+        """
+        return self._stdout.take(), self._stderr.take()
+
+    def keep(self) -> None:
+        """Let the ``sys.stdout`` and ``sys.stderr`` of now be those of all tasks to come."""
+        self._stdout.keep()
+        self._stderr.keep()
+
+
+class _Stream:
+    """One of the two: the file, the descriptor by which it is known, and the stream in ``sys``."""
+
+    def __init__(self, name: str, descriptor: int, file: int) -> None:
+        self._name = name
+        self._descriptor = descriptor
+        self._file = file  # above 2: a task may close or redirect its own
+        os.dup2(file, descriptor)
+        self._text: TextIO
+        self._open()
+
+    def take(self) -> bytes:
+        stream = getattr(sys, self._name)
+        if stream is not self._text:
+            with suppress(Exception):  # it is the task's own, of any type
                 stream.flush()
-            except (ValueError, OSError):  # closed by the task, or disk full
-                continue
-        stdout, stderr = self._files
-        return _take_tail(stdout), _take_tail(stderr)
+            setattr(sys, self._name, self._text)
+            del stream  # it may close what it wraps
+        flushed = self._flush()
+        # All descriptors of an open file have one position, which others do not have by chance. It costs a
+        # fifth of what fstat costs. Writes are appended, wherever it is.
+        position = os.lseek(self._file, _FAR_BYTES, os.SEEK_END)
+        if not (flushed and self._position() == position):
+            os.dup2(self._file, self._descriptor)
+            self._flush()
+            position = os.lseek(self._file, _FAR_BYTES, os.SEEK_END)
+        return _take_tail(self._file, position - _FAR_BYTES)
+
+    def keep(self) -> None:
+        stream = getattr(sys, self._name)
+        if stream is not self._text and not getattr(stream, "closed", True):
+            self._text = stream
+
+    def _open(self) -> None:
+        self._text = _text_stream(self._descriptor)
+        setattr(sys, self._name, self._text)
+        setattr(sys, f"__{self._name}__", self._text)
+
+    def _flush(self) -> bool:
+        """Flush the stream, or open another in place of one that is closed; return whether all was well."""
+        try:
+            self._text.flush()
+        except OSError:  # the descriptor is closed, or the disk is full
+            return False
+        except Exception:  # it is closed or detached, or what an import has put here fails
+            self._open()
+        return True
+
+    def _position(self) -> int:
+        try:
+            return os.lseek(self._descriptor, 0, os.SEEK_CUR)
+        except OSError:  # closed, or no file
+            return -1
 
 
-def _text_stream(descriptor: int) -> TextIOWrapper[Any]:
+def _text_stream(descriptor: int) -> TextIO:
     # By line: others can read what a task has printed so far, and it does not die with the process.
     return open(descriptor, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
-def _take_tail(descriptor: int) -> bytes:
-    size = os.lseek(descriptor, 0, os.SEEK_END)
+def _take_tail(descriptor: int, size: int) -> bytes:
     if size == 0:
         return b""
     tail = os.pread(descriptor, OUTPUT_BYTES_MAX, max(0, size - OUTPUT_BYTES_MAX))

@@ -238,6 +238,9 @@ class ThreadOutput:
         stderr.clear()
         return taken
 
+    def keep(self) -> None:
+        """Do nothing: nothing is put back after a task."""
+
     def write(self, index: int, data: bytes) -> None:
         """Keep the last part of what the calling thread prints; a thread of a task's own keeps nothing."""
         parts: Any = getattr(self._kept, "parts", None)

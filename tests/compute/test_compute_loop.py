@@ -25,6 +25,9 @@ class Printed:
     def take(self) -> tuple[bytes, bytes]:
         return (self.texts.pop(0), b"") if self.texts else (b"", b"")
 
+    def keep(self) -> None:
+        """Take no notice."""
+
 
 class World:
     """The RIF's ends of both channels."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -81,3 +82,43 @@ def fork_and_go_on(path: str) -> int:
         while not os.path.exists(path + ".gate"):
             time.sleep(0.001)
     return os.getpid()
+
+
+def speak() -> None:
+    print("said")
+    os.write(1, b"written\n")
+    os.write(2, b"complained\n")
+
+
+def close_streams() -> None:
+    sys.stdout.close()
+    sys.stderr.close()
+
+
+def close_descriptors() -> None:
+    for descriptor in (1, 2):
+        os.close(descriptor)
+
+
+def remove_streams() -> None:
+    sys.stdout = sys.stderr = None  # type: ignore[assignment]
+
+
+def wrap_streams() -> None:
+    """Put a stream in place of standard output that closes what is below it when it goes."""
+    sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding="ascii")
+    print("wrapped", end="")
+
+
+def redirect_descriptors() -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    os.close(nothing)
+
+
+def redirect_to_pipe_and_fail() -> None:
+    for end, descriptor in zip(os.pipe(), (1, 2), strict=True):
+        os.dup2(end, descriptor)
+        os.close(end)
+    raise LookupError("on purpose")

@@ -16,6 +16,7 @@ from gspc_trio.components.worker.shell.compute_channel import ChannelCompute
 from gspc_trio.compute import process_tree
 from gspc_trio.compute.code import function_code, source_code
 from gspc_trio.core.task import Outcome
+from tests.components.tasks import leftovers
 from tests.components.tasks.leftovers import (
     change_everything,
     change_everything_and_fail,
@@ -77,6 +78,42 @@ async def test_the_next_task_finds_its_process_as_the_last_one_did(
         outcome = await worker.outcome(function, str(tmp_path))
         assert (outcome.error is None) == (function is change_everything)
         assert await worker.run(state) == before
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        leftovers.close_streams,
+        leftovers.close_descriptors,
+        leftovers.remove_streams,
+        leftovers.wrap_streams,
+        leftovers.redirect_descriptors,
+        leftovers.redirect_to_pipe_and_fail,
+    ],
+)
+async def test_what_a_task_does_to_its_streams_is_undone(
+    worker: Worker, function: Callable[[], None]
+) -> None:
+    for _ in range(2):
+        done = await worker.outcome(function)
+        assert done.stdout == (b"wrapped" if function is leftovers.wrap_streams else b"")
+        heard = await worker.outcome(leftovers.speak)
+        assert (heard.error, heard.stdout, heard.stderr) == (None, b"said\nwritten\n", b"complained\n")
+
+
+STREAM = """
+import io, sys
+sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding="ascii", errors="replace")
+def speak():
+    print("\u00e4", sys.stdout.encoding)
+"""
+
+
+async def test_a_stream_that_an_import_has_put_in_place_stays(worker: Worker) -> None:
+    worker.compute.define(7, source_code("lasting.py", STREAM, "speak"))
+    for count in (1, 2):
+        worker.compute.hand([submission(count, 7)])
+        assert (await worker.recorder.wait(count))[-1].stdout == b"? ascii\n"
 
 
 async def test_a_task_sees_its_own_changes_and_so_do_the_programs_that_it_starts(
