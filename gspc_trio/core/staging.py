@@ -199,6 +199,11 @@ class Stage(Struct, frozen=True):
     scatter: tuple[Scatter, ...] = ()
 
     @property
+    def has_files(self) -> bool:
+        """Whether its tasks need a directory."""
+        return bool(self.fetch or self.store or self.gather or self.scatter)
+
+    @property
     def arcs(self) -> tuple[int, ...]:
         """The input arcs whose values are staged."""
         files = [source for _, source in self.fetch if isinstance(source, int)]

@@ -10,10 +10,12 @@ import os
 import pickle
 from collections.abc import Callable
 from hashlib import blake2b
+from typing import Protocol
 
 from msgspec import Struct
 
 from gspc_trio.components.job.cache import Key, NotCacheable, StoredFiles
+from gspc_trio.components.job.task_key import files_named, files_read
 from gspc_trio.compute.code import (
     ImportedFunction,
     PickledFunction,
@@ -21,10 +23,22 @@ from gspc_trio.compute.code import (
     SourceFunction,
     decode_code,
 )
-from gspc_trio.core.code_identity import IDENTITY_BYTES, FileIdentity, source_identity, value_identity
+from gspc_trio.core.code_identity import IDENTITY_BYTES, source_identity, value_identity
 from gspc_trio.core.staging import FilePlan, split_plan
 from gspc_trio.core.task import Task
 from gspc_trio.protocol.values import is_plain, is_reference, loads
+
+
+class KnownFiles(Protocol):
+    """Tells files on the host of the job apart."""
+
+    def identity(self, name: str) -> bytes:
+        """Return the identity of what a name stands for; NotCacheable if it has none."""
+        ...
+
+    def plain_identity(self, name: str) -> bytes | None:
+        """Return that of a plain file, None if the name stands for none; NotCacheable as above."""
+        ...
 
 
 class CacheKey(Struct, frozen=True):
@@ -54,17 +68,15 @@ class CacheKeys:
 
     Args:
         code: returns an entry of the code table, encoded.
-        identify: returns the identity of a file; :class:`NotCacheable` if it has none.
+        files: on the host of the job.
         initializer: code that compute processes run first.
     """
 
-    def __init__(
-        self, code: Callable[[int], bytes], identify: FileIdentity, initializer: bytes = b""
-    ) -> None:
+    def __init__(self, code: Callable[[int], bytes], files: KnownFiles, initializer: bytes = b"") -> None:
         self._code = code
-        self._identify = identify
+        self._files = files
         self._initializer = initializer
-        self._codes: dict[int, _KnownCode | str] = {}
+        self._codes: dict[tuple[int, bool], _KnownCode | str] = {}
         self._read: dict[str, bytes] = {}
 
     def key_of(self, task: Task) -> CacheKey:
@@ -73,9 +85,9 @@ class CacheKeys:
         Raises:
             NotCacheable: it has none.
         """
-        known = self._code_of(task.code_id)
         plan, values, behind = split_plan(task.arguments)
         has_files = plan is not None and plan.has_files
+        known = self._code_of(task.code_id, has_files)
         if known.is_program and not (has_files or task.options.cache):
             raise NotCacheable(
                 "what a program reads and writes is not known unless it is stated: stage_in, stage_out, "
@@ -93,23 +105,20 @@ class CacheKeys:
         if plan is not None:
             digest.update(plan.encoded())
             digest.update(value_identity(behind))
-            sources = [source for _, source in plan.fetch]
-            sources += [source for one in plan.gather for source in one.sources]
-            for source in sources:
-                if isinstance(source, str):
-                    digest.update(self._file(source))
+            for source in files_read(plan):
+                digest.update(self._file(source))
         return CacheKey(digest.digest(), plan, tuple(self._read.items()))
 
     def _file(self, name: str) -> bytes:
-        found = self._read[name] = self._identify(name)
+        found = self._read[name] = self._files.identity(name)
         return found
 
-    def _script(self, word: str) -> bytes:
-        """Return the identity of a file that a program is told of: it may be code. Devices are none."""
-        try:
-            return self._file(word)
-        except NotCacheable:
-            return b""
+    def _named(self, name: str) -> bytes | None:
+        path = os.path.abspath(name)
+        found = self._files.plain_identity(path)
+        if found is not None:
+            self._read[path] = found
+        return found
 
     def _path(self, name: str) -> bytes:
         return self._file(os.path.abspath(name))  # tasks begin in the working directory of the job
@@ -121,25 +130,25 @@ class CacheKeys:
             return blake2b(argument, digest_size=IDENTITY_BYTES, person=b"plain").digest()
         return value_identity(loads(argument), self._path)
 
-    def _code_of(self, code_id: int) -> _KnownCode:
-        known = self._codes.get(code_id)
+    def _code_of(self, code_id: int, in_folder: bool) -> _KnownCode:
+        known = self._codes.get((code_id, in_folder))
         if known is None:
             self._read = {}
             try:
-                first = self._open(self._initializer) if self._initializer else b""
+                first = self._open(self._initializer, False) if self._initializer else b""
                 data = self._code(code_id)
                 is_program = isinstance(decode_code(data), ProgramCall)
-                known = _KnownCode(first + self._open(data), tuple(self._read.items()), is_program)
+                known = _KnownCode(first + self._open(data, in_folder), tuple(self._read.items()), is_program)
             except NotCacheable as error:
                 known = str(error)
             except Exception as error:  # unpickling may raise what it likes
                 known = f"its code: {error}"
-            self._codes[code_id] = known
+            self._codes[code_id, in_folder] = known
         if isinstance(known, str):
             raise NotCacheable(known)
         return known
 
-    def _open(self, data: bytes) -> bytes:
+    def _open(self, data: bytes, in_folder: bool) -> bytes:
         code = decode_code(data)
         what: object
         if isinstance(code, ImportedFunction):
@@ -152,7 +161,7 @@ class CacheKeys:
             what = source_identity(code.text, code.path, code.function)
         else:
             assert isinstance(code, ProgramCall)
-            scripts = tuple(self._script(word) for word in code.arguments if os.path.isabs(word))
+            scripts = tuple(map(self._named, files_named(code, in_folder=in_folder)))
             what = (code.arguments, code.environment, code.working_directory, code.check, scripts)
         head = type(code).__name__, code.parameters, code.outputs
         return value_identity(head) + value_identity(what, self._path)

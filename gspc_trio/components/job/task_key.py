@@ -5,19 +5,21 @@ Two tasks with one key have the same result, so a result of before may stand for
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TypeAlias
 
 from msgspec import Struct
 
+from gspc_trio.compute.code import ProgramCall
+from gspc_trio.core.code import Program, placeholders
+from gspc_trio.core.code_identity import IDENTITY_BYTES
 from gspc_trio.core.file_sets import all_of_target
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.staging import PLAN_MARK, FilePlan, split_plan
 from gspc_trio.core.task import Task
 from gspc_trio.protocol.values import is_reference
-
-DIGEST_BYTES = 16
 
 Key: TypeAlias = tuple[str, bytes, tuple[tuple[str, bytes], ...]]
 """Name of the transition; digest of code, arguments and files that the task read; files that it has stored on
@@ -59,8 +61,19 @@ def files_stored(plan: FilePlan) -> list[str]:
     return names + [all_of_target(one.target) for one in plan.scatter if isinstance(one.target, str)]
 
 
+def files_named(program: Program | ProgramCall, *, in_folder: bool) -> list[str]:
+    """Return the words of a program's line that may be files on the host of the job, scripts for instance.
+
+    Args:
+        program: with placeholders. What they stand for is an argument of the task.
+        in_folder: whether it runs in a directory of its own. Relative names there are those of staged files.
+    """
+    names = [os.path.join(program.working_directory, word) for word in program.arguments]
+    return [name for name in names if not placeholders(name) and (os.path.isabs(name) or not in_folder)]
+
+
 def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=DIGEST_BYTES).digest()
+    return blake2b(data, digest_size=IDENTITY_BYTES).digest()
 
 
 class TaskKeys:
@@ -148,7 +161,7 @@ def with_files(noted: Noted, content: Callable[[str], bytes | None]) -> bytes | 
     """Return the digest of a task with what the files have that it reads; None if one cannot be read."""
     if noted.plan is None:
         return noted.digest
-    digest = blake2b(noted.digest, digest_size=DIGEST_BYTES)
+    digest = blake2b(noted.digest, digest_size=IDENTITY_BYTES)
     for path in files_read(noted.plan):
         one = content(path)
         if one is None:

@@ -43,6 +43,9 @@ class Files:
     def identity(self, name: str) -> bytes:
         return self.texts.get(name, "absent").encode().ljust(16)
 
+    def plain_identity(self, name: str) -> bytes | None:
+        return self.identity(name) if name in self.texts else None
+
 
 def key(
     code: bytes,
@@ -51,7 +54,7 @@ def key(
     options: TaskOptions | None = None,
     initializer: bytes = b"",
 ) -> CacheKey:
-    keys = CacheKeys(lambda _: code, (files or Files()).identity, initializer)
+    keys = CacheKeys(lambda _: code, files or Files(), initializer)
     return keys.key_of(Task(1, "work", 7, arguments, CORE, options or TaskOptions()))
 
 
@@ -117,6 +120,34 @@ def test_a_program_counts_with_its_arguments_and_its_files() -> None:
     with pytest.raises(NotCacheable, match="what a program reads and writes is not known"):
         key(code)
     assert key(code, options=TaskOptions(cache=True)) == key(code, options=TaskOptions(cache=True))
+
+
+@pytest.mark.parametrize(
+    ("program", "script"),
+    [
+        (Program(["sh", "count.sh"]), "count.sh"),
+        (Program(["sh", "count.sh"], working_directory="bin"), "bin/count.sh"),
+        (Program(["./count.sh", "{word}"]), "count.sh"),
+        (Program(["sh", "/srv/count.sh"]), "/srv/count.sh"),
+    ],
+)
+def test_a_script_counts_by_its_content_wherever_it_lies(program: Program, script: str) -> None:
+    code, options = program_code(program, ("word",)), TaskOptions(cache=True)
+    path = str(Path.cwd() / script)
+    texts = ("wc -l", "wc -l", "wc -c")
+    first, same, edited = (
+        key(code, dumps("x"), files=Files(**{path: text}), options=options) for text in texts
+    )
+    assert first == same
+    assert first.key != edited.key
+    assert [name for name, _ in first.read] == [path]
+
+
+def test_a_relative_name_is_no_file_of_the_job_where_the_task_has_a_directory() -> None:
+    """Of what a program makes and stores there may be an earlier version beside the job."""
+    code, plan = program_code(Program(["cc", "-o", "a.out"])), FilePlan(0, (("a.c", "a.c"),)).encoded()
+    stored = Files(**{str(Path.cwd() / "a.out"): "made"})
+    assert key(code, plan) == key(code, plan, files=stored)
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ from gspc_trio.components.job.machine import Look, LookedUp, LookUpTasks
 from gspc_trio.components.job.scheduler.interface import TaskDone
 from gspc_trio.components.job.shell.cache_files import CacheDirectory
 from gspc_trio.components.job.shell.identities import FileIdentities
-from gspc_trio.core.file_sets import all_of_target
+from gspc_trio.components.job.task_key import files_stored
 from gspc_trio.core.ids import TaskId
-from gspc_trio.core.staging import DEFAULT_LIMITS, FilePlan
+from gspc_trio.core.staging import DEFAULT_LIMITS
 from gspc_trio.core.task import Outcome, Reason, Task, TaskState
 from gspc_trio.nursery.scopes.drive import Put
 
@@ -66,7 +66,7 @@ class ResultCache:
     ) -> None:
         self._settings = settings
         self._files = FileIdentities(directory, settings.files, files_max)
-        self._keys = CacheKeys(code, self._files.identity, initializer)
+        self._keys = CacheKeys(code, self._files, initializer)
         self._entries = CacheDirectory(settings.directory)
         self._put = put
         self._asked: list[Task] = []
@@ -171,7 +171,7 @@ class ResultCache:
         check_result(outcome.values)
         if not self._files.are_same(key.read):
             raise NotCacheable("a file that it reads has changed while it ran")
-        stored = tuple((name, self._files.identity(name)) for name in _stored_by(plan))
+        stored = tuple((name, self._files.identity(name)) for name in (files_stored(plan) if plan else ()))
         entry = CacheEntry(done.name, outcome.values, stored, outcome.duration_s)
         limit = self._settings.size_bytes
         if sum(len(value) for output in outcome.values for value in output) > limit:
@@ -182,11 +182,3 @@ class ResultCache:
             self._added_bytes = 0
             with suppress(OSError):
                 self._entries.shrink(limit, time.time())
-
-
-def _stored_by(plan: FilePlan | None) -> list[str]:
-    """Return names and patterns of the files that a task has stored on the host of its job."""
-    if plan is None:
-        return []
-    names = [target for _, target in plan.store if isinstance(target, str)]
-    return names + [all_of_target(one.target) for one in plan.scatter if isinstance(one.target, str)]

@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable
 from hashlib import blake2b, file_digest
 from pathlib import Path
 
 from gspc_trio.components.job.cache import CompareFiles, NotCacheable, StoredFiles
-from gspc_trio.components.job.task_key import DIGEST_BYTES, Mark
+from gspc_trio.components.job.task_key import Mark, files_named
 from gspc_trio.compute.code import read_source
 from gspc_trio.compute.folders import find_files
-from gspc_trio.core.code import Program, SourceFile, placeholders
-from gspc_trio.core.code_identity import Unidentifiable, code_identity, source_identity, value_identity
+from gspc_trio.core.code import Program, SourceFile
+from gspc_trio.core.code_identity import (
+    IDENTITY_BYTES,
+    Unidentifiable,
+    code_identity,
+    source_identity,
+    value_identity,
+)
 from gspc_trio.core.file_sets import is_directory, is_glob
 from gspc_trio.core.staging import DEFAULT_LIMITS
-from gspc_trio.workflow.net import Net
-
-SCRIPT_BYTES_MAX = 1 << 20
-"""A longer file that a program is told of counts by its name."""
+from gspc_trio.workflow.net import Net, Transition
 
 CONTENT_BYTES_MAX = 64 << 20
 """Larger files are told apart by modification time and size, unless it is stated how: reading takes long."""
@@ -38,12 +40,12 @@ def identities_of(net: Net) -> dict[str, bytes]:
     It changes with the code, and with what becomes of its arguments and of what it returns. It is empty where
     the code cannot be told from others.
     """
-    found = {}
+    found, files = {}, FileIdentities("", "auto")
     for transition in net.transitions.values():
         if transition.is_inline:
             continue
         try:
-            digest = blake2b(_identity_of(transition.run), digest_size=DIGEST_BYTES)
+            digest = blake2b(_identity_of(transition, files), digest_size=IDENTITY_BYTES)
         except (Unidentifiable, OSError, SyntaxError, ValueError):
             found[transition.name] = b""
             continue
@@ -52,25 +54,18 @@ def identities_of(net: Net) -> dict[str, bytes]:
     return found
 
 
-def _identity_of(run: Callable[..., object] | Program | SourceFile | None) -> bytes:
+def _identity_of(transition: Transition, files: FileIdentities) -> bytes:
     """Return the identity of what tasks run; scripts count by their content."""
+    run = transition.run
     if isinstance(run, SourceFile):
         return source_identity(read_source(run.path), run.path, run.function)
     if isinstance(run, Program):
-        files = [Path(run.working_directory or ".", word) for word in run.arguments if not placeholders(word)]
-        scripts = [file.read_bytes() for file in files if _is_script(file)]
+        in_folder = transition.stage is not None and transition.stage.has_files
+        scripts = tuple(map(files.plain_identity, files_named(run, in_folder=in_folder)))
         told = (run.arguments, sorted(run.environment.items()), run.working_directory, run.check)
         return value_identity((told, scripts))
     assert run is not None, "only inline transitions run nothing"
     return code_identity(run)
-
-
-def _is_script(path: Path) -> bool:
-    """Whether a word of a program's line is a file of the user's that may be code."""
-    try:
-        return path.is_file() and path.stat().st_size <= SCRIPT_BYTES_MAX
-    except (OSError, ValueError):
-        return False
 
 
 class FileContents:
@@ -102,7 +97,7 @@ class FileContents:
             return None if mark is None or known is None else known[1]
         try:
             with open(self._directory / path, "rb") as file:
-                digest = file_digest(file, lambda: blake2b(digest_size=DIGEST_BYTES)).digest()
+                digest = file_digest(file, lambda: blake2b(digest_size=IDENTITY_BYTES)).digest()
         except OSError:
             return None
         if self.mark(path) != mark:
@@ -148,20 +143,24 @@ class FileIdentities:
             found = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             is_set = is_glob(name) and not os.path.isabs(name)
-            return self._identity_of_set(name) if is_set else b"absent".ljust(DIGEST_BYTES)
+            return self._identity_of_set(name) if is_set else b"absent".ljust(IDENTITY_BYTES)
         except (OSError, ValueError) as error:
             raise NotCacheable(f"the file {name} cannot be read: {error}") from error
         if stat.S_ISDIR(found.st_mode):
-            return b"directory".ljust(DIGEST_BYTES)
+            return b"directory".ljust(IDENTITY_BYTES)
         if not stat.S_ISREG(found.st_mode):
             raise NotCacheable(f"{name} is no plain file")
         if self._compare == "time" or (self._compare == "auto" and found.st_size > CONTENT_BYTES_MAX):
             text = f"{found.st_mtime_ns} {found.st_size}".encode()
-            return blake2b(text, digest_size=DIGEST_BYTES, person=b"time").digest()
+            return blake2b(text, digest_size=IDENTITY_BYTES, person=b"time").digest()
         identity = self._contents.digest(name)
         if identity is None:
             raise NotCacheable(f"the file {name} cannot be read, or changes meanwhile")
         return identity
+
+    def plain_identity(self, name: str) -> bytes | None:
+        """Return the identity of a plain file, None if the name stands for none; NotCacheable as above."""
+        return None if self._contents.mark(name) is None else self.identity(name)
 
     def names_in(self, pattern: str) -> list[str]:
         """Return the files that match a pattern, or are in a directory, sorted; NotCacheable as above."""
@@ -178,9 +177,9 @@ class FileIdentities:
 
     def _identity_of_set(self, pattern: str) -> bytes:
         names = self.names_in(pattern)
-        digest = blake2b(digest_size=DIGEST_BYTES, person=b"set")
+        digest = blake2b(digest_size=IDENTITY_BYTES, person=b"set")
         for name in names:
-            digest.update(blake2b(os.fsencode(name), digest_size=DIGEST_BYTES).digest())
+            digest.update(blake2b(os.fsencode(name), digest_size=IDENTITY_BYTES).digest())
             digest.update(self.identity(name))
         return digest.digest()
 

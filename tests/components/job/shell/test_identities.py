@@ -61,6 +61,16 @@ def test_a_script_and_a_source_file_count_by_their_content(
     assert one(SourceFile(str(source))) == b""
 
 
+def test_what_a_program_stores_is_no_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    compile_it = Program(["cc", "-o", "a.out", "a.c"])
+    staged = {"stage_in": {"a.c": "a.c"}, "stage_out": {"a.out": "a.out"}}
+    before = one(compile_it, **staged), one(compile_it)
+    Path("a.out").write_text("made")
+    assert before[0] == one(compile_it, **staged)
+    assert before[1] != one(compile_it)
+
+
 def test_a_file_is_known_by_what_it_has(tmp_path: Path) -> None:
     files, path = FileContents(str(tmp_path)), tmp_path / "file"
     assert (files.mark("file"), files.digest("file")) == (None, None)
