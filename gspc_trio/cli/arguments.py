@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import CycloptsError, Parameter, ValidationError
+from cyclopts import CoercionError, CycloptsError, Parameter, Token, ValidationError
 
 from gspc_trio.components.rts.messages import CORES_MAX
 from gspc_trio.iml.quota import parse_size
@@ -75,6 +75,16 @@ def _policy(_: object, name: str) -> None:
     find_policy(name)
 
 
+def _directory(_: object, tokens: Sequence[Token]) -> Path:
+    """Return what is named. An empty text would be the working directory, and mostly is an unset variable."""
+    name = tokens[0].value
+    if not name:
+        raise ValueError("a directory is needed, and its name is empty")
+    return Path(name)
+
+
+Directory = Annotated[Path, Parameter(converter=_directory)]
+MaybeDirectory = Annotated[Path | None, Parameter(converter=_directory)]
 Cores = Annotated[int, Parameter(validator=_cores)]
 Port = Annotated[int, Parameter(validator=_port)]
 Weight = Annotated[float, Parameter(validator=_more_than_0)]
@@ -117,11 +127,14 @@ DetachedFrom = Annotated[int, Parameter(name="--detached-from", show=False)]
 
 def describe_usage_error(error: CycloptsError) -> str:
     """Return in one line which argument of a command line is wrong, its value, and why."""
-    if isinstance(error, ValidationError) and error.argument is not None and error.argument.tokens:
+    problem = error.exception_message if isinstance(error, ValidationError) else ""
+    if isinstance(error, CoercionError):
+        problem = str(error.msg or "")  # of a converter
+    if problem and error.argument is not None and error.argument.tokens:
         tokens = error.argument.tokens
         name = tokens[0].keyword or error.argument.name.lstrip("-").upper()
-        value = " ".join(token.value for token in tokens)
+        value = " ".join(token.value or "''" for token in tokens)
         if len(value) > SHOWN_MAX:
             value = f"{value[:SHOWN_MAX]}..."
-        return f"{name} {value}: {error.exception_message}"
+        return f"{name} {value}: {problem}"
     return " ".join(str(error).split())

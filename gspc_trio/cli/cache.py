@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from gspc_trio.cli.arguments import Size
+from gspc_trio.cli.arguments import Directory, MaybeDirectory, Size
 from gspc_trio.cli.common import UsageError, print_json
 from gspc_trio.components.job.cache import CacheSettings, CompareFiles
 from gspc_trio.components.job.shell.cache_files import CacheDirectory
@@ -20,7 +19,7 @@ SIZE = "10GiB"
 
 cache_app = App(name="cache", help="Look at a cache of results, or empty it.")
 
-Directory = Annotated[Path, Parameter(help="The directory that was given to --cache.")]
+CachePath = Annotated[Directory, Parameter(help="The directory that was given to --cache.")]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON on standard output, not text.")]
 
 
@@ -30,7 +29,7 @@ class CacheOptions:
     """The options of a run that say where results are kept."""
 
     cache: Annotated[
-        Path | None,
+        MaybeDirectory,
         Parameter(
             help="Keep results in this directory, and do not compute again what is there: the same code with "
             "the same arguments and files."
@@ -69,7 +68,7 @@ def cache_option(stated: CacheOptions | None) -> dict[str, CacheSettings]:
 
 
 @cache_app.command(name="list")
-def list_entries(directory: Directory, *, json: Json = False) -> None:
+def list_entries(directory: CachePath, *, json: Json = False) -> None:
     """List the results in a cache, those first that were not used for longest."""
     entries = CacheDirectory(directory, make=False)
     rows = [(file, entry) for file in entries.entries() if (entry := entries.look_at(file.name)) is not None]
@@ -97,7 +96,7 @@ def list_entries(directory: Directory, *, json: Json = False) -> None:
 
 
 @cache_app.command
-def clear(directory: Directory, *, json: Json = False) -> None:
+def clear(directory: CachePath, *, json: Json = False) -> None:
     """Remove all results from a cache; runs that use it go on."""
     entries = CacheDirectory(directory, make=False)
     number, size_bytes = entries.clear()

@@ -15,7 +15,9 @@ from gspc_trio.cli.arguments import (
     Cores,
     Detach,
     DetachedFrom,
+    Directory,
     LogJson,
+    MaybeDirectory,
     PolicyName,
     Priority,
     ResultsFile,
@@ -112,7 +114,7 @@ async def run(
     rts: File = None,
     iml: Path | None = None,
     records: RecordsFile = None,
-    journal: Path | None = None,
+    journal: MaybeDirectory = None,
     from_dump: Path | None = None,
     caching: Caching = None,
     keep_going: Annotated[bool, Flag] = False,
@@ -195,7 +197,7 @@ def _layer_option(iml: Path | None) -> dict[str, DataLayer]:
 
 @app.command
 async def resume(
-    journal: Path,
+    journal: Directory,
     *,
     changed: Annotated[bool, Flag] = False,
     dry_run: Annotated[bool, Flag] = False,

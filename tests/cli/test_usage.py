@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 
 import pytest
@@ -41,6 +42,11 @@ WRONG = [
     (jobserver, "run flow.py --rts x --cores 2", "--cores"),
     (jobserver, "run flow.py --task-output loud", "--task-output"),
     (jobserver, "resume x --cores -1", "--cores -1"),
+    (jobserver, "run flow.py --cache ''", "--cache '': a directory"),
+    (jobserver, "run flow.py --journal=", "--journal '': a directory"),
+    (jobserver, "resume ''", "JOURNAL"),
+    (jobserver, "cache clear ''", "DIRECTORY"),
+    (rts, "start --state ''", "--state"),
     (jobserver, "log j1 -- -3", "TASK -3"),
     (rts, "start --cores -1", "--cores -1"),
     (rts, "start --port 99999", "--port 99999: a TCP port is a number from 0 to 65535"),
@@ -88,7 +94,7 @@ def test_nonsense_is_told_in_one_line_that_names_the_argument(
     monkeypatch.delitem(sys.modules, "flow", raising=False)
     (folder / "flow.py").write_text(FLOW)
     with pytest.raises(SystemExit) as ended:
-        run_command(app, line.split())
+        run_command(app, shlex.split(line))
     sys.modules.pop("flow", None)
     out, err = capsys.readouterr()
     assert ended.value.code == 2, err

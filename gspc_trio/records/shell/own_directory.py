@@ -10,6 +10,8 @@ from pathlib import Path
 
 from gspc_trio.records.shell.durable_files import THIS_MACHINE, make_directories
 
+_LOCK = "lock"
+
 
 @contextmanager
 def own_directory(directory: Path, used: str, refuse: Callable[[str], Exception]) -> Iterator[None]:
@@ -23,14 +25,17 @@ def own_directory(directory: Path, used: str, refuse: Callable[[str], Exception]
         refuse: makes the error; of one line.
 
     Raises:
-        Exception: made by ``refuse``: others can look into the directory, or somebody else uses it.
+        Exception: made by ``refuse``: others can look into the directory, it holds other files, or somebody
+            else uses it.
         OSError: the directory cannot be made, or its lock is no file of its own.
     """
     make_directories(THIS_MACHINE, directory)
     status = directory.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        if (names := os.listdir(directory)) and _LOCK not in names:  # nobody should shut /etc or a project
+            raise refuse(f"{directory} is in use for something else: name another directory, or a new one")
         raise refuse(f"others can look into {directory}: chmod 700 it, or name another directory")
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

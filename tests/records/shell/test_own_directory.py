@@ -60,6 +60,15 @@ def test_one_that_others_can_look_into_is_refused(tmp_path: Path, mode: int) -> 
     assert str(of_journal.value) == str(of_state.value) == says
 
 
+def test_nobody_is_told_to_shut_a_directory_that_is_for_something_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    tmp_path.chmod(0o755)
+    says = f"{tmp_path} is in use for something else: name another directory, or a new one"
+    with pytest.raises(Refused) as refused, own_directory(tmp_path, USED, Refused):
+        raise AssertionError("it was let in")
+    assert refused.value.message == says
+
+
 def test_who_has_it_is_said(tmp_path: Path) -> None:
     with create_journal(tmp_path / "j", ABOUT):
         with pytest.raises(JournalError, match="a job server that runs uses the journal"):

@@ -30,6 +30,8 @@ TAG = "CACHEDIR.TAG"
 _TAG_TEXT = b"""Signature: 8a477f597d28d172789f06886806bc55
 # Results that gspc-trio has computed. It can be removed at any time: gspc-jobserver cache clear DIR
 """
+_OURS = b"gspc-trio"
+"""Other programs mark their caches by such a file, too."""
 
 LEFT_BEHIND_S = 3600.0
 """After so long a file that was begun and has no name yet belongs to nobody."""
@@ -82,6 +84,11 @@ class CacheDirectory:
             raise
 
     def _check(self, make: bool) -> None:
+        names = os.listdir(self._descriptor)
+        is_cache = TAG in names and _OURS in (self._read(TAG) or b"")
+        # Another run may be about to give the tag its name, or was killed before it did.
+        if not is_cache and not (make and all(map(_BEGUN.fullmatch, names))):
+            raise CacheError(f"{self.path} is no cache of gspc-trio: name another directory, or a new one")
         found = os.fstat(self._descriptor)
         if found.st_uid != os.geteuid():
             raise CacheError(
@@ -93,13 +100,8 @@ class CacheDirectory:
                 f"others have access to the cache {self.path} (mode {stat.S_IMODE(found.st_mode):04o}), and "
                 f"its entries are pickles, which may run any code: chmod 700 {self.path}, or name another one"
             )
-        names = os.listdir(self._descriptor)
-        if TAG in names:
-            return
-        # Another run may be about to give the tag its name, or was killed before it did.
-        if not make or not all(map(_BEGUN.fullmatch, names)):
-            raise CacheError(f"{self.path} is no cache of gspc-trio: name another directory, or a new one")
-        self._put(TAG, _TAG_TEXT)
+        if not is_cache:
+            self._put(TAG, _TAG_TEXT)
 
     def close(self) -> None:
         """Use it no more."""

@@ -53,8 +53,12 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: py
 
 
 def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
     (tmp_path / "thesis.txt").write_text("mine")
+    for mode in (0o755, 0o700):  # nobody is told to shut a directory that is for something else
+        tmp_path.chmod(mode)
+        with pytest.raises(CacheError, match="is no cache of gspc-trio"):
+            CacheDirectory(tmp_path)
+    (tmp_path / TAG).write_text("Signature: 8a477f597d28d172789f06886806bc55\n# of another program\n")
     with pytest.raises(CacheError, match="is no cache of gspc-trio"):
         CacheDirectory(tmp_path)
     with pytest.raises(CacheError, match="cannot be used: No such file or directory"):
