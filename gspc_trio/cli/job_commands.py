@@ -86,7 +86,9 @@ def _plain_entry(entry: JobEntry | EndedJob) -> object:
 def row_of_ended(job: EndedJob) -> str:
     """Return the line of a job in the list of those that are over."""
     ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.ended_s))
-    number, failed = sum(job.tasks.values()), job.tasks.get(TaskState.FAILED, 0)
+    number, failed = "-", "-"
+    if job.tasks:
+        number, failed = str(sum(job.tasks.values())), str(job.tasks.get(TaskState.FAILED, 0))
     return (
         f"{job.job:<8}{job.name:<24}{job.state:<10}{ended:<21}{job.elapsed_s:>8.1f} s{number:>9}{failed:>8}"
     )
@@ -95,7 +97,8 @@ def row_of_ended(job: EndedJob) -> str:
 def describe_job(job: JobStatus | EndedJob) -> str:
     """Return the state of a job as lines for people."""
     since = "for" if job.state == "running" else "after"
-    line = f"{job.job} ({job.name}): {job.state} {since} {job.elapsed_s:.1f} s; tasks: {_counts(job.tasks)}"
+    tasks = "not known" if isinstance(job, EndedJob) and not job.tasks else _counts(job.tasks)
+    line = f"{job.job} ({job.name}): {job.state} {since} {job.elapsed_s:.1f} s; tasks: {tasks}"
     return f"{line}\n{job.detail}" if job.detail else line
 
 

@@ -50,6 +50,12 @@ def test_a_row_and_a_description() -> None:
     ]
 
 
+def test_the_tasks_of_a_job_whose_server_was_lost_are_not_known() -> None:
+    lost = EndedJob("j1", "count", "stopped", "connection reset", {}, 1.5, 11, "anna")
+    assert row_of_ended(lost).split()[-4:] == ["1.5", "s", "-", "-"]
+    assert next(describe_end(lost)).startswith("j1 (count): stopped after 1.5 s; tasks: not known\n")
+
+
 def test_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     print_log(JOB, None)
     assert capsys.readouterr() == (

@@ -69,7 +69,7 @@ class Jobs:
             return
         orphan = jobs.get(wish.adopts)
         job = self.names.next_name()
-        jobs[job] = _managed(job, event.link, wish, wish.weight)
+        jobs[job] = _managed(job, event.link, wish, wish.weight, self._lives.now)
         self.links[event.link] = job
         adopted = self._adopt(job, wish.adopts)
         if adopted and orphan is not None and orphan.away_until is None:
@@ -95,7 +95,9 @@ class Jobs:
         lives = self._lives
         entry = self.registered.get(orphan)
         if entry is None and orphan in self.names and any(map(_may_bring_work, lives.rifs.values())):
-            entry = ManagedJob(orphan, 0, orphan, 0, "", "", 1.0, lives.limits.grace_s)
+            entry = ManagedJob(
+                orphan, 0, orphan, 0, "", "", 1.0, lives.limits.grace_s, registered_s=lives.now
+            )
             self._lives.actions.append(JobChanged(self._lives.now, orphan, "running", orphan))
             self._lives.actions.append(TellRm(JobJoined(orphan)))
         if entry is None or orphan == successor or not entry.grace_s:
@@ -126,7 +128,8 @@ class Jobs:
             del self.links[entry.link]
         # It may have been changed since the job was last told.
         weight = entry.weight if entry is not None and entry.pid else wish.weight
-        self.registered[job] = _managed(job, event.link, wish, weight)
+        since_s = lives.now if entry is None else entry.registered_s
+        self.registered[job] = _managed(job, event.link, wish, weight, since_s)
         self.links[event.link] = job
         orphan = self.registered.get(wish.adopts)
         if orphan is None or orphan.away_until is not None:
@@ -199,8 +202,9 @@ class Jobs:
             return entry.away_until is not None and not entry.pid
         if new:
             grace_s = 0.0 if job in self._ended else self._lives.limits.grace_s
+            now = self._lives.now
             self.registered[job] = ManagedJob(
-                job, 0, job, 0, "", "", 1.0, grace_s, away_until=self._lives.now + grace_s
+                job, 0, job, 0, "", "", 1.0, grace_s, away_until=now + grace_s, registered_s=now
             )
             self._lives.actions.append(JobChanged(self._lives.now, job, "running", job))
             self._lives.actions.append(TellRm(JobJoined(job)))
@@ -221,7 +225,7 @@ class Jobs:
     def stopped(self) -> None:
         """All is being taken down: note the end of the jobs that are there; they may still say more of it."""
         for entry in self.registered.values():
-            self._note_end(entry, JobEnd(EndState.STOPPED), STOPPED)
+            self._note_end(entry, None, STOPPED)
 
     def check(self) -> None:
         """Assert the invariants of jobs."""
@@ -253,21 +257,22 @@ class Jobs:
                 )
             )
         detail = end.detail[: self._lives.limits.detail_characters_max]
-        self._note_end(entry, end, detail)
+        self._note_end(entry, event.left, detail)
         self._lives.actions.append(
             JobChanged(self._lives.now, event.job, end.state.value, entry.name, detail)
         )
 
-    def _note_end(self, entry: ManagedJob, end: JobEnd, detail: str) -> None:
-        tasks = dict.fromkeys(TaskState, 0) | end.tasks
-        now, state = self._lives.now, end.state.value
+    def _note_end(self, entry: ManagedJob, told: JobEnd | None, detail: str) -> None:
+        """Keep how a job has ended, with what it told of that, if it told anything."""
+        now = self._lives.now
+        end = told or JobEnd(EndState.STOPPED, elapsed_s=now - entry.registered_s)
         self.history.add(
             EndedJob(
                 entry.job,
                 entry.name,
-                state,
+                end.state.value,
                 detail,
-                tasks,
+                {} if told is None else dict.fromkeys(TaskState, 0) | told.tasks,
                 end.elapsed_s,
                 entry.pid,
                 entry.host,
@@ -277,7 +282,7 @@ class Jobs:
         )
 
 
-def _managed(job: JobId, link: int, wish: RegisterJob, weight: float) -> ManagedJob:
+def _managed(job: JobId, link: int, wish: RegisterJob, weight: float, registered_s: float) -> ManagedJob:
     return ManagedJob(
         job,
         link,
@@ -288,6 +293,7 @@ def _managed(job: JobId, link: int, wish: RegisterJob, weight: float) -> Managed
         weight,
         wish.grace_s,
         priority=wish.priority,
+        registered_s=registered_s,
     )
 
 

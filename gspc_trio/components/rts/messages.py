@@ -273,8 +273,8 @@ class EndedJob(Struct, frozen=True):
         job, name: of the job.
         state: finished, failed or stopped.
         detail: why, when it did not finish.
-        tasks: state -> number of tasks, as far as known.
-        elapsed_s: seconds that it took.
+        tasks: state -> number of tasks; empty if nobody has told.
+        elapsed_s: seconds that it took; if nobody has told, those since the run-time system knew of it.
         pid, host: of its job server.
         ended_s: when it ended, in seconds since 1970.
         summary: what is kept of it besides; a list of jobs has none.

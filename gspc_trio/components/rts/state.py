@@ -315,6 +315,7 @@ class ManagedJob(Struct, frozen=True):
         grace_s: how long it is kept when its job server is gone.
         away_until: when it is given up; None while its job server is there.
         successor: the job that has adopted it, with which it ends at the latest.
+        registered_s: when it was first heard of.
     """
 
     job: JobId
@@ -328,6 +329,7 @@ class ManagedJob(Struct, frozen=True):
     away_until: float | None = None
     successor: JobId = ""
     priority: int = 0
+    registered_s: float = 0.0
 
 
 def checked_dag(rif: ManagedRif, resources: tuple[Resource, ...]) -> tuple[Resource, ...]:

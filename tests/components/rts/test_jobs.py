@@ -44,6 +44,19 @@ def test_how_a_job_ended_is_what_it_says_when_it_leaves():
     )
 
 
+def test_a_job_that_says_nothing_of_its_end_took_the_time_since_it_joined_and_its_tasks_are_not_known():
+    lost, taken_down = make(), make()
+    run(lost, (1.0, JOB), (4.0, events.JobServerGone("j1", "connection reset")))
+    run(taken_down, (1.0, JOB), (6.5, events.Stop()))
+    for machine, elapsed_s in ((lost, 3.0), (taken_down, 5.5)):
+        (ended,) = machine.history.jobs
+        assert (ended.state, ended.elapsed_s, ended.tasks) == ("stopped", elapsed_s, {})
+    told = make()
+    run(told, (1.0, JOB), (4.0, events.JobServerGone("j1", left=JobEnd(elapsed_s=2.5))))
+    (ended,) = told.history.jobs
+    assert (ended.elapsed_s, ended.tasks) == (2.5, dict.fromkeys(TaskState, 0))
+
+
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_weight_that_is_none_is_refused(weight):
     asked = events.JobConnected(9, RegisterJob("count", 1, "anna", "", weight))

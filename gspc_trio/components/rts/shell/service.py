@@ -311,7 +311,8 @@ class RtsService(Performer[actions.RtsAction]):
         at_s = job.ended_s - self.records.opened.wall_offset_s
         kept = replace(job, ended_s=at_s)
         self.machine.history.add(kept)
-        self.records.append(TaskCounts(at_s, job.job, job.tasks, first_s=at_s - job.elapsed_s))
+        if job.tasks:
+            self.records.append(TaskCounts(at_s, job.job, job.tasks, first_s=at_s - job.elapsed_s))
         self.records.append(JobChanged(at_s, job.job, job.state, job.name, job.detail))
         return kept
 
