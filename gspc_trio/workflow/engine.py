@@ -311,14 +311,19 @@ class WorkflowEngine:
     # The user's side
 
     def put(self, port: str, values: Iterable[object]) -> None:
-        """Add tokens to an input port while the workflow runs.
+        """Add tokens to an input port while the workflow runs: all of them, or none.
 
         Raises:
             WorkflowError: there is no such input port, or ``values`` is no list.
+            BadValue: one of them cannot be sent.
         """
+        given = input_values(self.net, {port: values}, complete=False)[port]
+        tokens = [Token(value) for value in given]
+        for token in tokens:
+            self.codec.encode(token)  # it raises here, and not later where the job would end of it
         self._endless.reset()
-        for value in input_values(self.net, {port: values}, complete=False)[port]:
-            self.running.places[port].put(Token(value))
+        for token in tokens:
+            self.running.places[port].put(token)
 
     def outputs(self) -> dict[str, list[Value]]:
         """Return the values at each output port, in the order in which they came."""

@@ -23,6 +23,7 @@ from gspc_trio.components.job.shell.workflow_file import WorkflowFileError, load
 from gspc_trio.compute.code import BadCode
 from gspc_trio.nursery.connections.rpc import RemoteError
 from gspc_trio.nursery.scopes.loop import NotInTrio, real_time
+from gspc_trio.protocol.values import BadValue
 from gspc_trio.workflow.arcs import WorkflowError
 from tests.components.tasks.plain import add_up, double, fall, nap
 
@@ -204,6 +205,23 @@ async def test_an_application_serves_functions_of_its_own() -> None:
                 assert len(await job.results_so_far()) == len(result.outputs["results"]) == 3
                 with pytest.raises(ValueError, match="j1 takes no tokens: it is over"):
                     job.put("items", [1.0])
+
+
+async def test_a_value_that_cannot_be_sent_is_refused_where_it_is_put_and_the_job_goes_on() -> None:
+    settings = JobSettings(listen="memory:job")
+    with trio.fail_after(HANG_S):
+        async with (
+            open_rts(cores=1) as rts,
+            open_job(farm(nap), rts=rts, values={"items": [0.3]}, settings=settings) as job,
+        ):
+            job.serve("add_lock", lambda: job.put("items", [0.0, threading.Lock()]))
+            with pytest.raises(BadValue, match="lock"):
+                job.put("items", [0.0, threading.Lock()])
+            with pytest.raises(RemoteError, match="lock") as caught:
+                await rts.call(job.job_id, "add_lock")
+            result = await job.wait()
+    assert caught.value.kind == "BadValue"
+    assert (result.state, len(result.outputs["results"])) == ("finished", 1)
 
 
 async def test_a_job_begins_where_a_dump_of_another_stood() -> None:

@@ -330,6 +330,7 @@ class Job:
         Raises:
             ValueError: the job is over, or has a journal, or is no workflow's.
             WorkflowError: there is no such input port, or ``values`` is no list.
+            BadValue: one of them cannot be sent; none is added.
         """
         if self.ports is None or self.has_ended or self.machine.ended is not None:
             why = "it is over" if self.ports is not None else "it runs no workflow"
