@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -108,6 +109,20 @@ async def test_an_application_function_that_raises_what_has_no_text_harms_no_job
             result = await job.wait()
     assert (caught.value.kind, str(caught.value)) == ("Speechless", "Speechless")
     assert result.state == "finished"
+
+
+async def test_an_application_function_that_exits_does_not_end_the_job() -> None:
+    settings = JobSettings().listening()
+    with trio.fail_after(HANG_S):
+        async with (
+            open_rts(cores=1) as rts,
+            open_job(farm(nap), rts=rts, values={"items": [0.3]}, settings=settings) as job,
+        ):
+            job.serve("leave", sys.exit)
+            with pytest.raises(RemoteError, match="enough") as caught:
+                await rts.call(job.job_id, "leave", "enough")
+            result = await job.wait()
+    assert (caught.value.kind, result.state) == ("SystemExit", "finished")
 
 
 async def test_a_failure_raises_with_its_story_and_what_was_done() -> None:

@@ -108,7 +108,7 @@ class IncomingCall:
         """
         self._answer(AnswerCall(self._call_id, self.peer.prepare(message)))
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Refuse: the caller gets a :class:`RemoteError` with the type and the first line of the error.
 
         Raises:

@@ -38,7 +38,7 @@ from gspc_trio.core.ids import TaskId
 from gspc_trio.core.messages import Done
 from gspc_trio.core.task import TaskState
 from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, PeerGone
-from gspc_trio.protocol.values import dumps, loads
+from gspc_trio.protocol.values import RAISED_BY_USERS, dumps, loads
 from gspc_trio.records.facts import TaskChanged
 from gspc_trio.records.messages import Watch
 from gspc_trio.records.progress import JobProgress
@@ -218,7 +218,7 @@ class JobClients:
             if hasattr(value, "__await__"):
                 value = await value
             call.reply(ApplicationReply(dumps(value)))
-        except Exception as error:
+        except RAISED_BY_USERS as error:
             call.fail(error)
 
 
