@@ -4,13 +4,15 @@ from __future__ import annotations
 
 
 def speak(go: str) -> str:
-    """Print, wait until there is a file, and print again."""
+    """Print, say so in a file, wait until there is another, and print again."""
     import sys
     import time
     from pathlib import Path as TasksPath
 
     print("begin")
     print("careful", file=sys.stderr)
+    if go:
+        TasksPath(f"{go}.begun").touch()
     while go and not TasksPath(go).exists():
         time.sleep(0.01)
     print("end")

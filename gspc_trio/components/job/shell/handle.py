@@ -305,9 +305,13 @@ class Job:
         self._output_until_s = max(self._output_until_s, until_s)
         self._output_wanted.set()
 
+    def is_output_wanted(self) -> bool:
+        """Return whether running tasks are asked what they print."""
+        return self._output_until_s > trio.current_time()
+
     async def output_wanted(self) -> None:
         """Wait until somebody wants to know what running tasks print."""
-        while self._output_until_s <= trio.current_time():
+        while not self.is_output_wanted():
             self._output_wanted = trio.Event()
             await self._output_wanted.wait()
 

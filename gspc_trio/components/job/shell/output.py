@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal, TextIO, TypeAlias
@@ -101,14 +101,15 @@ class OutputFollower:
             running = job.machine.scheduler.running()
             long = [one for one in running if (one[1].task_id, one[2]) in before]
             before = {(task.task_id, attempt) for _, task, attempt in running}
-            async with trio.open_nursery() as nursery:
-                for one in long:
-                    nursery.start_soon(self._ask, *one)
+            await self._ask_all(long)
             await trio.sleep(max(ASK_INTERVAL_S, len(long) / ASKED_PER_S_MAX))
 
     async def lines_for(self, asked: GetOutput) -> OutputLines:
         """Return the lines that a client has not seen."""
         job, printed = self._job, self._job.printed
+        if not (asked.wait or job.is_output_wanted()):  # nobody has asked tasks lately, and nobody will wait
+            with trio.move_on_after(WAIT_FOR_LINES_S):
+                await self._ask_all(job.machine.scheduler.running()[:ASKED_PER_S_MAX])
         await self._wait_until(asked.wait, lambda: printed.number > asked.seen)
         lines, seen, left_out = printed.lines_since(asked.seen, ANSWERED_AT_ONCE_MAX)
         return OutputLines(tuple(lines), seen, left_out, job.has_ended and seen == printed.number)
@@ -137,6 +138,11 @@ class OutputFollower:
         scheduler = self._job.machine.scheduler
         at_worker, task = scheduler.attempt_of(task_id), scheduler.task(task_id)
         return await self._ask(at_worker[0], task, at_worker[1]) if at_worker and task is not None else None
+
+    async def _ask_all(self, attempts: Iterable[tuple[ResourceId, Task, Attempt]]) -> None:
+        async with trio.open_nursery() as nursery:
+            for one in attempts:
+                nursery.start_soon(self._ask, *one)
 
     async def _ask(self, resource_id: ResourceId, task: Task, attempt: Attempt) -> AttemptStatus | None:
         """Ask a worker what a running task has printed since it was last asked."""

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import trio
 
-from gspc_trio import Net, open_job, open_rts
+from gspc_trio import JobSettings, Net, open_job, open_rts
+from gspc_trio.components.job.messages import GetOutput
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.output import show_output, write_output
 from gspc_trio.core.messages import OutputLine
 from tests.components.tasks.output import speak
+from tests.support import until
 
 HANG_S = 60.0
 
@@ -47,6 +49,22 @@ async def test_a_task_is_heard_while_it_runs(tmp_path: Path) -> None:
                 await job.wait()
     assert texts(shown[2:]) == {("end", False)}
     assert job.output(1) == ("begin\nend\n", "careful\n")
+
+
+async def test_a_client_that_looks_once_hears_what_a_running_task_has_printed_so_far(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    listening = JobSettings(listen="memory:job")
+    with trio.fail_after(HANG_S):
+        async with (
+            open_rts(cores=1) as rts,
+            open_job(one_task(), rts=rts, values={"in": [str(go)]}, settings=listening) as job,
+        ):
+            await until((tmp_path / "go.begun").exists)
+            async with rts.connect_to_job(job.job_id) as peer:
+                told = await peer.call(GetOutput(0, wait=False))
+            assert texts(told.lines) == {("begin", False), ("careful", True)}
+            go.touch()
+            await job.wait()
 
 
 async def test_each_task_has_files_of_its_own(tmp_path: Path) -> None:
