@@ -124,24 +124,26 @@ class RemoteManager:
         """Nothing: the machine is elsewhere."""
 
     async def look(self, job: JobId | None = None) -> None:
-        """Ask how it is, and why requests of a job wait; without an answer all is as it was.
+        """Ask how it is, and why requests of a job wait; without an answer its status is as it was.
 
         Raises:
             RemoteError: there is no such job, or nobody to ask about it.
         """
-        if self._link is None:
-            if job is not None:
-                raise RemoteError(
-                    "ManagerGone", "the resource manager is away: until it is back nothing begins"
-                )
-            return
-        try:
-            self._status = await self._link.call(GetManagerStatus(), ASK_TIMEOUT_S)
-            if job is not None:
-                found: Explained = await self._link.call(ExplainJob(job), ASK_TIMEOUT_S)
-                self._explained = {job: _on_our_clock(found)}
-        except (PeerGone, trio.TooSlowError):
-            log.debug("the resource manager does not say how it is")
+        link, problem = self._link, "is away: until it is back nothing begins"
+        if link is not None:
+            try:
+                self._status = await link.call(GetManagerStatus(), ASK_TIMEOUT_S)
+                if job is not None:
+                    found: Explained = await link.call(ExplainJob(job), ASK_TIMEOUT_S)
+                    self._explained = {job: _on_our_clock(found)}
+                return
+            except PeerGone as gone:
+                log.debug("the resource manager has gone: %s", gone)
+            except trio.TooSlowError:
+                problem = f"did not answer within {ASK_TIMEOUT_S:g} s: ask again"
+                log.debug("the resource manager %s", problem)
+        if job is not None:
+            raise RemoteError("ManagerGone", f"the resource manager {problem}")
 
     # The connection -----------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from gspc_trio.components.rm.explain import (
     ManagerStatus,
 )
 from gspc_trio.components.rm.messages import Demand, Grant, ManagerReady, Release, ServeRts
-from gspc_trio.components.rm.shell.remote import ManagerGone
+from gspc_trio.components.rm.shell.remote import ManagerGone, RemoteManager
 from gspc_trio.components.rm.shell.server import open_manager
 from gspc_trio.components.rts.messages import AddDag, Explain, GetStatus, StopRts
 from gspc_trio.components.rts.shell.service import open_rts_service
@@ -156,6 +156,30 @@ async def test_work_goes_on_under_its_grants_while_the_resource_manager_is_away(
                 assert await free(client) == 0
                 job.peer.post(Release(job.job, kept.grant_id))
                 assert (await granted(other)).resources == kept.resources
+
+
+async def test_who_asks_why_while_the_connection_to_the_resource_manager_ends_is_told(autojump_clock):
+    network = Network(wire_codec)
+
+    async def answer_once_and_go(peer: Peer) -> None:
+        while True:
+            for message in await peer.receive():
+                if isinstance(message, IncomingCall) and isinstance(message.body, ServeRts):
+                    message.reply(ManagerReady(100))
+                elif isinstance(message, IncomingCall):
+                    message.reply(ManagerStatus({}, {}, {}, {}, (), (), None))
+                    peer.drop()
+
+    connect = partial(network.connect, RM, role="rts", name="rts", expect="rm")
+    remote = RemoteManager(connect, "rts", 3, lambda _: None, lambda _: None)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(network.listen, role="rm", name="rm"), RM, answer_once_and_go)
+        await nursery.start(remote.run)
+        for _ in range(10):
+            with pytest.raises(RemoteError, match="the resource manager is away"):
+                await remote.look("j1")
+            await trio.sleep(1)  # then there is a connection again
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_resource_manager_serves_one_run_time_system():
