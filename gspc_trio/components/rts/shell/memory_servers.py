@@ -60,8 +60,7 @@ class MemoryServers:
                 else:
                     layer = next((server.layer for server in self._running.values()), None)
                     order = StartServer(layer, asked.memory_bytes, asked.spill_bytes)
-                    self._running[rif] = started = await rif.call(order, START_S)
-                    call.reply(started)
+                    call.reply(await rif.call(order, START_S))  # it was heard of before the answer
         except (LookupError, RemoteError) as error:
             call.fail(error)
         except (PeerGone, trio.TooSlowError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -11,9 +13,15 @@ import trio
 from gspc_trio import JobSettings, farm, open_job, open_rts
 from gspc_trio.cli import rts as commands
 from gspc_trio.cli.common import UsageError
+from gspc_trio.components.rif.messages import MemoryServer, StartServer
+from gspc_trio.components.rts.messages import StartIml
 from gspc_trio.components.rts.shell.client import RunTimeSystem
+from gspc_trio.components.rts.shell.memory_servers import MemoryServers
+from gspc_trio.components.wire.codec import wire_codec
+from gspc_trio.iml.data_layer import DataLayer
 from gspc_trio.nursery.connections.connection_file import ConnectionFileError
-from gspc_trio.nursery.connections.rpc import RemoteError
+from gspc_trio.nursery.connections.network import Network
+from gspc_trio.nursery.connections.rpc import IncomingCall, Peer, RemoteError
 
 HANG_S = 60.0
 MEMORY_BYTES = 16 << 20
@@ -23,6 +31,13 @@ def servers() -> list[psutil.Process]:
     """Return the memory servers that this process has started."""
     below = psutil.Process().children(recursive=True)
     return [one for one in below if "gspc_trio.iml.shell.iml_process" in one.cmdline()]
+
+
+async def calls(peer: Peer) -> AsyncIterator[IncomingCall]:
+    while True:
+        for message in await peer.receive():
+            assert isinstance(message, IncomingCall)
+            yield message
 
 
 def zeros(size: int) -> bytes:
@@ -56,6 +71,39 @@ async def test_a_memory_server_is_started_on_a_host_used_stopped_and_ends_with_i
             await rts.start_iml("r1", memory_bytes=MEMORY_BYTES)
             assert len(servers()) == 1
     assert not servers()
+
+
+async def test_a_memory_server_whose_rif_has_gone_with_its_answer_is_forgotten() -> None:
+    network, asked = Network(wire_codec), Network(wire_codec)
+    rifs: list[Peer] = []
+    memory = MemoryServers(lambda: rifs)
+    orders: list[StartServer] = []
+
+    async def serve_rts(peer: Peer) -> None:
+        async for call in calls(peer):
+            await memory.answer(call, StartIml("r1"))
+
+    async def serve_rif(peer: Peer) -> None:
+        async for call in calls(peer):
+            assert isinstance(call.body, StartServer)
+            orders.append(call.body)
+            started = MemoryServer(DataLayer("memory:layer"), "anna", 7, MEMORY_BYTES, 0)
+            memory.heard(rifs[0], started)
+            call.reply(started)
+            memory.gone(rifs[0])
+
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(network.listen, role="rif", name="r1"), "memory:rif", serve_rif)
+            await nursery.start(partial(asked.listen, role="rts", name="rts"), "memory:rts", serve_rts)
+            connect = partial(asked.connect, "memory:rts", role="control", name="client", expect="rts")
+            async with network.connect("memory:rif", role="rts", name="rts", expect="rif") as rif:
+                rifs.append(rif)
+                async with connect() as client:
+                    for _ in range(2):
+                        await client.call(StartIml("r1"))
+            nursery.cancel_scope.cancel()
+    assert [order.layer for order in orders] == [None, None], "nobody is told to join a layer that is gone"
 
 
 async def test_a_memory_server_that_dies_is_no_longer_shown() -> None:
