@@ -102,7 +102,7 @@ async def open_rts(
     here = host or socket.gethostname()
     wanted = RtsSettings(cores=checked_cores(cores), spill_bytes=spill_bytes, spill_directory=spill_directory)
     wanted = replace(wanted, **({"hosts": (here,), "strategy": EMBEDDED} | settings))
-    host = host or (wanted.hosts[0] if wanted.strategy == EMBEDDED else here)
+    host = host or (wanted.hosts[0] if wanted.strategy == EMBEDDED and wanted.hosts else here)
     quota = Quota(data_bytes, spill_bytes, spill_directory)
     with real_time():
         if connection_file is not None:

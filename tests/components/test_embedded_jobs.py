@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import socket
 import sys
 import threading
 import time
@@ -33,6 +34,12 @@ HANG_S = 60.0
 
 def children() -> list[int]:
     return [process.pid for process in psutil.Process().children(recursive=True)]
+
+
+async def test_no_names_of_hosts_mean_this_host() -> None:
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1, hosts=()) as rts:
+            assert [rif.host for rif in (await rts.status()).rifs] == [socket.gethostname()]
 
 
 async def test_a_job_gives_its_outputs_and_leaves_no_process() -> None:
