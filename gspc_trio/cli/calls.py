@@ -16,11 +16,13 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from gspc_trio.cli.common import CommandError, UsageError, print_json, running_connection
-from gspc_trio.components.job.messages import GetDump, GetFunctions, OfferedFunction
+from gspc_trio.components.job.messages import ApplicationCall, GetDump, GetFunctions, OfferedFunction
+from gspc_trio.components.job.shell.clients import NotServed
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.workflow_file import LoadedWorkflow
 from gspc_trio.components.rts.shell.client import RunTimeSystem, join_rts
 from gspc_trio.nursery.connections.rpc import RemoteError
+from gspc_trio.protocol.values import RAISED_BY_USERS, dumps, loads
 from gspc_trio.workflow.definition import Offered, takes_job
 
 RtsFile: TypeAlias = Annotated[Path | None, Parameter(name=["--rts", "--connection-file"])]
@@ -60,15 +62,20 @@ async def call(
         if not function:
             await _list_functions(system, job, json=json)
             return
-        try:
-            value = await system.call(job, function, *positional, **named)
-        except (RemoteError, LookupError):
-            raise
-        except Exception as error:  # opening it runs code of whoever made its class
-            raise CommandError(
-                f"what {function} returned cannot be opened here: {type(error).__name__}: {error}; "
-                "have it return numbers, texts, lists and dicts"
-            ) from error
+        async with system.connect_to_job(job) as peer:
+            try:
+                answer = await peer.call(ApplicationCall(function, dumps([positional, named])))
+            except RemoteError as error:
+                if error.kind == NotServed.__name__:
+                    raise
+                raise CommandError(f"{function} of job {job} raised {error.kind}: {error.message}") from error
+    try:
+        value = loads(answer.value)
+    except RAISED_BY_USERS as error:  # opening it runs code of whoever made its class
+        raise CommandError(
+            f"what {function} returned cannot be opened here: {type(error).__name__}: {error}; "
+            "have it return numbers, texts, lists and dicts"
+        ) from error
     if json or not isinstance(value, str):
         print_json(value)
     else:

@@ -59,6 +59,10 @@ _brief.maxstring = _brief.maxother = 300
 _brief.maxlist = _brief.maxtuple = _brief.maxdict = 20
 
 
+class NotServed(LookupError):
+    """The job offers no function of that name."""
+
+
 @define(eq=False)
 class _Client:
     """One connection, and how many of its questions wait for an answer."""
@@ -210,7 +214,7 @@ class JobClients:
         function = functions.get(body.name)
         if function is None:
             offered = ", ".join(sorted(functions)) or "nothing"
-            call.fail(LookupError(f"this job does not serve {body.name!r}; it serves {offered}"))
+            call.fail(NotServed(f"this job does not serve {body.name!r}; it serves {offered}"))
             return
         try:
             positional, by_name = loads(body.arguments)
