@@ -123,6 +123,8 @@ def run_command(app: App, arguments: list[str] | None = None) -> None:
         result = command(*bound.args, **bound.kwargs)
         if isinstance(result, Awaitable):
             status = trio.run(_with_signals, lambda: result)
+            if isinstance(status, DecidedStatus):
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stdout.flush()
     except BaseException as group:
         status = _tell(name, group)
@@ -197,6 +199,10 @@ def _stack_of_user(error: BaseException) -> str:
     return "" if frames is None else "".join(traceback.format_tb(frames)).rstrip()
 
 
+class DecidedStatus(int):
+    """The exit status of a command that has done what cannot be stopped: signals change it no more."""
+
+
 async def _with_signals(run: Callable[[], Awaitable[int | None]]) -> int:
     """Run a command; signals that stop it cancel it, again and again without making it worse."""
     stopped_by: list[int] = []
@@ -209,15 +215,16 @@ async def _with_signals(run: Callable[[], Awaitable[int | None]]) -> int:
                 stopped_by.append(number)
                 scope.cancel()
 
+    status: int | None = None
     async with trio.open_nursery() as nursery:
         scope = trio.CancelScope()
         await nursery.start(listen)
         with scope:
             status = await run()
         nursery.cancel_scope.cancel()
-    if stopped_by:
+    if stopped_by and not isinstance(status, DecidedStatus):
         return 128 + stopped_by[0]
-    return status or 0
+    return 0 if status is None else status
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import trio
 
-from gspc_trio.cli.common import CommandError, UsageError, print_json, running_connection
+from gspc_trio.cli.common import CommandError, DecidedStatus, UsageError, print_json, running_connection
 from gspc_trio.components.job.shell.handle import Job, JobResult
 from gspc_trio.components.job.shell.summary import REPORT_CHARACTERS_MAX
 from gspc_trio.core.task import TaskState
@@ -72,12 +72,15 @@ async def start_detached(rts: Path | None, *, json: bool, top: bool, cores: int)
         )
     finally:
         os.close(theirs)
+    told = trio.lowlevel.FdStream(ours)
     try:
-        async with trio.lowlevel.FdStream(ours) as told:
-            text = b"".join([piece async for piece in told])
+        text = await told.receive_some(65536)  # all of it: it is written at once
     except BaseException:
         process.terminate()
         raise
+    finally:
+        with trio.CancelScope(shield=True):
+            await told.aclose()
     if not text:
         status = await process.wait()
         return status if status >= 0 else 128 - status
@@ -86,7 +89,7 @@ async def start_detached(rts: Path | None, *, json: bool, top: bool, cores: int)
         print_json(accepted)
     else:
         print("\n".join(_describe(accepted["job"], accepted["name"], accepted["pid"], rts)))
-    return 0
+    return DecidedStatus(0)
 
 
 def _describe(job: str, name: str, pid: int, rts: Path | None) -> list[str]:

@@ -27,6 +27,35 @@ def workflow(go: str, requires: str = "core"):
 """
 
 
+INTERRUPTING = """
+import os, signal, sys, threading, time
+from contextlib import suppress
+from gspc_trio import farm, Workflow
+
+def interrupt(waiting, pipe, opened):
+    os.kill(waiting, signal.SIGSTOP)
+    with suppress(OSError):
+        while os.readlink(pipe) == opened:
+            time.sleep(0.001)
+    os.kill(waiting, signal.SIGINT)
+    os.kill(waiting, signal.SIGCONT)
+
+def workflow():
+    pipe = "/proc/self/fd/" + sys.argv[sys.argv.index("--detached-from") + 1]
+    threading.Thread(target=interrupt, args=(os.getppid(), pipe, os.readlink(pipe)), daemon=True).start()
+    return Workflow(farm(int, name="int"), {"items": ["1"]})
+"""
+
+
+def test_an_interrupt_after_the_job_is_accepted_changes_nothing(world: World) -> None:
+    world.start_rts("--cores", "1")
+    done = world.run("jobserver", "run", world.workflow(INTERRUPTING), "--detach")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("j1 (flow) goes on in process ")
+    assert world.run("jobserver", "wait", "j1").returncode == 0
+    world.stop_rts()
+
+
 def test_a_detached_job_goes_on_alone_and_is_read_afterwards(world: World) -> None:
     world.start_rts("--cores", "2")
     go = world.folder / "go"
