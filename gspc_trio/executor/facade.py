@@ -354,7 +354,11 @@ def _cache(cache: CacheSettings | Path | str | None) -> CacheSettings | None:
         return None
     from gspc_trio.components.job.cache import CacheSettings
 
-    return cache if isinstance(cache, CacheSettings) else CacheSettings(str(cache))
+    if isinstance(cache, CacheSettings):
+        return cache
+    if not isinstance(cache, str | Path) or not str(cache):
+        raise TypeError(f"cache must be the name of a directory or CacheSettings, not {cache!r}")
+    return CacheSettings(str(cache))
 
 
 def _initializer_code(initializer: Callable[..., object] | None, initargs: Iterable[object]) -> bytes:

@@ -71,3 +71,9 @@ def test_a_cache_that_others_can_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir(0o755)
     with pytest.raises(ValueError, match="others have access to the cache"):
         Executor(1, cache=tmp_path / "cache", threads=True)
+
+
+@pytest.mark.parametrize("cache", [5, "", b"c"])
+def test_what_is_no_directory_is_no_cache(cache: object) -> None:
+    with pytest.raises(TypeError, match="cache must be the name of a directory or CacheSettings, not"):
+        Executor(1, cache=cache)  # type: ignore[arg-type]
