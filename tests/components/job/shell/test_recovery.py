@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import get_ident
 from types import SimpleNamespace
@@ -33,6 +34,7 @@ from gspc_trio import (
 from gspc_trio.components.embed import open_job, open_rts
 from gspc_trio.components.job.lineage import BYTES_MAX, Lineage, Origin
 from gspc_trio.components.job.shell.recovery import Recovery, ResultReader
+from gspc_trio.components.rts.shell.client import RunTimeSystem
 from gspc_trio.core.task import Requirement, Task
 from gspc_trio.iml.errors import DataLost, NoRoom
 from gspc_trio.iml.shell.client import Iml
@@ -81,16 +83,23 @@ def recovering(trace: str, gate: str) -> Net:
     return net
 
 
+@asynccontextmanager
+async def two_hosts(folder: Path) -> AsyncIterator[RunTimeSystem]:
+    """A run-time system with a memory layer on this host, alpha, and on another one, beta."""
+    (folder / "run").mkdir(mode=0o700)
+    opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=folder / "run" / "rts.json")
+    async with opened as rts:
+        report = await rts.bootstrap(["beta"], "local", cores=1)
+        assert not report.failed, report.failed
+        yield rts
+
+
 @pytest.mark.parametrize("victim", ["rif_process", "iml_process"])
 async def test_lost_data_is_made_again_up_the_graph(tmp_path: Path, victim: str) -> None:
     """Killed are a whole host, or its memory server alone, which is started again."""
     trace, gate = tmp_path / "trace", tmp_path / "gate"
-    (tmp_path / "run").mkdir(mode=0o700)
-    opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=tmp_path / "run" / "rts.json")
     with trio.fail_after(HANG_S):
-        async with opened as rts:
-            report = await rts.bootstrap(["beta"], "local", cores=1)
-            assert not report.failed, report.failed
+        async with two_hosts(tmp_path) as rts:
             async with open_job(recovering(str(trace), str(gate)), rts=rts) as job:
                 while job.status().tasks.get("finished", 0) < 2:
                     await trio.sleep(0.01)
@@ -136,12 +145,8 @@ def splitting(trace: str, gate: str) -> Net:
 
 async def test_files_that_are_lost_are_made_again(tmp_path: Path) -> None:
     trace, gate = tmp_path / "trace", tmp_path / "gate"
-    (tmp_path / "run").mkdir(mode=0o700)
-    opened = open_rts(cores=1, host="alpha", data_bytes=64 * MIB, publish=tmp_path / "run" / "rts.json")
     with trio.fail_after(HANG_S):
-        async with opened as rts:
-            report = await rts.bootstrap(["beta"], "local", cores=1)
-            assert not report.failed, report.failed
+        async with two_hosts(tmp_path) as rts:
             async with open_job(splitting(str(trace), str(gate)), rts=rts) as job:
                 while job.status().tasks.get("finished", 0) < 1:
                     await trio.sleep(0.01)
