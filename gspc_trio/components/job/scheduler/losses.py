@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.state import SchedulerState, TaskEntry
-from gspc_trio.components.job.scheduler.tasks import again, end, fail
+from gspc_trio.components.job.scheduler.tasks import again, end, fail, has_alternative
 from gspc_trio.core.ids import ResourceId, TaskId, host_name
 from gspc_trio.core.task import Outcome, Reason, TaskError, TaskState
 
@@ -27,7 +27,7 @@ def lose(state: SchedulerState, entry: TaskEntry, lost: Outcome, resource_id: Re
     host = host_name(resource_id)
     in_doubt = host not in state.proven and _may_run_elsewhere(state, entry, host)
     if in_doubt:
-        entry.avoid |= _resources_of(state, host)
+        _avoid(state, entry, _resources_of(state, host))
     if in_doubt and host in entry.lost_at and options.may_rerun:
         entry.doubts += 1
         again_elsewhere(state, entry, resource_id, f"lost on {host}, where none has finished yet: {detail}")
@@ -51,8 +51,15 @@ def again_elsewhere(
 ) -> None:
     """Try a task again, on another resource if possible."""
     state.retries += 1
-    entry.avoid |= {resource_id}
+    _avoid(state, entry, frozenset((resource_id,)))
     again(state, entry, detail, delay_s)
+
+
+def _avoid(state: SchedulerState, entry: TaskEntry, failed: frozenset[ResourceId]) -> None:
+    """Avoid where a task has just failed, and where it failed before unless nothing is left then."""
+    entry.avoid |= failed
+    if not has_alternative(state, entry):
+        entry.avoid = failed
 
 
 def end_cancelled(state: SchedulerState, entry: TaskEntry, lost: Outcome, resource_id: ResourceId) -> None:

@@ -100,6 +100,17 @@ def test_a_failed_task_is_tried_again_on_another_resource() -> None:
     assert world.do(grant(2)) == [submit(2, (1, 2), options=TWICE)]
 
 
+def test_a_task_that_failed_everywhere_avoids_only_where_it_failed_last() -> None:
+    options = TaskOptions(attempts=9)
+    world = World(cores=2)
+    world(ready(1, options=options))
+    for number in (1, 2):
+        world(grant(number))
+        world(Tick(), number - 0.5)
+        world(finished(number, bad(1, number)), float(number))
+    assert world.do(Tick(), 2.2) == [submit(1, (1, 3), options=options)]
+
+
 def test_no_task_waits_for_ever_for_another_resource() -> None:
     world = World(cores=2)
     world(ready(1, options=TWICE))
