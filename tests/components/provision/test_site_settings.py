@@ -1,0 +1,115 @@
+"""The keys of ``sites.toml``: what they mean, and the one line that says what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gspc_trio.components.provision.site_settings import (
+    BadSite,
+    SiteSettings,
+    given_sites,
+    read_sites,
+    site_settings,
+)
+
+LEAST = {"provider": "slurm"}
+
+
+def test_all_kinds_of_values_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "sites.toml"
+    path.write_text(
+        'job_submit = 4\nfile_transfers = "off"\n'
+        '[hpc]\nprovider = "slurm"\nmax_time = "2h"\nmax_nodes = 4\ncores_per_node = 16\nqueue = "short"\n'
+        'arguments = ["--exclusive", "--qos=low"]\nreserve = 30\nspread = 0.5\nhost_job = 100\n'
+        '[far]\nprovider = "slurm"\nvia = "ssh:login"\n'
+    )
+    said = read_sites(path)
+    assert said.throttles == {"job_submit": 4, "file_transfers": None}
+    assert list(said.sites) == ["hpc", "far"]
+    assert said.sites["hpc"] == SiteSettings(
+        "slurm",
+        max_time_s=7200.0,
+        max_nodes=4,
+        cores_per_node=16,
+        options={"queue": "short", "arguments": "--exclusive --qos=low"},
+        reserve_s=30.0,
+        spread=0.5,
+        throttles={"host_job": 100},
+    )
+    assert (said.sites["hpc"].usable_s, said.sites["hpc"].cores_max) == (7170.0, 64)
+    assert said.sites["far"] == SiteSettings("slurm", via="ssh:login")
+
+
+def test_texts_of_a_command_line_mean_the_same_as_values_of_a_file() -> None:
+    texts = site_settings(
+        "a", LEAST | {"max_nodes": "4", "spread": "0.5", "host_job": "off", "reserve": "1m"}
+    )
+    values = site_settings("a", LEAST | {"max_nodes": 4, "spread": 0.5, "host_job": "off", "reserve": 60})
+    assert texts == values
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"max_nods": 3}, "site a: there is no setting 'max_nods' (did you mean 'max_nodes'?)"),
+        ({"max_time": "2 hours"}, "max_time: '2 hours': there is no unit 'hours' (did you mean 'h'?)"),
+        ({"max_time": "2 parsecs"}, "there is no unit 'parsecs'; there are: s, m, h, d"),
+        ({"max_time": "soon"}, "max_time: 'soon' is no time; write for example 90s, 10m, 2h or 1d"),
+        ({"max_time": 30}, "max_time is 30 s and reserve 60 s: no time is left for tasks"),
+        ({"node_granularity": 4, "max_nodes": 2}, "node_granularity is 4, more than max_nodes 2"),
+        ({"spread": 1.5}, "spread: 1.5 is no number that is from 0 to 1"),
+        ({"exponential_spread": 1}, "the ratio of successive blocks is more than 1; 0 for a linear spread"),
+        ({"slots": 2.5}, "slots: 2.5 is no whole number"),
+        ({"slots": True}, "slots: True is no number that is 1 or more"),
+        ({"max_nodes": "many"}, "max_nodes: 'many' is no number that is 1 or more"),
+        ({"allocation_step": 0}, "allocation_step: 0: it is more than 0"),
+        ({"host_job": 0}, "host_job: 0 is no number that is 1 or more, or off"),
+        ({"job_submit": 1}, "there is no setting 'job_submit' (did you mean 'host_job_submit'?)"),
+        ({"staging": "swfit"}, "there is no 'swfit' (did you mean 'swift'?)"),
+        ({"arguments": ["a b"]}, "arguments: ['a b'] is no list of arguments without spaces"),
+        ({"queue": 3}, "queue: 3 is no text of one line"),
+        ({"provider": ""}, 'it has no provider; write for example provider = "slurm"'),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(given: dict[str, object], words: str) -> None:
+    with pytest.raises(BadSite) as caught:
+        site_settings("a", LEAST | given)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a/b", "1a", "a b", "a" * 65])
+def test_a_name_that_cannot_be_part_of_the_names_of_hosts_is_refused(name: str) -> None:
+    with pytest.raises(BadSite, match="a name has letters"):
+        site_settings(name, LEAST)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it names no site"),
+        ("slots = 3\n", "there is no setting 'slots' of all sites; settings of a site stand below its name"),
+        ("job_submi = 3\n", "there is no setting 'job_submi' of all sites (did you mean 'job_submit'?)"),
+        ("job_submit = 0\n", "job_submit: 0 is no number that is 1 or more, or off"),
+        ("[a\n", "Expected ']'"),
+    ],
+)
+def test_a_file_that_cannot_be_names_itself(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "sites.toml"
+    path.write_text(text)
+    with pytest.raises(BadSite) as caught:
+        given_sites(path)
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(BadSite, match=r"/nowhere/sites\.toml: No such file"):
+        given_sites("/nowhere/sites.toml")
+
+
+def test_an_address_of_a_cluster_is_a_site() -> None:
+    said = given_sites("dask://scheduler:8786")
+    assert said.sites == {"dask": SiteSettings("dask", options={"address": "dask://scheduler:8786"})}
