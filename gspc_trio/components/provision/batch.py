@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from gspc_trio.components.provision.strategy import ends_in_s
 
@@ -32,6 +32,8 @@ class BatchState(StrEnum):
     ENDED = "ended"
     LOST = "lost"
     """It has ended for the batch system, which has lost sight of its node: it may still run."""
+    UNKNOWN = "unknown"
+    """The batch system knows it, and says where it is in a word that its provider does not know."""
 
 
 @frozen
@@ -53,18 +55,29 @@ class BatchJob:
     is_hopeless: bool = False
 
 
+NODE_VARIABLE, BATCH_ID_VARIABLE, RESTARTS_VARIABLE = "GSPC_NODE", "GSPC_BATCH_ID", "GSPC_RESTARTS"
+"""Environment of what runs on each node of a batch job: the number of the node in the job, from 0; what the
+batch system calls the job; how often it has started the job before."""
+
+
 @frozen
 class BatchRequest:
     """A batch job to submit.
 
     Attributes:
-        name: nobody else uses it.
-        cores: of its node that it needs, 0 for the whole node.
+        name: nobody else uses it; letters, digits and "-".
+        cores: of each node that it needs, 0 for the whole node.
         time_s: after which it is ended, seconds; 0 for the batch system's own limit.
         queue: partition or queue; "" for the usual one.
         account: who pays; "" for the usual one.
         arguments: more for the command that submits.
         output: file for what it prints.
+        nodes: how many, which it gets all at once.
+        script: what it runs; it has no secrets.
+        folder: the directory of this job, in which the script is a file ``script``, too. The nodes see it,
+            unless their batch system carries secrets (``Provider.secret_path``).
+        secret: what a batch system that carries secrets is to give to the nodes, and to nobody else.
+        options: what the user has set of the options that this provider alone knows.
     """
 
     name: str
@@ -74,6 +87,11 @@ class BatchRequest:
     account: str = ""
     arguments: Sequence[str] = ()
     output: str = "/dev/null"
+    nodes: int = 1
+    script: str = field(default="", repr=False)
+    folder: str = ""
+    secret: str = field(default="", repr=False)
+    options: Mapping[str, str] = field(factory=dict)
 
 
 @frozen
@@ -96,16 +114,36 @@ class CommandResult:
 
 
 class Provider(Protocol):
-    """What differs from batch system to batch system: command lines, and what their output means."""
+    """What differs from batch system to batch system: command lines, and what their output means (SWF-1).
+
+    It runs nothing itself, so that its commands can be run anywhere, here or on a login node.
+    """
 
     name: str
     """Of the batch system."""
 
+    time_unit_s: int
+    """Seconds of the unit in which the batch system counts the time of a job."""
+
     restart_variable: str
     """Environment variable of a batch job: how often it was started before; "" if there is none."""
 
+    secret_path: str
+    """File in which nodes find the secret of a request, which the batch system carries; "" if it does not."""
+
+    options: tuple[str, ...]
+    """Names of the options that it knows besides those of all providers."""
+
     def submit(self, request: BatchRequest) -> Command:
-        """Return the command that submits; it reads the script on standard input."""
+        """Return the command that submits.
+
+        Raises:
+            BadRequest: this batch system has no such job.
+        """
+        ...
+
+    def submit_input(self, request: BatchRequest) -> str:
+        """Return what the commands of ``submit`` and ``check`` read on standard input, secrets among it."""
         ...
 
     def submitted(self, result: CommandResult) -> str | None:
@@ -113,6 +151,34 @@ class Provider(Protocol):
 
         Raises:
             BadRequest: it was refused: there is no job.
+        """
+        ...
+
+    def check(self, request: BatchRequest) -> Command | None:
+        """Return a command that asks whether such a job could ever run; None where that cannot be asked.
+
+        Raises:
+            BadRequest: this batch system has no such job.
+        """
+        ...
+
+    def checked(self, result: CommandResult) -> str:
+        """Return why such a job can never run, in the batch system's words; "" if it can.
+
+        Raises:
+            QueryFailed: it did not say.
+        """
+        ...
+
+    def launch(self, request: BatchRequest, command: str) -> str:
+        """Return lines of a script of ``/bin/sh`` that run a command once on each node of the job.
+
+        Where the command runs, NODE_VARIABLE, BATCH_ID_VARIABLE and RESTARTS_VARIABLE are set. The lines end
+        when it has ended on all nodes; where it fails, or a node is lost, it goes on elsewhere.
+
+        Args:
+            request: of the job; its ``script`` and ``secret`` may be missing yet.
+            command: for ``/bin/sh``.
         """
         ...
 
@@ -131,6 +197,27 @@ class Provider(Protocol):
     def cancel(self, job_id: str, name: str) -> Command:
         """Return the command that cancels a job, by name if its id is not known (``job_id`` is "")."""
         ...
+
+    def output(self, name: str) -> Command | None:
+        """Return the command that prints what a job has printed; None: ``BatchRequest.output`` has it."""
+        ...
+
+
+def on_node(command: str, node: str, batch_id: str, restarts: str = "0") -> str:
+    """Return a command that runs another with the variables of its node.
+
+    Args:
+        command: for ``/bin/sh``.
+        node, batch_id, restarts: what the variables are set to; shell variables in them are replaced.
+    """
+    values = {NODE_VARIABLE: node, BATCH_ID_VARIABLE: batch_id, RESTARTS_VARIABLE: restarts}
+    settings = " ".join(f'{name}="{value}"' for name, value in values.items())
+    return f"{settings}; export {' '.join(values)}; {command}"
+
+
+def time_units(request: BatchRequest, unit_s: int) -> int:
+    """Return the time of a request in units of so many seconds, rounded up."""
+    return -(-request.time_s // unit_s)
 
 
 def request_of(name: str, cores: int, options: Mapping[str, str]) -> BatchRequest:

@@ -322,6 +322,8 @@ class BatchSite(MachineBase[SiteEvent, SiteAction]):
             how: Over = "ended" if told.state is BatchState.ENDED else "missing"
             self._over(job, how, job.reason or f"{self._system} job {told.job_id} ended: {told.reason}")
             return
+        if told.state is BatchState.UNKNOWN:
+            return
         why = f": {told.reason}" if told.reason and told.reason != "None" else ""
         self._say(job, f"{self._system} job {told.job_id} is {told.state}{why}")
         if told.is_hopeless and not job.unwanted:

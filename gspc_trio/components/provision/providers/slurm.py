@@ -1,8 +1,9 @@
-"""Slurm: ``sbatch``, ``squeue``, ``scancel`` (seen with 22.05)."""
+"""Slurm: ``sbatch``, ``srun``, ``squeue``, ``scancel`` (seen with 22.05)."""
 
 from __future__ import annotations
 
 import re
+import shlex
 
 from gspc_trio.components.provision.batch import (
     BadRequest,
@@ -12,6 +13,8 @@ from gspc_trio.components.provision.batch import (
     Command,
     CommandResult,
     QueryFailed,
+    on_node,
+    time_units,
 )
 
 FORMAT = "%i|%T|%j|%r"
@@ -27,6 +30,10 @@ _NO_SUCH_JOB = "Invalid job id"
 
 _WAITS = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED"}
 _HELD = {"SUSPENDED", "SPECIAL_EXIT", "REQUEUE_HOLD", "STOPPED"}
+_ENDED = {
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED"),
+    *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
+}
 _RUNS = {"RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT"}
 _HOLDS = ("JobHeldUser", "JobHeldAdmin", "launch_failed_requeued_held", "job_requeued_in_held_state")
 """A job that waits for one of these is held."""
@@ -44,20 +51,50 @@ class SlurmProvider:
     """Slurm."""
 
     name = "slurm"
+    time_unit_s = 60
     restart_variable = "SLURM_RESTART_COUNT"
+    secret_path = ""
+    options: tuple[str, ...] = ()
 
     def submit(self, request: BatchRequest) -> Command:
         """See Provider."""
         command = ["sbatch", "--parsable", f"--job-name={request.name}", f"--output={request.output}"]
-        command += ["--no-requeue", "--nodes=1", "--ntasks=1"]
+        # A job of several nodes goes on when it loses one.
+        command += ["--no-requeue", *(["--no-kill"] if request.nodes > 1 else [])]
+        command += [f"--nodes={request.nodes}", f"--ntasks={request.nodes}"]
         command += [f"--cpus-per-task={request.cores}"] if request.cores else ["--exclusive"]
         if request.time_s:
-            command.append(f"--time={-(-request.time_s // 60)}")
+            command.append(f"--time={time_units(request, self.time_unit_s)}")
         if request.queue:
             command.append(f"--partition={request.queue}")
         if request.account:
             command.append(f"--account={request.account}")
         return (*command, *request.arguments)
+
+    def submit_input(self, request: BatchRequest) -> str:
+        """See Provider."""
+        return request.script
+
+    def check(self, request: BatchRequest) -> Command:
+        """See Provider."""
+        return (*self.submit(request), "--test-only")
+
+    def checked(self, result: CommandResult) -> str:
+        """See Provider."""
+        if result.status and _UNCLEAR.search(result.errors):
+            raise QueryFailed(result.words)
+        return result.words if result.status else ""
+
+    def launch(self, request: BatchRequest, command: str) -> str:
+        """See Provider."""
+        started = on_node(command, "$SLURM_NODEID", "$SLURM_JOB_ID", "${SLURM_RESTART_COUNT:-0}")
+        if request.nodes == 1:
+            return started
+        cores = f" --cpus-per-task={request.cores}" if request.cores else ""
+        return (
+            f"srun --nodes={request.nodes} --ntasks={request.nodes} --ntasks-per-node=1{cores} --no-kill "
+            f"--kill-on-bad-exit=0 --wait=0 --mpi=none /bin/sh -c {shlex.quote(started)}"
+        )
 
     def submitted(self, result: CommandResult) -> str | None:
         """See Provider."""
@@ -92,6 +129,9 @@ class SlurmProvider:
         """See Provider."""
         return ("scancel", job_id) if job_id else ("scancel", "--me", f"--name={name}")
 
+    def output(self, name: str) -> None:
+        """See Provider."""
+
 
 def _job(job_id: str, state: str, name: str, reason: str) -> BatchJob:
     if state in _WAITS:
@@ -103,4 +143,6 @@ def _job(job_id: str, state: str, name: str, reason: str) -> BatchJob:
     if state in _RUNS:
         return BatchJob(job_id, name, BatchState.RUNNING)
     why = state if reason in ("None", "") else f"{state} ({reason})"
-    return BatchJob(job_id, name, BatchState.LOST if state == "NODE_FAIL" else BatchState.ENDED, why)
+    if state in _ENDED:
+        return BatchJob(job_id, name, BatchState.ENDED, why)
+    return BatchJob(job_id, name, BatchState.LOST if state == "NODE_FAIL" else BatchState.UNKNOWN, why)

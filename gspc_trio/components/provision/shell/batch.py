@@ -80,14 +80,13 @@ class _Run:
     """One batch job.
 
     Attributes:
-        request, script, order: what is submitted, and for which RIF.
+        request, order: what is submitted, and for which RIF.
         nursery: for its commands, when ``is_served`` is set.
         over: how it is over with it, when ``ended`` is set.
     """
 
-    def __init__(self, request: BatchRequest, script: str, order: RifOrder) -> None:
+    def __init__(self, request: BatchRequest, order: RifOrder) -> None:
         self.request = request
-        self.script = script
         self.order = order
         self.nursery: trio.Nursery
         self.is_served = trio.Event()
@@ -127,8 +126,8 @@ class BatchStrategy(Performer[SiteAction]):
         except ValueError as error:
             raise StrategyError(str(error)) from error
         with self._folders_in(order.options.get("shared", "")).lent() as folder:
-            request = evolve(wanted, output=f"{folder}/output")
-            run = _Run(request, self._script(order, folder), order)
+            request = evolve(wanted, output=f"{folder}/output", folder=folder)
+            run = _Run(evolve(request, script=self._script(order, request)), order)
             over = await self._run(name, run)
             order.said.extend(_last_lines(request.output))
         if over.how == "refused":
@@ -178,17 +177,19 @@ class BatchStrategy(Performer[SiteAction]):
                 self._provider.name, STOP_S, name,
             )  # fmt: skip
 
-    def _script(self, order: RifOrder, folder: str) -> str:
-        """Write what the RIF is told to a file, and return the script that starts the RIF with it."""
-        told = os.path.join(folder, "order")
-        with open(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(order_line(order))
+    def _script(self, order: RifOrder, request: BatchRequest) -> str:
+        """Write what the RIF is told, and the script that starts the RIF with it; return the script."""
+        told = os.path.join(request.folder, "order")
+        _write(told, order_line(order))
         lines = ["#!/bin/sh", f"# RIF {order.rif_id} of gspc-trio"]
         if self._provider.restart_variable:
             again = f'[ "${{{self._provider.restart_variable}:-0}}" = 0 ]'
             lines.append(f"{again} || {{ echo 'the job was requeued: another takes its place'; exit 1; }}")
-        lines.append(f"{remote_command(order.options)} < {shlex.quote(told)}")
-        return "\n".join(lines) + "\n"
+        command = f"{remote_command(order.options)} < {shlex.quote(told)}"
+        lines.append(self._provider.launch(request, command))
+        script = "\n".join(lines) + "\n"
+        _write(os.path.join(request.folder, "script"), script.encode())
+        return script
 
     def _folders_in(self, shared: str) -> Folders:
         """Return the directories for jobs in one that the nodes see, too."""
@@ -238,10 +239,11 @@ class BatchStrategy(Performer[SiteAction]):
     # Commands -----------------------------------------------------------------------------------------------
 
     async def _submit(self, name: str, run: _Run) -> None:
-        command = self._provider.submit(run.request)
         event: SiteEvent = SubmitAnswered(name, None)
+        command: Command = ()
         try:
-            result = await self._command(command, run.script)
+            command = self._provider.submit(run.request)
+            result = await self._command(command, self._provider.submit_input(run.request))
             if result is not None:
                 event = SubmitAnswered(name, self._provider.submitted(result))
         except BadRequest as error:
@@ -296,6 +298,12 @@ class BatchStrategy(Performer[SiteAction]):
             return CommandResult(done.returncode, output, errors)
         log.warning("%s has not ended within %g s", command[0], COMMAND_TIMEOUT_S)
         return None
+
+
+def _write(path: str, data: bytes) -> None:
+    """Write a new file that nobody else can read."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
 
 
 def _last_lines(path: str) -> list[str]:

@@ -37,6 +37,33 @@ def test_without_cores_and_time_it_is_a_whole_node_for_as_long_as_the_queue_allo
     )
 
 
+def test_several_nodes_each_run_the_command_and_a_lost_one_ends_no_other():
+    request = BatchRequest("one", 4, nodes=3, script="the script")
+    assert SLURM.submit(request) == (
+        *("sbatch", "--parsable", "--job-name=one", "--output=/dev/null", "--no-requeue", "--no-kill"),
+        *("--nodes=3", "--ntasks=3", "--cpus-per-task=4"),
+    )
+    assert SLURM.submit_input(request) == "the script"
+    assert SLURM.launch(request, "echo 'a b'") == (
+        "srun --nodes=3 --ntasks=3 --ntasks-per-node=1 --cpus-per-task=4 --no-kill --kill-on-bad-exit=0 "
+        "--wait=0 --mpi=none /bin/sh -c "
+        """'GSPC_NODE="$SLURM_NODEID" GSPC_BATCH_ID="$SLURM_JOB_ID" """
+        """GSPC_RESTARTS="${SLURM_RESTART_COUNT:-0}"; export GSPC_NODE GSPC_BATCH_ID GSPC_RESTARTS; """
+        """echo '"'"'a b'"'"''"""
+    )
+    assert SLURM.launch(BatchRequest("one"), "echo 'a b'").endswith("GSPC_RESTARTS; echo 'a b'")
+
+
+def test_slurm_says_what_can_never_run_without_being_asked_to_run_it():
+    assert SLURM.check(BatchRequest("one"))[-1] == "--test-only"
+    told = "sbatch: Job 7 to start at 2026-01-01T10:00:00 using 1 processors on nodes node1 in partition x"
+    assert SLURM.checked(CommandResult(0, "", told)) == ""
+    never = "allocation failure: Requested node configuration is not available"
+    assert SLURM.checked(failed(never)) == never
+    with pytest.raises(QueryFailed, match="Unable to contact"):
+        SLURM.checked(failed("allocation failure: Unable to contact slurm controller (connect failure)"))
+
+
 @pytest.mark.parametrize(
     ("output", "found"),
     [("17\n", "17"), ("17;alpha\n", "17"), ("a word\n18\n", "18"), ("", None), ("?", None)],
@@ -79,6 +106,7 @@ def test_a_refused_submission_says_why():
         ("5|FAILED|a|NonZeroExitCode", BatchJob("5", "a", BatchState.ENDED, "FAILED (NonZeroExitCode)")),
         ("6|TIMEOUT|a|TimeLimit", BatchJob("6", "a", BatchState.ENDED, "TIMEOUT (TimeLimit)")),
         ("7|NODE_FAIL|a|None", BatchJob("7", "a", BatchState.LOST, "NODE_FAIL")),
+        ("7|WANDERING|a|None", BatchJob("7", "a", BatchState.UNKNOWN, "WANDERING")),
         ("8|PENDING|a|a | b", BatchJob("8", "a", BatchState.QUEUED, "a | b")),
     ],
 )

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from gspc_trio.components.provision.batch import BatchJob, BatchRequest, BatchState, Command, CommandResult
+from gspc_trio.components.provision.batch import (
+    BatchJob,
+    BatchRequest,
+    BatchState,
+    Command,
+    CommandResult,
+    on_node,
+)
 from gspc_trio.components.provision.shell.batch import BatchStrategy
 from gspc_trio.components.provision.site import QueryTimes
 from gspc_trio.components.provision.strategy import OutOfSight, RifOrder, StrategyError
@@ -33,7 +40,10 @@ class FolderSystem:
     """A batch system of shell commands: a job is a file that says where it is, its script another."""
 
     name = "folder"
+    time_unit_s = 60
     restart_variable = "RESTARTS"
+    secret_path = ""
+    options = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,6 +54,22 @@ class FolderSystem:
         self.request = request
         script = f"cat > {self.folder}/script; echo 17 running > {self.folder}/job"
         return ("sh", "-c", f"{script}; echo {self.answer}; exit {self.submit_status}")
+
+    def submit_input(self, request: BatchRequest) -> str:
+        return request.script
+
+    def check(self, request: BatchRequest) -> None:
+        pass
+
+    def checked(self, result: CommandResult) -> str:
+        raise AssertionError(result)
+
+    def launch(self, request: BatchRequest, command: str) -> str:
+        assert request.nodes == 1
+        return on_node(command, "0", "17")
+
+    def output(self, name: str) -> None:
+        pass
 
     def submitted(self, result: CommandResult) -> str | None:
         return result.output.strip() or None
