@@ -107,10 +107,11 @@ class JobJoined(Struct, frozen=True):
 
 
 class JobWeighed(Struct, frozen=True):
-    """A job's share is another from now on; see JobJoined."""
+    """A job's share is another from now on, and its priority, unless that is None; see JobJoined."""
 
     job: JobId
     weight: float
+    priority: int | None = None
 
 
 class JobGone(Struct, frozen=True):

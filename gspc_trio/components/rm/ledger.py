@@ -117,7 +117,8 @@ class Ledger:
             self._jobs[event.job] = _Job(event)
         elif isinstance(event, JobWeighed) and event.job in self._jobs:
             job = self._jobs[event.job]
-            job.joined = replace(job.joined, weight=event.weight)
+            priority = job.joined.priority if event.priority is None else event.priority
+            job.joined = replace(job.joined, weight=event.weight, priority=priority)
         elif isinstance(event, Interrupt) and event.job in self._jobs:
             self._jobs[event.job].wants.clear()
         elif isinstance(event, Claimed) and event.job in self._jobs:

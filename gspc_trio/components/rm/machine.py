@@ -153,7 +153,9 @@ class ResourceManager(ComposedMachine[RmEvent, RmAction]):
 
     @handles(JobWeighed)
     def _job_weighed(self, event: JobWeighed) -> None:
-        self._state.job(event.job).weight = _checked_weight(event)
+        job, weight = self._state.job(event.job), _checked_weight(event)
+        job.weight = weight
+        job.priority = job.priority if event.priority is None else event.priority
         self._after()
 
     @handles(JobGone)

@@ -71,7 +71,7 @@ class Jobs:
         job = self.names.next_name()
         jobs[job] = _managed(job, event.link, wish, wish.weight, self._lives.now)
         self.links[event.link] = job
-        adopted = self._adopt(job, wish.adopts)
+        adopted = self._adopt(job, wish)
         if adopted and orphan is not None and orphan.away_until is None:
             # Its job server is gone though its connection does not know yet.
             del self.links[orphan.link]
@@ -87,19 +87,24 @@ class Jobs:
         )
         self._lives.actions.append(TellRm(JobJoined(job, wish.weight, wish.priority)))
 
-    def _adopt(self, successor: JobId, orphan: JobId) -> JobId:
+    def _adopt(self, successor: JobId, wish: RegisterJob) -> JobId:
         """Have a job go on for an earlier one; return that, or "" if there is nothing to go on for.
 
-        RIFs that have not come back yet may bring work of a job that nobody else has spoken of.
+        RIFs that have not come back yet may bring work of a job that nobody else has spoken of. Its priority
+        and weight are those of who goes on for it: that is the same work.
         """
-        lives = self._lives
+        lives, orphan = self._lives, wish.adopts
         entry = self.registered.get(orphan)
         if entry is None and orphan in self.names and any(map(_may_bring_work, lives.rifs.values())):
             entry = ManagedJob(
-                orphan, 0, orphan, 0, "", "", 1.0, lives.limits.grace_s, registered_s=lives.now
-            )
-            self._lives.actions.append(JobChanged(self._lives.now, orphan, "running", orphan))
-            self._lives.actions.append(TellRm(JobJoined(orphan)))
+                orphan, 0, orphan, 0, "", "", wish.weight, lives.limits.grace_s,
+                priority=wish.priority, registered_s=lives.now,
+            )  # fmt: skip
+            lives.actions.append(JobChanged(lives.now, orphan, "running", orphan))
+            lives.actions.append(TellRm(JobJoined(orphan, wish.weight, wish.priority)))
+        elif entry is not None and not (entry.pid or entry.successor):  # only a RIF has spoken of it
+            entry = replace(entry, weight=wish.weight, priority=wish.priority)
+            lives.actions.append(TellRm(JobWeighed(orphan, wish.weight, wish.priority)))
         if entry is None or orphan == successor or not entry.grace_s:
             return ""
         if entry.successor not in ("", successor):
@@ -133,7 +138,7 @@ class Jobs:
         self.links[event.link] = job
         orphan = self.registered.get(wish.adopts)
         if orphan is None or orphan.away_until is not None:
-            self._adopt(job, wish.adopts)
+            self._adopt(job, wish)
         self._lives.actions.append(JobChanged(self._lives.now, job, "running", wish.name))
         self._lives.actions.append(AcceptJob(event.link, job, back=True))
         self._lives.actions.extend(
@@ -141,7 +146,7 @@ class Jobs:
         )
         known = entry is not None
         self._lives.actions.append(
-            TellRm(JobWeighed(job, weight) if known else JobJoined(job, weight, wish.priority))
+            TellRm((JobWeighed if known else JobJoined)(job, weight, wish.priority))
         )
         if weight != wish.weight:
             self._lives.actions.append(TellJobs((job,), NewWeight(weight)))

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from gspc_trio.components.rm.events import Claimed, JobGone, JobJoined, JobWeighed, RmAction, RmEvent
 from gspc_trio.components.rm.messages import Demand, Grant, Interrupt, Refuse
 from gspc_trio.core.ids import GrantId, JobId, ResourceId
@@ -51,6 +53,8 @@ class Waiting:
             self._jobs[event.job], self._weights[event.job] = event, event.weight
         elif type(event) is JobWeighed:
             self._weights[event.job] = event.weight
+            if event.priority is not None and event.job in self._jobs:
+                self._jobs[event.job] = replace(self._jobs[event.job], priority=event.priority)
         elif type(event) is JobGone or type(event) is Interrupt or (type(event) is Claimed and event.whole):
             for key in [key for key in self.since if key[0] == event.job]:
                 del self.since[key]

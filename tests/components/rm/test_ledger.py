@@ -60,6 +60,7 @@ def ledger() -> Ledger:
 def test_what_is_there_held_and_wanted_is_told_again_in_an_order_that_gives_nothing_away() -> None:
     known = ledger()
     known.said(JobWeighed("j1", 3.0))
+    known.said(JobWeighed("j1", 3.0, 4))
     known.said(Demand("j1", CORE, 3, NO_GRANT))
     known.heard(grant("j1", 1, 0))
     known.heard(grant("j1", 2, 1))
@@ -71,7 +72,7 @@ def test_what_is_there_held_and_wanted_is_told_again_in_an_order_that_gives_noth
     known.said(Resumed(("r1.core0",)))
     assert known.epoch == 5
     assert known.replay() == [
-        JobJoined("j1", 3.0, 1),
+        JobJoined("j1", 3.0, 4),
         Claimed("j1", (grant("j1", 2, 1),), whole=True),
         HOST,
         Rested(("r1.core2",)),

@@ -80,6 +80,19 @@ def test_the_run_time_system_tells_the_resource_manager_and_answers() -> None:
     ]
 
 
+def test_the_priority_of_a_job_changes_with_its_weight_if_one_is_said() -> None:
+    """Of two that wait, the job of the higher priority gets what comes free."""
+    rm = ResourceManager(1)
+    for job in ("a", "b"):
+        rm.handle(JobJoined(job, 1.0, 1), 0.0)
+        rm.handle(Demand(job, CORE, 1, NO_GRANT), 0.0)
+    rm.handle(JobWeighed("a", 2.0), 0.0)
+    rm.handle(JobWeighed("b", 1.0, 2), 0.0)
+    actions_of_rm = rm.handle(Added((Resource("r1.core0", "core"),), "h"), 0.0)
+    rm.check()
+    assert [action.job for action in actions_of_rm if isinstance(action, Grant)] == ["b"]
+
+
 def test_an_unknown_job_has_no_weight() -> None:
     with pytest.raises(UnknownJob):
         ResourceManager(1).handle(JobWeighed("a", 1.0), 0.0)
@@ -93,6 +106,6 @@ def test_a_job_that_comes_back_keeps_the_weight_that_it_was_given() -> None:
     rts.handle(events.WeightAsked(5, "j1", 2.5), 0.0)
     rts.handle(events.JobServerGone("j1", "nothing heard", silent=True, link=1), 1.0)
     back = rts.handle(back_as(replace(first, link=2), "j1"), 2.0)
-    assert actions.TellRm(JobWeighed("j1", 2.5)) in back
+    assert actions.TellRm(JobWeighed("j1", 2.5, 0)) in back
     assert TellJobs(("j1",), NewWeight(2.5)) in back
     assert rts.jobs[0].weight == 2.5
