@@ -145,9 +145,7 @@ class Jobs:
             announcement(rif, (job,), lives.now) for rif in lives.rifs.values() if rif.state is RifState.UP
         )
         known = entry is not None
-        self._lives.actions.append(
-            TellRm((JobWeighed if known else JobJoined)(job, weight, wish.priority))
-        )
+        self._lives.actions.append(TellRm((JobWeighed if known else JobJoined)(job, weight, wish.priority)))
         if weight != wish.weight:
             self._lives.actions.append(TellJobs((job,), NewWeight(weight)))
         self._lives.actions.append(TellRm(Claimed(job, wish.grants, whole=True)))

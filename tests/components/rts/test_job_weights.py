@@ -83,14 +83,15 @@ def test_the_run_time_system_tells_the_resource_manager_and_answers() -> None:
 def test_the_priority_of_a_job_changes_with_its_weight_if_one_is_said() -> None:
     """Of two that wait, the job of the higher priority gets what comes free."""
     rm = ResourceManager(1)
-    for job in ("a", "b"):
+    rm.handle(Added((Resource("r1.core0", "core"),), "h"), 0.0)
+    for job in ("first", "a", "b"):
         rm.handle(JobJoined(job, 1.0, 1), 0.0)
         rm.handle(Demand(job, CORE, 1, NO_GRANT), 0.0)
     rm.handle(JobWeighed("a", 2.0), 0.0)
     rm.handle(JobWeighed("b", 1.0, 2), 0.0)
-    actions_of_rm = rm.handle(Added((Resource("r1.core0", "core"),), "h"), 0.0)
+    out = rm.handle(Release("first", (1, 1)), 0.0)
     rm.check()
-    assert [action.job for action in actions_of_rm if isinstance(action, Grant)] == ["b"]
+    assert [action.job for action in out if isinstance(action, Grant)] == ["b"]
 
 
 def test_an_unknown_job_has_no_weight() -> None:
