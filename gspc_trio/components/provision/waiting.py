@@ -1,0 +1,155 @@
+"""Groups of waiting tasks by rising walltime, from which those are taken that fit (SWF-4, SWF-6)."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from attrs import frozen
+
+
+@frozen
+class Group:
+    """Waiting tasks that are alike.
+
+    Attributes:
+        walltime_s: how long one takes at most, seconds.
+        cores: that one needs.
+        count: how many there are.
+
+    Raises:
+        ValueError: one of them is not above 0, or the time is not finite.
+    """
+
+    walltime_s: float
+    cores: int
+    count: int = 1
+
+    def __attrs_post_init__(self) -> None:
+        if not (0 < self.walltime_s < math.inf and self.cores > 0 and self.count > 0):
+            raise ValueError(f"a group needs a time, cores and tasks above 0, not {self}")
+
+
+@frozen
+class Taken:
+    """Tasks of one group.
+
+    Attributes:
+        group: number of the group, in the order in which the groups were given.
+        count: how many of its tasks.
+    """
+
+    group: int
+    count: int
+
+
+class WaitingTasks:
+    """Groups by rising walltime, of one walltime by rising width, with how many tasks of each still wait.
+
+    A tree of the smallest sizes finds the next group that fits without looking at those that do not.
+
+    Args:
+        groups: of tasks; their numbers are those in ``Taken``.
+        chosen: numbers of those that wait here.
+        parallelism: exponent of times in sizes.
+    """
+
+    def __init__(self, groups: Sequence[Group], chosen: Sequence[int], parallelism: float) -> None:
+        self.order = sorted(chosen, key=lambda one: (groups[one].walltime_s, groups[one].cores))
+        ordered = [groups[one] for one in self.order]
+        self.walltimes_s = [group.walltime_s for group in ordered]
+        self.cores = [group.cores for group in ordered]
+        self.sizes = [group.cores * group.walltime_s**parallelism for group in ordered]
+        self.counts = [group.count for group in ordered]
+        self.count = sum(self.counts)
+        self._leaves = 1 << max(0, len(ordered) - 1).bit_length()
+        padding = [math.inf] * (self._leaves - len(ordered))
+        self._least = [math.inf] * self._leaves + self.sizes + padding
+        for node in range(self._leaves - 1, 0, -1):
+            self._least[node] = min(self._least[2 * node], self._least[2 * node + 1])
+
+    @property
+    def size(self) -> float:
+        """Return the sum of the sizes of all that wait."""
+        return math.fsum(size * count for size, count in zip(self.sizes, self.counts, strict=True))
+
+    def up_to(self, time_s: float) -> int:
+        """Return how many groups, in their order, have at most this walltime."""
+        return bisect_right(self.walltimes_s, time_s)
+
+    def longest(self, end: int, cores: int, size: float) -> int:
+        """Return the last place before ``end`` whose tasks are so narrow and small, -1 if there is none."""
+        place = self._last_small(end - 1, size)
+        while place >= 0 and self.cores[place] > cores:
+            place = self._last_small(place - 1, size)
+        return place
+
+    def shortest(self, begin: int, end: int, cores: int, size: float) -> int:
+        """Return the first place of ``begin`` to ``end`` whose tasks are so narrow and small, else -1."""
+        place = self._first_small(begin, size)
+        while 0 <= place < end and self.cores[place] > cores:
+            place = self._first_small(place + 1, size)
+        return place if 0 <= place < end else -1
+
+    def take(self, place: int, count: int) -> None:
+        """Take so many tasks of the group at this place."""
+        self.count -= count
+        self.counts[place] -= count
+        if not self.counts[place]:
+            least, node = self._least, place + self._leaves
+            least[node] = math.inf
+            while node > 1:
+                node >>= 1
+                least[node] = min(least[2 * node], least[2 * node + 1])
+
+    def _last_small(self, place: int, size: float) -> int:
+        """Return the last place up to this one whose size is at most ``size``, -1 if there is none."""
+        if place < 0:
+            return -1
+        least, leaves, node = self._least, self._leaves, place + self._leaves
+        if least[node] <= size:
+            return place
+        while node > 1:
+            if node & 1 and least[node - 1] <= size:
+                node -= 1
+                while node < leaves:
+                    node = 2 * node + 1 if least[2 * node + 1] <= size else 2 * node
+                return node - leaves
+            node >>= 1
+        return -1
+
+    def _first_small(self, place: int, size: float) -> int:
+        """Return the first place from this one on whose size is at most ``size``, -1 if there is none."""
+        if place >= self._leaves:
+            return -1
+        least, leaves, node = self._least, self._leaves, place + self._leaves
+        if least[node] <= size:
+            return place
+        while node > 1:
+            if not node & 1 and least[node + 1] <= size:
+                node += 1
+                while node < leaves:
+                    node = 2 * node if least[2 * node] <= size else 2 * node + 1
+                return node - leaves
+            node >>= 1
+        return -1
+
+
+def longest_fit(groups: Sequence[Group], time_left_s: float, cores_left: int) -> int | None:
+    """Return the number of the group of which a free worker gets a task (SWF-6), None if no task fits.
+
+    "When a worker becomes idle, it will get the largest job that can fit in its remaining walltime"
+    (Swift/Coasters, section 0.4): the longest, of equally long ones the widest, of these the first.
+
+    Args:
+        groups: of the job whose turn it is.
+        time_left_s: until the worker's block ends, without the reserve, seconds.
+        cores_left: that are free there.
+    """
+    fits = [
+        number
+        for number, group in enumerate(groups)
+        if group.walltime_s <= time_left_s and group.cores <= cores_left
+    ]
+    return max(fits, key=lambda one: (groups[one].walltime_s, groups[one].cores), default=None)
