@@ -45,7 +45,8 @@ FORK, KILL = range(2)
 
 # Control, template to RIF: (kind, ...)
 READY, FORKED, EXITED, KILLED, BUSY = range(5)
-# READY; FORKED number pid problem; EXITED number status last_words; KILLED number survivors; BUSY
+# READY; FORKED number pid problem; EXITED number status last_words + descriptors of its standard output and
+# error; KILLED number survivors; BUSY
 
 # Control of a host of threads, RIF to host: (kind, ...)
 OPEN_THREAD, INTERRUPT_THREAD = range(2)

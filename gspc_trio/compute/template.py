@@ -57,9 +57,9 @@ def _do_nothing(number: int, frame: object) -> None:
 class _Child:
     """A compute process, and the kill of it if that was asked for."""
 
-    def __init__(self, pid: int = 0, stderr: int = 0, *, reaped: bool = False) -> None:
+    def __init__(self, pid: int = 0, output: Sequence[int] = (), *, reaped: bool = False) -> None:
         self.pid = pid
-        self.stderr = stderr
+        self.output = output
         self.reaped = reaped
         self.kill_began_s: float | None = None
         self.dying = False
@@ -123,7 +123,12 @@ class Template:
         if os.getppid() != self._parent_pid:
             self._told_to_end(number, frame)
 
-    def _say(self, message: list[Message]) -> None:
+    def _say(self, message: list[Message], descriptors: Sequence[int] = ()) -> None:
+        if descriptors:
+            with suppress(OSError):  # too many are on their way: then it is said without them
+                attached = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
+                self._control.sendmsg([pack(message)], attached)
+                return
         try:
             self._control.sendall(pack(message))
         except OSError:
@@ -188,8 +193,7 @@ class Template:
             )
         for descriptor in descriptors:
             os.close(descriptor)
-        os.close(output[0])
-        self._children[number] = _Child(pid, output[1])
+        self._children[number] = _Child(pid, output)
         self._by_pid[pid] = number
         self._say([FORKED, number, pid, ""])
 
@@ -213,8 +217,10 @@ class Template:
     def _report_exit(self, number: int, code: int, status: int) -> None:
         child = self._children[number]
         child.reaped = True
-        self._say([EXITED, number, status if code == os.CLD_EXITED else -status, last_words(child.stderr)])
-        os.close(child.stderr)
+        status = status if code == os.CLD_EXITED else -status
+        self._say([EXITED, number, status, last_words(child.output[1])], child.output)
+        for descriptor in child.output:
+            os.close(descriptor)
         if child.kill_began_s is None:
             del self._children[number]
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from gspc_trio.components.worker.messages import Cancel, Finished, Submission, Submit, TakeBack
-from gspc_trio.components.worker.verdict import Verdict
+from gspc_trio.components.worker.verdict import NOTHING_PRINTED, Verdict
 from gspc_trio.core.ids import Attempt, JobId, ResourceId, TaskId
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.staging import DEFAULT_LIMITS
@@ -83,10 +83,12 @@ class ComputeLost(Struct, frozen=True):
     """The compute process is gone without having been asked, or none could be made.
 
     ``begun``: the first of what it has not reported may have begun; else it had certainly not read it.
+    ``printed``: the last of its standard output and error.
     """
 
     detail: str
     begun: bool = True
+    printed: tuple[bytes, bytes] = NOTHING_PRINTED
 
     @property
     def verdict(self) -> Verdict:
@@ -97,7 +99,12 @@ class ComputeLost(Struct, frozen=True):
 
 
 class ComputeKilled(Struct, frozen=True):
-    """Answer to :class:`Kill`: the compute process and its descendants are gone; its results came before."""
+    """Answer to :class:`Kill`: the compute process and its descendants are gone; its results came before.
+
+    ``printed``: the last of standard output and error of the first that it has not reported.
+    """
+
+    printed: tuple[bytes, bytes] = NOTHING_PRINTED
 
 
 class Retracted(Struct, frozen=True):

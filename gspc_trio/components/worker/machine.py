@@ -317,17 +317,20 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
             record = WorkerChanged(self.now, self.resource.resource_id, "lost", self.job, detail=event.detail)
             self.actions += (record, work.ForgetCompute(self.resource.resource_id, self.job))
             self._condemn(key_of(handed[0]), event.verdict)
-            self._empty_compute()
+            self._empty_compute(event.printed)
 
     @handles(work.ComputeKilled)
-    def _compute_killed(self, _event: work.ComputeKilled) -> None:
+    def _compute_killed(self, event: work.ComputeKilled) -> None:
         if not self._killing:
             raise IllegalEvent(f"nobody asked to kill the compute process of {self.resource.resource_id}")
         self._killing = False
-        self._empty_compute()
+        self._empty_compute(event.printed)
 
-    def _empty_compute(self) -> None:
-        """No compute process has anything any more: report what has a verdict, run the rest again."""
+    def _empty_compute(self, printed: tuple[bytes, bytes]) -> None:
+        """No compute process has anything any more: report what has a verdict, run the rest again.
+
+        ``printed``: by the one in compute.
+        """
         phases = self._phases
         self._opening = False
         if not phases.handed:
@@ -337,7 +340,7 @@ class Worker(MachineBase[WorkerEvent, WorkerAction]):
         head = handed[0]
         verdict = self._verdicts.pop(key_of(head), None)
         if verdict is not None:
-            outcome = verdict.outcome_of(handed.pop(0), self.now - phases.head_since_s)
+            outcome = verdict.outcome_of(handed.pop(0), self.now - phases.head_since_s, printed)
             self._end(outcome)
             self._share_fate(outcome, from_compute=True)
         self._queue_again(handed)

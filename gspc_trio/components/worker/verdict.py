@@ -10,6 +10,9 @@ from gspc_trio.core.task import Outcome, Reason, TaskError
 REFUSED = "refused"
 """Kind of the error of attempts that were not taken."""
 
+NOTHING_PRINTED = (b"", b"")
+"""Standard output and error of an attempt that has printed nothing, or of which nothing is known."""
+
 FATE = "fate"
 """Kind of the error of attempts that were ended by fate."""
 
@@ -20,10 +23,21 @@ class Verdict(Struct, frozen=True):
     reason: Reason
     error: TaskError
 
-    def outcome_of(self, submission: Submission, duration_s: float = 0.0) -> Outcome:
-        """Return the outcome of a submission that ends by this verdict after ``duration_s`` of compute."""
-        key = (submission.task_id, submission.attempt)
-        return Outcome(*key, self.reason, error=self.error, duration_s=duration_s)
+    def outcome_of(
+        self,
+        submission: Submission,
+        duration_s: float = 0.0,
+        printed: tuple[bytes, bytes] = NOTHING_PRINTED,
+    ) -> Outcome:
+        """Return the outcome of a submission that ends by this verdict after ``duration_s`` of compute.
+
+        ``printed``: the last of its standard output and error.
+        """
+        stdout, stderr = printed
+        return Outcome(
+            submission.task_id, submission.attempt, self.reason,
+            error=self.error, stdout=stdout, stderr=stderr, duration_s=duration_s,
+        )  # fmt: skip
 
     def after(self, before: Verdict | None) -> Verdict:
         """Return the one that stands: the first, unless it was a mere return."""

@@ -126,7 +126,7 @@ class SimulatedCompute:
         frail = self._backend.frail
         if frail is not None and frail.random() < FRAIL:
             self.die("killed by signal 9")
-            self._events.compute_lost(self._dying)
+            self._events.compute_lost(self._dying, printed=(self._stdout, b""))
         races, rest = self._backend.races, list(self._queue)
         if rest and races is not None and races.random() < 0.5:
             # What was handed over is taken back packet by packet, and this one was being read meanwhile.
@@ -142,13 +142,14 @@ class SimulatedCompute:
         await trio.lowlevel.checkpoint()
         return Printed(self._stdout[seen[0] :], b"", len(self._stdout), 0)
 
-    async def kill(self) -> None:
+    async def kill(self) -> tuple[bytes, bytes]:
         """End it; what it had computed has been reported."""
         self._killed = True
         self._stop()
         if self._backend.kill_s:
             await trio.sleep(self._backend.kill_s)
         await self.gone.wait()
+        return self._stdout, b""
 
     def _stop(self) -> None:
         if self._work is not None:
@@ -178,7 +179,7 @@ class SimulatedCompute:
             self._backend.computes.remove(self)
             self.gone.set()
         if self._dying and not self._killed:
-            self._events.compute_lost(self._dying)
+            self._events.compute_lost(self._dying, printed=(self._stdout, b""))
 
     async def _behave(self, head: Submission, run: Run) -> Behaviour:
         """Take the time, and end, as the task does; its large values may come from a memory layer."""
@@ -220,12 +221,13 @@ class SimulatedCompute:
             run.how = run.how or ("died" if self._dying else "killed")
             self._backend.on_end(run)
         self._queue.popleft()
+        stdout, self._stdout = self._stdout, b""
         reason = Reason.FAILED if behaviour.error else Reason.FINISHED
         self._events.computed(
             (
                 Outcome(
                     head.task_id, head.attempt, reason, behaviour.values, behaviour.error,
-                    started_s=now, duration_s=behaviour.duration_s,
+                    stdout, started_s=now, duration_s=behaviour.duration_s,
                 ),
             )
         )  # fmt: skip

@@ -39,6 +39,7 @@ def speak_and_wait(path: str) -> None:
 
 
 def sleep_after_note(path: str) -> None:
+    print("begun")
     note(path)
     time.sleep(3600)
 
@@ -50,6 +51,7 @@ def sleep_deaf_after_note(path: str) -> None:
 
 
 def spin_after_note(path: str) -> None:
+    print("begun")
     note(path)
     while True:
         pass

@@ -147,6 +147,17 @@ def test_a_lost_compute_process_counts_for_the_task_in_compute_alone(bench: Benc
     ]  # fmt: skip
 
 
+def test_what_an_attempt_has_printed_is_reported_when_its_process_dies_or_is_killed(bench: Bench) -> None:
+    said = (b"so far", b"so bad")
+    bench.give(sub(1), sub(2), sub(3))
+    [first, *_] = bench(ComputeLost("gone", printed=said))
+    bench(Cancel("j1", R, ((2, 1),)))
+    [second, *_] = bench(ComputeKilled(said))
+    assert [(it.task_id, it.reason, it.stdout, it.stderr) for it in first.outcomes + second.outcomes] == [
+        (1, Reason.LOST, *said), (2, Reason.CANCELLED, *said),
+    ]  # fmt: skip
+
+
 def test_what_is_being_taken_back_was_not_lost(bench: Bench) -> None:
     bench.give(sub(1), sub(2), sub(3))
     bench(TakeBack("j1", R, ((3, 1),)))

@@ -71,11 +71,14 @@ class Compute(Protocol):
         """Return the last of what the task in compute has printed so far, without what is ``seen``."""
         ...
 
-    async def kill(self) -> None:
+    async def kill(self) -> tuple[bytes, bytes]:
         """End the compute with everything that it has started; return when it is gone.
 
         Results that were written before are delivered through ``computed`` first; ``compute_lost`` is not
         called.
+
+        Returns:
+            The last of standard output and error of the attempt that was in compute.
         """
         ...
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from gspc_trio.components.worker.messages import Submission
 from gspc_trio.components.worker.shell.compute_tasks import CodeTimes, TaskChannel
 from gspc_trio.components.worker.shell.task_door import TaskLine
+from gspc_trio.components.worker.verdict import NOTHING_PRINTED
 from gspc_trio.compute.channel import FRAME_HEADER, UNDEFINED, unpack_results
 from gspc_trio.core.ids import Attempt, TaskId
 from gspc_trio.core.task import Outcome, Reason, TaskError
@@ -60,10 +61,12 @@ class ComputeEvents(Protocol):
         """These attempts finished or failed, in this order."""
         ...
 
-    def compute_lost(self, detail: str, begun: bool = True) -> None:
+    def compute_lost(
+        self, detail: str, begun: bool = True, printed: tuple[bytes, bytes] = NOTHING_PRINTED
+    ) -> None:
         """The process is gone without being asked; what was handed and not reported has been lost with it.
 
-        ``begun``: it may have begun the first of that, for it has read it.
+        ``begun``: it may have begun the first of that, for it has read it. ``printed``: by that one.
         """
         ...
 
@@ -100,6 +103,11 @@ class Origin(Protocol):
 
     async def printed(self, seen: tuple[int, int]) -> Printed:
         """Return the last of what it has printed so far, as far as that can be seen from outside."""
+        ...
+
+    @property
+    def left(self) -> tuple[bytes, bytes]:
+        """When it has ended: the last of standard output and error of the attempt that was in compute."""
         ...
 
     def why(self) -> str:
@@ -215,8 +223,12 @@ class ChannelCompute:
             return Printed()
         return await self._origin.printed(seen)
 
-    async def kill(self) -> None:
-        """End the process with all that it has started; return when that is done, results delivered."""
+    async def kill(self) -> tuple[bytes, bytes]:
+        """End the process with all that it has started; return when that is done, results delivered.
+
+        Returns:
+            The last of standard output and error of the attempt that was in compute.
+        """
         if self.state is ComputeState.RUNNING:
             self.retract()
             self._move(ComputeState.KILLING)
@@ -224,6 +236,7 @@ class ChannelCompute:
         elif self.state is ComputeState.LOST:
             self._move(ComputeState.KILLING)
         await self._ended.wait()
+        return self._origin.left
 
     def _move(self, state: ComputeState) -> None:
         assert state in TRANSITIONS[self.state], f"compute {self.pid} from {self.state} to {state}"
@@ -251,7 +264,8 @@ class ChannelCompute:
             was_lost = self.state is ComputeState.LOST
             self._move(ComputeState.GONE)
         if was_lost:
-            self._events.compute_lost(self._origin.why(), begun)
+            printed = self._origin.left if begun else NOTHING_PRINTED
+            self._events.compute_lost(self._origin.why(), begun, printed)
 
     def _has_read_first(self) -> bool:
         """Whether the process has taken the first that it has not reported; the unread rest is dropped."""

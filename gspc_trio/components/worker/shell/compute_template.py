@@ -94,6 +94,7 @@ class Forked:
     problem: str = ""
     status: int | None = None
     last_words: str = ""
+    left: tuple[bytes, bytes] = (b"", b"")
     survivors: int = 0
     forked: trio.Event = field(factory=trio.Event)
     exited: trio.Event = field(factory=trio.Event)
@@ -276,14 +277,20 @@ class Template:
     async def _listen(self, control: trio.socket.SocketType, task_status: trio.TaskStatus[None]) -> None:
         ready = b""
         with trio.move_on_after(START_S):
-            ready = await _receive(control)
+            ready, _ = await _receive(control)
         if not ready:
             raise ComputeError(f"the template of compute processes {await self._how_it_failed()}")
         assert unpack(ready) == [READY]
         self._ready = True
         task_status.started()
-        while data := await _receive(control):
-            self._handle(*unpack(data))
+        while True:
+            data, descriptors = await _receive(control)
+            if not data:
+                return
+            kind, *fields = unpack(data)
+            if kind == EXITED:
+                self._forked[fields[0]].left = await _what_is_left(descriptors)
+            self._handle(kind, *fields)
 
     async def _how_it_failed(self) -> str:
         """Say what a template that is not ready has done instead."""
@@ -363,11 +370,35 @@ class Template:
         return environment
 
 
-async def _receive(control: trio.socket.SocketType) -> bytes:
+async def _receive(control: trio.socket.SocketType) -> tuple[bytes, array[int]]:
+    """Return a packet and the descriptors that came with it; b"" when the template is gone."""
+    descriptors = array("i")
     try:
-        return await control.recv(CONTROL_BYTES_MAX)
+        room = socket.CMSG_SPACE(2 * descriptors.itemsize)
+        data, ancillary, _, _ = await control.recvmsg(CONTROL_BYTES_MAX, room, socket.MSG_CMSG_CLOEXEC)
     except OSError:
-        return b""
+        return b"", descriptors
+    for _, _, attached in ancillary:
+        descriptors.frombytes(attached)
+    return data, descriptors
+
+
+async def _what_is_left(descriptors: Sequence[int]) -> tuple[bytes, bytes]:
+    """Return the last of standard output and error of a process that has ended, and close both files.
+
+    What tasks have printed that were reported is not there any more. Where there were too many open files
+    to get them, nothing is returned.
+    """
+    try:
+        if len(descriptors) < 2 or not any(os.fstat(each).st_size for each in descriptors):
+            return b"", b""
+        stdout, stderr = await trio.to_thread.run_sync(lambda: [_end_of(each)[0] for each in descriptors])
+        return stdout, stderr
+    except OSError:
+        return b"", b""
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _python(module: str, *arguments: object) -> list[str]:
@@ -417,12 +448,16 @@ def _tail(pid: int, descriptor: int, seen: int) -> tuple[bytes, int]:
     except OSError:
         return b"", 0
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            return b"", 0
-        size = found.st_size
-        return os.pread(file, OUTPUT_BYTES_MAX, max(0, seen, size - OUTPUT_BYTES_MAX)), size
+        return _end_of(file, seen)
     except OSError:
         return b"", 0
     finally:
         os.close(file)
+
+
+def _end_of(file: int, seen: int = 0) -> tuple[bytes, int]:
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode):
+        return b"", 0
+    size = found.st_size
+    return os.pread(file, OUTPUT_BYTES_MAX, max(0, seen, size - OUTPUT_BYTES_MAX)), size

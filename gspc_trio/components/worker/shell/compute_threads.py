@@ -146,6 +146,11 @@ class ThreadOrigin:
         await trio.lowlevel.checkpoint()
         return Printed()
 
+    @property
+    def left(self) -> tuple[bytes, bytes]:
+        """Nothing: what its host has left is of all its threads."""
+        return b"", b""
+
     def why(self) -> str:
         """Say in one line how it ended."""
         if self.exited.is_set():

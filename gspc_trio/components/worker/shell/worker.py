@@ -21,6 +21,7 @@ from gspc_trio.components.worker.shell.compute import Compute, ComputeBackend, C
 from gspc_trio.components.worker.shell.compute_channel import Printed
 from gspc_trio.components.worker.shell.staging import NoStaging, Staging, Stagings
 from gspc_trio.components.worker.shell.task_door import TaskLine
+from gspc_trio.components.worker.verdict import NOTHING_PRINTED
 from gspc_trio.core.ids import JobId, ResourceId
 from gspc_trio.core.machine import Performer, performs
 from gspc_trio.core.resources import Resource
@@ -48,6 +49,7 @@ class JobCompute:
         job: whose.
         over: whether its process is gone.
         lost_work: whether it went with submissions.
+        left: once it was killed, the last that the attempt in compute has printed to both streams.
         speaks: takes the connection of a task (called by the compute).
     """
 
@@ -76,6 +78,7 @@ class JobCompute:
         self._opening = trio.CancelScope()
         self._opened = trio.Event()
         self._gone: trio.Event | None = None
+        self.left = NOTHING_PRINTED
 
     @property
     def pid(self) -> int:
@@ -137,18 +140,20 @@ class JobCompute:
             self._outstanding -= len(outcomes)
             self._put(work.Computed(outcomes))
 
-    def compute_lost(self, detail: str, begun: bool = True) -> None:
+    def compute_lost(
+        self, detail: str, begun: bool = True, printed: tuple[bytes, bytes] = NOTHING_PRINTED
+    ) -> None:
         """The process is gone without having been asked (called by the compute)."""
-        if self._lost(detail, begun) and not (begun or self._worked):
+        if self._lost(detail, begun, printed) and not (begun or self._worked):
             self._start_failed(StartFailed(detail, died=True))
 
-    def _lost(self, detail: str, begun: bool) -> bool:
+    def _lost(self, detail: str, begun: bool, printed: tuple[bytes, bytes] = NOTHING_PRINTED) -> bool:
         """There is no process, any more or at all; return whether that was news and cost work."""
         if not self.over:
             self.over = True
             self.lost_work = self._outstanding > 0
             if self.lost_work:
-                self._put(work.ComputeLost(detail, begun))
+                self._put(work.ComputeLost(detail, begun, printed))
                 return True
         return False
 
@@ -168,7 +173,7 @@ class JobCompute:
             self._opening.cancel()
             await self._opened.wait()
             if self._compute is not None:
-                await self._compute.kill()
+                self.left = await self._compute.kill()
             self.over = True
         except BaseException:
             self._gone = None  # whoever clears up has to try again
@@ -272,7 +277,7 @@ class WorkerShell(Performer[ComputeAction]):
     async def _kill_and_tell(self, compute: JobCompute) -> None:
         await self._end_compute(compute)
         self._computes.pop(compute.job.opening.job, None)
-        self._put(work.ComputeKilled())
+        self._put(work.ComputeKilled(compute.left))
 
     async def _end_compute(self, compute: JobCompute) -> None:
         await compute.kill()

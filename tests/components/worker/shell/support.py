@@ -13,6 +13,7 @@ from attrs import define, field
 
 from gspc_trio.components.worker.messages import OpenJob, Submission
 from gspc_trio.components.worker.shell.task_door import TaskLine
+from gspc_trio.components.worker.verdict import NOTHING_PRINTED
 from gspc_trio.compute.sweep import marked
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import DEFAULT_OPTIONS, Outcome, TaskOptions
@@ -34,15 +35,19 @@ class Recorder:
     outcomes: list[Outcome] = field(factory=list)
     losses: list[str] = field(factory=list)
     begun: bool | None = None
+    printed: tuple[bytes, bytes] = NOTHING_PRINTED
     changed: trio.Event = field(factory=trio.Event)
 
     def computed(self, outcomes: tuple[Outcome, ...]) -> None:
         self.outcomes.extend(outcomes)
         self._ring()
 
-    def compute_lost(self, detail: str, begun: bool = True) -> None:
+    def compute_lost(
+        self, detail: str, begun: bool = True, printed: tuple[bytes, bytes] = NOTHING_PRINTED
+    ) -> None:
         self.losses.append(detail)
         self.begun = begun
+        self.printed = printed
         self._ring()
 
     def speaks(self, line: TaskLine) -> None:

@@ -65,7 +65,7 @@ async def begin(compute: ChannelCompute, code: bytes, path: Path, lines: int = 1
 
 
 @pytest.mark.parametrize("function", [behaviour.spin_after_note, behaviour.sleep_after_note])
-async def test_kill_ends_a_running_task_and_reports_neither_it_nor_a_loss(
+async def test_kill_ends_a_running_task_reports_neither_it_nor_a_loss_and_returns_its_output(
     compute: ChannelCompute, recorder: Recorder, tmp_path: Path, function: object
 ) -> None:
     compute.define(1, function_code(behaviour.identity))
@@ -74,7 +74,7 @@ async def test_kill_ends_a_running_task_and_reports_neither_it_nor_a_loss(
     (pid,) = await begin(compute, function_code(function), tmp_path / "begun")  # type: ignore[arg-type]
     compute.hand([submission(8, 1, "after")])
     with trio.fail_after(PATIENCE_S):
-        await compute.kill()
+        assert await compute.kill() == (b"begun\n", b"")
         await compute.kill()  # again: nothing happens
     assert pid == compute.pid
     assert not process_tree.is_alive(pid)
@@ -119,14 +119,24 @@ async def test_kill_takes_a_program_with_its_detached_children(
 
 
 @pytest.mark.parametrize(
-    ("code", "arguments", "how"),
+    ("code", "arguments", "how", "output"),
     [
-        (behaviour.exit_at_once, (3,), "exited with status 3; last line on its standard error: about to go"),
-        (behaviour.crash, (), "was killed by SIGSEGV; Segmentation fault in "),
+        (
+            behaviour.exit_at_once,
+            (3,),
+            "exited with status 3; last line on its standard error: about to go",
+            b"about to go\n",
+        ),
+        (behaviour.crash, (), "was killed by SIGSEGV; Segmentation fault in ", b"Fatal Python error: "),
     ],
 )
-async def test_a_process_that_dies_of_its_task_is_reported_lost_after_what_had_finished(
-    compute: ChannelCompute, recorder: Recorder, code: object, arguments: tuple[int, ...], how: str
+async def test_a_process_that_dies_of_its_task_is_reported_lost_with_its_output_after_what_had_finished(
+    compute: ChannelCompute,
+    recorder: Recorder,
+    code: object,
+    arguments: tuple[int, ...],
+    how: str,
+    output: bytes,
 ) -> None:
     compute.define(1, function_code(behaviour.identity))
     compute.define(2, function_code(code))  # type: ignore[arg-type]
@@ -136,6 +146,7 @@ async def test_a_process_that_dies_of_its_task_is_reported_lost_after_what_had_f
     detail = await recorder.wait_lost()
     assert detail.startswith(f"compute process {compute.pid} {how}")
     assert recorder.keys == [(1, 1), (2, 1)]
+    assert recorder.printed[1].startswith(output)
     with trio.fail_after(PATIENCE_S):
         await compute.kill()
     assert len(recorder.losses) == 1

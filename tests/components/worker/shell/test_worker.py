@@ -125,6 +125,22 @@ async def test_every_kill_is_answered(autojump_clock: MockClock) -> None:
         assert bench.backend.computes == []
 
 
+async def test_the_output_of_the_task_in_compute_comes_with_its_end(
+    autojump_clock: MockClock,
+) -> None:
+    slow = Behaviour(1000.0, stdout=b"so far")
+    async with open_bench(t1=Behaviour(stdout=b"done"), t2=slow, t3=slow) as bench:
+        bench.compute(1, 2)
+        await bench.settle()
+        bench.backend.die(R, "gone")
+        assert await bench.settle() == [ComputeLost("gone", printed=(b"so far", b""))]
+        bench.shell.perform(ForgetCompute(R, "j1"))
+        bench.compute(3)
+        await bench.settle()
+        bench.shell.perform(Kill(R, "j1"))
+        assert await bench.settle() == [ComputeKilled((b"so far", b""))]
+
+
 async def test_what_was_not_sent_is_taken_back_while_the_compute_opens(autojump_clock: MockClock) -> None:
     async with open_bench() as bench:
         bench.backend.open_s = 5.0
