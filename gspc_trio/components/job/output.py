@@ -31,6 +31,9 @@ LINE_CHARACTERS_MAX = 4_000
 LINES_MAX = 5_000
 """So many of the last lines wait for those who look; who is slower misses some."""
 
+WHY_CHARACTERS_MAX = 300
+"""So much is said of why an attempt was followed by another one."""
+
 JOB_SERVER: TaskId = 0
 """Stands for the job server among the tasks that print; theirs are numbered from 1."""
 
@@ -49,22 +52,29 @@ class Printed(Struct, frozen=True):
 
 @define
 class _Stream:
-    """One stream of a task.
+    """One stream of a task, of all its attempts.
 
     Attributes:
-        total: bytes that were printed, as far as is known.
+        total: bytes that were printed, as far as is known, and marks between attempts.
+        before: of these, what was there when the present attempt began.
         kept: the last of them.
         open: the bytes of a line that has not ended.
         shown_s: when a line that is overwritten was last shown.
     """
 
     total: int = 0
+    before: int = 0
     kept: bytearray = field(factory=bytearray)
     open: bytes = b""
     shown_s: float = float("-inf")
 
     def take(self, total: int, piece: bytes) -> bytes:
-        """Take the last bytes of ``total``; return what is new of them, after a mark if some are missing."""
+        """Take the last of the ``total`` bytes of the present attempt.
+
+        Returns:
+            What is new of them, after a mark if some are missing.
+        """
+        total += self.before
         if total <= self.total:
             return b""
         missing = total - self.total - len(piece)
@@ -78,15 +88,27 @@ class _Stream:
         return new
 
     def take_end(self, tail: bytes) -> bytes:
-        """Take the end of all that was printed; return what is new of it."""
+        """Take the end of all that the present attempt has printed; return what is new of it."""
         if len(tail) < PIECE_BYTES_MAX:
             return self.take(len(tail), tail)
         # How much there was is not known: what was seen last tells where the new begins.
-        seen = bytes(self.kept[-1024:])
+        known = self.total - self.before
+        seen = bytes(self.kept[-min(1024, known) :]) if known else b""
         found = tail.rfind(seen) if seen else -1
         if found >= 0:
-            return self.take(self.total + len(tail) - found - len(seen), tail)
-        return self.take(self.total + len(tail) + (1 if self.total else 0), tail)
+            return self.take(known + len(tail) - found - len(seen), tail)
+        return self.take(known + len(tail) + (1 if known else 0), tail)
+
+    def next_attempt(self, mark: str) -> bool:
+        """Begin with another attempt, after a line that says why; return whether the last one had printed."""
+        has_printed = self.total > self.before
+        if has_printed:
+            line = b"" if self.kept.endswith(b"\n") else b"\n"
+            line += mark.encode() + b"\n"
+            self.kept += line
+            self.total += len(line)
+        self.before = self.total
+        return has_printed
 
     def since(self, seen: int) -> tuple[bytes, int]:
         """Return what is kept after so many bytes, and how many there were."""
@@ -119,10 +141,17 @@ def _shown(line: bytes) -> str:
 
 @define
 class _Entry:
-    """What one attempt has printed."""
+    """What a task has printed.
+
+    Attributes:
+        name: of the task.
+        attempt: that prints now, or was the last to do so.
+        why: how that ended, or "".
+    """
 
     name: str
     attempt: Attempt
+    why: str = ""
     streams: tuple[_Stream, _Stream] = field(factory=lambda: (_Stream(), _Stream()))
 
     @property
@@ -152,7 +181,8 @@ class KeptOutput:
         entry = self.running.get(task_id)
         if entry is None or entry.attempt != attempt:
             return 0, 0
-        return entry.streams[0].total, entry.streams[1].total
+        stdout, stderr = entry.streams
+        return stdout.total - stdout.before, stderr.total - stderr.before
 
     def printed(
         self,
@@ -184,18 +214,22 @@ class KeptOutput:
         now: float,
         *,
         failed: bool,
+        why: str = "",
     ) -> None:
-        """Take the end of what a task has printed that is over.
+        """Take the end of what an attempt has printed that is over.
 
         Args:
             task_id, name, attempt: of the task.
             tails: the last of its standard output and error; all of it if that is less than PIECE_BYTES_MAX.
             now: the time, in seconds.
             failed: keep it longer than that of tasks that finished.
+            why: how the attempt ended; said before what the next one prints, if there is one.
         """
         if not (tails[0] or tails[1] or task_id in self.running):
             return
         entry = self._entry(task_id, name, attempt, now)
+        if why:
+            entry.why = why
         for number, tail in enumerate(tails):
             new = entry.streams[number].take_end(tail)
             self._put(task_id, entry, number, entry.streams[number].cut(new, now, ended=True))
@@ -207,14 +241,29 @@ class KeptOutput:
         self.printed(JOB_SERVER, "gspc-jobserver", 1, ((total, piece), (0, b"")), now)
 
     def _entry(self, task_id: TaskId, name: str, attempt: Attempt, now: float) -> _Entry:
-        """Return the entry of an attempt; an earlier one has failed."""
+        """Return the entry of a task, ready for what this attempt prints; earlier ones have failed."""
         entry = self.running.get(task_id)
-        if entry is not None and entry.attempt != attempt:
-            self._end(task_id, entry, self._failed, now)
-            entry = None
         if entry is None:
-            entry = self.running[task_id] = _Entry(name, attempt)
+            entry = self._failed.pop(task_id, None)
+            if entry is None:
+                entry = _Entry(name, attempt)
+            else:
+                self._size_bytes -= entry.size_bytes
+            self.running[task_id] = entry
+        if entry.attempt != attempt:
+            self._next_attempt(task_id, entry, attempt, now)
         return entry
+
+    def _next_attempt(self, task_id: TaskId, entry: _Entry, attempt: Attempt, now: float) -> None:
+        why = entry.why.partition("\n")[0][:WHY_CHARACTERS_MAX]
+        mark = f"[... {why or 'run again'} ...]"
+        has_printed = False
+        for number, stream in enumerate(entry.streams):
+            self._put(task_id, entry, number, stream.cut(b"", now, ended=True))
+            has_printed |= stream.next_attempt(mark)
+        if has_printed:
+            self._put(task_id, entry, 1, [mark])
+        entry.attempt, entry.why = attempt, ""
 
     def _end(self, task_id: TaskId, entry: _Entry, kept: OrderedDict[TaskId, _Entry], now: float) -> None:
         del self.running[task_id]

@@ -78,13 +78,71 @@ def test_the_end_of_a_long_output_is_joined_to_what_was_seen() -> None:
     assert [one.text for one in lines(kept)[-2:]] == ["line 19998", "line 19999"]
 
 
-def test_a_new_attempt_begins_anew() -> None:
+def ended_attempt(kept: KeptOutput, attempt: int, stdout: bytes, why: str = "") -> None:
+    kept.ended(1, "work", attempt, (stdout, b""), 9.0, failed=bool(why), why=why)
+
+
+def test_what_earlier_attempts_have_printed_comes_before_that_of_the_next_one() -> None:
     kept = KeptOutput()
-    live(kept, 1, b"first try")
+    live(kept, 1, b"first")
+    ended_attempt(kept, 1, b"first\ntry", "attempt 1 failed: ValueError: no\nthis is too long")
+    assert kept.of(1) == ("first\ntry", "")
+    live(kept, 1, b"", attempt=2)  # it has said nothing yet
+    mark = "[... attempt 1 failed: ValueError: no ...]"
     live(kept, 1, b"second\n", attempt=2)
-    assert lines(kept) == [line(1, "first try"), line(1, "second")]
-    kept.ended(1, "work", 2, (b"second\n", b""), 2.0, failed=False)
-    assert kept.of(1) == ("second\n", "")
+    assert kept.of(1) == (f"first\ntry\n{mark}\nsecond\n", "")
+    ended_attempt(kept, 2, b"second\n")
+    assert kept.of(1) == (f"first\ntry\n{mark}\nsecond\n", "")
+    texts = line(1, "first"), line(1, "try"), line(1, mark, stderr=True), line(1, "second")
+    assert lines(kept) == list(texts)
+
+
+def test_nothing_is_said_of_an_attempt_that_is_not_followed_by_another_one() -> None:
+    kept = KeptOutput()
+    ended_attempt(kept, 1, b"only", "attempt 1 failed")
+    kept.ended(1, "work", 1, (b"only", b""), 9.0, failed=True)  # its task has failed
+    assert (kept.of(1), lines(kept)) == (("only", ""), [line(1, "only")])
+
+
+def test_an_attempt_whose_end_nobody_has_told_is_followed_by_the_next_one() -> None:
+    kept = KeptOutput()
+    live(kept, 1, b"first")
+    ended_attempt(kept, 2, b"second")
+    assert kept.of(1)[0] == "first\n[... run again ...]\nsecond"
+
+
+def test_a_task_that_had_finished_and_runs_again_begins_anew() -> None:
+    kept = KeptOutput()
+    ended_attempt(kept, 1, b"first")
+    ended_attempt(kept, 1, b"again")
+    assert kept.of(1)[0] == "again"
+
+
+@given(
+    st.lists(st.tuples(st.text("ab\n", min_size=1, max_size=20), st.integers(0, 20)), min_size=1, max_size=5)
+)
+def test_who_follows_a_task_sees_all_of_its_attempts(attempts: list[tuple[str, int]]) -> None:
+    kept, followed, seen = KeptOutput(), b"", 0
+    for attempt, (text, look) in enumerate(attempts, 1):
+        live(kept, 1, text.encode()[:look], attempt=attempt)
+        for _ in range(2):
+            (new, seen), _ = kept.streams_since(1, (seen, 0))
+            followed += new
+        ended_attempt(kept, attempt, text.encode(), f"attempt {attempt} failed")
+    (new, seen), _ = kept.streams_since(1, (seen, 0))
+    assert followed + new == kept.streams_of(1)[0]
+    printed = [line for line in kept.of(1)[0].splitlines() if not line.startswith("[...")]
+    assert printed == [line for text, _ in attempts for line in text.splitlines()]
+
+
+def test_attempts_that_failed_are_kept_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "KEPT_BYTES_MAX", 1000)
+    kept = KeptOutput()
+    for attempt in (1, 2):
+        for task_id in range(1, 10):
+            kept.ended(task_id, "work", attempt, (b"x" * 100, b""), 9.0, failed=True, why="lost")
+    assert not kept.running
+    assert sum(len(kept.streams_of(task_id)[0]) for task_id in range(1, 10)) <= 1000
 
 
 def test_a_progress_bar_is_shown_now_and_then_and_at_its_end() -> None:

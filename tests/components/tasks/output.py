@@ -17,3 +17,16 @@ def speak(go: str) -> str:
         time.sleep(0.01)
     print("end")
     return go
+
+
+def speak_and_die_once(begun: str) -> None:
+    """Print and end the process; the next time print and end as a task does."""
+    import os
+    from pathlib import Path as TasksPath
+
+    if TasksPath(begun).exists():
+        print("end")
+        return
+    TasksPath(begun).touch()
+    print("begin")
+    os._exit(3)

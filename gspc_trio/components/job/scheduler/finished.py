@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gspc_trio.components.job.scheduler.grants import leave
-from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.scheduler.interface import AttemptPrinted, TaskDone
 from gspc_trio.components.job.scheduler.losses import again_elsewhere, lose
 from gspc_trio.components.job.scheduler.state import (
     AskedBack,
@@ -132,6 +132,8 @@ def _ended_otherwise(
 ) -> None:
     """An attempt did not finish; the task is no longer at the worker."""
     reason = outcome.reason
+    if outcome.stdout or outcome.stderr:
+        state.actions.append(AttemptPrinted(outcome, entry.task.name, entry.tries))
     if reason is Reason.FAILED:
         _failed(state, entry, outcome, resource_id)
     elif reason is Reason.LOST:

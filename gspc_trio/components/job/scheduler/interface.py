@@ -139,6 +139,20 @@ class TaskDone(Struct, frozen=True):
         return self.outcome.attempt - self.given_back
 
 
+class AttemptPrinted(Struct, frozen=True):
+    """An attempt that did not finish has ended, and has printed something; the task may be tried again.
+
+    Attributes:
+        outcome: of the attempt.
+        name: of the task.
+        tries: which attempt it was, as people count them.
+    """
+
+    outcome: Outcome
+    name: str
+    tries: Attempt
+
+
 class Claims(Struct, frozen=True):
     """All that is held; the demands follow. What was said to the resource manager before may be lost."""
 
@@ -188,6 +202,7 @@ SchedulerAction: TypeAlias = (
     | Claims
     | GivenUp
     | TaskDone
+    | AttemptPrinted
     | Stopped
     | TaskChanged
     | TaskCounts

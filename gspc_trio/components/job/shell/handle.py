@@ -295,7 +295,8 @@ class Job:
     def output(self, task_id: TaskId) -> tuple[str, str]:
         """Return what is kept of what a task has printed: standard output and error, as text.
 
-        Of each the last 1 MiB is kept, of all tasks 32 MiB, of those that failed the longest. What a running
+        Of each the last 1 MiB is kept, of all tasks 32 MiB, of those that failed the longest. It begins with
+        what earlier attempts have printed; a line says how each of them ended. What a running
         task has printed is known while somebody follows it (``show_output``).
         """
         return self.printed.of(task_id)

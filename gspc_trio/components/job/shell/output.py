@@ -20,12 +20,12 @@ from gspc_trio.components.job.messages import (
     TaskOutput,
 )
 from gspc_trio.components.job.output import JOB_SERVER, Printed
-from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.scheduler.interface import AttemptPrinted, TaskDone
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.worker.messages import AttemptStatus, GetAttempt
 from gspc_trio.core.ids import Attempt, ResourceId, TaskId
 from gspc_trio.core.messages import OutputLine
-from gspc_trio.core.task import Task, TaskState
+from gspc_trio.core.task import Reason, Task, TaskState
 from gspc_trio.nursery.scopes.scope import open_scope
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,15 @@ FLUSH_TIMEOUT_S = 2.0
 WAITING_FILES_MAX = 10_000
 """Tasks whose output waits to be written to files."""
 
+HOW = {
+    Reason.FINISHED: "finished",
+    Reason.FAILED: "failed",
+    Reason.CANCELLED: "was cancelled",
+    Reason.LOST: "was lost",
+    Reason.RETURNED: "was given back",
+}
+"""What people are told of an attempt that was followed by another one."""
+
 OutputMode = Literal["show", "keep", "files"]
 """What becomes of what tasks print: it is shown as it comes, kept for those who ask, or written to files."""
 
@@ -77,6 +86,18 @@ def output_of(job: Job, done: TaskDone, now: float) -> None:
     job.printed.ended(done.task_id, done.name, outcome.attempt, tails, now, failed=failed)
     if job.on_printed is not None and any(tails):
         job.on_printed(Printed(done.task_id, done.name, *job.printed.streams_of(done.task_id)))
+
+
+def attempt_output_of(job: Job, ended: AttemptPrinted, now: float) -> None:
+    """Keep what an attempt has printed that did not finish, for as long as its task may be tried again."""
+    outcome = ended.outcome
+    why, error = f"attempt {ended.tries} {HOW[outcome.reason]}", outcome.error
+    if error is not None:
+        why += f": {error.kind}: {error.message}" if outcome.reason is Reason.FAILED else f": {error.message}"
+    tails = (outcome.stdout, outcome.stderr)
+    job.printed.ended(outcome.task_id, ended.name, outcome.attempt, tails, now, failed=True, why=why)
+    if job.on_printed is not None:
+        job.on_printed(Printed(outcome.task_id, ended.name, *job.printed.streams_of(outcome.task_id)))
 
 
 class OutputFollower:

@@ -24,12 +24,12 @@ from gspc_trio.components.job.machine import (
     Kept,
     LookUpTasks,
 )
-from gspc_trio.components.job.scheduler.interface import TaskDone
+from gspc_trio.components.job.scheduler.interface import AttemptPrinted, TaskDone
 from gspc_trio.components.job.shell.clients import JobClients
 from gspc_trio.components.job.shell.files import JobFiles
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.nested import NestedHub, OpenBeside, nested_code
-from gspc_trio.components.job.shell.output import OutputFollower, output_of
+from gspc_trio.components.job.shell.output import OutputFollower, attempt_output_of, output_of
 from gspc_trio.components.job.shell.scheduler import SchedulerRoutes
 from gspc_trio.components.job.shell.summary import summary_of
 from gspc_trio.components.rts.messages import (
@@ -484,6 +484,8 @@ class _JobServer:
             elif not send(action):
                 if type(action) is JobEnded:
                     job.end(action)
+                elif type(action) is AttemptPrinted:
+                    attempt_output_of(job, action, trio.current_time())
                 elif type(action) is LookUpTasks and cache is not None:
                     cache.look_up(action)
 

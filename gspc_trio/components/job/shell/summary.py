@@ -73,6 +73,10 @@ def _failures(job: Job, failures: Iterable[TaskFailure]) -> tuple[FailedTask, ..
 
 def _failed(failure: TaskFailure, job: Job) -> FailedTask:
     outcome, error, most = failure.outcome, failure.outcome.error, FAILURE_CHARACTERS_MAX
+    streams = job.printed.streams_of(failure.task_id)
+    if not any(streams):  # it is no longer kept
+        streams = outcome.stdout, outcome.stderr
+    stdout, stderr = (stream.decode("utf-8", "replace")[-most:] for stream in streams)
     return FailedTask(
         failure.task_id,
         failure.name,
@@ -81,8 +85,8 @@ def _failed(failure: TaskFailure, job: Job) -> FailedTask:
         job.host_of(failure.resource_id),
         f"{error.kind}: {error.message}"[:most] if error is not None else "",
         error.traceback[-most:] if error is not None else "",
-        outcome.stdout.decode("utf-8", "replace")[-most:],
-        outcome.stderr.decode("utf-8", "replace")[-most:],
+        stdout,
+        stderr,
     )
 
 

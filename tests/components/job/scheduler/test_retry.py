@@ -3,6 +3,7 @@
 import pytest
 
 from gspc_trio.components.job.scheduler.interface import (
+    AttemptPrinted,
     CancelTasks,
     ResourcesLost,
     ResourcesUp,
@@ -88,6 +89,15 @@ def test_a_failed_task_is_tried_again_after_a_pause() -> None:
     assert world(Tick(), 2.1) == [submit(1, (1, 2), options=TWICE), changed(2.1, 1, RUNNING, 2, 1)]
     assert world.scheduler.deadline() is None
     assert world.do(finished(1, bad(1, 2)), 3.0) == [done(1, FAILED, bad(1, 2), 1)]
+
+
+def test_what_an_attempt_has_printed_is_told_before_the_next_one() -> None:
+    world = World(cores=1)
+    world(ready(1, options=TWICE))
+    world(grant(1))
+    spoke = Outcome(1, 1, Reason.FAILED, error=BOOM, stderr=b"careful")
+    told = AttemptPrinted(spoke, "work", 1)
+    assert world(finished(1, spoke), 2.0) == [told, changed(2.0, 1, READY, 1, 0, "ValueError: boom")]
 
 
 def test_a_failed_task_is_tried_again_on_another_resource() -> None:

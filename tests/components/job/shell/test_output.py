@@ -12,7 +12,7 @@ from gspc_trio.components.job.messages import GetOutput
 from gspc_trio.components.job.shell.handle import Job
 from gspc_trio.components.job.shell.output import show_output, write_output
 from gspc_trio.core.messages import OutputLine
-from tests.components.tasks.output import speak
+from tests.components.tasks.output import speak, speak_and_die_once
 from tests.support import until
 
 HANG_S = 60.0
@@ -49,6 +49,20 @@ async def test_a_task_is_heard_while_it_runs(tmp_path: Path) -> None:
                 await job.wait()
     assert texts(shown[2:]) == {("end", False)}
     assert job.output(1) == ("begin\nend\n", "careful\n")
+
+
+async def test_what_an_attempt_has_printed_that_ended_its_process_is_kept(tmp_path: Path) -> None:
+    net = Net("dies")
+    net.transition(
+        "speak", run=speak_and_die_once, inputs={"begun": net.input("in")}, outputs=net.output("out")
+    )
+    values = {"in": [str(tmp_path / "begun")]}
+    with trio.fail_after(HANG_S):
+        async with open_rts(cores=1) as rts, open_job(net, rts=rts, values=values) as job:
+            await job.wait()
+    begin, why, end = job.output(1)[0].splitlines()
+    assert (begin, end) == ("begin", "end")
+    assert why.startswith("[... attempt 1 was lost: compute process ")
 
 
 async def test_a_client_that_looks_once_hears_what_a_running_task_has_printed_so_far(tmp_path: Path) -> None:
