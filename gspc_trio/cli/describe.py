@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gspc_trio.components.rts.messages import RtsStatus
+from gspc_trio.tui.text import duration
 
 
 def describe_status(status: RtsStatus) -> list[str]:
@@ -18,7 +19,7 @@ def describe_status(status: RtsStatus) -> list[str]:
         if rif.retry_in_s is not None:
             lines.append(f"        tried again in {rif.retry_in_s:.1f} s")
         if rif.ends_in_s is not None:
-            lines.append(f"        taken down in {rif.ends_in_s:.0f} s: its host ends then")
+            lines.append(f"        ends in {duration(rif.ends_in_s)}")
     lines += ["", f"{'CLASS':<12}{'TOTAL':>8}{'FREE':>8}{'HELD':>8}{'BLOCKED':>9}"]
     lines += [
         f"{name:<12}{entry.total:>8}{entry.free:>8}{entry.held:>8}{entry.blocked:>9}"

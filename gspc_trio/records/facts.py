@@ -115,13 +115,17 @@ class WorkerChanged(Struct, frozen=True):
 
 
 class RifChanged(Struct, frozen=True):
-    """A RIF is ``starting``, ``up``, ``quarantined``, ``away``, ``lost``, ``failed`` or ``down``."""
+    """A RIF is ``starting``, ``up``, ``quarantined``, ``away``, ``lost``, ``failed`` or ``down``.
+
+    ``ends_in_s``: so long after this its host ends; None: nobody knows of an end.
+    """
 
     at_s: float
     rif_id: RifId
     host: str
     state: str
     detail: str = ""
+    ends_in_s: float | None = None
 
 
 class HostLoad(Struct, frozen=True):

@@ -416,6 +416,12 @@ class Model:
         """Return for how many seconds a resource has been held."""
         return max(0.0, self.now_s - holder.since_s - self._offsets.get(RTS, 0.0))
 
+    def ends_in_s(self, rif: RifChanged) -> float | None:
+        """Return in how many seconds the host of a RIF ends; None: nobody knows of an end."""
+        if rif.ends_in_s is None:
+            return None
+        return max(0.0, rif.at_s + self._offsets.get(RTS, 0.0) + rif.ends_in_s - self.now_s)
+
     def host_of(self, resource_id: ResourceId) -> str:
         """Return the host of a resource, or what its name tells."""
         known = self.rts.resources.get(resource_id)

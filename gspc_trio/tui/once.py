@@ -25,13 +25,14 @@ class Cores(Struct, frozen=True):
 
 
 class SeenHost(Struct, frozen=True):
-    """A host: the state of its RIF, and the number of its resources."""
+    """A host: the state of its RIF, the number of its resources, and when it ends, if somebody knows."""
 
     host: str
     rif_id: RifId
     state: str
     detail: str
     resources: int
+    ends_in_s: float | None
 
 
 class LoadedHost(SeenHost, frozen=True):
@@ -118,7 +119,7 @@ def _hosts(model: Model) -> tuple[SeenHost, ...]:
         number[resource.host] = number.get(resource.host, 0) + 1
     hosts = []
     for rif in model.rts.rifs.values():
-        known = (rif.host, rif.rif_id, rif.state, rif.detail, number.get(rif.host, 0))
+        known = (rif.host, rif.rif_id, rif.state, rif.detail, number.get(rif.host, 0), model.ends_in_s(rif))
         load = model.rts.loads.get(rif.rif_id)
         if load is None:
             hosts.append(SeenHost(*known))
@@ -181,4 +182,5 @@ def _host_line(host: SeenHost) -> str:
     if isinstance(host, LoadedHost):
         memory = f"{size(host.memory_used_bytes)} of {size(host.memory_total_bytes)}"
         line += f"{host.cpu_share:>6.0%}{host.load:>7.1f}{memory:>22}"
-    return f"{line}  {host.detail}".rstrip()
+    ends = f"  ends in {duration(host.ends_in_s)}" if host.ends_in_s is not None else ""
+    return f"{line}{ends}  {host.detail}".rstrip()

@@ -40,6 +40,7 @@ from gspc_trio.records.facts import (
 from gspc_trio.tui.hierarchy import Use
 from gspc_trio.tui.model import ENDED_MAX, RTS, Model
 from gspc_trio.tui.news import END_SHOWN_S, Level, alerts
+from gspc_trio.tui.once import as_lines
 from tests.tui.support import (
     CANCELLED,
     FAILED,
@@ -246,6 +247,16 @@ def test_what_is_wrong_is_told() -> None:
     assert "j1 (fit): 1 task failed" in texts
     assert "j1 (fit): task 6 (work) has run for 1m33s on r1.core0, others take 0.5 s" in texts
     assert [level for level, _ in alerts(model)] == sorted((it for it, _ in alerts(model)), reverse=True)
+
+
+def test_the_end_of_a_host_comes_nearer() -> None:
+    model = small_run()
+    assert model.ends_in_s(model.rifs["beta"]) is None
+    model.apply(RTS, RifChanged(8.0, "r2", "beta", "up", "", 800.0))
+    model.now_s = WALL_S + 83.0
+    assert model.ends_in_s(model.rifs["beta"]) == 725.0
+    (line,) = [line for line in as_lines(model) if line.startswith("beta")]
+    assert line.endswith("  ends in 12m05s")
 
 
 def test_a_job_that_gets_nothing_says_why() -> None:

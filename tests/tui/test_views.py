@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from gspc_trio.components.job.messages import GetNet, GetTask, TaskDetails
 from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
 from gspc_trio.core.task import TaskState
-from gspc_trio.records.facts import JobChanged
+from gspc_trio.records.facts import JobChanged, RifChanged
 from gspc_trio.tui.app import VIEWS, TopApp
 from gspc_trio.tui.model import RTS, Model
 from gspc_trio.tui.source import CannotAsk
@@ -156,6 +156,12 @@ def test_the_resources_are_a_tree_with_holders_and_loads() -> None:
     node = next(line for line in text.splitlines() if line.strip().startswith("▾ r1.node"))
     assert "▒ blocked" in node
     assert "r1.core0, held by j1" in node
+
+
+def test_a_host_that_ends_says_when() -> None:
+    model = small_run()
+    model.apply(RTS, RifChanged(8.0, "r2", "beta", "up", "", 800.0))
+    assert "ends in 13m18s  cpu" in text_of("2", size=(120, 24), model=model)
 
 
 def test_the_tree_folds() -> None:

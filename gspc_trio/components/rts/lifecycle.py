@@ -432,7 +432,7 @@ class LifeCycle(Turn[RtsAction]):
         due_s = self.now + delays_s[min(rif.quarantines, len(delays_s) - 1)]
         rif.quarantines += 1
         rif.quarantine = Quarantine(event.reason, due_s, tops)
-        self.actions.append(RifChanged(self.now, rif.rif_id, rif.host, *rif.shown))
+        self.actions.append(rif.record(self.now))
         self.actions.append(TellRm(Rested(tops)))
 
     def _resume(self) -> None:
@@ -441,7 +441,7 @@ class LifeCycle(Turn[RtsAction]):
             pause = rif.quarantine
             if pause is not None and pause.due_s <= self.now:
                 rif.quarantine, rif.fit_at = None, self.now
-                self.actions.append(RifChanged(self.now, rif.rif_id, rif.host, *rif.shown))
+                self.actions.append(rif.record(self.now))
                 self.actions.append(TellRm(Resumed(pause.resource_ids)))
 
     # Teardown -----------------------------------------------------------------------------------------------
@@ -567,7 +567,7 @@ class LifeCycle(Turn[RtsAction]):
 
     def _record(self, rif: ManagedRif) -> None:
         self._coming.changed(rif)
-        self.actions.append(RifChanged(self.now, rif.rif_id, rif.host, *rif.shown))
+        self.actions.append(rif.record(self.now))
 
     def check(self) -> None:
         """Assert the invariants of RIFs and of the questions that wait for them."""

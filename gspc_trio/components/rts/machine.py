@@ -26,7 +26,6 @@ from gspc_trio.core.ids import JobId, ResourceId, RifId
 from gspc_trio.core.machine import ComposedMachine, IllegalEvent, Tick, handles
 from gspc_trio.core.resources import BadResources
 from gspc_trio.core.task import Requirement, Shape
-from gspc_trio.records.facts import RifChanged
 
 
 class Returns:
@@ -69,7 +68,7 @@ class Returns:
         if rif.state is RifState.AWAY:
             rif.move(RifState.STARTING)
             rif.fresh, rif.timer_at = False, self._lives.now + self._lives.limits.bootstrap_timeout_s
-            self._lives.actions.append(RifChanged(self._lives.now, rif.rif_id, rif.host, *rif.shown))
+            self._lives.actions.append(rif.record(self._lives.now))
 
     def rif_back(self, event: RifConnected) -> None:
         """A RIF has connected again: it goes on as it was, or is told to stop."""
@@ -267,7 +266,7 @@ class Rts(ComposedMachine[events.RtsEvent, RtsAction]):
             return  # it is up, or over: this was under way
         if rif.link is None and rif.reason != event.reason:
             rif.reason = event.reason
-            lives.actions.append(RifChanged(lives.now, rif.rif_id, rif.host, *rif.shown))
+            lives.actions.append(rif.record(lives.now))
 
     @handles(events.RifEnded)
     def _rif_ended(self, event: events.RifEnded) -> None:

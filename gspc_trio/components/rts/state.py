@@ -15,6 +15,7 @@ from msgspec import Struct
 from gspc_trio.components.rif.messages import DagReport
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId
 from gspc_trio.core.resources import BadResources, Resource, ResourceDag, is_lent
+from gspc_trio.records.facts import RifChanged
 
 
 class Limits(Struct, frozen=True):
@@ -229,6 +230,11 @@ class ManagedRif:
         if self.is_to_come_again:
             return str(self.state), f"{self.reason}; it is tried again after {self.pause_s:g} s"
         return str(self.state), self.reason
+
+    def record(self, now: float) -> RifChanged:
+        """Return what people are told of it, with the end of its host while it is there."""
+        ends_in_s = self.ends_in_s(now) if self.is_there else None
+        return RifChanged(now, self.rif_id, self.host, *self.shown, ends_in_s)
 
     @property
     def is_first_try(self) -> bool:

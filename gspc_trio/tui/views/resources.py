@@ -115,6 +115,10 @@ class Resources(View):
                 (bar(share, 4), "ready" if share < 0.9 else "error"),
                 (f"{share:4.0%}", ""),
             ]
+        ends_in_s = self.model.ends_in_s(rif) if rif is not None else None
+        if ends_in_s is not None:
+            ends = (f"ends in {duration(ends_in_s)}  ", "warning")
+            told = [ends, *(told if isinstance(told, list) else [(told, "")])]
         number = len(self.model.hierarchy.hosts.get(host, ()))
         return [[(label + host, "bold")], "host", state, told, "", "" if number else plural(0, "resource")]
 

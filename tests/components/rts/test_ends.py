@@ -29,6 +29,13 @@ def test_jobs_are_told_when_a_host_ends() -> None:
     assert machine.deadline() == 59.0
 
 
+def test_people_are_told_when_a_host_ends_as_long_as_it_is_there() -> None:
+    machine = make()
+    told = [one for step in UP for one in run(machine, step) if isinstance(one, RifChanged)]
+    assert told[-1] == RifChanged(2.0, "r1", "anna", "up", "", 57.0)
+    assert RifChanged(30.0, "r1", "anna", "lost", "cut") in run(machine, (30.0, events.RifLost(1, "cut")))
+
+
 def test_a_rif_is_taken_down_before_its_host_ends_and_not_started_again() -> None:
     machine = make()
     run(machine, *UP, (4.0, JOB))

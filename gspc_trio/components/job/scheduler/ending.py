@@ -6,6 +6,7 @@ another host. Nothing of this is done while no host has an end.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 from math import inf
 
@@ -45,6 +46,13 @@ def note_end(state: SchedulerState, event: ResourcesUp) -> None:
             news = True
     if news and state.aside:
         bring_back(state)
+
+
+def forget_ends(state: SchedulerState, lost: Iterable[ResourceId]) -> None:
+    """Resources are no longer known: forget the ends of hosts of which nothing else is."""
+    gone = state.ends.keys() & set(map(host_name, lost))
+    for host in gone - set(map(host_name, state.known)) if gone else ():
+        del state.ends[host]
 
 
 def bring_back(state: SchedulerState) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gspc_trio.components.job.scheduler.ending import note_end
+from gspc_trio.components.job.scheduler.ending import forget_ends, note_end
 from gspc_trio.components.job.scheduler.interface import (
     Claims,
     GivenUp,
@@ -145,6 +145,8 @@ def resources_lost(state: SchedulerState, event: ResourcesLost) -> None:
         resource_class = state.known.pop(resource_id, None)
         if resource_class is not None:
             state.class_sizes[resource_class] -= 1
+    if state.ends:
+        forget_ends(state, event.resource_ids)
     gone = set(event.resource_ids)
     for resource_id in event.resource_ids:
         held = state.by_resource.get(resource_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gspc_trio.components.job.scheduler.interface import ResourcesUp, TasksReady
+from gspc_trio.components.job.scheduler.interface import ResourcesLost, ResourcesUp, TasksReady
 from gspc_trio.components.rm.messages import Demand
 from gspc_trio.core.resources import Resource
 from gspc_trio.core.task import Requirement, Shape, TaskOptions
@@ -117,3 +117,11 @@ def test_no_host_with_an_end_changes_nothing() -> None:
     world.do(ready(1, options=LONG))
     assert world.do(grant(1)) == [submit(1, (1, 1), options=LONG)]
     assert not world.scheduler._state.aside
+
+
+def test_the_end_of_a_host_is_forgotten_when_nothing_of_it_is_left() -> None:
+    world = ending(10.0, cores=2)
+    world(ResourcesLost((core(1),), "removed"))
+    assert world.scheduler._state.ends == {"r1": 10.0}
+    world(ResourcesLost((core(2),), "removed"))
+    assert world.scheduler._state.ends == {}
