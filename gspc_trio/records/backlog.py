@@ -11,12 +11,14 @@ from collections.abc import Hashable
 from enum import Enum
 
 from gspc_trio.records.facts import (
+    BlockChanged,
     GrantChanged,
     HostLoad,
     JobChanged,
     Record,
     ResourceChanged,
     RifChanged,
+    SiteChanged,
     TaskChanged,
     TaskCounts,
     WorkerChanged,
@@ -123,6 +125,10 @@ def _key(record: Record) -> Hashable:
         return (type(record), record.rif_id)
     if isinstance(record, JobChanged | TaskCounts):
         return (type(record), record.job)
+    if isinstance(record, SiteChanged):
+        return (SiteChanged, record.site)
+    if isinstance(record, BlockChanged):
+        return (BlockChanged, record.block_id)
     return type(record).__name__
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, RifId, TaskId
+from gspc_trio.core.ids import Attempt, Count, GrantId, JobId, ResourceId, RifId, Seconds, TaskId
 from gspc_trio.core.task import TaskState
 
 
@@ -148,6 +148,52 @@ class HostLoad(Struct, frozen=True):
     memory_total_bytes: Count
 
 
+class SiteChanged(Struct, frozen=True):
+    """A site is ``open``, ``waiting`` (asks for nothing for a while), ``paused`` or ``removed``.
+
+    Attributes:
+        provider: name of its batch system.
+        slots: the most blocks that it may have at a time.
+        detail: why.
+    """
+
+    at_s: float
+    site: str
+    state: str
+    provider: str = ""
+    slots: Count = 0
+    detail: str = ""
+
+
+class BlockChanged(Struct, frozen=True):
+    """A block has another state, or something of it has changed.
+
+    Its states: ``wanted``, ``submitted``, ``queued``, ``held``, ``running``, ``suspended`` (it gets no new
+    task), ``ending`` and ``over``.
+
+    Attributes:
+        site: where.
+        nodes, cores: how many it has, and how many cores all of them have together.
+        walltime_s: seconds for which it was asked.
+        up: nodes with a RIF that is up.
+        batch_id: what the batch system calls its job; "" as long as that is not known.
+        ends_at_s: when the batch system ends it, on the clock of ``at_s``; None as long as it has not begun.
+        detail: why it waits, or how it ended; of one that is wanted: why it is asked for.
+    """
+
+    at_s: float
+    block_id: str
+    site: str
+    state: str
+    nodes: Count
+    cores: Count
+    walltime_s: Seconds
+    up: Count = 0
+    batch_id: str = ""
+    ends_at_s: float | None = None
+    detail: str = ""
+
+
 Record: TypeAlias = (
     StreamOpened
     | JobChanged
@@ -158,6 +204,8 @@ Record: TypeAlias = (
     | WorkerChanged
     | RifChanged
     | HostLoad
+    | SiteChanged
+    | BlockChanged
 )
 
 RECORD_TYPES: tuple[type[Record], ...] = (
@@ -170,4 +218,6 @@ RECORD_TYPES: tuple[type[Record], ...] = (
     RifChanged,
     TaskCounts,
     HostLoad,
+    SiteChanged,
+    BlockChanged,
 )

@@ -17,12 +17,14 @@ from attrs import define, field
 from gspc_trio.core.ids import GrantId, JobId, ResourceId, RifId, TaskId
 from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.records.facts import (
+    BlockChanged,
     GrantChanged,
     HostLoad,
     JobChanged,
     Record,
     ResourceChanged,
     RifChanged,
+    SiteChanged,
     StreamOpened,
     TaskChanged,
     TaskCounts,
@@ -237,6 +239,7 @@ class Progress:
         ended: the jobs that have ended, in that order.
         resources, workers, rifs: the last word on each that is there.
         loads: how busy the host of each RIF is.
+        sites, blocks: the last word on each that is there.
     """
 
     opened: StreamOpened | None = None
@@ -246,6 +249,8 @@ class Progress:
     workers: dict[ResourceId, WorkerChanged] = field(factory=dict)
     rifs: dict[RifId, RifChanged] = field(factory=dict)
     loads: dict[RifId, HostLoad] = field(factory=dict)
+    sites: dict[str, SiteChanged] = field(factory=dict)
+    blocks: dict[str, BlockChanged] = field(factory=dict)
 
     def apply(self, record: Record) -> None:
         """Take in one record. A StreamOpened begins anew: what was known before is forgotten.
@@ -273,7 +278,7 @@ class Progress:
         """Return records that make this state of a new Progress.
 
         There is one for each live task (or as :meth:`JobProgress.snapshot` says), failure kept, grant, job,
-        resource, worker and RIF.
+        resource, worker, RIF, site and block.
         """
         records: list[Record] = [] if self.opened is None else [self.opened]
         records += [
@@ -281,6 +286,8 @@ class Progress:
             *self.resources.values(),
             *self.workers.values(),
             *self.loads.values(),
+            *self.sites.values(),
+            *self.blocks.values(),
         ]
         ended = set(self.ended)
         for job_id in (*self.ended, *(job_id for job_id in self.jobs if job_id not in ended)):
@@ -297,6 +304,8 @@ class Progress:
         self.opened = record
         for known in (self.jobs, self.ended, self.resources, self.workers, self.rifs, self.loads):
             known.clear()
+        self.sites.clear()
+        self.blocks.clear()
 
     def _job_changed(self, record: JobChanged) -> None:
         job = self._job(record)
@@ -344,6 +353,18 @@ class Progress:
     def _host_load(self, record: HostLoad) -> None:
         self.loads[record.rif_id] = record
 
+    def _site_changed(self, record: SiteChanged) -> None:
+        if record.state == "removed":
+            self.sites.pop(record.site, None)
+        else:
+            self.sites[record.site] = record
+
+    def _block_changed(self, record: BlockChanged) -> None:
+        if record.state == "over":
+            self.blocks.pop(record.block_id, None)
+        else:
+            self.blocks[record.block_id] = record
+
 
 _APPLY: dict[type, Callable[[Progress, Any], None]] = {
     StreamOpened: Progress._stream_opened,
@@ -354,4 +375,6 @@ _APPLY: dict[type, Callable[[Progress, Any], None]] = {
     WorkerChanged: Progress._worker_changed,
     RifChanged: Progress._rif_changed,
     HostLoad: Progress._host_load,
+    SiteChanged: Progress._site_changed,
+    BlockChanged: Progress._block_changed,
 }

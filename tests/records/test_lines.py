@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from gspc_trio.core.task import TaskState
 from gspc_trio.records.facts import (
+    BlockChanged,
     GrantChanged,
     HostLoad,
     JobChanged,
     Record,
     ResourceChanged,
     RifChanged,
+    SiteChanged,
     StreamOpened,
     TaskChanged,
     TaskCounts,
@@ -44,6 +46,11 @@ any_record: st.SearchStrategy[Record] = st.one_of(
     st.builds(WorkerChanged, times, texts, texts, texts, counts, texts),
     st.builds(RifChanged, times, texts, texts, texts, texts),
     st.builds(HostLoad, times, texts, texts, times, counts, times, counts, counts),
+    st.builds(SiteChanged, times, texts, texts, texts, counts, texts),
+    st.builds(
+        BlockChanged, times, texts, texts, texts, counts, counts, times, counts, texts,
+        st.none() | times, texts,
+    ),
 )  # fmt: skip
 
 

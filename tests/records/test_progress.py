@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from gspc_trio.core.task import FINAL_STATES, TaskState
 from gspc_trio.records import progress as progress_module
 from gspc_trio.records.facts import (
+    BlockChanged,
     GrantChanged,
     HostLoad,
     JobChanged,
     Record,
     ResourceChanged,
     RifChanged,
+    SiteChanged,
     StreamOpened,
     TaskChanged,
     TaskCounts,
@@ -199,6 +201,11 @@ any_record: st.SearchStrategy[Record] = st.one_of(
     st.builds(WorkerChanged, times, names, st.sampled_from(["idle", "busy", "lost", "stopped"])),
     st.builds(RifChanged, times, rif_ids, st.just("h"), st.sampled_from(["up", "down"])),
     st.builds(HostLoad, times, rif_ids, st.just("h"), times, st.just(2), times, st.just(1), st.just(4)),
+    st.builds(SiteChanged, times, rif_ids, st.sampled_from(["open", "paused", "removed"])),
+    st.builds(
+        BlockChanged, times, names, st.just("a"), st.sampled_from(["queued", "running", "over"]),
+        st.just(1), st.just(4), times,
+    ),
     st.builds(StreamOpened, times, times, st.just("1")),
 )  # fmt: skip
 

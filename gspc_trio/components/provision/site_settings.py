@@ -7,13 +7,14 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from msgspec import Struct, field
+from attrs import evolve, field, frozen
 
+from gspc_trio.components.provision.block_settings import BadBlockSettings, BlockSettings
 from gspc_trio.components.provision.strategy import parse_time
+from gspc_trio.components.provision.throttle import DEFAULTS, Limit, parse_throttles
 from gspc_trio.core.similar import did_you_mean
-from gspc_trio.protocol.plain import from_plain
 
 Value: TypeAlias = str | int | float | list[str]
 """What a setting is written as; on a command line, all are texts."""
@@ -21,13 +22,8 @@ Value: TypeAlias = str | int | float | list[str]
 BLOCK_OPTIONS = ("queue", "account", "shared", "python", "directory", "memory", "spill", "spill_directory")
 """Settings that are options of each block of the site, as for ``gspc-rts bootstrap --set``."""
 
-THROTTLES = tuple(
-    f"{host}{kind}{submit}"
-    for host in ("", "host_")
-    for kind in ("job", "file_transfers", "file_operations")
-    for submit in ("", "_submit")
-)
-"""Names of throttles; those of one site begin with ``host_``."""
+MAX_TIME_S = 3600.0
+"""Seconds that a block may ask for at most if nothing is said."""
 
 STAGINGS = ("provider", "swift", "wrapper")
 """Ways of staging."""
@@ -43,67 +39,32 @@ class BadSite(ValueError):
     """A site cannot be had like this; the message is one line for people, and nothing was changed."""
 
 
-class SiteSettings(Struct, frozen=True):
+USUAL_BLOCKS = BlockSettings(MAX_TIME_S, 1, 1)
+
+
+@frozen
+class SiteSettings:
     """The settings of one site.
 
     Attributes:
         provider: name of the batch system.
-        max_time_s: the longest time that a block may ask for, seconds.
-        max_nodes: the most nodes that a block may ask for.
-        cores_per_node: cores of each node.
+        blocks: how its blocks are chosen.
         via: another provider that runs the commands of this one, such as ``ssh:login``; "" for none.
         options: of each block; ``arguments`` is text for the command that submits.
-        slots: the most blocks at a time, those included that wait in the queue.
-        allocation_step: part of the free slots that one plan uses.
-        low_overallocation: how many times the longest task fits into a block, for short tasks.
-        high_overallocation: the same, for long tasks.
-        overallocation_decay: how fast the one becomes the other, per second of the longest task.
-        spread: how much blocks differ in size, 0 to 1.
-        exponential_spread: ratio of the sizes of successive blocks; 0 for a linear spread.
-        parallelism: 0 counts cores alone, 1 counts cores times seconds.
-        node_granularity: blocks have a multiple of so many nodes.
-        reserve_s: part of the time of a block that is left free for its start and end, seconds.
-        time_unit_s: the time of a block is rounded up to a multiple of this, seconds.
-        idle_s: a block that is not needed gets no new task when it was idle for so long, seconds.
-        idle_max_s: a block that was idle for so long is ended in any case, seconds.
         staging: how files get to the tasks.
         throttles: of this site, name -> the most at a time; None for any number.
     """
 
     provider: str
-    max_time_s: float = 3600.0
-    max_nodes: int = 1
-    cores_per_node: int = 1
+    blocks: BlockSettings = USUAL_BLOCKS
     via: str = ""
-    options: dict[str, str] = field(default_factory=dict)
-    slots: int = 20
-    allocation_step: float = 0.1
-    low_overallocation: float = 10.0
-    high_overallocation: float = 1.0
-    overallocation_decay: float = 0.001
-    spread: float = 0.9
-    exponential_spread: float = 0.0
-    parallelism: float = 0.01
-    node_granularity: int = 1
-    reserve_s: float = 60.0
-    time_unit_s: float = 60.0
-    idle_s: float = 30.0
-    idle_max_s: float = 120.0
+    options: Mapping[str, str] = field(factory=dict)
     staging: str = "provider"
-    throttles: dict[str, int | None] = field(default_factory=dict)
-
-    @property
-    def usable_s(self) -> float:
-        """The longest walltime of a task that fits into a block."""
-        return self.max_time_s - self.reserve_s
-
-    @property
-    def cores_max(self) -> int:
-        """The most cores that one block has."""
-        return self.max_nodes * self.cores_per_node
+    throttles: Mapping[str, Limit] = field(factory=dict)
 
 
-class SitesFile(Struct, frozen=True):
+@frozen
+class SitesFile:
     """What a file of sites says.
 
     Attributes:
@@ -111,8 +72,8 @@ class SitesFile(Struct, frozen=True):
         throttles: of all sites together, name -> the most at a time; None for any number.
     """
 
-    sites: dict[str, SiteSettings]
-    throttles: dict[str, int | None] = field(default_factory=dict)
+    sites: Mapping[str, SiteSettings]
+    throttles: Mapping[str, Limit] = field(factory=dict)
 
 
 Range: TypeAlias = tuple[float, float, str]
@@ -195,18 +156,10 @@ def _staging(value: Value) -> str:
     return text
 
 
-def _throttle(value: object) -> int | None:
-    if not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is no number that is 1 or more, or off")
-    return None if value == "off" else _count(value, (1, math.inf, "1 or more, or off"))
-
-
-_KEYS: Mapping[str, tuple[str, Callable[[Value], object]]] = {
-    "provider": ("provider", _text),
+_BLOCK_KEYS: Mapping[str, tuple[str, Callable[[Value], object]]] = {
     "max_time": ("max_time_s", _some_time),
     "max_nodes": ("max_nodes", _count),
     "cores_per_node": ("cores_per_node", _count),
-    "via": ("via", _text),
     "slots": ("slots", _count),
     "allocation_step": ("allocation_step", _fraction_step),
     "low_overallocation": ("low_overallocation", lambda value: _number(value, _POSITIVE)),
@@ -217,13 +170,24 @@ _KEYS: Mapping[str, tuple[str, Callable[[Value], object]]] = {
     "parallelism": ("parallelism", lambda value: _number(value, _PART)),
     "node_granularity": ("node_granularity", _count),
     "reserve": ("reserve_s", _seconds),
-    "idle": ("idle_s", _seconds),
-    "idle_max": ("idle_max_s", _seconds),
-    "staging": ("staging", _staging),
+    "idle_suspend": ("idle_suspend_s", _seconds),
+    "idle_end": ("idle_end_s", _seconds),
 }
-"""Key -> field of the settings, and how its value is read."""
+"""Key -> field of the settings of blocks, and how its value is read."""
 
-KEYS = (*_KEYS, "arguments", *BLOCK_OPTIONS, *(name for name in THROTTLES if name.startswith("host_")))
+_SITE_KEYS: Mapping[str, Callable[[Value], object]] = {
+    "provider": _text,
+    "via": _text,
+    "staging": _staging,
+}
+
+KEYS = (
+    *_SITE_KEYS,
+    *_BLOCK_KEYS,
+    "arguments",
+    *BLOCK_OPTIONS,
+    *(name for name in DEFAULTS if name.startswith("host_")),
+)
 """All keys of a site."""
 
 
@@ -239,48 +203,43 @@ def site_settings(name: str, given: Mapping[str, object]) -> SiteSettings:
     """
     if not _NAME.fullmatch(name):
         raise BadSite(f"site {name!r}: a name has letters, digits, _ and -, begins with a letter, at most 64")
-    fields: dict[str, object] = {}
-    options: dict[str, str] = {}
-    throttles: dict[str, int | None] = {}
+    read: dict[str, dict[str, Any]] = {"site": {}, "blocks": {}, "options": {}, "throttles": {}}
     for key, value in given.items():
         if key not in KEYS:
             near = did_you_mean(key, KEYS) or f"; there are: {', '.join(KEYS)}"
             raise BadSite(f"site {name}: there is no setting {key!r}{near}")
         try:
-            if not isinstance(value, str | int | float | list):
-                raise ValueError(f"{value!r} is neither number nor text")
-            if key in _KEYS:
-                target, read = _KEYS[key]
-                fields[target] = read(value)
-            elif key in THROTTLES:
-                throttles[key] = _throttle(value)
-            else:
-                options[key] = _words(value) if key == "arguments" else _text(value)
+            _read(key, value, read)
         except ValueError as error:
-            raise BadSite(f"site {name}: {key}: {error}") from error
-    if not fields.get("provider"):
+            what = "" if key in DEFAULTS else f"{key}: "
+            raise BadSite(f"site {name}: {what}{error}") from error
+    site = read["site"]
+    if not site.get("provider"):
         raise BadSite(f'site {name}: it has no provider; write for example provider = "slurm"')
-    settings = from_plain({**fields, "options": options, "throttles": throttles}, SiteSettings)
-    if why := _contradiction(settings):
-        raise BadSite(f"site {name}: {why}")
-    return settings
+    try:
+        blocks = evolve(USUAL_BLOCKS, **read["blocks"])
+    except BadBlockSettings as error:
+        raise BadSite(f"site {name}: {error}") from error
+    return SiteSettings(**site, blocks=blocks, options=read["options"], throttles=read["throttles"])
 
 
-def _contradiction(settings: SiteSettings) -> str:
-    """Return which settings exclude each other, or ""."""
-    if settings.node_granularity > settings.max_nodes:
-        return (
-            f"node_granularity is {settings.node_granularity}, more than max_nodes {settings.max_nodes}: "
-            "no block would have so few nodes"
-        )
-    if settings.usable_s <= 0:
-        return (
-            f"max_time is {settings.max_time_s:g} s and reserve {settings.reserve_s:g} s: "
-            "no time is left for tasks"
-        )
-    if settings.idle_s > settings.idle_max_s:
-        return f"idle is {settings.idle_s:g} s, more than idle_max {settings.idle_max_s:g} s"
-    return ""
+def _read(key: str, value: object, read: dict[str, dict[str, Any]]) -> None:
+    """Enter the value of a key where it belongs.
+
+    Raises:
+        ValueError: it cannot be used.
+    """
+    if not isinstance(value, str | int | float | list):
+        raise ValueError(f"{value!r} is neither number nor text")
+    if key in _SITE_KEYS:
+        read["site"][key] = _SITE_KEYS[key](value)
+    elif key in _BLOCK_KEYS:
+        target, parse = _BLOCK_KEYS[key]
+        read["blocks"][target] = parse(value)
+    elif key in DEFAULTS:
+        read["throttles"] |= parse_throttles({key: value})
+    else:
+        read["options"][key] = _words(value) if key == "arguments" else _text(value)
 
 
 def read_sites(path: Path) -> SitesFile:
@@ -312,18 +271,18 @@ def sites_of(said: Mapping[str, object]) -> SitesFile:
         BadSite: it cannot be.
     """
     sites: dict[str, SiteSettings] = {}
-    throttles: dict[str, int | None] = {}
+    throttles: dict[str, Limit] = {}
     for name, value in said.items():
         if isinstance(value, dict):
             sites[name] = site_settings(name, value)
             continue
-        if name not in THROTTLES:
-            near = did_you_mean(name, THROTTLES) or "; settings of a site stand below its name: [NAME]"
+        if name not in DEFAULTS:
+            near = did_you_mean(name, DEFAULTS) or "; settings of a site stand below its name: [NAME]"
             raise BadSite(f"there is no setting {name!r} of all sites{near}")
         try:
-            throttles[name] = _throttle(value)
+            throttles |= parse_throttles({name: value})
         except ValueError as error:
-            raise BadSite(f"{name}: {error}") from error
+            raise BadSite(str(error)) from error
     if not sites:
         raise BadSite("it names no site; write for example [hpc], and below that its settings")
     return SitesFile(sites, throttles)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gspc_trio.components.provision.block_settings import BlockSettings
 from gspc_trio.components.provision.site_settings import (
     BadSite,
     SiteSettings,
@@ -30,15 +31,10 @@ def test_all_kinds_of_values_are_read_from_a_file(tmp_path: Path) -> None:
     assert list(said.sites) == ["hpc", "far"]
     assert said.sites["hpc"] == SiteSettings(
         "slurm",
-        max_time_s=7200.0,
-        max_nodes=4,
-        cores_per_node=16,
+        BlockSettings(7200.0, 4, 16, reserve_s=30.0, spread=0.5),
         options={"queue": "short", "arguments": "--exclusive --qos=low"},
-        reserve_s=30.0,
-        spread=0.5,
         throttles={"host_job": 100},
     )
-    assert (said.sites["hpc"].usable_s, said.sites["hpc"].cores_max) == (7170.0, 64)
     assert said.sites["far"] == SiteSettings("slurm", via="ssh:login")
 
 
@@ -57,15 +53,15 @@ def test_texts_of_a_command_line_mean_the_same_as_values_of_a_file() -> None:
         ({"max_time": "2 hours"}, "max_time: '2 hours': there is no unit 'hours' (did you mean 'h'?)"),
         ({"max_time": "2 parsecs"}, "there is no unit 'parsecs'; there are: s, m, h, d"),
         ({"max_time": "soon"}, "max_time: 'soon' is no time; write for example 90s, 10m, 2h or 1d"),
-        ({"max_time": 30}, "max_time is 30 s and reserve 60 s: no time is left for tasks"),
-        ({"node_granularity": 4, "max_nodes": 2}, "node_granularity is 4, more than max_nodes 2"),
+        ({"max_time": 30}, "site a: nothing is left of max_time_s 30 without reserve_s 60"),
+        ({"node_granularity": 4, "max_nodes": 2}, "site a: node_granularity 4 is more than max_nodes 2"),
         ({"spread": 1.5}, "spread: 1.5 is no number that is from 0 to 1"),
         ({"exponential_spread": 1}, "the ratio of successive blocks is more than 1; 0 for a linear spread"),
         ({"slots": 2.5}, "slots: 2.5 is no whole number"),
         ({"slots": True}, "slots: True is no number that is 1 or more"),
         ({"max_nodes": "many"}, "max_nodes: 'many' is no number that is 1 or more"),
         ({"allocation_step": 0}, "allocation_step: 0: it is more than 0"),
-        ({"host_job": 0}, "host_job: 0 is no number that is 1 or more, or off"),
+        ({"host_job": 0}, "throttle host_job: 0 is no limit; write a whole number from 1 on, or off"),
         ({"job_submit": 1}, "there is no setting 'job_submit' (did you mean 'host_job_submit'?)"),
         ({"staging": "swfit"}, "there is no 'swfit' (did you mean 'swift'?)"),
         ({"arguments": ["a b"]}, "arguments: ['a b'] is no list of arguments without spaces"),
@@ -92,7 +88,7 @@ def test_a_name_that_cannot_be_part_of_the_names_of_hosts_is_refused(name: str) 
         ("", "it names no site"),
         ("slots = 3\n", "there is no setting 'slots' of all sites; settings of a site stand below its name"),
         ("job_submi = 3\n", "there is no setting 'job_submi' of all sites (did you mean 'job_submit'?)"),
-        ("job_submit = 0\n", "job_submit: 0 is no number that is 1 or more, or off"),
+        ("job_submit = 0\n", "throttle job_submit: 0 is no limit; write a whole number from 1 on, or off"),
         ("[a\n", "Expected ']'"),
     ],
 )

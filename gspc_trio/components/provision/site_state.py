@@ -1,0 +1,163 @@
+"""What the machine of sites knows of each site and of each of its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import define, field, frozen
+
+from gspc_trio.components.provision.batch import BatchState
+from gspc_trio.components.provision.planner import BlockView, RunningTasks
+from gspc_trio.components.provision.site_settings import SiteSettings
+from gspc_trio.core.ids import Counter, RifId
+from gspc_trio.records.facts import BlockChanged, SiteChanged
+
+
+@frozen
+class SiteLimits:
+    """Times and numbers of the machine of sites.
+
+    Attributes:
+        plan_s: seconds between two plans at least.
+        held_s: a block that is held for so long is not counted on.
+        refused_s, refused_max_s: pause after a refusal, twice as long after each further one, and at most.
+        refusals_max: after so many refusals in a row a site is paused.
+        without_rif_max: after so many blocks in a row that never had a RIF a site is paused.
+    """
+
+    plan_s: float = 1.0
+    held_s: float = 300.0
+    refused_s: float = 1.0
+    refused_max_s: float = 600.0
+    refusals_max: int = 10
+    without_rif_max: int = 3
+
+
+@define(eq=False)
+class SiteBlock:
+    """A block that is not over.
+
+    Attributes:
+        block_id, site, nodes, cores, walltime_s: as it is asked for; cores of all nodes together.
+        why: for people: why it is asked for.
+        wanted_at: when.
+        submitted: its submission was begun.
+        batch_id: what the batch system calls its job, "" as long as that is not known.
+        state: where the batch system says that the job is; None before the submission is answered.
+        reason: why it waits.
+        held_at: since when it is held, or None.
+        ends_at: when the batch system ends it, None as long as it has not begun.
+        up: node -> RIF of those that are up; ``was_up`` whether there ever was one.
+        used: jobs hold something of it.
+        needed_at: when it last got a task, or was planned to get one.
+        idle_since: since when no job holds anything of it; None if one does, or it has no RIF yet.
+        suspended: it gets no new task.
+        ending: why it was ended, "" if it was not.
+    """
+
+    block_id: str
+    site: str
+    nodes: int
+    cores: int
+    walltime_s: float
+    why: str
+    wanted_at: float
+    submitted: bool = False
+    batch_id: str = ""
+    state: BatchState | None = None
+    reason: str = ""
+    held_at: float | None = None
+    ends_at: float | None = None
+    up: dict[int, RifId] = field(factory=dict)
+    was_up: bool = False
+    used: bool = False
+    needed_at: float = 0.0
+    idle_since: float | None = None
+    suspended: bool = False
+    ending: str = ""
+
+    def held_until(self, limits: SiteLimits) -> float | None:
+        """Return until when it is counted on although it is held, None if it is not held."""
+        return None if self.held_at is None else self.held_at + limits.held_s
+
+    def view(self, running: Sequence[RunningTasks], now: float, limits: SiteLimits) -> BlockView:
+        """Return how the planner sees it."""
+        held_until = self.held_until(limits)
+        gone = self.was_up and not self.up
+        takes = not (self.suspended or self.ending or gone) and (held_until is None or now < held_until)
+        is_held_by_somebody = self.used and not running
+        return BlockView(
+            self.block_id,
+            self.cores,
+            self.walltime_s,
+            self.ends_at,
+            running,
+            takes_tasks=takes,
+            needed_at=now if is_held_by_somebody else self.needed_at,
+            idle_since=self.idle_since,
+            is_suspended=self.suspended,
+        )
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """What people are told: its state, and why."""
+        if self.ending:
+            return "ending", self.ending
+        if self.suspended:
+            return "suspended", "no task waits for it: it ends with its last one"
+        if self.state is not None:
+            return str(self.state), self.reason
+        return ("submitted", self.reason) if self.submitted else ("wanted", self.reason or self.why)
+
+    def record(self, now: float, over: str | None = None) -> BlockChanged:
+        """Return the record of how it is now; ``over``: why it is over, None if it is not."""
+        state, detail = self.shown if over is None else ("over", over)
+        return BlockChanged(
+            now, self.block_id, self.site, state, self.nodes, self.cores, self.walltime_s,
+            len(self.up), self.batch_id, self.ends_at, detail,
+        )  # fmt: skip
+
+
+@define(eq=False)
+class KnownSite:
+    """A site.
+
+    Attributes:
+        name, settings: of it.
+        names: of its blocks.
+        blocks: those that are not over, oldest first.
+        paused: why nothing is asked for, "" if it is not paused.
+        refusals: in a row; ``refused``: what the last one said.
+        retry_at: when something may be asked for again after a refusal, or None.
+        without_rif: blocks in a row that never had a RIF.
+        told: the last record, without its time.
+    """
+
+    name: str
+    settings: SiteSettings
+    names: Counter
+    blocks: dict[str, SiteBlock] = field(factory=dict)
+    paused: str = ""
+    refusals: int = 0
+    refused: str = ""
+    retry_at: float | None = None
+    without_rif: int = 0
+    told: tuple[str, str] = ("", "")
+
+    def may_ask(self, now: float) -> bool:
+        """Return whether a block may be asked for."""
+        return not self.paused and (self.retry_at is None or self.retry_at <= now)
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """What people are told: its state, and why."""
+        if self.paused:
+            return "paused", self.paused
+        if self.retry_at is not None:
+            return "waiting", f"refusal {self.refusals}: {self.refused}"
+        return "open", ""
+
+    def record(self, now: float) -> SiteChanged:
+        """Return the record of how it is now."""
+        provider, slots = self.settings.provider, self.settings.blocks.slots
+        return SiteChanged(now, self.name, self.shown[0], provider, slots, self.shown[1])

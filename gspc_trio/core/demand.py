@@ -1,0 +1,43 @@
+"""What tasks that wait would need, by kinds that are alike: what blocks of batch systems are asked for by."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gspc_trio.core.ids import Count, RifId, Seconds
+
+WALLTIME_S = 600.0
+"""Seconds that a task is taken for which states neither a time limit nor an estimate."""
+
+
+class TaskGroup(Struct, frozen=True):
+    """Tasks that wait and are alike.
+
+    Attributes:
+        walltime_s: seconds that one takes at most: its time limit, else its estimate, else WALLTIME_S.
+        cores: that one needs; what stands for a whole node needs none by itself.
+        nodes: whole nodes that one needs.
+        count: how many they are.
+    """
+
+    walltime_s: Seconds
+    cores: Count = 1
+    nodes: Count = 0
+    count: Count = 1
+
+
+class RunningGroup(Struct, frozen=True):
+    """Tasks that run on one host and are alike.
+
+    Attributes:
+        rif_id: of the host.
+        rest_s: seconds of their walltime that are left.
+        cores, nodes: that one has, as of those that wait.
+        count: how many they are.
+    """
+
+    rif_id: RifId
+    rest_s: Seconds
+    cores: Count = 1
+    nodes: Count = 0
+    count: Count = 1
