@@ -47,7 +47,7 @@ class Taken:
 class WaitingTasks:
     """Groups by rising walltime, of one walltime by rising width, with how many tasks of each still wait.
 
-    A tree of the smallest sizes finds the next group that fits without looking at those that do not.
+    A tree of the least sizes and widths finds the next group that fits; it skips those that do not, together.
 
     Args:
         groups: of tasks; their numbers are those in ``Taken``.
@@ -64,10 +64,8 @@ class WaitingTasks:
         self.counts = [group.count for group in ordered]
         self.count = sum(self.counts)
         self._leaves = 1 << max(0, len(ordered) - 1).bit_length()
-        padding = [math.inf] * (self._leaves - len(ordered))
-        self._least = [math.inf] * self._leaves + self.sizes + padding
-        for node in range(self._leaves - 1, 0, -1):
-            self._least[node] = min(self._least[2 * node], self._least[2 * node + 1])
+        self._least_sizes = self._tree(self.sizes)
+        self._least_cores = self._tree(self.cores)
 
     @property
     def size(self) -> float:
@@ -80,60 +78,58 @@ class WaitingTasks:
 
     def longest(self, end: int, cores: int, size: float) -> int:
         """Return the last place before ``end`` whose tasks are so narrow and small, -1 if there is none."""
-        place = self._last_small(end - 1, size)
-        while place >= 0 and self.cores[place] > cores:
-            place = self._last_small(place - 1, size)
-        return place
+        if end <= 0:
+            return -1
+        sizes, widths, node = self._least_sizes, self._least_cores, end - 1 + self._leaves
+        while True:
+            if sizes[node] <= size and widths[node] <= cores:
+                if node >= self._leaves:
+                    return node - self._leaves
+                node = 2 * node + 1
+            else:
+                while not node & 1:
+                    node >>= 1
+                if node == 1:
+                    return -1
+                node -= 1
 
     def shortest(self, begin: int, end: int, cores: int, size: float) -> int:
         """Return the first place of ``begin`` to ``end`` whose tasks are so narrow and small, else -1."""
-        place = self._first_small(begin, size)
-        while 0 <= place < end and self.cores[place] > cores:
-            place = self._first_small(place + 1, size)
-        return place if 0 <= place < end else -1
+        if begin >= end:
+            return -1
+        sizes, widths, node = self._least_sizes, self._least_cores, begin + self._leaves
+        while True:
+            if sizes[node] <= size and widths[node] <= cores:
+                if node >= self._leaves:
+                    place = node - self._leaves
+                    return place if place < end else -1
+                node = 2 * node
+            else:
+                while node & 1:
+                    node >>= 1
+                if not node:
+                    return -1
+                node += 1
 
     def take(self, place: int, count: int) -> None:
         """Take so many tasks of the group at this place."""
         self.count -= count
         self.counts[place] -= count
         if not self.counts[place]:
-            least, node = self._least, place + self._leaves
-            least[node] = math.inf
+            node = place + self._leaves
+            self._least_sizes[node] = self._least_cores[node] = math.inf
             while node > 1:
                 node >>= 1
-                least[node] = min(least[2 * node], least[2 * node + 1])
+                for least in (self._least_sizes, self._least_cores):
+                    least[node] = min(least[2 * node], least[2 * node + 1])
 
-    def _last_small(self, place: int, size: float) -> int:
-        """Return the last place up to this one whose size is at most ``size``, -1 if there is none."""
-        if place < 0:
-            return -1
-        least, leaves, node = self._least, self._leaves, place + self._leaves
-        if least[node] <= size:
-            return place
-        while node > 1:
-            if node & 1 and least[node - 1] <= size:
-                node -= 1
-                while node < leaves:
-                    node = 2 * node + 1 if least[2 * node + 1] <= size else 2 * node
-                return node - leaves
-            node >>= 1
-        return -1
-
-    def _first_small(self, place: int, size: float) -> int:
-        """Return the first place from this one on whose size is at most ``size``, -1 if there is none."""
-        if place >= self._leaves:
-            return -1
-        least, leaves, node = self._least, self._leaves, place + self._leaves
-        if least[node] <= size:
-            return place
-        while node > 1:
-            if not node & 1 and least[node + 1] <= size:
-                node += 1
-                while node < leaves:
-                    node = 2 * node if least[2 * node] <= size else 2 * node + 1
-                return node - leaves
-            node >>= 1
-        return -1
+    def _tree(self, values: Sequence[float]) -> list[float]:
+        """Return the least values of all subtrees: node n has the children 2n and 2n + 1, the root is 1."""
+        leaves = self._leaves
+        least = [math.inf] * leaves + [*values] + [math.inf] * (leaves - len(values))
+        for node in range(leaves - 1, 0, -1):
+            least[node] = min(least[2 * node], least[2 * node + 1])
+        return least
 
 
 def longest_fit(groups: Sequence[Group], time_left_s: float, cores_left: int) -> int | None:
