@@ -13,6 +13,14 @@ from gspc_trio.records.shell.durable_files import THIS_MACHINE, make_directories
 _LOCK = "lock"
 
 
+def why_no_directory(directory: Path, error: OSError) -> str:
+    """Return why there can be no such directory, as one line for people."""
+    for part in (directory, *directory.parents):
+        if part.exists() and not part.is_dir():
+            return f"{part} is a file, and a directory is meant: name another one"
+    return f"{directory}: {error.strerror}"
+
+
 @contextmanager
 def own_directory(directory: Path, used: str, refuse: Callable[[str], Exception]) -> Iterator[None]:
     """Make the directory if need be, and keep others out for the time of a block.
@@ -25,11 +33,14 @@ def own_directory(directory: Path, used: str, refuse: Callable[[str], Exception]
         refuse: makes the error; of one line.
 
     Raises:
-        Exception: made by ``refuse``: others can look into the directory, it holds other files, or somebody
-            else uses it.
-        OSError: the directory cannot be made, or its lock is no file of its own.
+        Exception: made by ``refuse``: the directory cannot be made, others can look into it, it holds other
+            files, or somebody else uses it.
+        OSError: its lock is no file of its own.
     """
-    make_directories(THIS_MACHINE, directory)
+    try:
+        make_directories(THIS_MACHINE, directory)
+    except OSError as error:
+        raise refuse(why_no_directory(directory, error)) from error
     status = directory.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         if (names := os.listdir(directory)) and _LOCK not in names:  # nobody should shut /etc or a project

@@ -29,6 +29,14 @@ def test_it_is_made_for_one_user(tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "like").stat().st_mode, "what is above is as usual"
 
 
+@pytest.mark.parametrize("below", ["", "a/b"])
+def test_a_file_is_none(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Refused) as refused, own_directory(tmp_path / "file" / below, USED, Refused):
+        raise AssertionError("it was let in")
+    assert refused.value.message == f"{tmp_path}/file is a file, and a directory is meant: name another one"
+
+
 def test_it_is_for_one_process_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "a"
     with own_directory(folder, USED, Refused):

@@ -25,6 +25,7 @@ from gspc_trio.components.job.cache import (
 )
 from gspc_trio.core.code_identity import IDENTITY_BYTES
 from gspc_trio.records.shell.durable_files import THIS_MACHINE, make_directories
+from gspc_trio.records.shell.own_directory import why_no_directory
 
 TAG = "CACHEDIR.TAG"
 _TAG_TEXT = b"""Signature: 8a477f597d28d172789f06886806bc55
@@ -75,8 +76,11 @@ class CacheDirectory:
             if make:
                 make_directories(THIS_MACHINE, self.path)
             self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise CacheError(f"there is no cache {self.path}: name the directory of one") from error
         except OSError as error:
-            raise CacheError(f"the cache {self.path} cannot be used: {error.strerror}") from error
+            why = why_no_directory(self.path, error)
+            raise CacheError(f"the cache {self.path} cannot be used: {why}") from error
         try:
             self._check(make)
         except BaseException:

@@ -386,8 +386,7 @@ def create_journal(directory: Path, about: About, file_bytes_max: int = FILE_BYT
     """A new journal for the time of a block.
 
     Raises:
-        JournalError: there is one in the directory, or others can look into it.
-        OSError: the directory cannot be made.
+        JournalError: there is one in the directory, others can look into it, or it cannot be made.
     """
     with locked(directory):
         if has_journal(directory):
@@ -416,8 +415,7 @@ def open_journal(
     Raises:
         JournalError: there is none, it cannot be read, or another job server uses it.
     """
-    if not directory.is_dir():
-        raise JournalError(f"there is no journal {directory}: name the directory that was given to --journal")
+    _expect_journal(directory)  # before anything is written there
     with locked(directory):
         disk = JournalDirectory(directory)
         about, records = read_journal(disk)
@@ -425,6 +423,18 @@ def open_journal(
             yield Journal(disk, about, records, file_bytes_max, changed)
         finally:
             disk.close()
+
+
+def _expect_journal(directory: Path) -> None:
+    if directory.is_dir():
+        if has_journal(directory):
+            return
+        found = f"{directory} has no journal"
+    elif directory.exists():
+        found = f"{directory} is a file, and no journal"
+    else:
+        found = f"there is no journal {directory}"
+    raise JournalError(f"{found}: name the directory that was given to --journal")
 
 
 def read_journal(disk: JournalDirectory) -> tuple[About, list[JournalRecord]]:

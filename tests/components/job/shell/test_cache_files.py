@@ -61,9 +61,9 @@ def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / TAG).write_text("Signature: 8a477f597d28d172789f06886806bc55\n# of another program\n")
     with pytest.raises(CacheError, match="is no cache of gspc-trio"):
         CacheDirectory(tmp_path)
-    with pytest.raises(CacheError, match="cannot be used: No such file or directory"):
+    with pytest.raises(CacheError, match="name the directory of one"):
         CacheDirectory(tmp_path / "none", make=False)
-    with pytest.raises(CacheError, match="cannot be used: Not a directory"):
+    with pytest.raises(CacheError, match="is a file, and a directory is meant: name another"):
         CacheDirectory(tmp_path / "thesis.txt", make=False)
 
 

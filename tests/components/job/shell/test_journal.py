@@ -183,7 +183,11 @@ def test_what_is_no_journal_is_not_resumed(tmp_path: Path) -> None:
         pass
     folder = tmp_path / "other"
     folder.mkdir(mode=0o700)
-    with pytest.raises(JournalError, match="it has no file"), open_journal(folder):
+    with pytest.raises(JournalError, match="other has no journal: name the"), open_journal(folder):
+        pass
+    assert list(folder.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(JournalError, match="file is a file, and no journal"), open_journal(tmp_path / "file"):
         pass
     (folder / "journal.000001").write_text("something else")
     with pytest.raises(JournalError, match="not a journal"), open_journal(folder):
