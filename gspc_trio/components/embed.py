@@ -268,7 +268,7 @@ def process_key() -> ProcessKey:
 
 
 class EmbeddedStrategy:
-    """Runs RIFs in this process, reached over memory.
+    """Runs RIFs in this process, reached over memory, and by jobs of other processes as their RTS is.
 
     Args:
         network: in which RTS and RIFs listen.
@@ -286,6 +286,7 @@ class EmbeddedStrategy:
     async def run(self, order: RifOrder) -> str:
         """Run the RIF until it ends or this is cancelled."""
         rts = order.rts_address("memory:")
+        outside = [address for address in order.rts_addresses if not address.startswith("memory:")]
         hardware = self._discover(order.rif_id, order.cores)
         async with open_rif(
             self._network,
@@ -297,6 +298,7 @@ class EmbeddedStrategy:
             listen=f"memory:{order.rif_id}.{order.incarnation}",
             rts=rts,
             ends_in_s=ends_in_s(order.options),
+            outside=address_towards(outside[0]) if outside else "",
         ) as rif:
             reason: str = await rif.wait_ended()
             return reason

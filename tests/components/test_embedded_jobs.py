@@ -56,6 +56,17 @@ async def test_a_job_gives_its_outputs_and_leaves_no_process() -> None:
     assert children() == before
 
 
+async def test_a_job_that_reaches_an_embedded_system_from_outside_runs_there(tmp_path: Path) -> None:
+    publish = tmp_path / "run" / "rts.json"
+    with trio.fail_after(HANG_S):
+        async with (
+            open_rts(cores=1, publish=publish),
+            open_rts(connection_file=publish) as rts,  # shares nothing in memory: as in another process
+            open_job(map_reduce(double, add_up), rts=rts, values={"items": range(10)}) as job,
+        ):
+            assert (await job.wait()).outputs == {"result": [90]}
+
+
 async def test_tasks_run_what_their_function_was_when_the_job_was_opened() -> None:
     shift = [1]
     with trio.fail_after(HANG_S):

@@ -84,6 +84,7 @@ class RifHello(Struct, frozen=True):
             has connected again all that it has now, parents before children.
         claims: what is in use there, if it has connected again; None: it comes for the first time.
         ends_in_s: when its host ends, with all that runs there; None: nobody knows of an end.
+        outside: where schedulers of other processes reach it, if ``address`` is in memory; or "".
     """
 
     rif_id: RifId
@@ -94,6 +95,7 @@ class RifHello(Struct, frozen=True):
     hardware: tuple[Resource, ...]
     claims: tuple[Claim, ...] | None = None
     ends_in_s: Seconds | None = None
+    outside: str = ""
 
 
 class MemoryServer(Struct, frozen=True):

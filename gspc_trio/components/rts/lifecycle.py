@@ -210,7 +210,8 @@ class LifeCycle(Turn[RtsAction]):
             refused = f"{hello.rif_id} incarnation {hello.incarnation} is refused: {why}"
             self.actions.append(DropLink(event.link, refused))
             return False
-        rif.link, rif.address, rif.pid, rif.reason = event.link, hello.address, hello.pid, ""
+        rif.link, rif.pid, rif.reason = event.link, hello.pid, ""
+        rif.address, rif.outside = hello.address, hello.outside
         if self._come_up_s(rif) != self.limits.bootstrap_timeout_s:  # from now on it is as quick as any
             rif.timer_at = self.now + self.limits.bootstrap_timeout_s
         self.note_end(rif, hello.ends_in_s)
@@ -587,4 +588,4 @@ class LifeCycle(Turn[RtsAction]):
 def announcement(rif: ManagedRif, jobs: tuple[JobId, ...], now: float) -> TellJobs:
     """Return what these jobs are told of a RIF that is up."""
     known = (rif.rif_id, rif.incarnation, rif.host, rif.address, rif.usable(), rif.ends_in_s(now))
-    return TellJobs(jobs, RifUp(*known))
+    return TellJobs(jobs, RifUp(*known, rif.outside))

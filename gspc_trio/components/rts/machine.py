@@ -94,7 +94,7 @@ class Returns:
             self._lives.actions.append(TellRif(event.link, StopRif()))
             lives.lose(rif, f"it came back, but {error}")
             return
-        rif.address, rif.pid, rif.fresh = hello.address, hello.pid, False
+        rif.address, rif.outside, rif.pid, rif.fresh = hello.address, hello.outside, hello.pid, False
         rif.resources = {resource.resource_id: resource for resource in resources}
         lives.note_end(rif, hello.ends_in_s)
         lives.come_back(rif, event.link)

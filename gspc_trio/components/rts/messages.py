@@ -155,6 +155,7 @@ class RifUp(Struct, frozen=True):
 
     Attributes:
         ends_in_s: when its host ends, with all that runs there; None: nobody knows of an end.
+        outside: its address for schedulers of other processes, if ``address`` is in memory; or "".
     """
 
     rif_id: RifId
@@ -163,6 +164,7 @@ class RifUp(Struct, frozen=True):
     address: str
     resources: tuple[Resource, ...]
     ends_in_s: Seconds | None = None
+    outside: str = ""
 
 
 class RifGone(Struct, frozen=True):

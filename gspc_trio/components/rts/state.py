@@ -198,6 +198,7 @@ class ManagedRif:
     doubled: bool = False
     link: int | None = None
     address: str = ""
+    outside: str = ""
     pid: int = 0
     resources: dict[ResourceId, Resource] = field(factory=dict)
     leaving: set[ResourceId] = field(factory=set)

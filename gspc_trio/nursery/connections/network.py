@@ -247,6 +247,11 @@ class Network:
         """Return what this process tells others of itself; simulated ones have a network of their own."""
         return ProcessInfo(os.getpid(), socket.gethostname(), os.getcwd(), tuple(sys.path))
 
+    def listens(self, address: str) -> bool:
+        """Return whether there is a listener of this object at an address in memory."""
+        where = parse_address(address)
+        return isinstance(where, MemoryAddress) and where.name in self._memory
+
     # Memory ----
 
     async def _listen_in_memory(

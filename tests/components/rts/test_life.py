@@ -51,6 +51,13 @@ def test_a_job_that_joins_later_is_told_of_the_rifs_before_the_rm_knows_it():
     ]
 
 
+def test_jobs_are_told_where_those_of_other_processes_reach_a_rif():
+    inside, outside = "memory:r1", "ws://127.0.0.1:7"
+    hello = events.RifConnected(1, RifHello("r1", 1, 7, "anna", inside, CORES, outside=outside))
+    told = run(make(), BOOT[0], (0.5, JOB), (1.0, hello), BOOT[2])
+    assert TellJobs(("j1",), RifUp("r1", 1, "anna", inside, CORES, outside=outside)) in told
+
+
 def test_what_a_host_waits_for_is_told_until_it_is_up():
     machine = make()
     queued = events.RifWaits("r1", 1, "slurm job 7 is queued: Resources")

@@ -430,9 +430,10 @@ class SchedulerRoutes:
 
     async def _connect(self, link: _RifLink) -> None:
         """Open the connection, send what waited, and take what the RIF says until it is gone."""
-        async with self.network.connect(
-            link.endpoint.address, role="job", name=self.job, expect="rif"
-        ) as peer:
+        address, outside = link.endpoint.address, link.endpoint.outside
+        if outside and not self.network.listens(address):  # it is in another process
+            address = outside
+        async with self.network.connect(address, role="job", name=self.job, expect="rif") as peer:
             if link.lost_at is None or not link.greeted:
                 peer.post(self.opening)
             else:

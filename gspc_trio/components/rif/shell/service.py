@@ -116,12 +116,14 @@ class RifService(Performer[HostAction]):
     Attributes:
         rif_id, incarnation, host: what it is called, and where it runs.
         address: where schedulers reach it.
+        outside: where those of other processes do, if ``address`` is in memory; or "".
         machine: decides.
         until_s: when its host ends, None if nobody knows.
     """
 
     machine: RifHost
     address: str
+    outside = ""
 
     def __init__(
         self,
@@ -176,6 +178,7 @@ class RifService(Performer[HostAction]):
         rts: str,
         hardware: tuple[Resource, ...],
         grace_s: float = 0.0,
+        outside: str = "",
         *,
         task_status: trio.TaskStatus[RifService] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -187,8 +190,10 @@ class RifService(Performer[HostAction]):
                 self._staging.make_layers = partial(make_layers, self.host, nursery, self._network, rts)
                 serve = partial(self._network.listen, role="rif", name=self.rif_id)
                 self.address = await nursery.start(serve, listen, self._serve_scheduler)
+                if outside:
+                    self.outside = await nursery.start(serve, outside, self._serve_scheduler)
                 self.machine = RifHost(self.rif_id, self.host, self.address)
-                door = (self._network, self.address)
+                door = (self._network, self.outside or self.address)
                 self._endpoints = Endpoints(*door, self._objection, self._serve_scheduler)
                 connect = partial(self._network.connect, rts, role="rif", name=self.rif_id, expect="rts")
                 self._router.grace_s = grace_s
@@ -220,7 +225,7 @@ class RifService(Performer[HostAction]):
         pid = self._network.process_info().pid
         left_s = None if self.until_s is None else max(0.0, self.until_s - trio.current_time())
         known = (self.rif_id, self.incarnation, pid, self.host, self.address, hardware)
-        return RifHello(*known, ends_in_s=left_s)
+        return RifHello(*known, ends_in_s=left_s, outside=self.outside)
 
     def _greet_again(self, rts: Peer) -> None:
         """Say what there is to a run-time system that may know nothing of it."""
@@ -502,6 +507,7 @@ async def open_rif(
     clock: Callable[[], float] = time.time,
     grace_s: float = 0.0,
     ends_in_s: float | None = None,
+    outside: str = "",
 ) -> AsyncIterator[RifService]:
     """Run a RIF for as long as the block lasts, or until its RTS is gone or tells it to stop.
 
@@ -518,6 +524,7 @@ async def open_rif(
         clock: seconds since 1970, as compute processes of the host count them.
         grace_s: how long the RTS is awaited when it is gone, with all that runs here; 0: the RIF ends.
         ends_in_s: when the host ends; the RIF tells its RTS, and ends then itself. None: nobody knows.
+        outside: address for schedulers of other processes, if ``listen`` is in memory; "": there are none.
 
     Raises:
         ConnectionProblem: the RTS cannot be reached.
@@ -526,7 +533,7 @@ async def open_rif(
     service = RifService(network, backend, staging, rif_id, incarnation, host, load, clock)
     if ends_in_s is not None:
         service.until_s = trio.current_time() + ends_in_s
-    run = partial(service.run, listen, rts, hardware, grace_s)
+    run = partial(service.run, listen, rts, hardware, grace_s, outside)
     async with open_service(run, stop=service.stop, grace_s=STOP_S) as rif:
         yield rif
 
