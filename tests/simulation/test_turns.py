@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gspc_trio.components.rm.events import Added, JobJoined
+from gspc_trio.components.rm.events import Added, Claimed, JobJoined, Removed
 from gspc_trio.components.rm.machine import ResourceManager
-from gspc_trio.components.rm.messages import Demand, Release
+from gspc_trio.components.rm.messages import Demand, Grant, Release, Revoked
 from gspc_trio.core.ids import NO_GRANT
 from gspc_trio.core.machine import Tick
 from gspc_trio.core.resources import Resource
@@ -73,3 +73,19 @@ def test_nobody_waits_for_what_he_prefers_longer_than_he_has_patience(
         judged.send(Release("a", (1, 1)), 0.9 * LIMITS.patience_s)
     with pytest.raises(Broken, match=r"too long, and there is r1.core[12]"):
         judged.say(Tick(), after * LIMITS.patience_s, [])
+
+
+def test_what_is_revoked_is_free_only_when_its_host_says_so() -> None:
+    """Its job may come back meanwhile, and speak of the grant or not."""
+    for claims_it in (True, False):
+        judged = Judged()
+        pair = Shape((Requirement("core"), Requirement("core")))
+        judged.send(Demand("a", pair, 1, NO_GRANT), 0.0)
+        (grant,) = judged.grants.live.values()
+        gone, left = sorted(grant.left)
+        judged.send(Removed((gone,), "lose"), 1.0)
+        claims = (Grant("a", pair, (1, 1), (gone, left)),) if claims_it else ()
+        judged.send(Claimed("a", claims, whole=True), 2.0)
+        assert not judged.grants.is_open(left)
+        judged.send(Revoked((1, 1), (left,)), 3.0)
+        assert judged.grants.is_open(left)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import trio
 
 from gspc_trio.iml import messages as x
-from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, error_of
+from gspc_trio.iml.errors import DataLost, ImlError, LayerGone, NoRoom, UnknownData, error_of
 from gspc_trio.iml.layout import Layout, extents, part_sizes
 from gspc_trio.iml.local import socket_address_of
 from gspc_trio.iml.shell.bulk import answer_chunks
@@ -155,8 +156,15 @@ class ImlServer:
         Raises:
             ImlError: there is no such data, or no room here.
         """
-        stripes = await self.fetch(job, data_id)
-        return await (self.store.pin((data_id, 0), PinUse.MAP) if stripes is None else self._gather(stripes))
+        for _ in range(TRIES):
+            stripes = await self.fetch(job, data_id)
+            if stripes is not None:
+                return await self._gather(stripes)
+            with suppress(UnknownData):  # it was given up for other data since; or freed, which shows then
+                return await self.store.pin((data_id, 0), PinUse.MAP)
+        raise NoRoom(
+            f"host {self.host}: data {data_id} is given up for other data again and again before it is mapped"
+        )
 
     def bring_now(self, job: str, data_id: str) -> Granted | None:
         """Do as :meth:`bring` with what lies here already and may be read; return None if that takes time.

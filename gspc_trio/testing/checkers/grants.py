@@ -159,7 +159,9 @@ class Grants:
                 self._take_back(action)
             elif type(action) is Lapsed and type(event) in (Claimed, Added):
                 for grant_id in action.grant_ids:
-                    self._end(grant_id, (), action.job)
+                    live = self._live.get(grant_id)
+                    if live is not None and not live.revoked:  # else its host says when it is free
+                        self._end(grant_id, (), action.job)
             elif type(action) is Revoke and action.grant_id in self._live:
                 self._live[action.grant_id].revoked = True
         self._look_at_due(event, due, actions)
@@ -340,7 +342,7 @@ class Grants:
         """A job is back, and says what it still has: all else it has given back, and it demands nothing."""
         kept = {grant.grant_id for grant in event.grants}
         for live in [live for live in self._live.values() if live.job == event.job]:
-            if live.grant_id not in kept:
+            if live.grant_id not in kept and not live.revoked:
                 self._end(live.grant_id, (), live.job)
         self._credit.update({key: 0 for key in self._credit if key[0] == event.job})
         self._sent.update({key: [] for key in self._sent if key[0] == event.job})

@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 import trio
 
-from gspc_trio.iml.errors import UnknownHost
+from gspc_trio.iml.errors import NoRoom, UnknownHost
 from gspc_trio.iml.layout import Layout
-from gspc_trio.iml.shell.client import Iml
+from gspc_trio.iml.shell.client import Allocation, Iml
 from gspc_trio.iml.shell.layer import join_layer
 from tests.iml.shell.support import Stage, open_stage
 
@@ -39,6 +39,28 @@ async def test_a_server_that_comes_after_a_client_is_near_it() -> None:
             await kill_north(stage, iml)
             with pytest.raises(UnknownHost, match="has no memory server"):
                 iml.map(data)
+
+
+async def test_what_is_mapped_may_be_given_up_for_other_data_between_its_copy_and_its_map() -> None:
+    """Where there is room for few at a time, many are mapped at once."""
+    async with open_stage("south", listen=LISTEN) as stage:
+        await stage.add("north", 1 << 15, local=True)
+        async with join_layer(stage.network, stage.coordinator.address, host="north") as iml:
+            contents = [bytes([number]) * 16_000 for number in range(40)]
+            many = [await iml.alloc(16_000, one, layout=Layout(("south",))) for one in contents]
+            seen: list[bool] = []
+
+            async def map_one(data: Allocation, content: bytes) -> None:
+                while True:
+                    with suppress(NoRoom):
+                        async with iml.map(data) as view:
+                            seen.append(bytes(view) == content)
+                        return
+
+            async with trio.open_nursery() as nursery:
+                for data, content in zip(many, contents, strict=True):
+                    nursery.start_soon(map_one, data, content)
+            assert seen == [True] * len(many)
 
 
 @pytest.mark.parametrize("size_bytes", [4, 1 << 21])
