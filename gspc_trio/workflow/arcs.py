@@ -30,7 +30,7 @@ class Place(Struct, frozen=True, eq=False):
     """
 
     name: str
-    initial: tuple[object, ...] = ()
+    initial: Sequence[object] = ()
     is_input: bool = False
     is_optional: bool = False
     is_output: bool = False

@@ -12,6 +12,7 @@ from gspc_trio.core.net import NetStatus
 from gspc_trio.core.staging import Named
 from gspc_trio.core.task import Task, TaskError, TaskState
 from gspc_trio.workflow.arcs import WorkflowError
+from gspc_trio.workflow.marking import StockedPlace
 from gspc_trio.workflow.net import Net, Transition, input_values
 from gspc_trio.workflow.runtime import (
     RunningNet,
@@ -79,9 +80,14 @@ class WorkflowEngine:
         self._prepare(net, TokenCodec(dumps, loads, join))
         given = input_values(net, values or {})
         for name, place in self.running.places.items():
-            for value in given.get(name, place.description.initial):
-                if type(value) is Named:
-                    self.named.add(value.name)
+            values_there = given.get(name, place.description.initial)
+            is_range = isinstance(values_there, range)
+            named = () if is_range else [value.name for value in values_there if type(value) is Named]
+            if isinstance(place, StockedPlace) and not named:
+                place.fill(values_there)
+                continue
+            self.named.update(named)
+            for value in values_there:
                 place.put(Token(value))
 
     def _prepare(self, net: Net, codec: TokenCodec) -> None:
@@ -134,10 +140,8 @@ class WorkflowEngine:
         running = self.running
         if running.stops and running.is_stopped:
             return None
-        if self._again:
-            task_id = next(iter(self._again))
-            del self._again[task_id]
-            return task_id
+        if self._again and (again := self._next_again()) is not None:
+            return again
         while True:
             try:
                 found = running.next_ready()
@@ -149,6 +153,9 @@ class WorkflowEngine:
             transition, binding = found
             if not transition.description.is_inline:
                 transition.consume(binding)
+                if (flight := transition.flight) is not None:
+                    flight.unended += 1
+                    flight.out += 1
                 self.last_task_id = task_id = self.last_task_id + 1
                 self.activities[task_id] = Activity(transition, binding)
                 self._counts[TaskState.READY] += 1
@@ -161,6 +168,20 @@ class WorkflowEngine:
                 self._paused_at = self.inline_fired
                 self.has_more = True
                 return None
+
+    def _next_again(self) -> TaskId | None:
+        """Return the next task that is to be handed out once more, None if those wait until others end."""
+        while self._again:
+            task_id = next(iter(self._again))
+            del self._again[task_id]
+            flight = self.activities[task_id].transition.flight
+            if flight is None:
+                return task_id
+            if flight.out < flight.most:
+                flight.out += 1
+                return task_id
+            flight.waiting[task_id] = None
+        return None
 
     def _fire(self, transition: RunningTransition, binding: Binding) -> None:
         """Fire an inline transition."""
@@ -194,6 +215,8 @@ class WorkflowEngine:
             IllegalEvent: the task is not ready.
         """
         activity = self._activity(task_id, "extracted", TaskState.READY)
+        if self._again or activity.transition.flight is not None:
+            self._keep_out(task_id, activity)
         description = activity.transition.description
         encode, binding = self.codec.encode, activity.binding
         arguments = tuple([encode(binding[index]) for index in self._arguments[description.name]])
@@ -258,6 +281,8 @@ class WorkflowEngine:
         self._endless.reset()
         self._change(activity, TaskState.FINISHED)
         del self.activities[task_id]
+        if activity.transition.flight is not None:
+            self._landed(activity, was_out=True)
 
     def fail(self, task_id: TaskId, error: TaskError) -> None:
         """The extracted task has failed; it keeps the tokens it took.
@@ -268,6 +293,8 @@ class WorkflowEngine:
         activity = self._activity(task_id, "failed", TaskState.SUBMITTED)
         self._change(activity, TaskState.FAILED)
         activity.error = error
+        if activity.transition.flight is not None:
+            self._landed(activity, was_out=True)
 
     def cancelled(self, task_id: TaskId) -> None:
         """The ready or extracted task was cancelled; it keeps the tokens it took.
@@ -277,7 +304,9 @@ class WorkflowEngine:
         """
         activity = self._activity(task_id, "cancelled", TaskState.READY, TaskState.SUBMITTED)
         self._change(activity, TaskState.CANCELLED)
-        self._again.pop(task_id, None)
+        waits = self._waits(task_id, activity)
+        if activity.transition.flight is not None:
+            self._landed(activity, was_out=not waits)
 
     def restore(self, task_id: TaskId) -> None:
         """Make a task that was extracted, failed or cancelled ready again: :meth:`next` returns it once more.
@@ -286,9 +315,50 @@ class WorkflowEngine:
             IllegalEvent: the task is ready, finished or unknown.
         """
         activity = self._activity(task_id, "restored", *RESTORABLE)
+        flight = activity.transition.flight
+        if flight is not None:
+            if activity.state is TaskState.SUBMITTED:
+                self._landed(activity, was_out=True)
+            flight.unended += 1
         self._change(activity, TaskState.READY)
         activity.error = None
         self._again[task_id] = None
+
+    def lift_limits(self, lifted: bool) -> None:
+        """Let any number of tasks be in flight, or only as many as the workflow says again."""
+        for transition in self.running.transitions.values():
+            if transition.flight is not None:
+                transition.flight.lift(lifted)
+                transition.mark()
+
+    def is_limited(self, task_id: TaskId) -> bool:
+        """Return whether only so many tasks of the transition of this one may be in flight."""
+        return self.activities[task_id].transition.flight is not None
+
+    def _landed(self, activity: Activity, *, was_out: bool) -> None:
+        """A task of which only so many are in flight has ended: another one may begin."""
+        flight = activity.transition.flight
+        assert flight is not None
+        flight.unended -= 1
+        flight.out -= was_out
+        waiting = flight.next_waiting()
+        if waiting is not None:
+            self._again[waiting] = None
+        activity.transition.mark()
+
+    def _waits(self, task_id: TaskId, activity: Activity) -> bool:
+        """Take a task from those that are to be handed out once more; return whether it was there."""
+        flight = activity.transition.flight
+        there = task_id in self._again or (flight is not None and task_id in flight.waiting)
+        self._again.pop(task_id, None)
+        if flight is not None:
+            flight.waiting.pop(task_id, None)
+        return there
+
+    def _keep_out(self, task_id: TaskId, activity: Activity) -> None:
+        """Count a task as handed out that is extracted though :meth:`next` has not returned it."""
+        if self._waits(task_id, activity) and activity.transition.flight is not None:
+            activity.transition.flight.out += 1
 
     def take_over(self, task_id: TaskId) -> Task | None:
         """Return None: only one with a journal waits for results of an earlier job server."""
@@ -437,6 +507,8 @@ class WorkflowEngine:
             counts[activity.state] += 1
             if activity.state is TaskState.READY:
                 engine._again[task_id] = None
+                if (flight := activity.transition.flight) is not None:
+                    flight.unended += 1
         return engine
 
     def check(self) -> None:
@@ -446,6 +518,16 @@ class WorkflowEngine:
             there = sum(activity.state is state for activity in self.activities.values())
             assert self._counts[state] == there, f"{state}: {self._counts[state]} counted, {there} there"
         assert self._counts[TaskState.FINISHED] + len(self.activities) == self.last_task_id, "a task was lost"
+        for transition in self.running.transitions.values():
+            if (flight := transition.flight) is not None:
+                of_it = {one: a for one, a in self.activities.items() if a.transition is transition}
+                unended = {
+                    one for one, a in of_it.items() if a.state in (TaskState.READY, TaskState.SUBMITTED)
+                }
+                waiting = (self._again.keys() | flight.waiting) & unended
+                assert flight.unended == len(unended), "tasks in flight are not counted"
+                assert flight.out == len(unended) - len(waiting), "tasks handed out are not counted"
+                assert not flight.waiting or flight.out >= flight.most or self._again, "a task waits in vain"
 
 
 class EndlessLoop(TransitionFailed):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Protocol
 
 from gspc_trio.workflow.arcs import Place
 from gspc_trio.workflow.tokens import Token
+
+STOCK_DRAWN = 1024
+"""Of many values at the beginning so many become tokens at a time."""
 
 
 class Taker(Protocol):
@@ -64,6 +67,77 @@ class QueuePlace:
         """Take away this token, which must be the first."""
         taken = self.tokens.popleft()
         assert taken is token, "tokens are taken from the front"
+
+
+class StockedPlace(QueuePlace):
+    """A queue that is filled at the beginning, perhaps with very many values: few of them are tokens yet.
+
+    Attributes:
+        least: so many tokens are made at least, as long as there are values.
+    """
+
+    __slots__ = ("_behind", "_drawn", "_is_encoded", "_stock", "least")
+
+    def __init__(self, description: Place) -> None:
+        super().__init__(description)
+        self.least = 1
+        self._stock: Sequence[object] = ()
+        self._drawn = 0
+        self._is_encoded = False
+        self._behind: deque[Token] = deque()
+
+    def __len__(self) -> int:
+        return len(self.tokens) + len(self._stock) - self._drawn + len(self._behind)
+
+    def __iter__(self) -> Iterator[Token]:
+        return chain(self.tokens, map(self._token, self._left()), self._behind)
+
+    def __reversed__(self) -> Iterator[Token]:
+        left = range(len(self._stock) - 1, self._drawn - 1, -1)
+        stock = (self._token(self._stock[number]) for number in left)
+        return chain(reversed(self._behind), stock, reversed(self.tokens))
+
+    def fill(self, values: Sequence[object], *, encoded: bool = False) -> None:
+        """Add many values, or encodings of values, to the place, which is empty; wake up the takers."""
+        self._stock, self._drawn, self._is_encoded = values, 0, encoded
+        self._draw()
+        if self.tokens:
+            for taker in self.takers:
+                taker.mark()
+
+    def put(self, token: Token) -> None:
+        """Add a token and wake up the takers."""
+        if self._drawn == len(self._stock):
+            super().put(token)
+        else:
+            self._behind.append(token)
+
+    def remove(self, token: Token) -> None:
+        """Take away this token, which must be the first."""
+        taken = self.tokens.popleft()
+        assert taken is token, "tokens are taken from the front"
+        if self._stock and len(self.tokens) < self.least:
+            self._draw()
+
+    def _draw(self) -> None:
+        """Make tokens of some values."""
+        count = self.least + STOCK_DRAWN
+        self.tokens.extend(map(self._token, islice(self._left(), count)))
+        self._drawn = min(self._drawn + count, len(self._stock))
+        if self._drawn == len(self._stock):
+            self.tokens.extend(self._behind)
+            self._behind.clear()
+            self._stock, self._drawn = (), 0
+
+    def _left(self) -> Iterator[object]:
+        stock = self._stock
+        return (stock[number] for number in range(self._drawn, len(stock)))
+
+    def _token(self, value: object) -> Token:
+        if self._is_encoded:
+            assert isinstance(value, bytes)
+            return Token(data=value)
+        return Token(value)
 
 
 class WatchedPlace:

@@ -42,7 +42,7 @@ from gspc_trio.workflow.calls import (
     call_of_run,
     check_run,
 )
-from gspc_trio.workflow.settings import TaskSettings, task_settings
+from gspc_trio.workflow.settings import TaskSettings, task_settings, whole_number
 from gspc_trio.workflow.stage import ports_last, stage_of
 
 INLINE_FIRINGS_MAX = 5_000_000
@@ -72,6 +72,7 @@ class Transition(Struct, frozen=True, eq=False):
         shape: what its tasks need.
         options: what its tasks state about themselves.
         stage: their files and ranges, or None.
+        in_flight: how many of its tasks may have begun and not ended; None for any number.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Transition(Struct, frozen=True, eq=False):
     shape: Shape = CORE
     options: TaskOptions = DEFAULT_OPTIONS
     stage: Stage | None = None
+    in_flight: int | None = None
 
     @property
     def code_outputs(self) -> tuple[Output, ...]:
@@ -201,6 +203,7 @@ class Net:
         match: Match | None = None,
         priority: int = 0,
         inline: bool = False,
+        in_flight: int | None = None,
         **settings: Unpack[TaskSettings],
     ) -> Transition:
         """Add a transition and return it.
@@ -221,6 +224,7 @@ class Net:
                 function); a mapping gives one for some of them. It saves trying all combinations.
             priority: of transitions that can fire, and of tasks that wait, one of the highest is the next.
             inline: the engine itself calls ``run``: for short functions that only steer.
+            in_flight: so many of its tasks at most have begun and not ended; the tokens of others wait.
             settings: what its tasks need and state, see :class:`TaskSettings`.
 
         Raises:
@@ -252,6 +256,7 @@ class Net:
                 shape=shape,
                 options=options,
                 stage=stage,
+                in_flight=_in_flight(in_flight, is_inline),
             )
         except WorkflowError as error:
             raise WorkflowError(f"transition {name!r}: {error}") from None
@@ -282,7 +287,7 @@ class Net:
                 raise WorkflowError(f"place {place.name!r} belongs to another net")
         for named in named_in(*written):
             found = self.places.get(NAMED + named.name)
-            if found is not None and found.initial != (named,):
+            if found is not None and tuple(found.initial) != (named,):
                 raise WorkflowError(f"the place {found.name!r} is that of published data: rename it")
 
     def copy(self, name: str | None = None) -> Net:
@@ -372,8 +377,16 @@ class Net:
         return f" (did you mean the output port {found!r}, {state}?)"
 
 
-def token_values(name: str, values: Iterable[object]) -> tuple[object, ...]:
-    """Return the tokens of a place.
+def _in_flight(number: int | None, is_inline: bool) -> int | None:
+    if number is None:
+        return None
+    if is_inline:
+        raise WorkflowError("in_flight is for tasks; an inline transition has none")
+    return whole_number("in_flight", number, 1)
+
+
+def token_values(name: str, values: Iterable[object]) -> Sequence[object]:
+    """Return the tokens of a place; a range stays one, so that very many numbers need no room.
 
     Raises:
         WorkflowError: not a list of values, but one text, mapping or other thing.
@@ -382,12 +395,12 @@ def token_values(name: str, values: Iterable[object]) -> tuple[object, ...]:
         raise WorkflowError(
             f"place {name!r} needs a list of tokens, not {values!r}; for one token write [value]"
         )
-    return tuple(values)
+    return values if isinstance(values, range) else tuple(values)
 
 
 def input_values(
     net: Net, values: Mapping[str, Iterable[object]], *, complete: bool = True
-) -> dict[str, tuple[object, ...]]:
+) -> dict[str, Sequence[object]]:
     """Return the tokens of each input port that ``values`` names.
 
     Args:

@@ -9,6 +9,7 @@ from typing import Unpack
 from gspc_trio.core.code import Program, SourceFile, WithItem
 from gspc_trio.workflow.arcs import Forward, Place, Sources, Unpassed, WorkflowError, each, forward, take
 from gspc_trio.workflow.calls import Run, function_name
+from gspc_trio.workflow.flight import IN_FLIGHT
 from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.settings import TaskSettings
 from gspc_trio.workflow.tokens import Batch
@@ -32,6 +33,7 @@ def farm(
     output_port: str = "results",
     pairs: bool = False,
     ordered: bool = False,
+    in_flight: int = IN_FLIGHT,
     **settings: Unpack[TaskSettings],
 ) -> Net:
     """Return a net that runs one task for each item at its input port; the results come to its output port.
@@ -44,6 +46,8 @@ def farm(
         pairs: each result comes with its item, as (item, result): results come as tasks end, in any order.
         ordered: results come in the order of the items: each as soon as those before it are there. Tasks run
             in any order all the same. Behind an item whose task fails there are no results.
+        in_flight: how many iterations may be in flight. An iteration is in flight from when its task is made
+            until it has ended, and with it all nested tasks that it has started.
         settings: what the tasks need and state.
 
     Raises:
@@ -54,13 +58,15 @@ def farm(
     items, results = net.input(input_port, default), net.output(output_port)
     code = _paired(run) if pairs else run
     if ordered:
-        _add_ordered(net, name, code, items, results, settings)
+        _add_ordered(net, name, code, items, results, in_flight, settings)
     else:
-        net.transition(name, code, _one_input(run, items), results, **settings)
+        net.transition(name, code, _one_input(run, items), results, in_flight=in_flight, **settings)
     return net
 
 
-def _add_ordered(net: Net, name: str, run: Run, items: Place, results: Place, settings: TaskSettings) -> None:
+def _add_ordered(
+    net: Net, name: str, run: Run, items: Place, results: Place, in_flight: int, settings: TaskSettings
+) -> None:
     """Number the items, and let the results go on in the order of their numbers; none of them is opened."""
     numbered, numbers, count = net.place("(numbered)"), net.place("(numbers)"), net.place("(count)", [0])
     ended, made, next_one = net.place("(ended)"), net.place("(made)"), net.place("(next)", [0])
@@ -76,7 +82,7 @@ def _add_ordered(net: Net, name: str, run: Run, items: Place, results: Place, se
         inputs = {"item": numbered, "_number": numbers}
     number = "_number" if isinstance(run, Program) else 1
     # A number and its result come to one place together, so that they are taken from it together.
-    net.transition(name, run, inputs, [forward(number, ended), ended], **settings)
+    net.transition(name, run, inputs, [forward(number, ended), ended], in_flight=in_flight, **settings)
     net.transition("(pair)", None, {"pair": take(ended, 2)}, forward("pair", made))
     net.transition(
         "(order)",
@@ -98,6 +104,7 @@ def map_reduce(
     default: Iterable[object] | None = None,
     input_port: str = "items",
     output_port: str = "result",
+    in_flight: int = IN_FLIGHT,
     map_settings: TaskSettings | None = None,
     reduce_settings: TaskSettings | None = None,
 ) -> Net:
@@ -115,6 +122,7 @@ def map_reduce(
         name: of the net.
         default: items to use if none are given when the net is started.
         input_port, output_port: names of the ports.
+        in_flight: how many map tasks may have begun and not ended.
         map_settings: what the map tasks need and state.
         reduce_settings: what the reduce tasks need and state.
 
@@ -136,7 +144,7 @@ def map_reduce(
         priority=_STEER,
         inline=True,
     )
-    net.transition("map", map, _one_input(map, counted), parts, **(map_settings or {}))
+    net.transition("map", map, _one_input(map, counted), parts, in_flight=in_flight, **(map_settings or {}))
     _add_reduction(net, reduce, fan_in, reduce_settings or {})
     net.transition(
         "finish",

@@ -13,7 +13,8 @@ from gspc_trio.core.frames import user_stack
 from gspc_trio.core.net import NetStatus, PlaceKind, PlaceStatus, TransitionStatus
 from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.arcs import Place, WorkflowError
-from gspc_trio.workflow.marking import AnyPlace, Clock, QueuePlace, WatchedPlace
+from gspc_trio.workflow.flight import Flight
+from gspc_trio.workflow.marking import AnyPlace, Clock, QueuePlace, StockedPlace, WatchedPlace
 from gspc_trio.workflow.net import Net, Transition
 from gspc_trio.workflow.search import (
     BatchSearch,
@@ -61,6 +62,7 @@ class RunningTransition:
         description: what it does.
         is_ready: whether it is in its ready queue: a token has come since it was last found unable to fire.
         fired: how often it has.
+        flight: its tasks that have not ended, if only so many may be in flight.
     """
 
     __slots__ = (
@@ -71,6 +73,7 @@ class RunningTransition:
         "bounds",
         "description",
         "fired",
+        "flight",
         "is_ready",
         "search",
         "targets",
@@ -99,13 +102,17 @@ class RunningTransition:
             if bound.arc.consumed
         )
         self.search = search_for(self.bounds, description.condition, description.keys, codec, self.mark)
-        self._find = self.search.find
+        most = description.in_flight
+        self.flight = Flight(most) if most is not None else None
+        self._find = self.search.find if most is None else self._find_in_flight
         for index, bound in enumerate(self.bounds):
             if isinstance(self.search, FilterSearch | JoinSearch | BatchSearch):
                 assert isinstance(bound.place, WatchedPlace)
                 bound.place.watchers.append((self.search, index))
             if self not in bound.place.takers:
                 bound.place.takers.append(self)
+            if isinstance(bound.place, StockedPlace):  # several arcs may take from it together
+                bound.place.least += bound.arc.most
 
     def mark(self) -> None:
         """Put it into its ready queue."""
@@ -126,6 +133,12 @@ class RunningTransition:
             raise
         except Exception as error:
             raise TransitionFailed(self.description.name, "its condition failed", error) from error
+
+    def _find_in_flight(self) -> Binding | None:
+        """Find nothing while as many of its tasks are in flight as may be."""
+        flight = self.flight
+        assert flight is not None
+        return self.search.find() if flight.unended < flight.most else None
 
     def can_fire(self) -> bool:
         """Return whether it can fire, however long the search takes.
@@ -202,6 +215,13 @@ USER_CODE = frozenset({RunningTransition.find.__code__, RunningTransition.comput
 """Where the engine calls the user's functions: below these the user's own code runs."""
 
 
+def _place(description: Place, clock: Clock | None) -> AnyPlace:
+    if clock is not None:
+        return WatchedPlace(description, clock)
+    begins_full = description.is_input or description.initial
+    return StockedPlace(description) if begins_full else QueuePlace(description)
+
+
 class RunningNet:
     """The places and transitions of a net, and which transitions may be able to fire.
 
@@ -223,8 +243,7 @@ class RunningNet:
         }
         self.clock = Clock()
         self.places: dict[str, AnyPlace] = {
-            name: WatchedPlace(place, self.clock) if name in watched else QueuePlace(place)
-            for name, place in net.places.items()
+            name: _place(place, self.clock if name in watched else None) for name, place in net.places.items()
         }
         self.stops = tuple(place for place in self.places.values() if place.description.stops)
         priorities = sorted({transition.priority for transition in net.transitions.values()}, reverse=True)

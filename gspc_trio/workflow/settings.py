@@ -59,7 +59,7 @@ def task_settings(settings: TaskSettings, priority: int = 0) -> tuple[Shape, Tas
         raise WorkflowError(f"cache is True, False or None, not {given['cache']!r}")
     for name, least in (("attempts", 1), ("loss_attempts", 1), ("memory_bytes", 0)):
         if name in given:
-            given[name] = _whole(name, given[name], least)
+            given[name] = whole_number(name, given[name], least)
     for name in ("timeout_s", "estimate_s"):
         if given.get(name) is not None:
             given[name] = _seconds(name, given[name])
@@ -72,7 +72,7 @@ def task_settings(settings: TaskSettings, priority: int = 0) -> tuple[Shape, Tas
     shape = Shape(
         requirements=requirements(given.get("requires", "core")),
         memory_bytes=given.get("memory_bytes", 0),
-        memories=tuple(_whole("a size in memories", size_bytes, 1) for size_bytes in memories),
+        memories=tuple(whole_number("a size in memories", size_bytes, 1) for size_bytes in memories),
         estimate_s=None if estimate_s is None else 2.0 ** math.ceil(math.log2(estimate_s)),
         wait=given.get("wait", False),
         same_host=given.get("same_host", False),
@@ -112,7 +112,7 @@ def checked_needs(shape: Shape, options: TaskOptions) -> tuple[Shape, TaskOption
         "cache": options.cache,
     }
     found, options = task_settings(stated, options.priority)
-    memory_bytes = _whole("memory_bytes", shape.memory_bytes, 0) or found.memory_bytes
+    memory_bytes = whole_number("memory_bytes", shape.memory_bytes, 0) or found.memory_bytes
     estimate_s = shape.estimate_s if shape.estimate_s is not None else found.estimate_s
     return replace(found, memory_bytes=memory_bytes, estimate_s=estimate_s), options
 
@@ -123,13 +123,18 @@ def _checked_priority(value: object) -> int:
     Raises:
         WorkflowError: it is something else, or too large.
     """
-    number = _whole("priority", value, -PRIORITY_MAX)
+    number = whole_number("priority", value, -PRIORITY_MAX)
     if number > PRIORITY_MAX:
         raise WorkflowError(f"priority must be at most {PRIORITY_MAX}, not {number}")
     return number
 
 
-def _whole(name: str, value: object, least: int) -> int:
+def whole_number(name: str, value: object, least: int) -> int:
+    """Return the whole number that a setting is.
+
+    Raises:
+        WorkflowError: it is none, or less than it may be.
+    """
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise WorkflowError(f"{name} must be a whole number, not {value!r}")
     number = operator.index(value)

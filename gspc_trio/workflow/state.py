@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gspc_trio.core.ids import TaskId
 from gspc_trio.core.task import TaskError, TaskState
 from gspc_trio.workflow.arcs import WorkflowError
-from gspc_trio.workflow.marking import AnyPlace, WatchedPlace
+from gspc_trio.workflow.marking import AnyPlace, StockedPlace, WatchedPlace
 from gspc_trio.workflow.runtime import RunningNet, RunningTransition
 from gspc_trio.workflow.search import Binding
 from gspc_trio.workflow.tokens import Plain, Token, TokenCodec
@@ -71,6 +71,8 @@ def load_net(running: RunningNet, state: Mapping[str, Plain]) -> None:
             watched += [
                 (serial, place, Token(data=data)) for serial, data in zip(serials, tokens, strict=True)
             ]
+        elif isinstance(place, StockedPlace):
+            place.fill(tokens, encoded=True)
         else:
             for data in tokens:
                 place.put(Token(data=data))

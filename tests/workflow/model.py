@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from gspc_trio.core.task import TaskState
 from gspc_trio.workflow.arcs import InputArc, Take, each, forward, take
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
@@ -97,11 +98,17 @@ def _add_transition(draw: st.DrawFn, net: Net, name: str) -> None:
         match=match,
         priority=draw(st.integers(-1, 1)),
         inline=inline,
+        in_flight=None if inline else draw(st.sampled_from([None, None, 1, 2])),
     )
 
 
 def bindings(transition: RunningTransition, engine: WorkflowEngine) -> Iterator[list[list[Token]]]:
     """Every choice of tokens for the arcs with which the transition can fire, found by trying all."""
+    name, most = transition.description.name, transition.description.in_flight
+    begun = [one for one in engine.activities.values() if one.transition.description.name == name]
+    unended = [one for one in begun if one.state in (TaskState.READY, TaskState.SUBMITTED)]
+    if most is not None and len(unended) >= most:
+        return
     for choice in _choices(transition, 0, []):
         if holds(transition, choice, engine):
             yield choice

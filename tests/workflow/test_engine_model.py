@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gspc_trio.core.code import split_outputs
 from gspc_trio.core.task import Task, TaskError, TaskState
+from gspc_trio.workflow import marking as marking_module
 from gspc_trio.workflow import search
 from gspc_trio.workflow.engine import WorkflowEngine
 from gspc_trio.workflow.net import Net
@@ -163,6 +166,12 @@ class EngineMachine(RuleBasedStateMachine):
             assert marking(self.engine) == self.naive.places
             for task_id, state in self.states.items():
                 assert self.engine.state(task_id) is state
+            out = Counter(
+                self.engine.activities[task_id].transition.description.name
+                for task_id in self.in_state(TaskState.READY, TaskState.SUBMITTED)
+            )
+            for name, transition in self.net.transitions.items():
+                assert transition.in_flight is None or out[name] <= transition.in_flight
 
 
 TestEngineMachine = EngineMachine.TestCase
@@ -172,13 +181,15 @@ TestEngineMachine.settings = settings(
 
 
 def run_steps(
-    net: Net, steps: list[int], loads: list[bool]
+    net: Net, steps: list[int], loads: list[bool], puts: Sequence[str] = ()
 ) -> tuple[list[Any], dict[str, list[Any]], list[str]]:
     """Extract and inject one task at a time; where ``loads`` says so, go on with a loaded dump."""
     engine = WorkflowEngine(net, {}, **CODEC)
     extracted: list[Task] = []
     history: list[Any] = []
     for index, step in enumerate(steps):
+        if index < len(puts):
+            engine.put(puts[index], [index])
         if step % 2 or not extracted:
             task_id = next_task(engine)
             if task_id is not None:
@@ -214,3 +225,19 @@ def test_a_run_whose_searches_pause_is_the_same_run(net: Net, steps: list[int], 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "PAUSE_CHOICES", choices)
         assert run_steps(net, steps, [False]) == expected
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    net=nets(),
+    steps=st.lists(st.integers(0, 50), min_size=5, max_size=40),
+    loads=st.lists(st.booleans(), min_size=1, max_size=5),
+    puts=st.lists(st.sampled_from(PLACES[:-1]), max_size=5),
+)
+def test_a_run_whose_values_become_tokens_late_is_the_same_run(
+    net: Net, steps: list[int], loads: list[bool], puts: list[str]
+) -> None:
+    expected = run_steps(net, steps, loads, puts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(marking_module, "STOCK_DRAWN", 0)
+        assert run_steps(net, steps, loads, puts) == expected

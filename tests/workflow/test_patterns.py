@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from random import Random
 from typing import Any
 
@@ -15,8 +16,9 @@ from gspc_trio.core.staging import split_plan
 from gspc_trio.core.task import Requirement, TaskError
 from gspc_trio.workflow.arcs import WorkflowError
 from gspc_trio.workflow.engine import WorkflowEngine
+from gspc_trio.workflow.net import Net
 from gspc_trio.workflow.patterns import COUNT_BATCH_MAX, farm, map_reduce
-from tests.workflow.support import Driver, engine_for, next_task, reloaded, run
+from tests.workflow.support import Driver, compute, engine_for, next_task, reloaded, run
 
 
 def square(number: int) -> int:
@@ -49,6 +51,48 @@ def test_a_farm_states_its_ports_defaults_and_settings() -> None:
     assert (task.name, task.shape.requirements, task.options.attempts) == ("du", (Requirement("io"),), 2)
     assert engine.code_table[0].parameters == ("item",)
     assert (net.inputs, net.outputs) == (["paths"], ["sizes"])
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_only_so_many_iterations_of_a_farm_are_in_flight(ordered: bool) -> None:
+    engine = engine_for(farm(square, in_flight=3, ordered=ordered), items=range(10))
+    tasks = [engine.extract(task_id) for task_id in iter(lambda: next_task(engine), None)]
+    assert len(tasks) == 3
+    engine.fail(tasks[0].task_id, TaskError("ValueError", "boom"))  # it has ended too
+    engine.inject(tasks[1].task_id, compute(engine, tasks[1]))
+    engine.cancelled(tasks[2].task_id)
+    assert len(list(iter(lambda: next_task(engine), None))) == 3
+    engine.check()
+
+
+def test_a_farm_of_very_many_items_takes_no_room_for_those_that_wait() -> None:
+    tracemalloc.start()
+    try:
+        engine = engine_for(farm(square, in_flight=100), items=range(1_000_000))
+        assert len(list(iter(engine.next, None))) == 100
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 2**20
+    assert next(place.tokens for place in engine.describe().places if place.name == "items") == 999_900
+
+
+def test_map_reduce_has_only_so_many_items_in_flight() -> None:
+    engine = engine_for(map_reduce(square, concatenate, in_flight=2), items=range(10))
+    assert len(list(iter(lambda: next_task(engine), None))) == 2
+
+
+@pytest.mark.parametrize("in_flight", [0, -1, True, 1.5, "many"])
+def test_what_is_no_number_in_flight_is_refused(in_flight: Any) -> None:
+    with pytest.raises(WorkflowError, match="in_flight must be"):
+        farm(square, in_flight=in_flight)
+
+
+def test_an_inline_transition_has_nothing_in_flight() -> None:
+    net = Net("inline")
+    items = net.input("items")
+    with pytest.raises(WorkflowError, match="in_flight is for tasks"):
+        net.transition("pass", None, items, net.output("out"), in_flight=2)
 
 
 @given(st.lists(st.integers(), max_size=30), st.randoms(use_true_random=False), st.booleans())

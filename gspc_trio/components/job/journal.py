@@ -68,12 +68,16 @@ class Step(Struct, frozen=True):
 
     ``exhausted`` says that it was then asked for one more and had none: inline transitions have fired. If it
     was interrupted at that, ``fired`` of them have.
+
+    Before all that, those tasks ``turned`` of which only so many may be in flight: one that had failed was
+    made ready again, any other one failed or was cancelled, so that another one could begin.
     """
 
     injected: int
     pulled: int
     exhausted: bool
     fired: int = 0
+    turned: tuple[TaskId, ...] = ()
 
 
 JournalRecord: TypeAlias = Snapshot | Outcomes | Step | Reusable
@@ -103,8 +107,6 @@ class JournaledEngine(EngineWrapper):
         self.keys = keys or TaskKeys({})
         self._staged = {one.name for one in engine.net.transitions.values() if one.stage is not None}
         self.extract: Callable[[TaskId], Task] = self._extract if self._staged else engine.extract
-        self.fail: Callable[[TaskId, TaskError], None] = engine.fail
-        self.cancelled: Callable[[TaskId], None] = engine.cancelled
         self.injected = 0
         self._on_pull = on_pull
         self.is_whole = True
@@ -113,17 +115,24 @@ class JournaledEngine(EngineWrapper):
         self._released: deque[TaskId] = deque()
         self._newest = engine.last_task_id
         self._steps: list[Step] = []
+        self._turned: list[TaskId] = []
         self._begin()
+        self.fail: Callable[[TaskId, TaskError], None] = engine.fail
+        self.cancelled: Callable[[TaskId], None] = engine.cancelled
+        if any(one.in_flight is not None for one in engine.net.transitions.values()):
+            self.fail, self.cancelled, self.restore = self._fail, self._cancelled, self._restore
 
     def _begin(self) -> None:
         self._injected = self._pulled = 0
+        self._turned = []
         self._exhausted = False
         self._fired_before = self.engine.inline_fired
 
     def _close_step(self) -> None:
         fired = 0 if self._exhausted else self.engine.inline_fired - self._fired_before
-        if self._injected or self._pulled or self._exhausted or fired:
-            self._steps.append(Step(self._injected, self._pulled, self._exhausted, fired))
+        if self._injected or self._pulled or self._exhausted or fired or self._turned:
+            turned = tuple(self._turned)
+            self._steps.append(Step(self._injected, self._pulled, self._exhausted, fired, turned))
         self._begin()
 
     def next(self) -> TaskId | None:
@@ -204,6 +213,30 @@ class JournaledEngine(EngineWrapper):
         self._injected += 1
         self.injected += 1
 
+    def _fail(self, task_id: TaskId, error: TaskError) -> None:
+        """The extracted task has failed; see the engine."""
+        self.engine.fail(task_id, error)
+        self._turn(task_id)
+
+    def _cancelled(self, task_id: TaskId) -> None:
+        """The task was cancelled; see the engine."""
+        self.engine.cancelled(task_id)
+        self._turn(task_id)
+
+    def _restore(self, task_id: TaskId) -> None:
+        """Make a task ready again; see the engine."""
+        ended = self.engine.state(task_id) is not TaskState.SUBMITTED
+        self.engine.restore(task_id)
+        if ended:
+            self._turn(task_id)
+
+    def _turn(self, task_id: TaskId) -> None:
+        if not self.engine.is_limited(task_id):
+            return
+        if self._injected or self._pulled or self._exhausted or self.engine.inline_fired > self._fired_before:
+            self._close_step()
+        self._turned.append(task_id)
+
     def take_steps(self) -> list[Step]:
         """Return the steps since the last call; what they lead to is the state of now."""
         self._close_step()
@@ -271,6 +304,8 @@ class Replay:
     def _step(self, step: Step) -> None:
         if step.injected > len(self._outcomes):
             raise JournalMismatch("the journal has a step without its outcomes")
+        for task_id in step.turned:
+            self._turn(task_id)
         for _ in range(step.injected):
             self._inject(*self._outcomes.popleft())
         if step.pulled or step.exhausted:
@@ -284,15 +319,24 @@ class Replay:
     def _inject(self, task_id: TaskId, values: Values) -> None:
         engine = self.engine
         try:
-            # What was under way at the snapshot is handed out once more, before anything new.
-            while engine.state(task_id) is TaskState.READY:
-                again = engine.next()
-                if again is None:
-                    break
-                engine.extract(again)
+            if engine.state(task_id) is TaskState.READY:  # it was under way at the snapshot
+                engine.extract(task_id)
             engine.inject(task_id, values)
         except (IllegalEvent, KeyError) as error:
             raise _diverged(f"it has no task {task_id} whose result could be taken in") from error
+
+    def _turn(self, task_id: TaskId) -> None:
+        engine = self.engine
+        try:
+            state = engine.state(task_id)
+            if state in (TaskState.FAILED, TaskState.CANCELLED):
+                engine.restore(task_id)
+            else:
+                if state is TaskState.READY:
+                    engine.extract(task_id)
+                engine.fail(task_id, TaskError("failed", "before the job was resumed"))
+        except (IllegalEvent, KeyError) as error:
+            raise _diverged(f"it has no task {task_id} that could fail") from error
 
     def _pull(self, step: Step) -> None:
         engine, wanted = self.engine, step.pulled

@@ -125,6 +125,8 @@ def encode_record(record: JournalRecord | About) -> bytes:
         return encode_outcomes(record.rows, record.keys)
     if isinstance(record, Step):
         step = (_STEP, record.injected, record.pulled, record.exhausted)
+        if record.turned:
+            return bytes(msgpack.packb((*step, record.fired, record.turned)))
         return bytes(msgpack.packb((*step, record.fired) if record.fired else step))
     if isinstance(record, Snapshot):
         return bytes(msgpack.packb((_SNAPSHOT, record.state)))

@@ -378,22 +378,13 @@ class JobMachine(MachineBase[JobEvent, JobAction]):
         """Hand a failed task out again; a wish that comes too late, or cannot be, is dropped."""
         if self._stop is not None or self.scheduler.state_of(event.task_id) is not TaskState.FAILED:
             return
-        engine, others = self.engine, []
         try:
-            engine.restore(event.task_id)
-            while (task_id := engine.next()) is not None:
-                task = engine.extract(task_id)
-                if task_id == event.task_id:
-                    break
-                others.append(task)
+            self.engine.restore(event.task_id)
+            self.engine.extract(event.task_id)
         except IllegalEvent:
             return
-        except TransitionFailed as error:
-            self._end_as(JobEnded("failed", str(error)))
         self.failures = [failure for failure in self.failures if failure.task_id != event.task_id]
         self.actions += self.scheduler.handle(event, self.now)
-        if others:
-            self.actions += self.scheduler.handle(TasksReady(tuple(others)), self.now)
 
     @property
     def stopped_for(self) -> str:

@@ -211,6 +211,7 @@ class _Replay:
 
     def run(self) -> None:
         """Take in all results that suit, in their order; make ready what is left."""
+        self.engine.lift_limits(True)
         self._pull()
         while self._found:
             _, task_id, result = heappop(self._found)
@@ -223,6 +224,7 @@ class _Replay:
             self._pull()
         for task_id in sorted(self.to_run):
             self.engine.restore(task_id)
+        self.engine.lift_limits(False)
 
     def _pull(self) -> None:
         """See which tasks are ready, and which results suit them."""

@@ -57,6 +57,7 @@ class Recorder:
         self.states: list[Any] = []
         self.waiting: list[tuple[int, Any]] = []
         self.tasks: list[Any] = []
+        self.failed: list[Any] = []
         self.write(ABOUT, self.engine.snapshot())
         self.saw()
 
@@ -82,6 +83,7 @@ class Recorder:
                 task = self.tasks.pop(choice % len(self.tasks))
                 if choice % 7 == 3:
                     self.engine.fail(task.task_id, TaskError("ValueError", "boom"))
+                    self.failed.append(task)
                 else:
                     rows.append((task.task_id, compute(self.engine.engine, task)))
         self.write(*self.engine.take_steps(), Outcomes(tuple(rows)))
@@ -92,6 +94,13 @@ class Recorder:
             self.engine.inject(task_id, values)
             self.saw()
         del self.waiting[:count]
+
+    def retry(self) -> None:
+        """Somebody wishes to have a task tried again that has failed."""
+        if self.failed:
+            task = self.failed.pop()
+            self.engine.restore(task.task_id)
+            self.tasks.append(self.engine.extract(task.task_id))
 
     def rotate(self) -> None:
         self.framer, self.file = Framer(), MAGIC
@@ -107,6 +116,7 @@ actions = st.one_of(
     st.tuples(st.just("end"), st.lists(st.integers(0, 50), min_size=1, max_size=4)),
     st.tuples(st.just("inject"), st.integers(1, 5)),
     st.tuples(st.just("rotate"), st.none()),
+    st.tuples(st.just("retry"), st.none()),
 )
 
 
@@ -134,6 +144,8 @@ def test_any_cut_of_a_journal_gives_a_state_that_existed(
                 recorder.end_some(argument)
             elif name == "inject":
                 recorder.inject(argument)
+            elif name == "retry":
+                recorder.retry()
             else:
                 recorder.rotate()
     cut = data.draw(st.integers(0, len(recorder.file)), label="cut")
@@ -148,6 +160,7 @@ def test_any_cut_of_a_journal_gives_a_state_that_existed(
     engine = again.finish()
     engine.check()
     assert durable.isdisjoint(engine.activities), "what is durable is not done again"
+    engine.lift_limits(True)
     ready = set()
     while len(ready) < len(engine.activities) and (task_id := next_task(engine)) is not None:
         ready.add(task_id)
@@ -202,6 +215,28 @@ def test_another_kind_of_file_is_no_journal() -> None:
 def test_records_come_back_as_they_were() -> None:
     for record in (ABOUT, Outcomes(((1, ((b"x",), ())), (2, ()))), Step(3, 4, True)):
         assert decode_record(encode_record(record)) == record
+
+
+def test_a_resumed_farm_has_no_more_in_flight_and_knows_which_tasks_failed_before() -> None:
+    net = farm(double, default=range(9), in_flight=2)
+    recorder = Recorder(net)
+    recorder.pull(9)
+    assert [task.task_id for task in recorder.tasks] == [1, 2]
+    recorder.engine.fail(1, TaskError("ValueError", "boom"))
+    recorder.engine.fail(2, TaskError("ValueError", "boom"))
+    recorder.tasks.clear()
+    recorder.pull(9)
+    assert [task.task_id for task in recorder.tasks] == [3, 4]
+    recorder.end_some([0])
+    engine = replay(read(recorder.file)[1:], lambda state: load(net, state))
+    again = []
+    while (task_id := next_task(engine)) is not None:
+        again.append(engine.extract(task_id))
+    assert [task.task_id for task in again] == [1, 2], "of 1, 2 and 4 as many as may be in flight"
+    engine.inject(1, compute(engine, again[0]))
+    assert engine.next() == 4, "before anything new"
+    assert engine.next() is None
+    engine.check()
 
 
 def pair_of(item: int) -> dict[str, int]:
