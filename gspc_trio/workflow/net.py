@@ -238,9 +238,7 @@ class Net:
             self._check_arcs(arcs, is_inline)
             if run is not None:
                 check_run(run, arcs)
-            inline_call = call_of_run(run, arcs) if inline and run is not None else None
             shape, options = task_settings(settings, 0 if is_inline else priority)
-            stage = stage_of(settings, arcs, ports, is_inline)
             transition = Transition(
                 name=name,
                 run=run,
@@ -251,11 +249,11 @@ class Net:
                 condition=call_of_condition(condition, arcs) if condition is not None else None,
                 keys=_keys(match, arcs),
                 priority=priority,
-                inline_call=inline_call,
+                inline_call=call_of_run(run, arcs) if inline and run is not None else None,
                 is_inline=is_inline,
                 shape=shape,
                 options=options,
-                stage=stage,
+                stage=stage_of(settings, arcs, ports, is_inline),
                 in_flight=_in_flight(in_flight, is_inline),
             )
         except WorkflowError as error:
